@@ -1,0 +1,129 @@
+"""Every error that localmcp raises on purpose.
+
+LocalMCPError                       1  failure
+├── InvalidInput                    2  a value that cannot be used: names the field, the value, what is accepted
+│   └── UnknownTool                 2
+├── NotFound                        1  no such source, chunk, collection, path
+├── UnreadableDocument              1  a file that cannot be turned into text
+│   └── MissingExtra                3  the reader for this format is not installed
+├── AccessDenied                    1  outside the folders, collections or tools the caller may use
+├── NeedsConfirmation               1  something large would be removed; asks first
+├── Unavailable                     3  something needed is not there right now
+│   ├── FileUnavailable             3  the database file cannot be opened, locked or written
+│   └── ModelUnavailable            3  the embedding model cannot be loaded or reached
+└── ConfigurationError              4  a setting, or the file itself, does not fit this program
+    ├── NotOurFile                  4  not a localmcp database
+    ├── FileTooNew                  4  written by a newer localmcp
+    └── ModelMismatch               4  vectors of two models would be mixed
+"""
+
+
+class LocalMCPError(Exception):
+    """Base of all deliberate errors: a sentence for the person, an exit code, and a next step."""
+
+    exit_code = 1
+    code = "failure"
+    """A stable word for programs (`error.code` in JSON output)."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        """What the person can do next; shown on its own line."""
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}" if self.hint else self.message
+
+
+class InvalidInput(LocalMCPError):
+    """A value that cannot be used."""
+
+    exit_code = 2
+    code = "invalid_input"
+
+
+class UnknownTool(InvalidInput):
+    """No tool of that name is visible to the caller."""
+
+    code = "unknown_tool"
+
+
+class NotFound(LocalMCPError):
+    """The thing named does not exist, or the caller may not see it."""
+
+    code = "not_found"
+
+
+class UnreadableDocument(LocalMCPError):
+    """A file that cannot be turned into text; the message says why."""
+
+    code = "unreadable_document"
+
+
+class MissingExtra(UnreadableDocument):
+    """The library that reads this format is an optional extra and is not installed."""
+
+    exit_code = 3
+    code = "missing_extra"
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(
+            f"{what} needs the optional extra '{extra}'.", hint=f"Install it with: pip install 'localmcp[{extra}]'"
+        )
+        self.extra = extra
+
+
+class AccessDenied(LocalMCPError):
+    """The caller asked for something outside what it was given."""
+
+    code = "access_denied"
+
+
+class NeedsConfirmation(LocalMCPError):
+    """An action that would remove much is stopped until the person confirms it."""
+
+    code = "needs_confirmation"
+
+
+class Unavailable(LocalMCPError):
+    """Something needed is not there right now; trying again later can help."""
+
+    exit_code = 3
+    code = "unavailable"
+
+
+class FileUnavailable(Unavailable):
+    """The database file cannot be opened, locked or written."""
+
+    code = "file_unavailable"
+
+
+class ModelUnavailable(Unavailable):
+    """The embedding model cannot be loaded or reached."""
+
+    code = "model_unavailable"
+
+
+class ConfigurationError(LocalMCPError):
+    """A setting, or the file itself, does not fit this program."""
+
+    exit_code = 4
+    code = "configuration"
+
+
+class NotOurFile(ConfigurationError):
+    """The file is not a localmcp database, or its schema is not ours."""
+
+    code = "not_our_file"
+
+
+class FileTooNew(ConfigurationError):
+    """The file was written by a newer localmcp; it is left untouched."""
+
+    code = "file_too_new"
+
+
+class ModelMismatch(ConfigurationError):
+    """The vectors asked for belong to another model than the one at hand."""
+
+    code = "model_mismatch"

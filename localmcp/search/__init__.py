@@ -1,0 +1,1 @@
+"""The engine: collections, keyword and vector indexes, fusion."""

@@ -1,0 +1,1 @@
+"""The faces an MCP client talks to."""

@@ -1,0 +1,1 @@
+"""The one SQLite file: opening it, its schema, its transactions."""

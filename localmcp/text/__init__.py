@@ -1,0 +1,1 @@
+"""Files in, spans of text out."""
