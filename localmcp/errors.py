@@ -68,7 +68,8 @@ class MissingExtra(UnreadableDocument):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(
-            f"{what} needs the optional extra '{extra}'.", hint=f"Install it with: pip install 'localmcp[{extra}]'"
+            f"{what} needs the optional extra '{extra}'.",
+            hint=f"Install it with: pip install 'localmcp[{extra}]'",
         )
         self.extra = extra
 

@@ -1,0 +1,39 @@
+"""The console entry point: a plain `serve` takes the short way to its first reply, everything else goes to the CLI."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line in `sys.argv`."""
+    plain, database = plain_serve(sys.argv[1:])
+    if plain:
+        # The CLI's imports take several times as long as the whole first reply.
+        from localmcp.server import quick_reply
+
+        quick_reply.main(database)
+    from localmcp.cli import main as cli_main
+
+    cli_main()
+
+
+def plain_serve(arguments: list[str]) -> tuple[bool, str | None]:
+    """Whether the words are `serve` with nothing but `--db FILE` before or after it, and that file.
+
+    Any other option (`--http`, `--help`, a misspelt one) is for the CLI, which knows them all.
+    """
+    words: list[str] = []
+    database: str | None = None
+    rest = iter(arguments)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if name != "--db":
+            words.append(word)
+            continue
+        database = value if equals else next(rest, "")
+    return words == ["serve"] and database != "", database
+
+
+if __name__ == "__main__":
+    main()

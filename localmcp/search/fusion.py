@@ -1,0 +1,73 @@
+"""Hybrid scores: a weighted sum of meaning and words, both known for every candidate. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+MatchType = Literal["both", "semantic_only", "keyword_only"]
+
+COSINE_CEILING = 0.8
+"""The cosine that counts as a full semantic score: paraphrases rarely get beyond it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How much each arm counts; they add up to 1 (S3-4: 0.7 x 85.5 + 0.3 x 92.3 = 87.5)."""
+
+    semantic: float = 0.7
+
+    @property
+    def keyword(self) -> float:
+        return 1.0 - self.semantic
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """One candidate's scores, each 0..100."""
+
+    id: int
+    semantic: float
+    keyword: float
+    combined: float
+    match_type: MatchType
+
+
+def semantic_score(cosine: float) -> float:
+    """0..100 from a cosine: 100 x min(cosine / 0.8, 1), never negative."""
+    return 100.0 * min(max(cosine, 0.0) / COSINE_CEILING, 1.0)
+
+
+def keyword_score(bm25: float, bound: float) -> float:
+    """0..100 from a bm25 score and the highest that any text could reach for the query's terms."""
+    return 100.0 * min(bm25 / bound, 1.0) if bound > 0 else 0.0
+
+
+def fuse(
+    cosines: Mapping[int, float], bm25: Mapping[int, float], bound: float, weights: Weights, floor: float
+) -> list[Fused]:
+    """Every candidate with both scores, best first; ties by id.
+
+    `cosines` holds every candidate; a candidate missing from `bm25` holds no term of the query. Candidates with neither
+    a term nor a cosine of at least `floor` are left out.
+    """
+    fused = (
+        Fused(
+            id=each,
+            semantic=(semantic := semantic_score(cosine)),
+            keyword=(keyword := keyword_score(bm25.get(each, 0.0), bound)),
+            combined=weights.semantic * semantic + weights.keyword * keyword,
+            match_type=match_type(cosine >= floor, bm25.get(each, 0.0) > 0),
+        )
+        for each, cosine in cosines.items()
+        if cosine >= floor or bm25.get(each, 0.0) > 0
+    )
+    return sorted(fused, key=lambda f: (-f.combined, f.id))
+
+
+def match_type(by_meaning: bool, by_word: bool) -> MatchType:
+    """`both` when the text holds a query term and its cosine reaches the model's floor."""
+    if by_meaning and by_word:
+        return "both"
+    return "keyword_only" if by_word else "semantic_only"

@@ -1,0 +1,346 @@
+"""Sources and their chunks, and everything that must change with them: keyword index, word counts, vectors, signs."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+
+from localmcp.search import vector
+from localmcp.search.lexicon import IndexedText, add_to_index, heading_of, indexed_texts, remove_from_index
+from localmcp.storage.database import bump_generations, fetch_all, fetch_one
+from localmcp.storage.migrations import utc_now
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkDraft:
+    """A span of a source that is to be searched."""
+
+    start: int
+    stop: int
+    text: str
+    headings: tuple[str, ...]
+    first_line: int
+    last_line: int
+    first_page: int | None
+    last_page: int | None
+    language: str
+    kind: str
+    digest: bytes
+    """Of the embedded text: a chunk of the same source with the same digest keeps its id and vector."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDraft:
+    """A document that is to be stored; its text is its chunks in order."""
+
+    collection_id: int
+    partition_id: int | None
+    title: str
+    source_type: str
+    format: str
+    uri: str | None
+    sha256: str
+    size: int
+    mtime_ns: int | None
+    language: str
+    metadata: Mapping[str, Any]
+    chunks: Sequence[ChunkDraft]
+
+
+@dataclass(slots=True)
+class Indexed:
+    """What storing a source came to."""
+
+    source_id: int
+    uuid: str
+    added: int = 0
+    kept: int = 0
+    removed: int = 0
+
+
+def existing_digests(connection: apsw.Connection, source_id: int) -> dict[bytes, int]:
+    """Digest -> chunk id of a source's chunks (of equal chunks the last)."""
+    sql = "select digest, id from chunks where source_id = ? order by position"
+    return dict(fetch_all(connection, sql, (source_id,)))
+
+
+def put_source(
+    connection: apsw.Connection, draft: SourceDraft, embeddings: Mapping[bytes, bytes], model_id: int | None,
+    replaces: int | None = None,
+) -> Indexed:  # fmt: skip
+    """Store a source, or replace one while its unchanged chunks keep id and vector. Part of the caller's transaction.
+
+    `embeddings` maps a chunk's digest to its float32 vector of `model_id`; a chunk without one is found by words only.
+    """
+    indexed = _update_source(connection, draft, replaces) if replaces else _insert_source(connection, draft)
+    kept = _match(connection, indexed.source_id, draft.chunks, bool(replaces))
+    old = set(_chunk_ids(connection, indexed.source_id))
+    gone = sorted(old - set(kept.values()))
+    _remove_chunks(connection, draft.collection_id, gone)
+    groups = _groups(connection, draft)
+    fresh: list[tuple[int, ChunkDraft]] = []
+    for position, chunk in enumerate(draft.chunks):
+        if position in kept:
+            _move_chunk(connection, kept[position], position, chunk)
+        else:
+            fresh.append((_insert_chunk(connection, indexed.source_id, position, chunk, groups), chunk))
+    _index_words(connection, draft, fresh)
+    if model_id is not None:
+        missing = _without_vector(connection, model_id, [(kept[p], c) for p, c in enumerate(draft.chunks) if p in kept])
+        _write_vectors(connection, model_id, draft.collection_id, indexed.source_id, [*missing, *fresh], embeddings)
+    bump_generations(connection, "content", "words", "signs")
+    indexed.added, indexed.kept, indexed.removed = len(fresh), len(kept), len(gone)
+    return indexed
+
+
+def _insert_source(connection: apsw.Connection, draft: SourceDraft) -> Indexed:
+    identity, now = str(uuid.uuid4()), utc_now()
+    source_id = fetch_one(
+        connection,
+        """
+        insert into sources (uuid, collection_id, partition_id, title, source_type, format, uri, sha256, size, mtime_ns,
+                             language, metadata, chunk_count, created_at, updated_at)
+        values (:uuid, :collection_id, :partition_id, :title, :source_type, :format, :uri, :sha256, :size, :mtime_ns,
+                :language, :metadata, :chunk_count, :now, :now)
+        returning id
+        """,
+        {**_source_columns(draft), "uuid": identity, "now": now},
+    )
+    return Indexed(source_id, identity)
+
+
+def _update_source(connection: apsw.Connection, draft: SourceDraft, source_id: int) -> Indexed:
+    title: str = fetch_one(connection, "select title from sources where id = ?", (source_id,))
+    if title != draft.title:
+        # The title is indexed with every chunk; words are counted back under the title they were counted with.
+        _remove_chunks(connection, draft.collection_id, _chunk_ids(connection, source_id))
+    identity = fetch_one(
+        connection,
+        """
+        update sources set partition_id = :partition_id, title = :title, source_type = :source_type, format = :format,
+            uri = :uri, sha256 = :sha256, size = :size, mtime_ns = :mtime_ns, language = :language,
+            metadata = :metadata, chunk_count = :chunk_count, updated_at = :now
+        where id = :id returning uuid
+        """,
+        {**_source_columns(draft), "id": source_id, "now": utc_now()},
+    )
+    return Indexed(source_id, identity)
+
+
+def _source_columns(draft: SourceDraft) -> dict[str, Any]:
+    columns = ("collection_id", "partition_id", "title", "source_type", "format", "uri", "sha256", "size", "mtime_ns")
+    return {
+        **{name: getattr(draft, name) for name in columns},
+        "language": draft.language,
+        "metadata": json.dumps(dict(draft.metadata), ensure_ascii=False),
+        "chunk_count": len(draft.chunks),
+    }
+
+
+def _match(
+    connection: apsw.Connection, source_id: int, drafts: Sequence[ChunkDraft], replacing: bool
+) -> dict[int, int]:
+    """Position in the new order -> id of the old chunk with the same digest; each old chunk is used once."""
+    if not replacing:
+        return {}
+    old: dict[bytes, list[int]] = {}
+    for digest, each in fetch_all(
+        connection, "select digest, id from chunks where source_id = ? order by position desc", (source_id,)
+    ):
+        old.setdefault(digest, []).append(each)
+    return {position: old[chunk.digest].pop() for position, chunk in enumerate(drafts) if old.get(chunk.digest)}
+
+
+def _groups(connection: apsw.Connection, draft: SourceDraft) -> dict[tuple[str, str], int]:
+    """(language, kind) -> group id for the source's chunks, made if absent."""
+    found: dict[tuple[str, str], int] = {}
+    for language, kind in {(chunk.language, chunk.kind) for chunk in draft.chunks}:
+        key = (draft.collection_id, language, kind)
+        connection.execute(
+            """
+            insert into groups (collection_id, language, kind) values (?, ?, ?)
+            on conflict (collection_id, language, kind) do nothing
+            """,
+            key,
+        )
+        sql = "select id from groups where collection_id = ? and language = ? and kind = ?"
+        found[language, kind] = fetch_one(connection, sql, key)
+    return found
+
+
+def _shift_groups(connection: apsw.Connection, chunk_ids: Sequence[int], sign: int) -> None:
+    """Count chunks into (+1) or out of (-1) their groups."""
+    if chunk_ids:
+        connection.execute(
+            """
+            update groups set chunks = chunks + :sign * moved.chunks
+            from (
+                select group_id, count(*) as chunks from chunks where id in (select value from carray(:ids)) group by 1
+            ) as moved
+            where groups.id = moved.group_id
+            """,
+            {"sign": sign, "ids": apsw.carray(array("q", chunk_ids))},
+        )
+
+
+def _insert_chunk(
+    connection: apsw.Connection, source_id: int, position: int, chunk: ChunkDraft, groups: Mapping[tuple[str, str], int]
+) -> int:
+    return fetch_one(
+        connection,
+        """
+        insert into chunks (uuid, source_id, group_id, position, start, stop, headings, text, first_line, last_line,
+                            first_page, last_page, words, digest)
+        values (:uuid, :source_id, :group_id, :position, :start, :stop, :headings, :text, :first_line, :last_line,
+                :first_page, :last_page, 0, :digest)
+        returning id
+        """,
+        {
+            **_place(chunk, position),
+            "uuid": uuid.uuid4().bytes,
+            "source_id": source_id,
+            "group_id": groups[chunk.language, chunk.kind],
+            "digest": chunk.digest,
+        },
+    )
+
+
+def _move_chunk(connection: apsw.Connection, chunk_id: int, position: int, chunk: ChunkDraft) -> None:
+    connection.execute(
+        """
+        update chunks set position = :position, start = :start, stop = :stop, headings = :headings, text = :text,
+            first_line = :first_line, last_line = :last_line, first_page = :first_page, last_page = :last_page
+        where id = :id
+        """,
+        {**_place(chunk, position), "id": chunk_id},
+    )
+
+
+def _place(chunk: ChunkDraft, position: int) -> dict[str, Any]:
+    names = ("start", "stop", "text", "first_line", "last_line", "first_page", "last_page")
+    place = {name: getattr(chunk, name) for name in names}
+    return {**place, "position": position, "headings": json.dumps(chunk.headings, ensure_ascii=False)}
+
+
+def _index_words(connection: apsw.Connection, draft: SourceDraft, fresh: Sequence[tuple[int, ChunkDraft]]) -> None:
+    texts = (
+        IndexedText(chunk_id, heading_of(draft.title, chunk.headings), chunk.text, chunk.language)
+        for chunk_id, chunk in fresh
+    )
+    add_to_index(connection, draft.collection_id, texts)
+    _shift_groups(connection, [chunk_id for chunk_id, _ in fresh], 1)
+
+
+# ---------------------------------------------------------------- vectors
+
+
+def _without_vector(
+    connection: apsw.Connection, model_id: int, pairs: Sequence[tuple[int, ChunkDraft]]
+) -> list[tuple[int, ChunkDraft]]:
+    sql = "select 1 from vectors where id = ?"
+    return [
+        (chunk_id, chunk)
+        for chunk_id, chunk in pairs
+        if fetch_one(connection, sql, (vector.vector_id(model_id, chunk_id),)) is None
+    ]
+
+
+def _write_vectors(
+    connection: apsw.Connection, model_id: int, collection_id: int, source_id: int,
+    pairs: Sequence[tuple[int, ChunkDraft]], embeddings: Mapping[bytes, bytes],
+) -> None:  # fmt: skip
+    ready = [(chunk_id, embeddings[chunk.digest]) for chunk_id, chunk in pairs if chunk.digest in embeddings]
+    ids = [chunk_id for chunk_id, _ in ready]
+    vector.write_vectors(connection, model_id, collection_id, [source_id] * len(ids), ids, [e for _, e in ready])
+
+
+def _remove_chunks(connection: apsw.Connection, collection_id: int, chunk_ids: Sequence[int]) -> None:
+    """Remove some chunks of a source that is not in the trash, with all that is known of them."""
+    _hide_chunks(connection, collection_id, chunk_ids)
+    vector.remove_vectors(connection, chunk_ids)
+    connection.executemany("delete from chunks where id = ?", ((each,) for each in chunk_ids))
+
+
+def _hide_chunks(connection: apsw.Connection, collection_id: int, chunk_ids: Sequence[int]) -> None:
+    """Take chunks out of every index; their text and vectors stay."""
+    remove_from_index(connection, collection_id, chunk_ids)
+    _shift_groups(connection, chunk_ids, -1)
+    sql = "select distinct model_id from signs where collection_id = ?"
+    for (model_id,) in fetch_all(connection, sql, (collection_id,)):
+        vector.remove_signs(connection, model_id, collection_id, chunk_ids)
+
+
+# ---------------------------------------------------------------- trash
+
+
+def trash_sources(connection: apsw.Connection, source_ids: Iterable[int]) -> int:
+    """Put sources into the trash: out of every index, text and vectors kept. Returns how many were not there yet."""
+    moved = 0
+    for source_id in source_ids:
+        collection_id = _collection_of(connection, source_id, trashed=False)
+        if collection_id is None:
+            continue
+        _hide_chunks(connection, collection_id, _chunk_ids(connection, source_id))
+        connection.execute("update sources set trashed_at = ? where id = ?", (utc_now(), source_id))
+        moved += 1
+    bump_generations(connection, "content", "words", "signs")
+    return moved
+
+
+def restore_source(connection: apsw.Connection, source_id: int) -> bool:
+    """Bring a source back from the trash into every index; False if it is not there."""
+    collection_id = _collection_of(connection, source_id, trashed=True)
+    if collection_id is None:
+        return False
+    chunk_ids = _chunk_ids(connection, source_id)
+    add_to_index(connection, collection_id, indexed_texts(connection, chunk_ids))
+    _shift_groups(connection, chunk_ids, 1)
+    model_id = fetch_one(connection, "select model_id from collections where id = ?", (collection_id,))
+    if model_id is not None and chunk_ids:
+        vector.add_signs(connection, model_id, collection_id, [source_id] * len(chunk_ids), chunk_ids)
+    connection.execute("update sources set trashed_at = null where id = ?", (source_id,))
+    bump_generations(connection, "content", "words", "signs")
+    return True
+
+
+def purge_sources(connection: apsw.Connection, trashed_before: str) -> int:
+    """Delete for good what was put into the trash before that time (ISO 8601 UTC); returns how many sources."""
+    rows = fetch_all(connection, "select id from sources where trashed_at < ?", (trashed_before,))
+    for (source_id,) in rows:
+        vector.remove_vectors(connection, _chunk_ids(connection, source_id))
+        connection.execute("delete from sources where id = ?", (source_id,))
+    return len(rows)
+
+
+def _collection_of(connection: apsw.Connection, source_id: int, *, trashed: bool) -> int | None:
+    test = "is not null" if trashed else "is null"
+    return fetch_one(connection, f"select collection_id from sources where id = ? and trashed_at {test}", (source_id,))
+
+
+def _chunk_ids(connection: apsw.Connection, source_id: int) -> list[int]:
+    return [row[0] for row in fetch_all(connection, "select id from chunks where source_id = ?", (source_id,))]
+
+
+# ---------------------------------------------------------------- chunks that still lack a vector
+
+
+def chunks_without_vector(
+    connection: apsw.Connection, collection_id: int, model_id: int, limit: int
+) -> list[tuple[int, int]]:
+    """(chunk id, source id) of chunks of a collection that have no vector of that model yet."""
+    return fetch_all(
+        connection,
+        """
+        select chunks.id, source_id from chunks join sources on sources.id = source_id
+        where collection_id = ? and trashed_at is null
+            and not exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
+        order by chunks.id limit ?
+        """,
+        (collection_id, model_id, limit),
+    )

@@ -1,0 +1,257 @@
+"""tools/list and tools/call for both protocol eras, answered from the registry."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+import anyio
+import anyio.to_thread
+import mcp.types as wire
+from mcp import MCPError
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel.server import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.server.session import ServerSession
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from localmcp import __version__
+from localmcp.errors import LocalMCPError, UnknownTool
+from localmcp.tools import Answer, Json, Registry, Scope, Tool, compact_json, use_scope
+
+log = logging.getLogger(__name__)
+
+MAX_RESULT = 1_000_000
+"""Bytes of one result on the wire; clients drop larger ones."""
+PARALLEL_CALLS = 8
+REMEMBERED_SESSIONS = 64
+"""Connections of the handshake era that are told about list changes; the others learn it from the bus."""
+
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+Context = ServerRequestContext[Any]
+
+
+class HasRegistry(Protocol):
+    """What a workspace must offer to be listed and called."""
+
+    @property
+    def registry(self) -> Registry: ...
+
+
+Workspace = TypeVar("Workspace", bound=HasRegistry)
+
+
+class OpenOnce(Generic[Workspace]):
+    """Opens the workspace when it is first needed; a failed attempt is made again by the next call."""
+
+    def __init__(self, open_workspace: Callable[[], Workspace]) -> None:
+        self._open = open_workspace
+        self._lock = threading.Lock()
+        self.opened: Workspace | None = None
+
+    def __call__(self) -> Workspace:
+        with self._lock:
+            if self.opened is None:
+                self.opened = self._open()
+            return self.opened
+
+
+def build_server(
+    open_workspace: Callable[[], HasRegistry],
+    scope: Scope | Callable[[], Scope],
+    *,
+    instructions: str | None = None,
+) -> ToolServer:
+    """A server of the tools that `scope` may use.
+
+    Args:
+        open_workspace: called in a worker thread at every request, so it opens once (`OpenOnce`). When it raises, the
+            server goes on: calls answer with the error.
+        scope: one for all requests, or a function of the request's own context variables.
+        instructions: what the client's model is told about this server.
+    """
+    return ToolServer(open_workspace, scope if callable(scope) else lambda: scope, instructions)
+
+
+class ToolServer(Server[Any]):
+    """A low-level MCP server over a registry."""
+
+    def __init__(
+        self, open_workspace: Callable[[], HasRegistry], scope: Callable[[], Scope], instructions: str | None
+    ) -> None:
+        self._open_workspace = open_workspace
+        self._scope = scope
+        self._calls = anyio.CapacityLimiter(PARALLEL_CALLS)
+        self._bus = InMemorySubscriptionBus()
+        self._sessions: dict[int, ServerSession] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        super().__init__(
+            "localmcp",
+            version=__version__,
+            instructions=instructions,
+            on_list_tools=self._on_list_tools,
+            on_call_tool=self._on_call_tool,
+            on_subscriptions_listen=ListenHandler(self._bus),
+            get_tool_input_schema=self._input_schema,
+        )
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        """As the SDK's, with `listChanged` advertised to clients of the handshake era too."""
+        options = notification_options or NotificationOptions(tools_changed=True)
+        return super().create_initialization_options(options, experimental_capabilities, extensions)
+
+    # ------------------------------------------------------------ requests
+
+    async def _on_list_tools(self, ctx: Context, params: wire.PaginatedRequestParams | None) -> wire.ListToolsResult:
+        self._remember(ctx)
+        try:
+            tools = await anyio.to_thread.run_sync(self._list, abandon_on_cancel=True)
+        except LocalMCPError as error:
+            raise MCPError(code=wire.INTERNAL_ERROR, message=without_surrogates(_told(error))) from error
+        return wire.ListToolsResult(tools=tools)
+
+    async def _on_call_tool(self, ctx: Context, params: wire.CallToolRequestParams) -> wire.CallToolResult:
+        self._remember(ctx)
+        work = partial(self._call, params.name, params.arguments or {})
+        return await anyio.to_thread.run_sync(work, limiter=self._calls, abandon_on_cancel=True)
+
+    def _list(self) -> list[wire.Tool]:
+        with use_scope(self._scope()):
+            described = [_describe(each) for each in self._open_workspace().registry.visible()]
+        return [each for each in described if each is not None]
+
+    def _call(self, name: str, arguments: Json) -> wire.CallToolResult:
+        try:
+            return _result(name, self._open_workspace().registry.call(name, arguments, self._scope()))
+        except UnknownTool as error:
+            # A tool may raise it too (execute_tool does): only a name that is nobody's is a protocol error.
+            if self._find(name) is not None:
+                return _failure(_told(error))
+            data = {"hint": error.hint} if error.hint else None
+            raise MCPError(code=wire.INVALID_PARAMS, message=f"Unknown tool: {name}", data=data) from error
+        except LocalMCPError as error:
+            return _failure(_told(error))
+        except BaseException:
+            # Panics of libraries written in Rust derive from BaseException, and one tool must not end the server.
+            incident = secrets.token_hex(4)
+            log.exception("%s failed (incident %s)", name, incident)
+            return _failure(f"{name} failed unexpectedly (incident {incident}). The server's log tells more.")
+
+    def _find(self, name: str) -> Tool | None:
+        with use_scope(self._scope()):
+            return self._open_workspace().registry.find(name)
+
+    def _input_schema(self, name: str) -> Json | None:
+        each = self._find(name)
+        return each.input_schema if each else None
+
+    # ------------------------------------------------------------ list changes
+
+    def publish_tools_changed(self) -> None:
+        """Tell the connected clients that tools/list has changed; may be called from any thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            asyncio.run_coroutine_threadsafe(self._publish(), self._loop)
+
+    async def _publish(self) -> None:
+        await self._bus.publish(ToolsListChanged())
+        for session in tuple(self._sessions.values()):
+            await session.send_tool_list_changed()
+
+    def _remember(self, ctx: Context) -> None:
+        self._loop = asyncio.get_running_loop()
+        client = ctx.session.client_params
+        if client is None or ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return
+        # The parameters of the handshake are one object for the whole connection, which the session keeps alive.
+        self._sessions.pop(id(client), None)
+        self._sessions[id(client)] = ctx.session
+        if len(self._sessions) > REMEMBERED_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+
+
+# ---------------------------------------------------------------- tools and answers, as the wire wants them
+
+
+def _describe(each: Tool) -> wire.Tool | None:
+    """The tool's entry in tools/list; None for one that would make clients reject the whole list."""
+    mark = each.mark
+    try:
+        arguments, result = each.input_schema, each.output_schema
+    except Exception:
+        log.exception("%s has no usable schema and is not listed", each.name)
+        return None
+    if not _TOOL_NAME.fullmatch(each.name) or arguments.get("type") != "object":
+        log.warning("%r is not listed: its name or the root of its schema is not allowed", each.name)
+        return None
+    return wire.Tool(
+        name=each.name,
+        title=mark.title,
+        description=without_surrogates(each.description),
+        input_schema=arguments,
+        output_schema=result if result and result.get("type") == "object" else None,
+        annotations=wire.ToolAnnotations(
+            title=mark.title,
+            read_only_hint=mark.read_only,
+            destructive_hint=mark.destructive,
+            idempotent_hint=mark.idempotent,
+            open_world_hint=mark.open_world,
+        ),
+    )
+
+
+def _result(name: str, answer: Answer) -> wire.CallToolResult:
+    text, value = answer.text, answer.value
+    try:
+        size = _wire_size(text, value)
+    except UnicodeEncodeError:
+        text, value = without_surrogates(text), without_surrogates(value)
+        size = _wire_size(text, value)
+    if size > MAX_RESULT:
+        return _failure(
+            f"The answer of {name} has {size / 1e6:.1f} MB, and at most {MAX_RESULT / 1e6:.0f} MB can be sent. "
+            "Ask for less: a smaller limit, a narrower question, or one part at a time."
+        )
+    return wire.CallToolResult(
+        content=[wire.TextContent(text=text)], structured_content=value, is_error=answer.is_error
+    )
+
+
+def _wire_size(text: str, value: Json) -> int:
+    return len(compact_json(text).encode()) + len(compact_json(value).encode())
+
+
+def _failure(text: str) -> wire.CallToolResult:
+    text = without_surrogates(text)
+    if len(text) > 10_000:
+        text = text[:10_000] + " ..."
+    return wire.CallToolResult(content=[wire.TextContent(text=text)], is_error=True)
+
+
+def _told(error: LocalMCPError) -> str:
+    return f"{error.message}\n{error.hint}" if error.hint else error.message
+
+
+def without_surrogates(value: Any) -> Any:
+    """`value` with U+FFFD for every lone surrogate, which no UTF-8 frame can carry."""
+    if isinstance(value, str):
+        return _SURROGATE.sub("\ufffd", value)
+    if isinstance(value, dict):
+        table = cast("dict[Any, Any]", value)
+        return {without_surrogates(key): without_surrogates(each) for key, each in table.items()}
+    if isinstance(value, list | tuple):
+        return [without_surrogates(each) for each in cast("list[Any]", value)]
+    return value

@@ -1,0 +1,269 @@
+"""The session of one client on stdin and stdout: frames in, frames out, and a clean end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol, cast
+
+import anyio
+import anyio.to_thread
+import mcp.types as types
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
+
+from localmcp.errors import LocalMCPError
+from localmcp.server.handlers import HasRegistry, OpenOnce, build_server, without_surrogates
+from localmcp.server.quick_reply import MAX_LINE, Overlong, Wire, remember_instructions
+from localmcp.tools import CallRecord, Scope
+
+log = logging.getLogger(__name__)
+
+SCOPE = Scope(caller="stdio", trusted=False)
+GRACE_SECONDS = 1.0
+"""How long running calls may take to finish after the client has closed stdin; clients kill after 2 s."""
+CLOSING_SECONDS = 2.0
+
+_Message = types.JSONRPCMessage
+_Id = str | int
+
+# The id stands first in what the Python SDK writes and last in what the TypeScript SDK writes.
+_ID_FIRST = re.compile(rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d+|"[^"\\]*")')
+_ID_LAST = re.compile(rb'"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d+|"[^"\\]*")\s*\}\s*$')
+
+
+class Served(HasRegistry, Protocol):
+    """The part of a workspace that a session uses."""
+
+    def start_background(self) -> None:
+        """Begin what runs beside the calls, such as loading the model; called after the first call."""
+        ...
+
+    def instructions(self) -> str:
+        """What the client's model is told about this file."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def run(wire: Wire, open_workspace: Callable[[], Served], database: str | None) -> NoReturn:
+    """Serve the client on `wire`, whose first line has been read, until it leaves; ends the process."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    session = Session(wire, open_workspace, database)
+    try:
+        anyio.run(session.serve)
+    except Exception:
+        log.exception("the session ended with an error")
+        session.exit_code = 1
+    session.close()
+    sys.stderr.flush()
+    # Threads of abandoned calls and of native libraries would hold up an ordinary exit.
+    os._exit(session.exit_code)
+
+
+class Session:
+    """Carries frames between the wire and the SDK's server."""
+
+    def __init__(self, wire: Wire, open_workspace: Callable[[], Served], database: str | None) -> None:
+        self.exit_code = 0
+        self._wire = wire
+        self._database = database
+        self._open = open_workspace
+        self._workspace = OpenOnce(self._open_and_observe)
+        self._server = build_server(self._workspace, SCOPE, instructions=wire.instructions)
+        self._repeated = wire.answered
+        self._running: set[_Id] = set()
+        self._reading = anyio.CancelScope()
+        self._hung_up = False
+        self._called = threading.Event()
+
+    # ------------------------------------------------------------ the life of a session
+
+    async def serve(self) -> None:
+        """Carry messages until the client closes its end, or `stop`."""
+        into, requests = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        replies, out_of = anyio.create_memory_object_stream[SessionMessage](0)
+        loop = asyncio.get_running_loop()
+        self._wire.stop = lambda code: self._stop_from(loop, code)
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._write, out_of)
+            group.start_soon(self._prepare)
+            group.start_soon(self._server.run, requests, replies, self._server.create_initialization_options())
+            await self._read(into, replies.clone())
+            # The SDK cancels what still runs and says so to the client; a client that reads no more gets no second.
+            group.cancel_scope.deadline = anyio.current_time() + GRACE_SECONDS
+
+    def _stop_from(self, loop: asyncio.AbstractEventLoop, code: int) -> None:
+        self.exit_code = code
+        loop.call_soon_threadsafe(self._reading.cancel)
+
+    def close(self) -> None:
+        """Close the workspace, waiting at most CLOSING_SECONDS for calls that still use it."""
+        closing = threading.Thread(target=self._close, daemon=True)
+        closing.start()
+        closing.join(CLOSING_SECONDS)
+
+    def _close(self) -> None:
+        workspace = self._workspace.opened
+        if workspace is None:
+            return
+        if self._called.is_set():
+            self._keep_instructions(workspace)
+        workspace.close()
+
+    # ------------------------------------------------------------ the workspace
+
+    async def _prepare(self) -> None:
+        try:
+            await anyio.to_thread.run_sync(self._workspace, abandon_on_cancel=True)
+        except LocalMCPError as error:
+            log.warning("the workspace cannot be opened: %s", error)
+
+    def _open_and_observe(self) -> Served:
+        workspace = self._open()
+        workspace.registry.observe(self._after_call)
+        return workspace
+
+    def _after_call(self, record: CallRecord) -> None:
+        """The first call shows that this copy is the one in use: clients start several and drop the others."""
+        if not self._called.is_set():
+            self._called.set()
+            threading.Thread(target=self._after_first_call, name="localmcp-background", daemon=True).start()
+
+    def _after_first_call(self) -> None:
+        workspace = self._workspace()
+        self._keep_instructions(workspace)
+        workspace.start_background()
+
+    def _keep_instructions(self, workspace: Served) -> None:
+        try:
+            remember_instructions(self._database, without_surrogates(workspace.instructions()))
+        except (OSError, LocalMCPError) as error:
+            log.info("the instructions are not remembered: %s", error)
+
+    # ------------------------------------------------------------ frames in
+
+    async def _read(
+        self, into: MemoryObjectSendStream[SessionMessage | Exception], replies: MemoryObjectSendStream[SessionMessage]
+    ) -> None:
+        async with into, replies:
+            with self._reading:
+                async for line in self._lines():
+                    message = read_message(line)
+                    if isinstance(message, Refusal):
+                        await replies.send(message.reply())
+                        continue
+                    self._count(message)
+                    await into.send(SessionMessage(message))
+                with anyio.move_on_after(GRACE_SECONDS):
+                    while self._running:
+                        await anyio.sleep(0.01)
+
+    async def _lines(self) -> AsyncIterator[bytes]:
+        while line := await anyio.to_thread.run_sync(self._wire.lines.get, abandon_on_cancel=True):
+            if line.strip():
+                yield line
+
+    def _count(self, message: _Message) -> None:
+        """Keep the ids of the requests that still owe a reply; a subscription stays open by design."""
+        if isinstance(message, types.JSONRPCRequest) and message.method != "subscriptions/listen":
+            self._running.add(message.id)
+        elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
+            self._running.discard((message.params or {}).get("requestId", ""))
+
+    # ------------------------------------------------------------ frames out
+
+    async def _write(self, replies: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        async with replies:
+            async for each in replies:
+                reply_id = getattr(each.message, "id", None)
+                if not self._hung_up and not self._is_repeated(reply_id):
+                    await self._send(each.message)
+                self._running.discard(reply_id or "")
+
+    def _is_repeated(self, reply_id: _Id | None) -> bool:
+        """Whether this is the SDK's reply to the request that was answered before the SDK was there."""
+        if self._repeated is None or reply_id != self._repeated:
+            return False
+        self._repeated = None
+        return True
+
+    async def _send(self, message: _Message) -> None:
+        try:
+            await anyio.to_thread.run_sync(self._wire.write, write_message(message), abandon_on_cancel=True)
+        except OSError:
+            log.info("the client has closed its end")
+            self._hung_up = True
+            self._reading.cancel()
+
+
+# ---------------------------------------------------------------- one message
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A line that is no message, with the JSON-RPC error that answers it."""
+
+    code: int
+    text: str
+    request_id: _Id | None = None
+
+    def reply(self) -> SessionMessage:
+        error = types.ErrorData(code=self.code, message=self.text)
+        return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=self.request_id, error=error))
+
+
+def read_message(line: bytes) -> _Message | Refusal:
+    """The message on one line, without its lone surrogates and invalid UTF-8; never nothing."""
+    if isinstance(line, Overlong):
+        found = _ID_FIRST.match(line) or _ID_LAST.search(line)
+        text = f"A message may have at most {MAX_LINE // 2**20} MB"
+        return Refusal(types.INVALID_REQUEST, text, json.loads(found[1]) if found else None)
+    line = line.removeprefix(b"\xef\xbb\xbf")
+    try:
+        message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        return _read_patiently(line)
+    if isinstance(message, types.JSONRPCNotification) and b'"id"' in line:
+        # The SDK takes a request whose id has the wrong type for a notification and stays silent.
+        return _read_patiently(line)
+    return message
+
+
+def _read_patiently(line: bytes) -> _Message | Refusal:
+    try:
+        value = without_surrogates(json.loads(line.decode("utf-8", "replace")))
+    except (ValueError, RecursionError) as error:
+        return Refusal(types.PARSE_ERROR, f"Parse error: {error}")
+    if isinstance(value, list):
+        return Refusal(types.INVALID_REQUEST, "Invalid request: JSON-RPC batches are not supported")
+    if not isinstance(value, dict):
+        return Refusal(types.INVALID_REQUEST, "Invalid request: a message is a JSON object")
+    table = cast("dict[str, Any]", value)
+    request_id = table.get("id")
+    if type(request_id) not in (int, str):
+        request_id = None
+        if "id" in table and "method" in table:
+            return Refusal(types.INVALID_REQUEST, "Invalid request: id must be a string or a whole number")
+    try:
+        return types.jsonrpc_message_adapter.validate_python(table, by_name=False)
+    except ValidationError:
+        return Refusal(types.INVALID_REQUEST, "Invalid request: not a JSON-RPC 2.0 message", request_id)
+
+
+def write_message(message: _Message) -> bytes:
+    """The message as one line."""
+    try:
+        text = message.model_dump_json(by_alias=True, exclude_unset=True)
+    except ValueError:
+        # A lone surrogate from somewhere else than a tool: it must cost one letter, not the session.
+        text = json.dumps(without_surrogates(message.model_dump(by_alias=True, exclude_unset=True)))
+    return text.encode() + b"\n"

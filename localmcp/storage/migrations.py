@@ -1,0 +1,249 @@
+"""The schema, as the ordered list of steps that made it; `user_version` counts them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import apsw
+
+APPLICATION_ID = 0x6C6D6370
+"""`lmcp`: the four bytes at offset 68 of the file by which `file(1)` and we know it."""
+
+VECTOR_ID_BITS = 40
+"""`vectors.id` is model << 40 | chunk: one lookup by rowid, and one model's vectors lie together."""
+
+MIGRATIONS: list[Callable[[apsw.Connection], None]] = []
+migration = MIGRATIONS.append
+
+
+def schema_version() -> int:
+    """The version this program writes."""
+    return len(MIGRATIONS)
+
+
+def utc_now() -> str:
+    """ISO 8601 UTC with milliseconds, as every time in the file is written."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def apply_migrations(connection: apsw.Connection, version: int) -> None:
+    """Run every step after `version`; the caller holds the transaction, so change and record are one."""
+    for step in MIGRATIONS[version:]:
+        step(connection)
+    connection.pragma("user_version", schema_version())
+
+
+def expected_schema(version: int) -> dict[str, str]:
+    """Name -> SQL of every object that a file of that version has."""
+    connection = apsw.Connection(":memory:")
+    with connection:
+        for step in MIGRATIONS[:version]:
+            step(connection)
+    objects = dict(schema_of(connection))
+    connection.close()
+    return {name: sql for name, (_, sql) in objects.items()}
+
+
+def schema_of(connection: apsw.Connection) -> dict[str, tuple[str, str]]:
+    """Name -> (type, SQL) of every object in the file, without SQLite's own."""
+    rows = connection.execute("select name, type, coalesce(sql, '') from sqlite_schema where name not like 'sqlite_%'")
+    return {name: (kind, sql) for name, kind, sql in rows}
+
+
+@migration
+def m001_knowledge(connection: apsw.Connection) -> None:
+    """Collections, sources, chunks, both indexes, the ledger and jobs."""
+    connection.pragma("application_id", APPLICATION_ID)
+    connection.execute("""
+        create table file (
+            id text not null,          -- random; this machine's state directory knows the files it has adopted
+            created_at text not null
+        ) strict;
+
+        create table state (           -- generations: what changed, for caches of every process
+            one integer primary key check (one = 1),
+            content integer not null default 0,
+            words integer not null default 0,
+            signs integer not null default 0,
+            tools integer not null default 0
+        ) strict;
+
+        create table models (
+            id integer primary key,
+            name text not null,
+            fingerprint text not null unique,
+            sha256 text not null,
+            pooling text not null,
+            query_prefix text not null,
+            passage_prefix text not null,
+            dimension integer not null,
+            max_tokens integer not null,
+            calibration text,          -- JSON: floors and logistic maps per kind of text
+            created_at text not null
+        ) strict;
+
+        create table collections (
+            id integer primary key autoincrement,
+            name text not null unique collate nocase,
+            kind text not null default 'documents',
+            description text not null default '',
+            model_id integer references models (id),
+            created_at text not null
+        ) strict;
+
+        create table partitions (
+            id integer primary key autoincrement,
+            collection_id integer not null references collections (id) on delete cascade,
+            name text not null,
+            created_at text not null,
+            unique (collection_id, name)
+        ) strict;
+
+        create table sources (
+            id integer primary key autoincrement,
+            uuid text not null unique,
+            collection_id integer not null references collections (id),
+            partition_id integer references partitions (id),
+            title text not null,
+            source_type text not null,
+            format text not null,
+            uri text,                  -- absolute path, or null for text handed over
+            sha256 text not null,      -- of the bytes read
+            size integer not null,
+            mtime_ns integer,
+            language text,
+            metadata text not null default '{}',
+            chunk_count integer not null default 0,
+            created_at text not null,
+            updated_at text not null,
+            trashed_at text
+        ) strict;
+        create unique index sources_by_uri on sources (collection_id, uri) where trashed_at is null and uri is not null;
+        create index sources_by_time on sources (created_at);
+        create index sources_by_hash on sources (sha256);
+        create index sources_in_trash on sources (trashed_at) where trashed_at is not null;
+
+        create table groups (          -- collection x language x kind of text: where weights belong
+            id integer primary key,
+            collection_id integer not null references collections (id) on delete cascade,
+            language text not null,
+            kind text not null,
+            chunks integer not null default 0,
+            gap real,
+            semantic_weight real,
+            measured_chunks integer not null default 0,
+            unique (collection_id, language, kind)
+        ) strict;
+
+        create table chunks (
+            id integer primary key autoincrement,
+            uuid blob not null unique,
+            source_id integer not null references sources (id) on delete cascade,
+            group_id integer not null references groups (id),
+            position integer not null,
+            start integer not null,    -- code points; the spans of a source partition its text
+            stop integer not null,
+            headings text not null,    -- JSON array, outermost first
+            text text not null,
+            first_line integer not null,
+            last_line integer not null,
+            first_page integer,
+            last_page integer,
+            words integer not null,    -- indexed words: the length in bm25
+            digest blob not null       -- of the embedded text: the same digest keeps id and vector
+        ) strict;
+        create index chunks_by_source on chunks (source_id, position);
+        create index chunk_sources on chunks (id, source_id);  -- filters read this, not the text
+
+        create virtual table chunks_fts using fts5 (
+            title, text, content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 2'
+        );
+
+        create table words (           -- folded surface words: spelling repair
+            collection_id integer not null,
+            word text not null,
+            chunks integer not null,
+            primary key (collection_id, word)
+        ) strict, without rowid;
+
+        create table terms (           -- stems as indexed: the postings budget and the bound of bm25
+            collection_id integer not null,
+            term text not null,
+            chunks integer not null,
+            primary key (collection_id, term)
+        ) strict, without rowid;
+
+        create table vectors (
+            id integer primary key,    -- model << 40 | chunk
+            embedding blob not null    -- float32, little endian, unit length
+        ) strict;
+        create view embeddings as
+            select id >> 40 as model_id, id & 1099511627775 as chunk_id, embedding from vectors;
+
+        create table pending_vectors ( -- embeddings of a source whose text is not in yet: a killed ingest loses none
+            model_id integer not null,
+            digest blob not null,
+            embedding blob not null,
+            created_at text not null,
+            primary key (model_id, digest)
+        ) strict, without rowid;
+
+        create table signs (           -- segments of at most 4096 sign codes
+            id integer primary key autoincrement,
+            model_id integer not null,
+            collection_id integer not null,
+            generation integer not null,
+            count integer not null,
+            ids blob not null,         -- int64
+            sources blob not null,     -- int64, the source of each id
+            bits blob not null         -- dimension / 8 bytes each, padded to 8
+        ) strict;
+        create index signs_by_collection on signs (model_id, collection_id);
+
+        create table roots (           -- what the person added: folders and files to look at again
+            id integer primary key,
+            path text not null,
+            collection_id integer not null references collections (id) on delete cascade,
+            partition_id integer references partitions (id),
+            kind text not null,
+            options text not null default '{}',
+            added_at text not null,
+            walked_at text,
+            unique (path, collection_id)
+        ) strict;
+
+        create table ledger (          -- every path ever offered, and what became of it
+            path text not null,
+            collection_id integer not null references collections (id) on delete cascade,
+            root_id integer references roots (id) on delete set null,
+            status text not null,
+            reason text not null default '',
+            source_id integer,
+            sha256 text,
+            size integer,
+            mtime_ns integer,
+            chunks integer not null default 0,
+            seconds real,
+            seen_at text not null,
+            primary key (path, collection_id)
+        ) strict, without rowid;
+        create index ledger_by_status on ledger (status);
+
+        create table jobs (
+            id text primary key,
+            kind text not null,
+            arguments text not null,
+            status text not null,
+            done integer not null default 0,
+            total integer,
+            message text not null default '',
+            result text,
+            started_at text not null,
+            heartbeat_at text not null,
+            finished_at text
+        ) strict;
+    """)
+    connection.execute("insert into file (id, created_at) values (?, ?)", (uuid.uuid4().hex, utc_now()))
+    connection.execute("insert into state (one) values (1)")

@@ -1,0 +1,332 @@
+"""A document's text cut into chunks: exact spans that partition it, each small enough for the embedding model."""
+
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Literal, Protocol
+
+from localmcp.errors import InvalidInput
+from localmcp.text.outline import Markup, Outline, Path, Section, is_only_heading, read_outline
+
+Kind = Literal["prose", "code"]
+
+PREFIX_BYTES = 192
+"""Most UTF-8 bytes of title and headings in front of an embedded text. No WordPiece or byte-level tokenizer makes
+more tokens than bytes, so a window of 254 always keeps room for text; and no counter is needed to rebuild it."""
+
+MOST_CHARACTERS = 4000
+"""Longest visible chunk in code points. Tokenizers turn a long run without spaces into one unknown token."""
+
+WINDOW = 16_000
+"""Longest text, in code points, given to the splitter and the token counter at once; the splitter is quadratic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A span of a document and what is known about its place.
+
+    `start` and `stop` count code points; lines and pages are 1-based and tell where the visible text begins and ends.
+    """
+
+    start: int
+    stop: int
+    text: str
+    headings: Path
+    first_line: int
+    last_line: int
+    first_page: int | None
+    last_page: int | None
+    kind: Kind
+
+    def embedded_text(self, title: str) -> str:
+        """What is embedded and indexed: title, heading path, then the stripped text, one below the other."""
+        prefix = shorten_prefix(title, self.headings)
+        return f"{prefix}\n{self.text.strip()}" if prefix else self.text.strip()
+
+
+class TokenCounter(Protocol):
+    """Counts the model's tokens in a text, special tokens left out and nothing truncated."""
+
+    def __call__(self, text: str, /) -> int: ...
+
+
+def split(
+    text: str,
+    *,
+    markup: Markup,
+    count_tokens: TokenCounter,
+    title: str = "",
+    page_starts: Sequence[int] = (),
+    target: int = 200,
+    limit: int = 254,
+) -> list[Chunk]:
+    """Cut `text` into chunks of about `target` tokens; no embedded text is longer than `limit` tokens (design §4).
+
+    The chunks partition the text: every code point is in exactly one, in order. Text without any visible character
+    gives no chunk. `page_starts` are ascending code point offsets, the first page's included. Lines end at LF, CRLF or
+    CR. The limit holds for any title when it is at least 254; a smaller one needs a title and headings that leave
+    room, for at most 192 bytes of them are kept. The text has no lone surrogates. Raises InvalidInput for
+    a target or limit that is not positive.
+    """
+    if target < 1 or limit < 1:
+        raise InvalidInput(f"target and limit must be positive numbers of tokens, not {target} and {limit}.")
+    if not text.strip():
+        return []
+    outline = read_outline(text, markup)
+    budget = _Budget(count_tokens, title, target, limit)
+    groups = list(_pack(text, outline.sections, budget))
+    spans = [span for group in groups for span in _fit(text, group, budget, markup)]
+    return _describe(text, spans, outline, page_starts, markup)
+
+
+def shorten_prefix(title: str, headings: Path) -> str:
+    """Title and heading path as they stand before an embedded text, at most `PREFIX_BYTES` long.
+
+    The innermost headings say most, so the outer ones go first. A first heading equal to the title is left out.
+    """
+    title = _cut_bytes(" ".join(title.split()), PREFIX_BYTES // 2)
+    path = headings[1:] if headings and headings[0].casefold() == title.casefold() else headings
+    room = PREFIX_BYTES - len(title.encode()) - 1
+    kept: list[str] = []
+    for heading in reversed(path):
+        room -= len(heading.encode()) + len(" > ")
+        if room < 0:
+            break
+        kept.insert(0, heading)
+    if path and not kept:
+        kept = [_cut_bytes(path[-1], PREFIX_BYTES // 2 - 1)]
+    return "\n".join(filter(None, (title, " > ".join(kept))))
+
+
+def _cut_bytes(text: str, most: int) -> str:
+    """The longest start of `text` that has at most `most` UTF-8 bytes."""
+    return text.encode()[:most].decode(errors="ignore").rstrip()
+
+
+# Packing: small sections together, large ones apart.
+
+
+class _Budget:
+    """How many tokens a text has, and how many it may have below its title and headings."""
+
+    def __init__(self, count_tokens: TokenCounter, title: str, target: int, limit: int) -> None:
+        self._count_tokens = count_tokens
+        self._title = title
+        self._target = target
+        self._limit = limit
+        self._rooms: dict[Path, int] = {}
+
+    def tokens(self, text: str) -> int:
+        return self._count_tokens(text.strip())
+
+    def room(self, path: Path) -> int:
+        """Tokens left for text under this path. Two are spare: joining two texts can cost a token or so."""
+        if path not in self._rooms:
+            prefix = shorten_prefix(self._title, path)
+            self._rooms[path] = max(self._limit - (self._count_tokens(prefix + "\n") + 2 if prefix else 0), 1)
+        return self._rooms[path]
+
+    def goal(self, path: Path) -> int:
+        return min(self._target, self.room(path))
+
+
+@dataclass(slots=True)
+class _Group:
+    """Neighbouring sections that become one chunk, or, if a single one is too large, several."""
+
+    sections: list[Section]
+    tokens: int | None  # None: not counted, larger than a window
+    only_headings: bool
+
+    @property
+    def start(self) -> int:
+        return self.sections[0].start
+
+    @property
+    def stop(self) -> int:
+        return self.sections[-1].stop
+
+
+def _pack(text: str, sections: Iterable[Section], budget: _Budget) -> Iterator[_Group]:
+    """Small sections under one parent together, up to the target; a heading without text goes with what it heads."""
+    group: _Group | None = None
+    for section in sections:
+        candidate = _measure(text, section, budget)
+        if group is None:
+            group = candidate
+        elif _joins(group, candidate, budget):
+            group.sections.append(section)
+            whole = group.tokens is not None and candidate.tokens is not None
+            group.tokens = (group.tokens or 0) + (candidate.tokens or 0) if whole else None
+            group.only_headings &= candidate.only_headings
+        else:
+            yield group
+            group = candidate
+    if group:
+        yield group
+
+
+def _measure(text: str, section: Section, budget: _Budget) -> _Group:
+    body = text[section.start : section.stop].strip()
+    tokens = budget.tokens(body) if len(body) <= WINDOW else None
+    return _Group([section], tokens, is_only_heading(section, body))
+
+
+def _joins(group: _Group, candidate: _Group, budget: _Budget) -> bool:
+    path, section = group.sections[0].path, candidate.sections[0]
+    heads = group.only_headings and section.path[:-1] == group.sections[-1].path
+    if heads or group.tokens is None or candidate.tokens is None:
+        return heads
+    siblings = len(section.path) >= len(path) and section.path[: len(path) - 1] == path[:-1]
+    short = section.stop - group.start <= MOST_CHARACTERS
+    return siblings and short and group.tokens + candidate.tokens <= budget.goal(path)
+
+
+# Fitting: pieces that respect the limit.
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    start: int
+    stop: int
+    path: Path
+    tokens: int
+
+
+def _fit(text: str, group: _Group, budget: _Budget, markup: Markup) -> list[_Span]:
+    """The group as spans within the limit; the remains of cutting are joined again where they fit."""
+    paths = [section.path for section in group.sections]
+    fits = group.tokens is not None and group.tokens <= budget.room(paths[0])
+    tightest = paths[0] if fits else min(paths, key=budget.room)
+    cutter = _Cutter(text, budget, markup, budget.room(tightest), budget.goal(tightest))
+    pieces = cutter.cut(group.start, group.stop, group.tokens)
+    starts = [section.start for section in group.sections]
+    spans: list[_Span] = []
+    for start, stop, tokens in cutter.join(pieces):
+        visible = _visible(text, start, stop)[0]
+        path = paths[max(bisect_right(starts, visible) - 1, 0)]
+        spans.append(_Span(start, stop, path, tokens))
+    return spans
+
+
+Piece = tuple[int, int, int]
+"""Start, stop, tokens."""
+
+
+class _Cutter:
+    """Cuts a span of one document where its structure allows, by characters first, then checked in tokens."""
+
+    def __init__(self, text: str, budget: _Budget, markup: Markup, room: int, goal: int) -> None:
+        self._text = text
+        self._budget = budget
+        self._markup = markup
+        self._room = room
+        self._goal = goal
+
+    def cut(self, start: int, stop: int, tokens: int | None = None) -> list[Piece]:
+        """Pieces of at most `room` tokens and `MOST_CHARACTERS` visible code points."""
+        body = self._text[start:stop]
+        if stop - start > WINDOW:
+            return self._cut_all(start, _windows(body))
+        visible = len(body.strip())
+        tokens = self._budget.tokens(body) if tokens is None else tokens
+        if visible < 2 or (tokens <= self._room and visible <= MOST_CHARACTERS):
+            return [(start, stop, tokens)]
+        parts = max(-(-tokens // self._goal), -(-visible // MOST_CHARACTERS), 2)
+        # A tenth more than an even share, so that unequal paragraphs need not leave a small rest.
+        capacity = min(len(body) * 11 // (parts * 10) + 1, len(body) - 1, MOST_CHARACTERS)
+        return self._cut_all(start, self._split(body, capacity))
+
+    def _cut_all(self, start: int, parts: Sequence[str]) -> list[Piece]:
+        offsets = accumulate(map(len, parts), initial=start)
+        return [piece for first, last in pairwise(offsets) for piece in self.cut(first, last)]
+
+    def _split(self, body: str, capacity: int) -> list[str]:
+        from semantic_text_splitter import MarkdownSplitter, TextSplitter  # 3 ms
+
+        splitter = MarkdownSplitter if self._markup == "markdown" else TextSplitter
+        return splitter(capacity, trim=False).chunks(body)
+
+    def join(self, pieces: Iterable[Piece]) -> list[Piece]:
+        """Neighbours joined up to the goal, and beyond it, up to the room, where one is only a crumb or blank."""
+        joined: list[Piece] = []
+        for piece in pieces:
+            if joined and self._may_join(joined[-1], piece):
+                start, _, tokens = joined[-1]
+                joined[-1] = (start, piece[1], tokens + piece[2])
+            else:
+                joined.append(piece)
+        return joined
+
+    def _may_join(self, left: Piece, right: Piece) -> bool:
+        if any(not self._text[start:stop].strip() for start, stop, _ in (left, right)):
+            return True
+        tokens = left[2] + right[2]
+        crumb = min(left[2], right[2]) < self._goal // 6
+        most = self._room if crumb else self._goal
+        # A word that was cut in two can have other pieces as a whole: only joints at a space add up.
+        joint = self._text[right[0] - 1].isspace() or self._text[right[0]].isspace()
+        return joint and tokens <= most and right[1] - left[0] <= MOST_CHARACTERS
+
+
+def _windows(text: str) -> list[str]:
+    """`text` in windows of at most `WINDOW` code points, cut at an empty line, a line, a space, or at least not
+    inside a character with its marks."""
+    windows: list[str] = []
+    start = 0
+    while len(text) - start > WINDOW:
+        stop = _find_break(text, start + WINDOW // 2, start + WINDOW)
+        windows.append(text[start:stop])
+        start = stop
+    return [*windows, text[start:]]
+
+
+def _find_break(text: str, low: int, high: int) -> int:
+    for mark in ("\n\n", "\n\r\n", "\n", " "):
+        at = text.rfind(mark, low, high)
+        if at >= 0:
+            return at + len(mark)
+    for at in range(high, low, -1):
+        if not unicodedata.combining(text[at]) and text[at] not in "\n\u200d\ufe0f" and text[at - 1] != "\u200d":
+            return at
+    return high
+
+
+# Describing: lines, pages and kind.
+
+
+def _describe(
+    text: str, spans: Iterable[_Span], outline: Outline, page_starts: Sequence[int], markup: Markup
+) -> list[Chunk]:
+    chunks: list[Chunk] = []
+    for span in spans:
+        first, last = _visible(text, span.start, span.stop)
+        code = markup == "code" or _overlap(outline.fences, first, last) * 2 > last - first
+        chunks.append(
+            Chunk(
+                start=span.start,
+                stop=span.stop,
+                text=text[span.start : span.stop],
+                headings=span.path,
+                first_line=bisect_right(outline.line_starts, first),
+                last_line=bisect_right(outline.line_starts, last - 1),
+                first_page=max(bisect_right(page_starts, first), 1) if page_starts else None,
+                last_page=max(bisect_right(page_starts, last - 1), 1) if page_starts else None,
+                kind="code" if code else "prose",
+            )
+        )
+    return chunks
+
+
+def _visible(text: str, start: int, stop: int) -> tuple[int, int]:
+    """The span without the white space at its ends."""
+    body = text[start:stop]
+    return start + len(body) - len(body.lstrip()), start + len(body.rstrip())
+
+
+def _overlap(fences: list[tuple[int, int]], first: int, last: int) -> int:
+    """How many code points of the span stand in fenced code."""
+    near = slice(max(bisect_right(fences, (first, first)) - 1, 0), bisect_right(fences, (last, last)))
+    return sum(max(min(stop, last) - max(start, first), 0) for start, stop in fences[near])

@@ -1,0 +1,158 @@
+"""The structure of a text: sections with their heading paths, fenced code, and where lines start."""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+
+Markup = Literal["markdown", "plain", "code"]
+Path = tuple[str, ...]
+
+LONGEST_HEADING = 300
+"""A longer "heading" is a paragraph that happens to stand above a row of dashes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A span of the text under one heading path, outermost heading first; its own heading is its first line."""
+
+    start: int
+    stop: int
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """Sections that partition the text, spans of fenced code in order, and the offset of every line."""
+
+    sections: list[Section]
+    fences: list[tuple[int, int]]
+    line_starts: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Heading:
+    line: int  # 0-based
+    level: int
+    title: str
+
+
+def read_outline(text: str, markup: Markup) -> Outline:
+    """Headings of Markdown or reStructuredText, or the top-level blocks of code; lines end at LF, CRLF or CR."""
+    line_starts = [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", text))]
+    if markup == "code":
+        return Outline(_read_blocks(text), [], line_starts)
+    if markup == "plain":
+        return Outline(_nest(text, _read_underlined(text, line_starts), line_starts), [], line_starts)
+    headings, fences = _read_markdown(text)
+    offsets = [*line_starts, len(text)]
+    fence_spans = [(offsets[first], offsets[min(last, len(line_starts))]) for first, last in fences]
+    return Outline(_nest(text, headings, line_starts), fence_spans, line_starts)
+
+
+_BLOCK_START = re.compile(r"\n[ \t]*\r?\n(?=[^\s)}\]])")
+
+
+def _read_blocks(text: str) -> list[Section]:
+    """Code as its top-level blocks: what follows an empty line and is not indented."""
+    starts = [0, *(match.end() for match in _BLOCK_START.finditer(text)), len(text)]
+    return [Section(start, stop, ()) for start, stop in pairwise(starts)]
+
+
+_ONLY_HEADING = re.compile(r"[^\r\n]+(?:(?:\r\n|\r|\n)[=\-~^\"#*+`]{3,})?")
+
+
+def is_only_heading(section: Section, body: str) -> bool:
+    """Whether a section's stripped text is its heading and nothing below it."""
+    return bool(section.path) and _ONLY_HEADING.fullmatch(body) is not None
+
+
+def _nest(text: str, headings: Iterable[_Heading], line_starts: list[int]) -> list[Section]:
+    """Sections from headings in order; the text above the first heading has no path, and is none if blank."""
+    sections: list[Section] = []
+    start, path, open_headings = 0, (), list[_Heading]()
+    for heading in headings:
+        stop = line_starts[heading.line]
+        if text[start:stop].strip():
+            sections.append(Section(start, stop, path))
+            start = stop
+        while open_headings and open_headings[-1].level >= heading.level:
+            open_headings.pop()
+        open_headings.append(heading)
+        path = tuple(parent.title for parent in open_headings if parent.title)
+    return [*sections, Section(start, len(text), path)]
+
+
+_MARKDOWN_BLOCK = re.compile(r"(?m)^[ ]{0,3}(?:#|=|-|```|~~~)")
+_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?=[\w\"'-][^\n]*:)(?:.*\n)*?(?:---|\.\.\.)[ \t]*(?:\n|\Z)")
+
+
+def _read_markdown(text: str) -> tuple[list[_Heading], list[tuple[int, int]]]:
+    """Top-level headings, and the line ranges of fenced code, as CommonMark reads them."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    if not _MARKDOWN_BLOCK.search(lines):
+        return [], []
+    lines = _FRONT_MATTER.sub(lambda match: "\n" * match[0].count("\n"), lines)
+    tokens = _block_parser().parse(lines)
+    headings: list[_Heading] = []
+    for opening, inline in pairwise(tokens):
+        if opening.type != "heading_open" or opening.level or not opening.map:
+            continue
+        if len(inline.content) <= LONGEST_HEADING:
+            headings.append(_Heading(opening.map[0], int(opening.tag[1:]), _strip_markup(inline.content)))
+    return headings, [(token.map[0], token.map[1]) for token in tokens if token.type == "fence" and token.map]
+
+
+@cache
+def _block_parser() -> "MarkdownIt":
+    from markdown_it import MarkdownIt  # 47 ms
+
+    parser = MarkdownIt("commonmark").disable("reference")
+    parser.core.ruler.disable(["inline", "text_join"])
+    return parser
+
+
+@cache
+def _inline_parser() -> "MarkdownIt":
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("commonmark")
+
+
+def _strip_markup(heading: str) -> str:
+    """A heading's words without emphasis, links, HTML and a trailing {#anchor}."""
+    children = _inline_parser().parseInline(re.sub(r"\s*\{#[^}]*\}\s*$", "", heading))[0].children or []
+    visible = (" " if "break" in child.type else child.content for child in children if child.type != "html_inline")
+    return " ".join("".join(visible).split())
+
+
+_UNDERLINE = re.compile(r"(?m)^([=\-~^\"#*+`])\1{2,}(?=[ \t]*\r?$)")
+
+
+def _read_underlined(text: str, line_starts: list[int]) -> Iterator[_Heading]:
+    """reStructuredText titles: a line after an empty one, underlined by punctuation at least as long as itself."""
+    styles: list[tuple[str, bool]] = []
+    for match in _UNDERLINE.finditer(text):
+        line = bisect_right(line_starts, match.start()) - 2
+        if line < 0:
+            continue
+        title = text[line_starts[line] : match.start()].rstrip()
+        above = text[line_starts[line - 1] : line_starts[line]].strip() if line else ""
+        overlined = above == match[0]
+        if not _is_title(title, len(match[0])) or (above and not overlined):
+            continue
+        style = (match[1], overlined)
+        if style not in styles:
+            styles.append(style)
+        yield _Heading(line - overlined, styles.index(style) + 1, " ".join(title.split()))
+
+
+def _is_title(line: str, most: int) -> bool:
+    short = 0 < len(line) <= min(most, LONGEST_HEADING)
+    return short and not line[0].isspace() and any(character.isalnum() for character in line)

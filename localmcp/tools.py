@@ -1,0 +1,532 @@
+"""Tools, the scope they run in, and the registry: the one door through which every face calls them.
+
+A tool is a public method marked `@tool(...)`. Its docstring is the description, its type hints are the schema.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol, TypeVar, cast, get_args, get_type_hints
+
+from localmcp.errors import InvalidInput, LocalMCPError, UnknownTool
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+# ---------------------------------------------------------------- scope
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Who is asking and what they may reach, for the length of one call."""
+
+    caller: str = "local"
+    """`cli`, `tui`, `stdio`, or the id of an API key."""
+    trusted: bool = True
+    """The person at the machine (CLI, TUI); an assistant is not, and may only add files from allowed folders."""
+    collections: frozenset[str] | None = None
+    """Names of the visible collections; None = all."""
+    tools: frozenset[str] | None = None
+    """Names of the callable tools; None = all."""
+    providers: tuple[Provider, ...] = ()
+    """Tools that exist for this request only (S1-6)."""
+
+
+EVERYTHING = Scope()
+_scope: ContextVar[Scope] = ContextVar("localmcp_scope", default=EVERYTHING)
+
+
+def current_scope() -> Scope:
+    """The scope of the call that is running."""
+    return _scope.get()
+
+
+@contextmanager
+def use_scope(scope: Scope) -> Generator[Scope]:
+    """Run a block in `scope`."""
+    token = _scope.set(scope)
+    try:
+        yield scope
+    finally:
+        _scope.reset(token)
+
+
+# ---------------------------------------------------------------- declaring a tool
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """What the schema says of one parameter besides its type; stands in `Annotated[type, Param(...)]`."""
+
+    description: str
+    minimum: float | None = None
+    maximum: float | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolMark:
+    """What `@tool` writes beside a method."""
+
+    name: str
+    title: str
+    keywords: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
+    visible: bool = True
+    read_only: bool = True
+    destructive: bool = False
+    idempotent: bool = True
+    open_world: bool = False
+    accepts: Mapping[str, Callable[[str, Any], Any]] = field(default_factory=dict[str, Callable[[str, Any], Any]])
+    says: Mapping[str, str] = field(default_factory=dict[str, str])
+    text: Callable[[Any], str] | None = None
+    on_error: Callable[[LocalMCPError], Json] | None = None
+
+
+def tool(
+    name: str,
+    *,
+    title: str,
+    keywords: Iterable[str] = (),
+    examples: Iterable[str] = (),
+    visible: bool = True,
+    read_only: bool = True,
+    destructive: bool = False,
+    idempotent: bool | None = None,
+    open_world: bool = False,
+    accepts: Mapping[str, Callable[[str, Any], Any]] | None = None,
+    says: Mapping[str, str] | None = None,
+    text: Callable[[Any], str] | None = None,
+    on_error: Callable[[LocalMCPError], Json] | None = None,
+) -> Callable[[Method], Method]:
+    """Mark a public method as a tool.
+
+    Args:
+        name: how it is called on the wire; letters, digits, `_` and `-`, at most 40.
+        title: a short label for people.
+        keywords: words under which `tool_search` finds it.
+        examples: phrases a person would say; `{parameter}` marks where an argument stands.
+        visible: listed by tools/list; others are found by `tool_search`.
+        read_only, destructive, idempotent, open_world: the annotations of MCP; idempotent follows read_only.
+        accepts: parameter -> function(name, value) that turns a lenient value into a strict one (S0-6).
+        says: the contract's own words for a bad argument: `"texts"` for the field, `"texts[]"` for an item
+            (`{index}` is filled in), `"texts required"` when it is missing.
+        text: makes the text block of the answer from the result; by default it is the result as compact JSON.
+        on_error: turns a deliberate error into a result (`{"success": False, ...}`).
+    """
+    mark = ToolMark(
+        name, title, tuple(keywords), tuple(examples), visible, read_only, destructive,
+        read_only if idempotent is None else idempotent, open_world, dict(accepts or {}), dict(says or {}), text, on_error,
+    )  # fmt: skip
+
+    def write(method: Method) -> Method:
+        method.__tool__ = mark  # pyright: ignore[reportFunctionMemberAccess]
+        return method
+
+    return write
+
+
+def integer_or_string(name: str, value: Any) -> Any:
+    """S0-6: whole numbers may come as text or as 25.0; empty text means the default (None)."""
+    if isinstance(value, bool):
+        raise InvalidInput(f"{name} must be a number or string, got: bool")
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if not isinstance(value, str):
+        return value
+    if not value.strip():
+        return None
+    try:
+        return int(value.strip())
+    except ValueError as error:
+        raise InvalidInput(f"invalid {name} value: {value}") from error
+
+
+# ---------------------------------------------------------------- tools
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a call gives back: the structured value, and the text a model reads."""
+
+    value: Json
+    text: str
+    is_error: bool = False
+
+
+class Tool:
+    """Anything that can be listed, searched and called."""
+
+    mark: ToolMark
+    description: str
+
+    @property
+    def name(self) -> str:
+        return self.mark.name
+
+    @property
+    def input_schema(self) -> Json:
+        """JSON Schema (2020-12) of the arguments; the root is an object that refuses unknown keys."""
+        raise NotImplementedError  # pragma: no cover
+
+    @property
+    def output_schema(self) -> Json | None:
+        """JSON Schema of the structured result, an object."""
+        return None
+
+    def call(self, arguments: Json) -> Answer:
+        """Check the arguments and run.
+
+        Raises:
+            InvalidInput: the arguments do not fit; the message lists every problem.
+            LocalMCPError: what the tool itself raises.
+        """
+        raise NotImplementedError  # pragma: no cover
+
+
+class MethodTool(Tool):
+    """A marked method of a service."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self.method = method
+        self.mark = cast(ToolMark, method.__tool__)  # pyright: ignore[reportFunctionMemberAccess]
+        self.description = inspect.getdoc(method) or ""
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        return get_type_hints(self.method, include_extras=True)
+
+    @cached_property
+    def _model(self) -> Any:
+        # pydantic costs 70 ms to import, so a model is built at the first listing or call.
+        from pydantic import ConfigDict, Field, create_model
+
+        fields: dict[str, Any] = {}
+        for name, parameter in inspect.signature(self.method).parameters.items():
+            required = parameter.default is parameter.empty
+            limits = _field_limits(self._hints[name])
+            fields[name] = (
+                _bare(self._hints[name]),
+                Field(... if required else parameter.default, **limits),
+            )
+        config = ConfigDict(extra="forbid", strict=True)
+        return create_model(self.name, __config__=config, **fields)
+
+    @cached_property
+    def input_schema(self) -> Json:  # pyright: ignore[reportIncompatibleMethodOverride]
+        schema = cast(Json, _tidy(self._model.model_json_schema()))
+        schema.setdefault("properties", {})
+        return schema
+
+    @cached_property
+    def output_schema(self) -> Json | None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        from pydantic import TypeAdapter
+
+        if "return" not in self._hints:
+            return None
+        return cast(Json, _tidy(TypeAdapter(self._hints["return"]).json_schema(mode="serialization")))
+
+    def call(self, arguments: Json) -> Answer:
+        try:
+            value = self.method(**self._checked(arguments))
+        except LocalMCPError as error:
+            if self.mark.on_error is None:
+                raise
+            value = self.mark.on_error(error)
+            return Answer(value, self._text(value), is_error=True)
+        return Answer(value, self._text(value))
+
+    def _text(self, value: Any) -> str:
+        return self.mark.text(value) if self.mark.text else compact_json(value)
+
+    def _checked(self, arguments: Json) -> Json:
+        from pydantic import ValidationError
+
+        given = self._accepted(arguments)
+        try:
+            model = self._model.model_validate(given)
+        except ValidationError as error:
+            problems = cast("list[Json]", error.errors(include_url=False, include_context=True))
+            raise InvalidInput(self._complaint(problems)) from None
+        return {name: getattr(model, name) for name in given}
+
+    def _accepted(self, arguments: Json) -> Json:
+        """The arguments after the declared leniencies; null stands for "not given" where there is a default."""
+        parameters = inspect.signature(self.method).parameters
+        given: Json = {}
+        for name, value in arguments.items():
+            if name in self.mark.accepts and value is not None:
+                value = self.mark.accepts[name](name, value)
+            known = parameters.get(name)
+            if value is None and known is not None and known.default is not known.empty:
+                continue
+            given[name] = value
+        return given
+
+    def _complaint(self, problems: list[Json]) -> str:
+        contract = next(filter(None, (self._contract_text(p) for p in problems)), None)
+        if contract:
+            return contract
+        lines = [f"- {self._one_problem(p)}" for p in problems[:8]]
+        return "\n".join([f"Invalid arguments for {self.name}:", *lines, f"Parameters: {self.signature()}"])
+
+    def _contract_text(self, problem: Json) -> str | None:
+        place = problem["loc"]
+        if problem["type"] == "missing" and f"{place[0]} required" in self.mark.says:
+            return self.mark.says[f"{place[0]} required"]
+        if len(place) > 1 and f"{place[0]}[]" in self.mark.says:
+            return self.mark.says[f"{place[0]}[]"].format(index=place[1])
+        return self.mark.says.get(str(place[0])) if place else None
+
+    def _one_problem(self, problem: Json) -> str:
+        place = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "missing":
+            return f"{place}: required"
+        if problem["type"] == "extra_forbidden":
+            near = nearest(place, self.input_schema["properties"])
+            return f"{place}: not a parameter" + (f"; did you mean '{near}'?" if near else "")
+        return f"{place}: {_lower_first(problem['msg'])}, got {_shown(problem['input'])}"
+
+    def signature(self) -> str:
+        """The parameters in one line: `query* (string), limit (integer 1..50)`; `*` = required."""
+        required = self.input_schema.get("required", [])
+        parts = [
+            f"{name}{'*' if name in required else ''} ({_kind(spec)})"
+            for name, spec in self.input_schema["properties"].items()
+        ]
+        return ", ".join(parts) or "none"
+
+
+def tools_of(service: object) -> list[MethodTool]:
+    """The tools that an object's marked methods make, in the order they are written."""
+    found: dict[str, MethodTool] = {}
+    for owner in reversed(type(service).__mro__):
+        for name, member in vars(owner).items():
+            if hasattr(member, "__tool__"):
+                found[name] = MethodTool(getattr(service, name))
+    return list(found.values())
+
+
+# ---------------------------------------------------------------- registry
+
+
+class Provider(Protocol):
+    """A source of tools."""
+
+    def tools(self) -> Iterable[Tool]:
+        """Every tool it offers to the current scope. Raising means the provider is down: searches skip it."""
+        ...
+
+    def find(self, name: str) -> Tool | None:
+        """The tool of that name; None = not mine (a miss). Anything raised is a real error and stops the call."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """One finished call, as observers receive it."""
+
+    tool: str
+    arguments: Json
+    scope: Scope
+    started_at: float
+    """Unix time, seconds."""
+    seconds: float
+    error: LocalMCPError | Exception | None
+    answer: Answer | None
+
+
+class Registry:
+    """A provider made of tools and providers; of two tools with one name the first keeps it. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tools: dict[str, Tool] = {}
+        self._providers: tuple[Provider, ...] = ()
+        self.observers: tuple[Callable[[CallRecord], None], ...] = ()
+
+    def add_service(self, service: object) -> None:
+        """Register every marked method of `service`."""
+        for each in tools_of(service):
+            self.add(each)
+
+    def add(self, each: Tool) -> None:
+        """Register one tool; replaces an earlier one of that name."""
+        with self._lock:
+            self._tools = {**self._tools, each.name: each}
+
+    def remove(self, name: str) -> bool:
+        """Take one registered tool away; False if there was none."""
+        with self._lock:
+            remaining = {key: value for key, value in self._tools.items() if key != name}
+            removed = len(remaining) < len(self._tools)
+            self._tools = remaining
+        return removed
+
+    def add_provider(self, provider: Provider) -> None:
+        with self._lock:
+            self._providers = (*self._providers, provider)
+
+    def remove_provider(self, provider: Provider) -> bool:
+        with self._lock:
+            remaining = tuple(p for p in self._providers if p is not provider)
+            removed = len(remaining) < len(self._providers)
+            self._providers = remaining
+        return removed
+
+    def observe(self, observer: Callable[[CallRecord], None]) -> None:
+        """Call `observer` after every call; it must be quick and must not raise."""
+        with self._lock:
+            self.observers = (*self.observers, observer)
+
+    def tools(self) -> list[Tool]:
+        """Every tool the current scope may call: registered ones first, then providers, then the request's own."""
+        found = dict(self._tools)
+        for provider in (*self._providers, *current_scope().providers):
+            try:
+                for each in provider.tools():
+                    found.setdefault(each.name, each)
+            except Exception:
+                log.warning("a tool provider could not list its tools and is skipped", exc_info=True)
+        allowed = current_scope().tools
+        return [each for each in found.values() if allowed is None or each.name in allowed]
+
+    def visible(self) -> list[Tool]:
+        """The tools that tools/list shows."""
+        return [each for each in self.tools() if each.mark.visible]
+
+    def find(self, name: str) -> Tool | None:
+        """The tool of that name in the current scope, or None."""
+        allowed = current_scope().tools
+        if allowed is not None and name not in allowed:
+            return None
+        if name in self._tools:
+            return self._tools[name]
+        for provider in (*self._providers, *current_scope().providers):
+            each = provider.find(name)
+            if each is not None:
+                return each
+        return None
+
+    def call(self, name: str, arguments: Json | None = None, scope: Scope | None = None) -> Answer:
+        """Run the tool `name` in `scope` (the current one by default): the one door of all faces.
+
+        Raises:
+            UnknownTool: no such tool for this caller; the message names the nearest.
+            LocalMCPError: what the tool raises.
+        """
+        with use_scope(scope or current_scope()) as inside:
+            each = self.find(name)
+            if each is None:
+                near = nearest(name, [t.name for t in self.tools()])
+                raise UnknownTool(f"Unknown tool: {name}", hint=f"Did you mean '{near}'?" if near else None)
+            return self._timed(each, arguments or {}, inside)
+
+    def _timed(self, each: Tool, arguments: Json, scope: Scope) -> Answer:
+        started_at, start = time.time(), time.perf_counter()
+        answer: Answer | None = None
+        failure: Exception | None = None
+        try:
+            answer = each.call(arguments)
+            return answer
+        except Exception as error:
+            failure = error
+            raise
+        finally:
+            seconds = time.perf_counter() - start
+            record = CallRecord(each.name, arguments, scope, started_at, seconds, failure, answer)
+            for observer in self.observers:
+                observer(record)
+
+
+# ---------------------------------------------------------------- words about schemas
+
+
+def compact_json(value: Any) -> str:
+    """JSON without spaces, text as it is."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The most similar of `names`, if one is similar enough to be meant."""
+    from rapidfuzz import fuzz, process
+
+    best = process.extractOne(name.lower(), {n: n.lower() for n in names}, scorer=fuzz.ratio, score_cutoff=60)
+    return best[2] if best else None
+
+
+def _bare(hint: Any) -> Any:
+    """The type without our `Param`, which pydantic does not know."""
+    return get_args(hint)[0] if _param(hint) else hint
+
+
+def _param(hint: Any) -> Param | None:
+    return next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Param)), None)
+
+
+def _field_limits(hint: Any) -> Json:
+    param = _param(hint)
+    if param is None:
+        return {}
+    limits = {
+        "description": param.description,
+        "ge": param.minimum,
+        "le": param.maximum,
+        "min_length": param.min_length,
+        "max_length": param.max_length,
+    }
+    return {key: value for key, value in limits.items() if value is not None}
+
+
+def _tidy(schema: Any, *, inside_properties: bool = False) -> Any:
+    """Drop the generated titles, and the null alternative of optional parameters: both only cost tokens."""
+    if isinstance(schema, list):
+        return [_tidy(item) for item in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    table = cast(Json, schema)
+    kept: Json = {
+        key: _tidy(value, inside_properties=key in ("properties", "$defs"))
+        for key, value in table.items()
+        if inside_properties or not (key == "title" or (key == "default" and value is None))
+    }
+    alternatives = kept.get("anyOf")
+    if not inside_properties and isinstance(alternatives, list):
+        real = [a for a in cast("list[Json]", alternatives) if a != {"type": "null"}]
+        if len(real) == 1 and len(real) < len(cast("list[Json]", alternatives)) and "default" not in kept:
+            del kept["anyOf"]
+            kept = {**real[0], **kept}
+    return kept
+
+
+def _kind(spec: Json) -> str:
+    if "enum" in spec:
+        return "|".join(map(str, spec["enum"]))
+    kind = str(spec.get("type", "any"))
+    if "minimum" in spec or "maximum" in spec:
+        kind += f" {spec.get('minimum', '')}..{spec.get('maximum', '')}"
+    if kind == "array":
+        kind = f"array of {spec.get('items', {}).get('type', 'any')}"
+    return kind
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _lower_first(text: str) -> str:
+    return text[:1].lower() + text[1:]
