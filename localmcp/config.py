@@ -105,7 +105,7 @@ class Settings:
     model: str = _setting(
         "default",
         env="LOCALMCP_MODEL",
-        says="Embedding model: default, hash, fastembed:NAME, folder:PATH or URL#MODEL.",
+        says="Embedding model: default, hash, fastembed:NAME, folder:PATH, ollama:MODEL, openai:MODEL or URL#MODEL.",
     )
     model_api_key: str = _setting("", env="LOCALMCP_MODEL_API_KEY", says="Key for an embedding endpoint; never logged.")
     threads: int = _setting(

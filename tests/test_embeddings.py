@@ -604,6 +604,32 @@ class TestLazyLoading:
         assert lazy.get().identity.name == "hash"
 
 
+class TestEndOfTheProgram:
+    @pytest.mark.parametrize("reached", ["InferenceSession", "run"])
+    def test_waits_for_the_call_under_way(self, reached: str) -> None:
+        # The main thread ends the moment the background thread is inside onnxruntime.
+        code = f"""
+import threading
+import onnxruntime
+from localmcp.embeddings import LazyEmbedder, open_embedder
+inside = threading.Event()
+class Session(onnxruntime.InferenceSession):
+    def __init__(self, *args, **kwargs):
+        {reached!r} == "run" or inside.set()
+        super().__init__(*args, **kwargs)
+    def run(self, names, inputs):
+        len(inputs["input_ids"]) > 1 and inside.set()
+        return super().run(names, inputs)
+onnxruntime.InferenceSession = Session
+def work():
+    open_embedder("default", threads=2).embed_passages(["word " * 200] * 64)
+threading.Thread(target=LazyEmbedder(work).get, daemon=True).start()
+assert inside.wait(30)
+"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (0, "")
+
+
 class TestQueryCache:
     def test_computes_a_repeated_query_once(self) -> None:
         embedder = CountingEmbedder()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import os
@@ -42,6 +43,40 @@ _PREFIXES: tuple[tuple[str, str, str], ...] = (
 )
 
 _registration = threading.Lock()
+
+
+class _NativeCalls:
+    """Counts the calls into onnxruntime, so that the process ends between them.
+
+    Python freezes daemon threads at exit, and a call frozen half-way makes onnxruntime abort the
+    process with a core dump.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._running = 0
+        self._closed = False
+        atexit.register(self.close)
+
+    def __enter__(self) -> None:
+        with self._changed:
+            if self._closed:
+                raise ModelUnavailable("The program is ending.")
+            self._running += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._running -= 1
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Let no further call begin, and wait up to 5 seconds for those under way."""
+        with self._changed:
+            self._closed = True
+            self._changed.wait_for(lambda: not self._running, 5)
+
+
+_native_calls = _NativeCalls()
 
 
 class OnnxEmbedder:
@@ -93,7 +128,7 @@ class OnnxEmbedder:
         for start in range(0, len(order), BATCH_SIZE):
             rows = order[start : start + BATCH_SIZE]
             batch = [self.identity.passage_prefix + texts[i] for i in rows]
-            with self._passage_lock:
+            with self._passage_lock, _native_calls:
                 vectors[rows] = list(self._model.passage_embed(batch, batch_size=BATCH_SIZE))
         return unit_rows(vectors)
 
@@ -113,7 +148,7 @@ class OnnxEmbedder:
     def _run_query(self, text: str) -> NDArray[np.float32]:
         import numpy as np
 
-        with self._query_lock:
+        with self._query_lock, _native_calls:
             return np.asarray(next(iter(self._model.query_embed(text))), np.float32)
 
     def _window(self) -> int:
@@ -241,7 +276,8 @@ def digest_weights(paths: Iterable[Path]) -> str:
 def _explained(name: str, hint: str) -> Generator[None, None, None]:
     """Turn whatever a library raises while it loads a model into ModelUnavailable."""
     try:
-        yield
+        with _native_calls:
+            yield
     except LocalMCPError:
         raise
     except Exception as error:

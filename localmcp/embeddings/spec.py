@@ -107,7 +107,7 @@ def parse_spec(spec: str) -> ModelSpec:
         ConfigurationError: it does not follow the grammar.
     """
     text = spec.strip()
-    folder = os.path.expanduser(text)
+    folder = _expand_home(text)
     if text not in ("default", "hash") and os.path.isdir(folder):
         return ModelSpec("folder", folder)
     body, _, query = text.partition("?")
@@ -126,10 +126,15 @@ def _parse_body(body: str) -> ModelSpec:
     if colon and rest and scheme in _SERVICES:
         return ModelSpec("endpoint", _SERVICES[scheme], rest)
     if colon and rest and scheme == "folder":
-        return ModelSpec(scheme, os.path.expanduser(rest))
+        return ModelSpec(scheme, _expand_home(rest))
     if colon and rest and scheme in ("hash", "fastembed"):
         return ModelSpec(scheme, rest)
     raise ConfigurationError(f"'{body}' names no embedding model.{_guess(body)}", hint=ACCEPTED)
+
+
+def _expand_home(path: str) -> str:
+    """`~` and `~/…` only: looking up `~name` fails in its own ways on text that is no path at all."""
+    return os.path.expanduser(path) if path == "~" or path.startswith(("~/", "~\\")) else path
 
 
 def _guess(body: str) -> str:

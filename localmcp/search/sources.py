@@ -179,9 +179,9 @@ def _shift_groups(connection: apsw.Connection, chunk_ids: Sequence[int], sign: i
     if chunk_ids:
         connection.execute(
             """
-            update groups set chunks = chunks + :sign * moved.chunks
+            update groups set chunks = groups.chunks + :sign * moved.moving
             from (
-                select group_id, count(*) as chunks from chunks where id in (select value from carray(:ids)) group by 1
+                select group_id, count(*) as moving from chunks where id in (select value from carray(:ids)) group by 1
             ) as moved
             where groups.id = moved.group_id
             """,

@@ -265,11 +265,14 @@ def candidates(blocks: Sequence[Block], query: Vector, allowed: Ids | None, exac
 
 
 def _hamming(bits: Any, words: Any) -> Any:
+    """Differing bits of each column of bits (words, n) with words (words,): uint16 (n,)."""
     import numpy as np
 
+    count: Any = np.bitwise_count
     distance: Any = np.zeros(bits.shape[1], dtype=np.uint16)
     for row, word in zip(bits, words, strict=True):
-        distance += np.bitwise_count(row ^ word)
+        apart: Any = row ^ word
+        distance += count(apart)
     return distance
 
 

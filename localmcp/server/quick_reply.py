@@ -15,9 +15,8 @@ from localmcp import __version__
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from io import BufferedReader
     from queue import Queue
-    from typing import Any, NoReturn
+    from typing import Any, BinaryIO, NoReturn
 
     from localmcp.server.stdio import Served
 
@@ -28,6 +27,7 @@ MAX_INSTRUCTIONS = 1500
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 DISCOVER_VERSION = "2026-07-28"
+_META = "io.modelcontextprotocol/"
 CAPABILITIES = {"tools": {"listChanged": True}}
 SERVER_INFO = {"name": "localmcp", "version": __version__}
 FALLBACK_INSTRUCTIONS = (
@@ -45,7 +45,7 @@ class Overlong(bytes):
 class Wire:
     """The client's ends of stdin and stdout, on private descriptors that nothing else reads or writes."""
 
-    def __init__(self, reader: BufferedReader, out: int) -> None:
+    def __init__(self, reader: BinaryIO, out: int) -> None:
         self.reader = reader
         self.out = out
         self.first = b""
@@ -194,7 +194,7 @@ def _discover(params: dict[str, Any], instructions: str) -> dict[str, Any] | Non
         "resultType": "complete",
         "ttlMs": 0,
         "cacheScope": "private",
-        "_meta": {"io.modelcontextprotocol/serverInfo": SERVER_INFO},
+        "_meta": {_META + "serverInfo": SERVER_INFO},
     }
 
 
@@ -203,11 +203,7 @@ def _discover(params: dict[str, Any], instructions: str) -> dict[str, Any] | Non
 
 def cached_instructions(database: str | None = None) -> str:
     """What the last session wrote about `database` (None = the one that the settings choose), else a fixed text."""
-    try:
-        with open(_instructions_file(), encoding="utf-8") as file:
-            text = json.load(file)[_database_key(database)]
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return FALLBACK_INSTRUCTIONS
+    text = _known_instructions().get(_database_key(database))
     return text if isinstance(text, str) and 0 < len(text) <= MAX_INSTRUCTIONS else FALLBACK_INSTRUCTIONS
 
 
@@ -220,20 +216,23 @@ def remember_instructions(database: str | None, text: str) -> None:
     import threading
 
     path, key = _instructions_file(), _database_key(database)
-    try:
-        with open(path, encoding="utf-8") as file:
-            known = json.load(file)
-    except (OSError, ValueError):
-        known = {}
-    known = known if isinstance(known, dict) else {}
-    kept = {name: old for name, old in known.items() if name != key}
-    kept[key] = text[:MAX_INSTRUCTIONS]
-    kept = dict(list(kept.items())[-20:])
+    others = {name: old for name, old in _known_instructions().items() if name != key}
+    kept = {**dict(list(others.items())[-19:]), key: text[:MAX_INSTRUCTIONS]}
     os.makedirs(os.path.dirname(path), exist_ok=True)
     part = f"{path}.{os.getpid()}-{threading.get_ident()}"
     with open(part, "w", encoding="utf-8") as file:
         json.dump(kept, file)
     os.replace(part, path)
+
+
+def _known_instructions() -> dict[str, Any]:
+    try:
+        with open(_instructions_file(), encoding="utf-8") as file:
+            known: dict[str, Any] = json.load(file)
+    except (OSError, ValueError, RecursionError):
+        return {}
+    # The file may hold anything that somebody wrote there.
+    return known if type(known) is dict else {}
 
 
 def _database_key(database: str | None) -> str:

@@ -80,8 +80,8 @@ class Session:
         self._workspace = OpenOnce(self._open_and_observe)
         self._server = build_server(self._workspace, SCOPE, instructions=wire.instructions)
         self._repeated = wire.answered
-        self._running: set[_Id] = set()
-        self._reading = anyio.CancelScope()
+        self._running: set[_Id | None] = set()
+        self._reading: anyio.CancelScope
         self._hung_up = False
         self._called = threading.Event()
 
@@ -92,10 +92,11 @@ class Session:
         into, requests = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         replies, out_of = anyio.create_memory_object_stream[SessionMessage](0)
         loop = asyncio.get_running_loop()
+        self._reading = anyio.CancelScope()
         self._wire.stop = lambda code: self._stop_from(loop, code)
+        threading.Thread(target=self._prepare, name="localmcp-opening", daemon=True).start()
         async with anyio.create_task_group() as group:
             group.start_soon(self._write, out_of)
-            group.start_soon(self._prepare)
             group.start_soon(self._server.run, requests, replies, self._server.create_initialization_options())
             await self._read(into, replies.clone())
             # The SDK cancels what still runs and says so to the client; a client that reads no more gets no second.
@@ -121,9 +122,9 @@ class Session:
 
     # ------------------------------------------------------------ the workspace
 
-    async def _prepare(self) -> None:
+    def _prepare(self) -> None:
         try:
-            await anyio.to_thread.run_sync(self._workspace, abandon_on_cancel=True)
+            self._workspace()
         except LocalMCPError as error:
             log.warning("the workspace cannot be opened: %s", error)
 
@@ -177,7 +178,8 @@ class Session:
         if isinstance(message, types.JSONRPCRequest) and message.method != "subscriptions/listen":
             self._running.add(message.id)
         elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
-            self._running.discard((message.params or {}).get("requestId", ""))
+            cancelled = (message.params or {}).get("requestId")
+            self._running -= {each for each in self._running if each == cancelled}
 
     # ------------------------------------------------------------ frames out
 
@@ -187,7 +189,7 @@ class Session:
                 reply_id = getattr(each.message, "id", None)
                 if not self._hung_up and not self._is_repeated(reply_id):
                     await self._send(each.message)
-                self._running.discard(reply_id or "")
+                self._running.discard(reply_id)
 
     def _is_repeated(self, reply_id: _Id | None) -> bool:
         """Whether this is the SDK's reply to the request that was answered before the SDK was there."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import apsw
 
@@ -262,13 +262,15 @@ class Database:
     def _translated(self) -> Generator[None]:
         try:
             yield
-        except LocalMCPError:
-            raise
         except apsw.Error as error:
-            raise _in_our_words(error, self.path) from error
+            told = _in_our_words(error, self.path)
+            if told is None:
+                raise
+            raise told from error
 
 
-def _in_our_words(error: apsw.Error, path: Path) -> LocalMCPError:
+def _in_our_words(error: apsw.Error, path: Path) -> LocalMCPError | None:
+    """What happened, for the person; None for what only a mistake in our SQL can cause."""
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return FileUnavailable(f"{path} is locked by another program.", hint="Try again when it has finished.")
     if isinstance(error, apsw.FullError):
@@ -283,7 +285,7 @@ def _in_our_words(error: apsw.Error, path: Path) -> LocalMCPError:
         return FileUnavailable(f"{path} is damaged or unreadable: {error}.", hint="Restore a backup.")
     if isinstance(error, apsw.InterruptError):
         return LocalMCPError("The search was interrupted.")
-    return FileUnavailable(f"{path}: {type(error).__name__}: {error}.")
+    return None
 
 
 def _compare_schema(connection: apsw.Connection, version: int, path: Path) -> None:
@@ -407,9 +409,9 @@ def _switch_to_wal(connection: apsw.Connection) -> None:
 
 def fetch_all(connection: apsw.Connection, sql: str, bindings: Any = ()) -> list[Any]:
     """All rows of a query, each a tuple."""
-    return connection.execute(sql, bindings).fetchall()
+    return cast("list[Any]", connection.execute(sql, bindings).fetchall())
 
 
-def fetchfetch_one(connection: apsw.Connection, sql: str, bindings: Any = ()) -> Any:
+def fetch_one(connection: apsw.Connection, sql: str, bindings: Any = ()) -> Any:
     """The only row of a query as a tuple, or its value if it has one column; None if there is none."""
     return connection.execute(sql, bindings).get

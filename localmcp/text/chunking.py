@@ -179,7 +179,7 @@ def _joins(group: _Group, candidate: _Group, budget: _Budget) -> bool:
     heads = group.only_headings and section.path[:-1] == group.sections[-1].path
     if heads or group.tokens is None or candidate.tokens is None:
         return heads
-    siblings = len(section.path) >= len(path) and section.path[: len(path) - 1] == path[:-1]
+    siblings = len(section.path) >= len(path) and section.path[: len(path[:-1])] == path[:-1]
     short = section.stop - group.start <= MOST_CHARACTERS
     return siblings and short and group.tokens + candidate.tokens <= budget.goal(path)
 
@@ -267,7 +267,7 @@ class _Cutter:
         crumb = min(left[2], right[2]) < self._goal // 6
         most = self._room if crumb else self._goal
         # A word that was cut in two can have other pieces as a whole: only joints at a space add up.
-        joint = self._text[right[0] - 1].isspace() or self._text[right[0]].isspace()
+        joint = self._text[right[0] - 1] in " \t\r\n" or self._text[right[0]] in " \t\r\n"
         return joint and tokens <= most and right[1] - left[0] <= MOST_CHARACTERS
 
 

@@ -116,10 +116,10 @@ def _runs(text: str) -> list[str]:
 def _take_apart(run: str) -> list[str]:
     """The whole run folded, then its camelCase and snake_case parts if there are several."""
     parts = [fold(part)[:LONGEST_WORD] for part in _JOINT.split(run) if part]
-    if len(parts) == 1:
+    if len(parts) < 2:
         return parts
     whole = fold(run.replace("_", ""))[:LONGEST_WORD]
-    return [whole, *parts] if len(parts) <= MOST_PARTS else [whole] if whole else []
+    return [whole, *parts] if len(parts) <= MOST_PARTS else [whole]
 
 
 # Stems.
@@ -229,6 +229,12 @@ _STOP_WORDS = {
 }
 """Folded function words, short on purpose: they tell languages apart, and those of a query say nothing."""
 
+_ALSO_ENGLISH = frozenset(
+    """am ben bin come dare den des die door dove era fait hat hay in man me men no on os par plus sea sia sin so son
+    sue sur tenor tot ton van war""".split()
+)
+"""English words that spell a function word elsewhere: alone they prove nothing."""
+
 _SCRIPTS = (("russian", "а", "я"), ("greek", "α", "ω"), ("arabic", "ء", "ي"), ("tamil", "அ", "ஹ"))
 """A supported language by the letters only it is likely to use: first and last of the alphabet."""
 
@@ -249,15 +255,23 @@ def stop_words(language: str | None) -> frozenset[str]:
 def detect_language(text: str) -> str | None:
     """The language whose function words, or else whose alphabet, `text` uses most; None when undecided.
 
-    Two function words more than any other language has decide, one in a text of at most eight words.
+    One function word that no other language has decides in a text of at most eight words; else two, and a lead
+    of an eighth. Single letters are elisions in one language and variables in code, and do not count.
     """
     read = words(text[: MOST_WORDS_READ * 8])[:MOST_WORDS_READ]
-    votes = Counter({language: sum(word in listed for word in read) for language, listed in _STOP_WORDS.items()})
+    votes = Counter({language: _count_votes(read, language) for language in _STOP_WORDS})
     (language, most), (_, second) = votes.most_common(2)
-    lead = 1 if len(read) <= 8 else 2
-    if most - second >= lead and most >= LEAST_SHARE * len(read):
+    enough = 1 if len(read) <= 8 and second == 0 else 2
+    if most >= max(enough, LEAST_SHARE * len(read)) and most - second >= max(1, most / 8):
         return language
     return _detect_script(read) if most == 0 else None
+
+
+def _count_votes(read: list[str], language: str) -> int:
+    listed = _STOP_WORDS[language]
+    if language == "english":
+        listed |= _ALSO_ENGLISH
+    return sum(len(word) > 1 and word in listed for word in read)
 
 
 def _detect_script(read: list[str]) -> str | None:

@@ -61,7 +61,8 @@ _BLOCK_START = re.compile(r"\n[ \t]*\r?\n(?=[^\s)}\]])")
 
 def _read_blocks(text: str) -> list[Section]:
     """Code as its top-level blocks: what follows an empty line and is not indented."""
-    starts = [0, *(match.end() for match in _BLOCK_START.finditer(text)), len(text)]
+    visible = len(text) - len(text.lstrip())
+    starts = [0, *(match.end() for match in _BLOCK_START.finditer(text, visible)), len(text)]
     return [Section(start, stop, ()) for start, stop in pairwise(starts)]
 
 

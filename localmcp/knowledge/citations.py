@@ -1,0 +1,216 @@
+"""Citations that can be checked: where a passage stands, whether its file is unchanged, whether a quote is real."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from pathlib import Path
+from typing import Annotated, Literal, NotRequired
+
+import apsw
+from typing_extensions import TypedDict
+
+from localmcp.errors import InvalidInput, NotFound
+from localmcp.search.collections import visible_collections
+from localmcp.search.index import Index, SearchRequest
+from localmcp.search.passages import Passage, find_passage, passages_of_source
+from localmcp.storage.database import Database, fetch_all
+from localmcp.tools import Param, tool
+
+Freshness = Literal["fresh", "changed", "missing", "unverifiable"]
+Verdict = Literal["exact", "moved", "changed", "absent"]
+
+HASH_AT_MOST = 20_000_000
+"""Larger files whose time differs are called changed without reading them during a search."""
+
+LOOKED_UP = 500
+"""Characters of a quote that are searched for; a longer one is found by its beginning."""
+CANDIDATES = 50
+
+
+class Citation(TypedDict):
+    """Where a passage stands."""
+
+    label: str
+    """For people: `path:line`, or `path p. 3`, or the title."""
+    path: NotRequired[str]
+    heading: NotRequired[str]
+    startLine: int
+    endLine: int
+    startPage: NotRequired[int]
+    endPage: NotRequired[int]
+    start: int
+    """Code points in the document's text."""
+    stop: int
+    sha256: str
+
+
+class Verification(TypedDict):
+    """What became of a quote."""
+
+    verdict: Verdict
+    message: str
+    chunkId: NotRequired[str]
+    sourceId: NotRequired[str]
+    sourceTitle: NotRequired[str]
+    citation: NotRequired[Citation]
+    freshness: NotRequired[Freshness]
+
+
+def cite(passage: Passage) -> Citation:
+    """The citation of a passage."""
+    citation: Citation = {
+        "label": _label(passage),
+        "startLine": passage.first_line,
+        "endLine": passage.last_line,
+        "start": passage.start,
+        "stop": passage.stop,
+        "sha256": passage.sha256,
+    }
+    if passage.uri:
+        citation["path"] = passage.uri
+    if passage.headings:
+        citation["heading"] = " › ".join(passage.headings)
+    if passage.first_page is not None:
+        citation["startPage"] = passage.first_page
+        citation["endPage"] = passage.last_page or passage.first_page
+    return citation
+
+
+def _label(passage: Passage) -> str:
+    where = passage.uri or passage.title
+    if passage.first_page is not None:
+        return f"{where} p. {passage.first_page}"
+    return f"{where}:{passage.first_line}"
+
+
+def check_freshness(uri: str | None, size: int, mtime_ns: int | None, sha256: str) -> Freshness:
+    """Whether the file still is what was indexed: by size and time, then by content."""
+    if uri is None or mtime_ns is None:
+        return "unverifiable"
+    try:
+        found = Path(uri).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return "missing"
+    except OSError:
+        return "unverifiable"
+    if found.st_size == size and found.st_mtime_ns == mtime_ns:
+        return "fresh"
+    if found.st_size != size or size > HASH_AT_MOST:
+        return "changed"
+    try:
+        return "fresh" if hashlib.sha256(Path(uri).read_bytes()).hexdigest() == sha256 else "changed"
+    except OSError:
+        return "unverifiable"
+
+
+def parse_uuid(field: str, value: str) -> uuid.UUID:
+    """The value as a UUID.
+
+    Raises:
+        InvalidInput: names the field and the value.
+    """
+    try:
+        return uuid.UUID(value)
+    except ValueError as error:
+        raise InvalidInput(f"{field}: {value!r} is not an id; ids are UUIDs, as search returns them.") from error
+
+
+class Citations:
+    """Checks quotes against the stored text."""
+
+    def __init__(self, database: Database, index: Index) -> None:
+        self.database = database
+        self.index = index
+
+    @tool(
+        "verify_citation",
+        title="Verify a citation",
+        keywords=("quote", "citation", "check", "source", "proof", "evidence"),
+        examples=("is this quote really in the document", "check the citation {quote}"),
+        visible=False,
+    )
+    def verify_citation(
+        self,
+        quote: Annotated[str, Param("The words to check, as quoted", min_length=1, max_length=20_000)],
+        id: Annotated[str | None, Param("Chunk or source they were cited from (UUID)")] = None,  # noqa: A002
+    ) -> Verification:
+        """Check whether a quote stands in the indexed documents: exact (where it was cited), moved (elsewhere),
+        changed (the file differs from what was indexed) or absent. White space is not compared."""
+        with self.database.read() as connection:
+            cited = _cited_passages(connection, id) if id else []
+            for passage in cited:
+                if holds_quote(passage.text, quote):
+                    return _found(passage, "exact")
+            for source_id in dict.fromkeys([*(p.source_id for p in cited), *self._likely_sources(quote)]):
+                passage = _passage_holding(passages_of_source(connection, source_id), quote)
+                if passage:
+                    at_home = id is None or (len(cited) > 1 and source_id == cited[0].source_id)
+                    return _found(passage, "exact" if at_home else "moved")
+        return {"verdict": "absent", "message": "No indexed document holds these words."}
+
+    def _likely_sources(self, quote: str) -> list[int]:
+        """Sources of the chunks that share most words with the quote."""
+        request = SearchRequest(quote[:LOOKED_UP], mode="keyword", limit=CANDIDATES)
+        return [hit.passage.source_id for hit in self.index.search(request).hits]
+
+
+def holds_quote(text: str, quote: str) -> bool:
+    """Whether the quote stands in the text, white space aside."""
+    return squeeze(quote) in squeeze(text)
+
+
+def squeeze(text: str) -> str:
+    """Runs of white space as one space; letters as they are."""
+    return re.sub(r"\s+", " ", text).strip()
+
+
+def _cited_passages(connection: apsw.Connection, cited_id: str) -> list[Passage]:
+    identity = parse_uuid("id", cited_id)
+    names = {each.name for each in visible_collections(connection)}
+    passage = find_passage(connection, identity.bytes)
+    if passage and passage.collection in names:
+        return [passage]
+    sql = "select id from sources where uuid = ? and trashed_at is null"
+    found = [
+        p for (each,) in fetch_all(connection, sql, (str(identity),)) for p in passages_of_source(connection, each)
+    ]
+    if not found or found[0].collection not in names:
+        raise NotFound(f"No chunk or document with id {cited_id}.", hint="Use an id that search returned.")
+    return found
+
+
+def _passage_holding(passages: list[Passage], quote: str) -> Passage | None:
+    """The passage in which the quote begins; a quote may run over the end of a chunk."""
+    whole = squeeze("".join(passage.text for passage in passages))
+    at = whole.find(squeeze(quote))
+    if at < 0:
+        return None
+    text = ""
+    for passage in passages:
+        text += passage.text
+        if at < len(squeeze(text)):
+            return passage
+    return None
+
+
+def _found(passage: Passage, verdict: Verdict) -> Verification:
+    freshness = check_freshness(passage.uri, passage.size, passage.mtime_ns, passage.sha256)
+    if verdict == "exact" and freshness in ("changed", "missing"):
+        verdict = "changed"
+    messages = {
+        "exact": "The words stand there as quoted.",
+        "moved": "The words stand elsewhere than cited.",
+        "changed": f"The words stood there when the file was indexed; the file is {freshness} since.",
+        "absent": "",
+    }
+    return {
+        "verdict": verdict,
+        "message": messages[verdict],
+        "chunkId": str(uuid.UUID(bytes=passage.chunk_uuid)),
+        "sourceId": passage.source_uuid,
+        "sourceTitle": passage.title,
+        "citation": cite(passage),
+        "freshness": freshness,
+    }

@@ -1,0 +1,102 @@
+"""Filters: what a caller wants to search in, resolved to source ids before either arm looks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+import apsw
+
+from localmcp.errors import InvalidInput
+from localmcp.search.collections import Collection
+from localmcp.storage.database import fetch_all
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Conditions that all must hold; None or empty = any."""
+
+    partitions: tuple[str, ...] = ()
+    source_ids: tuple[str, ...] = ()
+    """UUIDs."""
+    source_types: tuple[str, ...] = ()
+    path_prefix: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Key -> a value that the source's metadata equals, or holds if it is a list; a list of values = any of them."""
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.partitions or self.source_ids or self.source_types or self.path_prefix is not None or self.metadata
+        )
+
+
+def allowed_sources(
+    connection: apsw.Connection, collections: Sequence[Collection], filters: Filters
+) -> NDArray[np.int64]:
+    """Ids of the sources in those collections that pass the filters, ascending.
+
+    Raises:
+        InvalidInput: a metadata value that cannot be compared.
+    """
+    import numpy as np
+
+    marks = ",".join("?" * len(collections))
+    conditions = [f"collection_id in ({marks})", "trashed_at is null"]
+    bindings: list[Any] = [each.id for each in collections]
+    for condition, values in _conditions(filters):
+        conditions.append(condition)
+        bindings.extend(values)
+    sql = f"select id from sources where {' and '.join(conditions)} order by id"
+    return np.array([row[0] for row in fetch_all(connection, sql, bindings)], dtype=np.int64)
+
+
+def _conditions(filters: Filters) -> list[tuple[str, list[Any]]]:
+    found: list[tuple[str, list[Any]]] = []
+    if filters.partitions:
+        marks = ",".join("?" * len(filters.partitions))
+        found.append((f"partition_id in (select id from partitions where name in ({marks}))", [*filters.partitions]))
+    if filters.source_ids:
+        found.append((f"uuid in ({','.join('?' * len(filters.source_ids))})", [*filters.source_ids]))
+    if filters.source_types:
+        found.append((f"source_type in ({','.join('?' * len(filters.source_types))})", [*filters.source_types]))
+    if filters.path_prefix is not None:
+        found.append(_path_condition(filters.path_prefix))
+    for key, value in filters.metadata.items():
+        found.append(_metadata_condition(key, value))
+    return found
+
+
+def _path_condition(prefix: str) -> tuple[str, list[Any]]:
+    """A folder's own files, a file itself; a relative prefix also matches the same folders anywhere in a path."""
+    wanted = prefix.rstrip("/\\")
+    if os.path.isabs(wanted):
+        return "(uri = ? or substr(uri, 1, ?) = ?)", [wanted, len(wanted) + 1, wanted + os.sep]
+    return "instr(uri || ?, ?) > 0", [os.sep, os.sep + wanted.replace("/", os.sep)]
+
+
+def _metadata_condition(key: str, value: Any) -> tuple[str, list[Any]]:
+    values = cast("list[Any]", value) if isinstance(value, list) else [value]
+    if not values or not all(isinstance(each, str | int | float | bool) for each in values):
+        raise InvalidInput(
+            f"metadata.{key}: {value!r} cannot be compared; use text, a number, true, false or a list of these."
+        )
+    marks = ",".join("?" * len(values))
+    sql = f"""
+        exists (
+            select 1 from json_each(sources.metadata) as entry
+            where entry.key = ? and (
+                (entry.type not in ('array', 'object') and entry.atom in ({marks}))
+                or exists (
+                    select 1 from json_each(case entry.type when 'array' then entry.value else '[]' end) as item
+                    where item.atom in ({marks})
+                )
+            )
+        )
+    """
+    return sql, [key, *values, *values]

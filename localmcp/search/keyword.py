@@ -1,0 +1,245 @@
+"""The keyword arm: any text becomes a bounded FTS5 query, whose hits are scored by bm25."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import apsw
+
+from localmcp.search.fuzzy import Repair, Vocabulary
+from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.text.normalize import detect_language, phrases, stem, stems, stop_words, words
+
+MOST_UNITS = 64
+"""Words of a query that are looked at; the rest of a pasted page adds cost and no meaning."""
+POSTINGS_BUDGET = 12_000
+"""bm25 scores every chunk that holds any term; the most frequent terms are dropped until the sum fits."""
+STOP_SHARE = 0.02
+"""A stop word is dropped only if it stands in more than this share of the chunks."""
+REPAIR_WEIGHT = 0.6
+"""What a hit on a repaired word counts, so that an exact hit stays above it."""
+TITLE_WEIGHT, TEXT_WEIGHT = 2.0, 1.0
+BM25_CEILING = 2.2
+"""k1 + 1: a term adds less than this times its idf, however often it stands in a text."""
+MIXED_SHARE = 0.1
+"""A query in no known language is stemmed by every language that holds this share of the chunks."""
+
+Stems = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One unit of the query: a word, or a code whose parts stand side by side."""
+
+    word: str
+    """As typed, folded."""
+    alternatives: tuple[Stems, ...]
+    """What is looked for: one phrase of stems for each language that may be meant."""
+    chunks: int
+    """How many chunks hold it (of a phrase: its rarest part)."""
+    idf: float
+    repair: Repair | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeywordQuery:
+    """What is asked of the keyword index, and why."""
+
+    terms: tuple[Term, ...]
+    """Repeated words stay: a repeat is the only term weight that FTS5 has."""
+    languages: tuple[str, ...]
+    dropped: tuple[tuple[str, str], ...] = ()
+    """(word, reason) of what is not searched for."""
+
+    @property
+    def bound(self) -> float:
+        """The bm25 score that no text can exceed."""
+        return BM25_CEILING * sum(term.idf for term in self.terms)
+
+    @property
+    def repairs(self) -> list[Repair]:
+        return list({term.repair.word: term.repair for term in self.terms if term.repair}.values())
+
+    @property
+    def exact_terms(self) -> list[Term]:
+        return [term for term in self.terms if term.repair is None]
+
+    @property
+    def repaired_terms(self) -> list[Term]:
+        return [term for term in self.terms if term.repair is not None]
+
+
+@dataclass(slots=True)
+class _Counts:
+    """How many chunks hold each stem: in the whole file (for idf, as bm25 counts), and where the caller may look."""
+
+    everywhere: dict[str, int] = field(default_factory=dict[str, int])
+    visible: dict[str, int] = field(default_factory=dict[str, int])
+
+
+def build_query(
+    connection: apsw.Connection, text: str, collection_ids: Sequence[int], vocabulary: Vocabulary, generation: int
+) -> KeywordQuery:
+    """Turn any text into a query over those collections; every token is literal, whatever FTS5 would make of it."""
+    units = phrases(text)[:MOST_UNITS]
+    languages = _languages(connection, text, collection_ids)
+    total = fetch_one(connection, "select coalesce(sum(chunks), 0) from groups")
+    counts = _count(
+        connection, {s for unit in units for alt in _alternatives(unit, languages) for s in alt}, collection_ids
+    )
+    terms: list[Term] = []
+    for unit in units:
+        term = _term(unit, languages, counts, total)
+        if not term.chunks and len(unit) == 1:
+            term = _repaired(connection, term, languages, collection_ids, vocabulary, generation, total)
+        terms.append(term)
+    kept, dropped = _without_stop_words(terms, languages if len(languages) == 1 else (None,), total)
+    kept, expensive = _within_budget([term for term in kept if term.chunks])
+    return KeywordQuery(tuple(kept), languages, (*dropped, *expensive))
+
+
+def _languages(connection: apsw.Connection, text: str, collection_ids: Sequence[int]) -> tuple[str, ...]:
+    sizes = _language_sizes(connection, collection_ids)
+    detected = detect_language(text)
+    if detected in sizes:
+        return (detected,)
+    total = sum(sizes.values())
+    spoken = [language for language, chunks in sizes.items() if chunks >= MIXED_SHARE * total]
+    return tuple(spoken[:3]) or ("english",)
+
+
+def _language_sizes(connection: apsw.Connection, collection_ids: Sequence[int]) -> dict[str, int]:
+    """Language -> chunks, largest first."""
+    marks = ",".join("?" * len(collection_ids))
+    sql = f"""
+        select language, sum(chunks) from groups where collection_id in ({marks}) and chunks > 0
+        group by language order by 2 desc, 1
+    """
+    return dict(fetch_all(connection, sql, tuple(collection_ids)))
+
+
+def _alternatives(unit: tuple[str, ...], languages: Sequence[str]) -> tuple[Stems, ...]:
+    return tuple(dict.fromkeys(tuple(stem(word, language) for word in unit) for language in languages))
+
+
+def _count(connection: apsw.Connection, terms: set[str], collection_ids: Sequence[int]) -> _Counts:
+    counts = _Counts()
+    if not terms:
+        return counts
+    visible = set(collection_ids)
+    sql = """
+        select collections.id, term, chunks from collections
+        join terms on terms.collection_id = collections.id and term in (select value from carray(?))
+    """
+    for collection_id, term, chunks in fetch_all(connection, sql, (apsw.carray(tuple(terms)),)):
+        counts.everywhere[term] = counts.everywhere.get(term, 0) + chunks
+        if collection_id in visible:
+            counts.visible[term] = counts.visible.get(term, 0) + chunks
+    return counts
+
+
+def _term(unit: tuple[str, ...], languages: Sequence[str], counts: _Counts, total: int) -> Term:
+    found: list[Stems] = []
+    visible = everywhere = 0
+    for alternative in _alternatives(unit, languages):
+        rarest = min(counts.visible.get(part, 0) for part in alternative)
+        if rarest:
+            found.append(alternative)
+            visible += rarest
+            everywhere += min(counts.everywhere.get(part, 0) for part in alternative)
+    return Term(" ".join(unit), tuple(found), visible, inverse_frequency(everywhere, total))
+
+
+def inverse_frequency(chunks: int, total: int) -> float:
+    """idf as FTS5 counts it: ln((N - n + 0.5) / (n + 0.5)), never below 1e-6."""
+    ratio = (total - chunks + 0.5) / (chunks + 0.5)
+    return max(math.log(ratio), 1e-6) if ratio > 0 else 1e-6
+
+
+def _repaired(
+    connection: apsw.Connection, term: Term, languages: Sequence[str], collection_ids: Sequence[int],
+    vocabulary: Vocabulary, generation: int, total: int,
+) -> Term:  # fmt: skip
+    repair = vocabulary.repair(connection, generation, collection_ids, term.word)
+    if repair is None:
+        return term
+    unit = (repair.replacement,)
+    counts = _count(connection, {s for alt in _alternatives(unit, languages) for s in alt}, collection_ids)
+    fixed = _term(unit, languages, counts, total)
+    return Term(term.word, fixed.alternatives, fixed.chunks, fixed.idf, repair)
+
+
+def _without_stop_words(
+    terms: list[Term], languages: Sequence[str | None], total: int
+) -> tuple[list[Term], list[tuple[str, str]]]:
+    """A frequent stop word is not searched for, unless nothing else is left."""
+    stops = {word for language in languages for word in stop_words(language)}
+    kept = [term for term in terms if term.word not in stops or term.chunks <= STOP_SHARE * total]
+    if not any(term.chunks for term in kept):
+        return terms, []
+    return kept, [(term.word, "stop word") for term in terms if term not in kept]
+
+
+def _within_budget(terms: list[Term]) -> tuple[list[Term], list[tuple[str, str]]]:
+    """Drop the most frequent terms until the postings fit; the rarest always stays."""
+    spent, kept = 0, set[str]()
+    for term in sorted({t.word: t for t in terms}.values(), key=lambda t: t.chunks):
+        spent += term.chunks
+        if spent <= POSTINGS_BUDGET or not kept:
+            kept.add(term.word)
+    dropped = {term.word: None for term in terms if term.word not in kept}
+    return [term for term in terms if term.word in kept], [(word, "too frequent") for word in dropped]
+
+
+# ---------------------------------------------------------------- running it
+
+
+def search_words(connection: apsw.Connection, query: KeywordQuery, depth: int, sources: Any = None) -> dict[int, float]:
+    """Chunk id -> bm25 (higher is better), best first, at most `depth`; `sources` (int64 array) restricts the hits."""
+    scores = _bm25(connection, query.exact_terms, depth, sources)
+    repaired = _bm25(connection, query.repaired_terms, depth, sources)
+    if not repaired:
+        return scores
+    for chunk_id, score in repaired.items():
+        scores[chunk_id] = scores.get(chunk_id, 0.0) + REPAIR_WEIGHT * score
+    return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:depth])
+
+
+def _bm25(connection: apsw.Connection, terms: Sequence[Term], depth: int, sources: Any) -> dict[int, float]:
+    if not terms or (sources is not None and not len(sources)):
+        return {}
+    narrowing = """
+        and exists (
+            select 1 from chunks indexed by chunk_sources
+            where chunks.id = chunks_fts.rowid and source_id in (select value from carray(:sources))
+        )
+    """
+    sql = f"""
+        select rowid, -bm25(chunks_fts, {TITLE_WEIGHT}, {TEXT_WEIGHT}) as score from chunks_fts
+        where chunks_fts match :match {narrowing if sources is not None else ""}
+        order by score desc, rowid limit :depth
+    """
+    bindings: dict[str, Any] = {"match": match_expression(terms), "depth": depth}
+    if sources is not None:
+        bindings["sources"] = apsw.carray(sources)
+    return dict(fetch_all(connection, sql, bindings))
+
+
+def match_expression(terms: Sequence[Term]) -> str:
+    """FTS5 syntax in which every token is quoted: `"fond" OR "pension" OR "3 11 7"`."""
+    return " OR ".join(f'"{" ".join(alternative)}"' for term in terms for alternative in term.alternatives)
+
+
+def matched_words(query: KeywordQuery, text: str, language: str) -> list[str]:
+    """The query's words (as typed) that stand in a text of that language."""
+    present = set(stems(words(text), language))
+    return list(
+        dict.fromkeys(
+            term.word
+            for term in query.terms
+            if any(all(part in present for part in alternative) for alternative in term.alternatives)
+        )
+    )

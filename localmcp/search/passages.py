@@ -1,0 +1,84 @@
+"""Chunks as they are read: text, place, and the source they stand in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+
+from localmcp.storage.database import fetch_all, fetch_one
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One chunk with its source; the fields are the columns of the query, in order."""
+
+    chunk_id: int
+    chunk_uuid: bytes
+    source_id: int
+    source_uuid: str
+    collection_id: int
+    collection: str
+    partition: str | None
+    title: str
+    source_type: str
+    uri: str | None
+    sha256: str
+    size: int
+    mtime_ns: int | None
+    metadata_json: str
+    text: str
+    position: int
+    chunk_total: int
+    start: int
+    stop: int
+    headings_json: str
+    first_line: int
+    last_line: int
+    first_page: int | None
+    last_page: int | None
+    language: str
+
+    @property
+    def headings(self) -> list[str]:
+        """The heading path, outermost first."""
+        return json.loads(self.headings_json)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return json.loads(self.metadata_json)
+
+
+_PASSAGE = """
+    select chunks.id, chunks.uuid, sources.id, sources.uuid, collections.id, collections.name, partitions.name,
+        sources.title, source_type, uri, sha256, size, mtime_ns, metadata, chunks.text, position, chunk_count, start,
+        stop, headings, first_line, last_line, first_page, last_page, groups.language
+    from chunks
+    join sources on sources.id = chunks.source_id
+    join collections on collections.id = sources.collection_id
+    left join partitions on partitions.id = sources.partition_id
+    join groups on groups.id = chunks.group_id
+"""
+
+
+def load_passages(connection: apsw.Connection, chunk_ids: Iterable[int]) -> dict[int, Passage]:
+    """Chunk id -> passage, in the order asked for."""
+    rows = ((each, fetch_one(connection, f"{_PASSAGE} where chunks.id = ?", (each,))) for each in chunk_ids)
+    return {chunk_id: Passage(*row) for chunk_id, row in rows if row}
+
+
+def find_passage(connection: apsw.Connection, chunk_uuid: bytes) -> Passage | None:
+    """The chunk of that UUID, unless its source is in the trash."""
+    row = fetch_one(connection, f"{_PASSAGE} where chunks.uuid = ? and trashed_at is null", (chunk_uuid,))
+    return Passage(*row) if row else None
+
+
+def passages_of_source(
+    connection: apsw.Connection, source_id: int, first: int = 0, last: int = 1 << 40
+) -> list[Passage]:
+    """The chunks of a source at positions first..last, in order."""
+    sql = f"{_PASSAGE} where chunks.source_id = ? and position between ? and ? order by position"
+    return [Passage(*row) for row in fetch_all(connection, sql, (source_id, first, last))]

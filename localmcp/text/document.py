@@ -1,0 +1,99 @@
+"""A document: the text of one source and what is known about it."""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import date, datetime, time
+from pathlib import PurePosixPath
+from typing import Any, Literal, cast
+
+from localmcp.errors import UnreadableDocument
+
+Markup = Literal["markdown", "plain", "code"]
+
+SourceType = Literal["text", "website", "docs", "qa"]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The text of one source and what is known about it."""
+
+    title: str
+    """One line of at most 200 characters; never empty."""
+    text: str
+    """The whole text: no NUL, no lone surrogate, no byte order mark; text formats keep their line ends."""
+    format: str
+    """markdown, text, rst, html, pdf, docx, pptx, xlsx, epub, json, jsonl, csv, code or notebook."""
+    markup: Markup
+    """How to chunk the text."""
+    source_type: SourceType
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    """JSON values: front matter, author, created, encoding (if not utf-8), language of code, sheets…"""
+    page_starts: tuple[int, ...] = ()
+    """Code-point offset in `text` of page (or slide) 1, 2, 3…; empty when the format has no pages."""
+
+
+Reader = Callable[[bytes, str], Document]
+"""Bytes and a file name (for the suffix and the fallback title) to a document."""
+
+
+def make_document(
+    name: str,
+    text: str,
+    kind: str,
+    markup: Markup,
+    source_type: SourceType,
+    *,
+    title: str = "",
+    metadata: dict[str, Any] | None = None,
+    page_starts: tuple[int, ...] = (),
+) -> Document:
+    if not text.strip():
+        raise UnreadableDocument(f"{name} holds no text.")
+    line = one_line(title) or _readable_stem(name)
+    return Document(line, _clean(text), kind, markup, source_type, metadata or {}, page_starts)
+
+
+def _clean(text: str) -> str:
+    """NUL and lone surrogates, which SQLite and UTF-8 cannot hold, become U+FFFD: offsets stay as they are."""
+    return re.sub("[\x00\ud800-\udfff]", "\ufffd", text)
+
+
+def one_line(text: str) -> str:
+    return " ".join(_clean(text[:2000]).split())[:200].strip()
+
+
+def _readable_stem(name: str) -> str:
+    """'retry-policy_v2.md' as 'retry policy v2'; hyphens between digits (dates, versions) stay."""
+    stem = re.sub(r"_|(?<!\d)-|-(?!\d)", " ", PurePosixPath(name).stem)
+    return one_line(stem) or one_line(name) or "untitled"
+
+
+def json_value(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_clean(str(key)): json_value(item) for key, item in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple | set):
+        return [json_value(item) for item in cast("Iterable[Any]", value)]
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if value is None or isinstance(value, bool) or (isinstance(value, int) and value.bit_length() < 64):
+        return value
+    return value if isinstance(value, float) and abs(value) < float("inf") else _clean(str(value))
+
+
+def join_pages(pages: list[str]) -> tuple[str, tuple[int, ...]]:
+    """The pages with an empty line between them, and the offset at which each begins."""
+    starts: list[int] = []
+    offset = 0
+    for page in pages:
+        starts.append(offset)
+        offset += len(page) + 2
+    return "\n\n".join(pages), tuple(starts)
+
+
+def password_protected(name: str) -> UnreadableDocument:
+    return UnreadableDocument(f"{name} is password-protected.", hint="Save a copy without the password and add that.")
+
+
+def set_fields(**fields: str | None) -> dict[str, Any]:
+    return {key: one_line(value) for key, value in fields.items() if value and value.strip()}

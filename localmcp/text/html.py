@@ -1,0 +1,234 @@
+"""Turns an HTML page into Markdown, without the frame of the page."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from localmcp.errors import UnreadableDocument
+from localmcp.text.document import Document, make_document, one_line
+from localmcp.text.encodings import declared_encoding, decode_text
+from localmcp.text.markdown import code_fence, pipe_table
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+MAX_DEPTH = 10_000
+"""Most nested HTML elements: the parser's time grows with the square of the depth."""
+
+MAX_COPIES = 2_000_000
+"""Most copies of unclosed formatting that an HTML page may ask for."""
+
+_HEADINGS = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
+
+_INLINE = frozenset(
+    "-text a abbr acronym b bdi bdo big br cite code data del dfn em font i img ins kbd label mark math q rp rt ruby s "
+    "samp small span strike strong sub sup time tt u var wbr".split()
+)
+
+_SELF_CLOSING = frozenset(
+    "area base br col colgroup dd dt embed hr img input li link meta optgroup option p param rp rt source tbody td "
+    "tfoot th thead tr track wbr".split()
+)
+
+_FORMATTING = frozenset("a b big code em font i nobr s small strike strong tt u".split())
+
+NEVER_TEXT = (
+    "script, style, template, noscript, svg, canvas, iframe, object, dialog, button, input, select, textarea, "
+    "a.headerlink, a[aria-hidden=true], span[aria-hidden=true]"
+)
+
+_BOILERPLATE = "nav, header, footer, [role=navigation], [role=banner], [role=contentinfo], [role=search]"
+
+
+def read_html(data: bytes, name: str) -> Document:
+    text, metadata = decode_text(data, declared_encoding(data))
+    tree = parse_html(text, name)
+    title = tree.css_first("title")
+    author = tree.css_first("meta[name=author]")
+    if author and author.attributes.get("content"):
+        metadata["author"] = one_line(author.attributes["content"] or "")
+    markdown = _page_markdown(tree)
+    heading = tree.css_first("h1")
+    found = (heading and _nested(heading, " ")) or (title.text() if title else "")
+    return make_document(name, markdown, "html", "markdown", "website", title=found, metadata=metadata)
+
+
+def parse_html(text: str, name: str) -> "LexborHTMLParser":
+    from selectolax.lexbor import LexborHTMLParser
+
+    _check_nesting(text, name)
+    return LexborHTMLParser(text)
+
+
+def _check_nesting(text: str, name: str) -> None:
+    """Refuses pages that would cost the parser minutes or gigabytes, by an upper estimate of what is open at each tag.
+
+    Elements that close by themselves do not count. Open formatting is copied into every paragraph that follows.
+    """
+    opened = Counter[str]()
+    depth = formatting = copies = 0
+    for match in re.finditer(r"<(/?)([a-zA-Z][^\s/>]*)", text):
+        tag = match[2].lower()
+        step = -1 if match[1] else 1
+        copies += formatting if step > 0 else 0
+        if tag not in _SELF_CLOSING and opened[tag] + step >= 0:
+            opened[tag] += step
+            depth += step
+            formatting += step if tag in _FORMATTING else 0
+        if depth > MAX_DEPTH or copies > MAX_COPIES:
+            raise UnreadableDocument(f"{name} is refused: its elements are nested too deeply.")
+
+
+def _page_markdown(tree: "LexborHTMLParser") -> str:
+    """A page without its navigation; if that leaves nothing, the page with it."""
+    for node in tree.css(NEVER_TEXT):
+        node.decompose()
+    root = tree.body
+    if root is None:
+        return ""
+    whole = element_markdown(root)
+    for node in tree.css(_BOILERPLATE):
+        if _in_boilerplate(node):
+            node.decompose()
+    main = tree.css("main, [role=main]")
+    body = element_markdown(root)
+    only = element_markdown(main[0]) if len(main) == 1 else ""
+    if only and len(only) * 5 >= len(body) * 2:
+        return only
+    return body or whole
+
+
+def _in_boilerplate(node: "LexborNode") -> bool:
+    """Whether an element is part of the frame around the text: the header of an article, or with the h1, is not."""
+    current: LexborNode | None = node
+    while current is not None:
+        if current.tag == "nav" or current.attributes.get("role") in ("navigation", "banner", "contentinfo", "search"):
+            return True
+        if current.tag in ("header", "footer"):
+            return not _holds_text(current)
+        current = current.parent
+    return False
+
+
+def _holds_text(node: "LexborNode") -> bool:
+    if node.tag == "header" and node.css_first("h1"):
+        return True
+    parent = node.parent
+    while parent is not None:
+        if parent.tag in ("article", "main", "blockquote"):
+            return True
+        parent = parent.parent
+    return False
+
+
+def element_markdown(root: "LexborNode") -> str:
+    writer = _MarkdownWriter()
+    try:
+        writer.children(root)
+    except RecursionError:
+        lines = (line.strip() for line in root.text(separator="\n").split("\n"))
+        return "\n\n".join(line for line in lines if line)
+    return writer.text()
+
+
+class _MarkdownWriter:
+    """Writes the content of an HTML element as blocks of Markdown: no escapes, no emphasis, links as their text."""
+
+    def __init__(self) -> None:
+        self.blocks: list[str] = []
+        self.run: list[str] = []
+        """Pieces of the paragraph that is being written."""
+
+    def text(self, separator: str = "\n\n") -> str:
+        self.flush()
+        return separator.join(self.blocks)
+
+    def flush(self) -> None:
+        lines = (" ".join(line.split()) for line in "".join(self.run).split("\n"))
+        self.run.clear()
+        self.add("\n".join(line for line in lines if line))
+
+    def add(self, block: str) -> None:
+        if block.strip():
+            self.blocks.append(block)
+
+    def children(self, node: "LexborNode") -> None:
+        for child in node.iter(include_text=True):
+            self.visit(child)
+
+    def visit(self, node: "LexborNode") -> None:
+        tag = node.tag or ""
+        if node.is_text_node:
+            self.run.append(re.sub(r"\s+", " ", node.text_content or ""))
+        elif tag in _INLINE:
+            self.inline(node, tag)
+        elif tag != "-comment":
+            self.flush()
+            self.block(node, tag)
+            self.flush()
+
+    def inline(self, node: "LexborNode", tag: str) -> None:
+        if tag == "br":
+            self.run.append("\n")
+        elif tag == "img":
+            self.run.append(node.attributes.get("alt") or "")
+        elif tag in ("code", "kbd", "samp") and "`" not in (code := node.text().strip()):
+            self.run.append(f"`{code}`" if code else "")
+        else:
+            self.children(node)
+
+    def block(self, node: "LexborNode", tag: str) -> None:
+        if tag in _HEADINGS:
+            title = _nested(node, " ").replace("\n", " ")
+            self.add(f"{'#' * int(tag[1])} {title}" if title else "")
+        elif tag in ("ul", "ol", "menu"):
+            self.add("\n".join(_list_items(node, numbered=tag == "ol")))
+        elif tag == "pre":
+            self.add(_pre_block(node))
+        elif tag == "table" and (rows := _table_rows(node)):
+            self.add(rows)
+        elif tag == "blockquote":
+            quote = _nested(node)
+            self.add("\n".join(f"> {line}".rstrip() for line in quote.split("\n")) if quote else "")
+        else:
+            self.children(node)
+
+
+def _nested(node: "LexborNode", separator: str = "\n\n") -> str:
+    writer = _MarkdownWriter()
+    writer.children(node)
+    return writer.text(separator)
+
+
+def _list_items(node: "LexborNode", *, numbered: bool) -> Iterator[str]:
+    items = (child for child in node.iter(include_text=False))
+    for number, item in enumerate(items, 1):
+        mark = f"{number}. " if numbered else "- "
+        content = _nested(item, "\n")
+        if content:
+            yield mark + content.replace("\n", "\n" + " " * len(mark))
+
+
+def _pre_block(node: "LexborNode") -> str:
+    code = node.text().strip("\n")
+    inner = node.css_first("code")
+    classes = " ".join(each.attributes.get("class") or "" for each in (node, inner, node.parent) if each)
+    language = re.search(r"(?:^|\s)(?:language|lang|highlight|highlight-source)-(\w[\w+#-]*)", classes)
+    return code_fence(code, language[1] if language else "") if code.strip() else ""
+
+
+def _table_rows(table: "LexborNode") -> str:
+    """A table of data as `|` rows; "" for a table that lays out a page: one column, or a cell with blocks in it."""
+    if table.css_first("table table, td ul, td ol, td pre, td h1, td h2, td h3"):
+        return ""
+    rows = [[_nested(cell, " ") for cell in row.iter() if cell.tag in ("td", "th")] for row in table.css("tr")]
+    if max(map(len, rows), default=0) < 2:
+        return ""
+    caption = table.css_first("caption")
+    return (f"{one_line(caption.text())}\n\n" if caption else "") + pipe_table(rows)
+
+
+def close_empty(xhtml: str) -> str:
+    """`<title/>` is an empty element in XHTML, but an HTML parser takes what follows for its content."""
+    return re.sub(r"<(title|script|style|textarea|iframe|a|div|span|p|td|b|i|em)\b([^<>]*)/>", r"<\1\2></\1>", xhtml)

@@ -1,0 +1,95 @@
+"""Reads Markdown and notebooks, and writes the pieces of Markdown that other readers need."""
+
+import json
+import logging
+import re
+from importlib import import_module
+from typing import Any, cast
+
+from localmcp.text.document import Document, json_value, make_document, one_line
+from localmcp.text.encodings import decode_text
+
+logger = logging.getLogger(__name__)
+
+
+def read_markdown(data: bytes, name: str) -> Document:
+    text, metadata = decode_text(data)
+    front, title = markdown_head(text)
+    return make_document(name, text, "markdown", "markdown", "docs", title=title, metadata={**front, **metadata})
+
+
+def markdown_head(text: str) -> tuple[dict[str, Any], str]:
+    """The front matter, and the title it names or else the first heading."""
+    front, start = _front_matter(text)
+    return front, str(front.get("title") or "") or first_heading(text[start : start + 10_000])
+
+
+def _front_matter(text: str) -> tuple[dict[str, Any], int]:
+    """The YAML between two `---` lines at the top, as JSON values, and the offset at which the body begins."""
+    match = re.match(r"---[ \t]*\r?\n(.{0,65536}?)^(?:---|\.\.\.)[ \t]*\r?$", text, re.S | re.M)
+    if not match:
+        return {}, 0
+    yaml = import_module("yaml")
+    try:
+        front: Any = json_value(yaml.safe_load(match[1])) if _is_tame(yaml, match[1]) else {}
+    except (yaml.YAMLError, ValueError, TypeError) as error:
+        logger.debug("front matter is not YAML: %s", error)
+        front = dict[str, Any]()
+    return (cast("dict[str, Any]", front), match.end()) if isinstance(front, dict) else ({}, 0)
+
+
+def _is_tame(yaml: Any, text: str) -> bool:
+    """Whether YAML has no aliases, which grow a few lines into millions of values, and at most 20 levels."""
+    depth = 0
+    for event in yaml.parse(text, yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > 20 or isinstance(event, yaml.AliasEvent):
+            return False
+    return True
+
+
+def first_heading(markdown: str) -> str:
+    from markdown_it import MarkdownIt
+
+    tokens = MarkdownIt("commonmark").parse(markdown)
+    for opening, inline in zip(tokens, tokens[1:], strict=False):
+        if opening.type == "heading_open":
+            parts = (child.content for child in inline.children or () if child.type != "html_inline")
+            if title := "".join(parts).strip():
+                return title
+    return ""
+
+
+def read_notebook(data: bytes, name: str) -> Document:
+    """Markdown cells as they are, code cells as fences; outputs are left out."""
+    notebook = json.loads(decode_text(data)[0])
+    cells: list[dict[str, Any]] = notebook.get("cells") or [
+        cell for sheet in notebook.get("worksheets", []) for cell in sheet["cells"]
+    ]
+    language = str(notebook.get("metadata", {}).get("language_info", {}).get("name", "python"))
+    text = "\n\n".join(block for cell in cells if (block := _cell_markdown(cell, language)))
+    metadata = {"language": one_line(language)}
+    title = first_heading(text[:10_000])
+    return make_document(name, text, "notebook", "markdown", "docs", title=title, metadata=metadata)
+
+
+def _cell_markdown(cell: dict[str, Any], language: str) -> str:
+    source = cell.get("source", cell.get("input", ""))
+    text = "".join(source).strip("\n")
+    if cell["cell_type"] != "code" or not text.strip():
+        return text
+    return code_fence(text, language)
+
+
+def code_fence(code: str, language: str = "") -> str:
+    longest = max((len(run) for run in re.findall("`{3,}", code)), default=2)
+    marks = "`" * (longest + 1)
+    return f"{marks}{language}\n{code}\n{marks}"
+
+
+def pipe_table(rows: list[list[str]]) -> str:
+    rows = [[cell.replace("\n", " ").replace("|", "\\|") for cell in row] for row in rows if any(row)]
+    width = max(map(len, rows), default=0)
+    lines = [f"| {' | '.join(row + [''] * (width - len(row)))} |" for row in rows]
+    lines[1:1] = ["|" + " --- |" * width] if lines else []
+    return "\n".join(lines)

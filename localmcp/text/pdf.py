@@ -1,0 +1,80 @@
+"""Reads the text layer of PDF files, page by page."""
+
+import logging
+import re
+import threading
+from contextlib import closing
+from importlib import import_module
+from typing import Any
+
+from localmcp.errors import UnreadableDocument
+from localmcp.text.document import Document, join_pages, make_document, password_protected, set_fields
+
+logger = logging.getLogger(__name__)
+
+_pdfium = threading.Lock()
+"""PDFium may be used by one thread at a time."""
+
+_PDF_PASSWORD = 4
+
+
+def read_pdf(data: bytes, name: str) -> Document:
+    pdfium = import_module("pypdfium2")
+    with _pdfium:
+        try:
+            with closing(pdfium.PdfDocument(data)) as pdf:
+                info: dict[str, str] = pdf.get_metadata_dict()
+                pages = _pdf_pages(pdf, name)
+        except pdfium.PdfiumError as error:
+            if getattr(error, "err_code", None) == _PDF_PASSWORD:
+                raise password_protected(name) from error
+            raise UnreadableDocument(f"{name} is not a readable PDF: {error}") from error
+    if not any(page.strip() for page in pages):
+        raise UnreadableDocument(
+            f"{name} has no text layer: its {len(pages)} pages are probably scanned.",
+            hint="Run it through OCR first (for example ocrmypdf).",
+        )
+    text, starts = join_pages(pages)
+    metadata = set_fields(author=info.get("Author"), created=_pdf_date(info.get("CreationDate", "")))
+    title = info.get("Title", "")
+    named_by_program = re.search(r"^(untitled|microsoft \w+ - )|\.(docx?|pptx?|tex|dvi|indd|pdf)$", title.strip(), re.I)
+    return make_document(
+        name,
+        text,
+        "pdf",
+        "plain",
+        "docs",
+        title="" if named_by_program else title,
+        metadata=metadata | {"pages": len(pages)},
+        page_starts=starts,
+    )
+
+
+def _pdf_pages(pdf: Any, name: str) -> list[str]:
+    """The text of each page; a few damaged pages among good ones are empty, and logged."""
+    pages = [_page_text(pdf, number) for number in range(len(pdf))]
+    damaged = pages.count(None)
+    if damaged * 2 > len(pages):
+        raise UnreadableDocument(f"{name} is damaged: {damaged} of its {len(pages)} pages cannot be read.")
+    if damaged:
+        logger.warning("%s: %d of %d pages cannot be read", name, damaged, len(pages))
+    return [page or "" for page in pages]
+
+
+def _page_text(pdf: Any, number: int) -> str | None:
+    try:
+        with closing(pdf[number]) as page, closing(page.get_textpage()) as layer:
+            text: str = layer.get_text_bounded()
+    except import_module("pypdfium2").PdfiumError:
+        return None
+    # PDFium marks a hyphen that ends a line, and swallows the line end: 'exam\x02ple' is 'exam-' above 'ple'.
+    text = re.sub("[\x02\ufffe](?=[a-z\u00df-\u00ff])", "", text)
+    return re.sub("[\x02\ufffe]", "-", text).replace("\r\n", "\n")
+
+
+def _pdf_date(value: str) -> str | None:
+    match = re.match(r"(?:D:)?(\d{4})(\d\d)(\d\d)(?:(\d\d)(\d\d)(\d\d))?", value)
+    if not match:
+        return None
+    year, month, day, *clock = match.groups()
+    return f"{year}-{month}-{day}" + (f"T{':'.join(clock)}" if clock[0] else "")

@@ -1,0 +1,68 @@
+"""One open file with every feature wired. The only place where features are put together; it holds no logic."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+
+from localmcp.config import Settings, load_settings
+from localmcp.embeddings import Embedder, LazyEmbedder, open_embedder
+from localmcp.knowledge.citations import Citations
+from localmcp.knowledge.ingest import Library
+from localmcp.knowledge.search import KnowledgeBase
+from localmcp.search.index import Index
+from localmcp.storage.database import Database
+from localmcp.tools import Registry
+
+
+class Workspace:
+    """Everything that works on one file. Making one opens nothing."""
+
+    def __init__(self, settings: Settings | None = None, *, read_only: bool = False) -> None:
+        self.settings = settings or load_settings()
+        self.database = Database(self.settings.database, read_only=read_only)
+        self.embedder = LazyEmbedder(self._open_embedder)
+        self.index = Index(self.database, self.embedder, self.settings.semantic_weight)
+        self.knowledge = KnowledgeBase(self.database, self.index)
+        self.library = Library(self.database, self.embedder, self.settings)
+        self.citations = Citations(self.database, self.index)
+        self.registry = Registry()
+        for service in (self.knowledge, self.library, self.citations):
+            self.registry.add_service(service)
+
+    def _open_embedder(self) -> Embedder:
+        return open_embedder(
+            self.settings.model,
+            api_key=self.settings.model_api_key or None,
+            threads=self.settings.threads or None,
+        )
+
+    def instructions(self) -> str:
+        """What an assistant is told about this file when it connects."""
+        return self.knowledge.instructions()
+
+    def start_background(self) -> None:
+        """Begin loading the model, so that the first search does not wait for it."""
+        self.embedder.start_loading()
+
+    def close(self) -> None:
+        """Close the file."""
+        self.index.close()
+        self.database.close()
+
+    def __enter__(self) -> Workspace:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_workspace(path: str | os.PathLike[str] | None = None, **settings: object) -> Workspace:
+    """Open a file (the default one for None); settings are those of `config.toml`.
+
+    Raises:
+        ConfigurationError: a setting that cannot be used.
+    """
+    return Workspace(load_settings(database=path, **settings))

@@ -1,0 +1,668 @@
+"""Files of every format become one exact, searchable text, and hostile ones a clear refusal."""
+
+import gzip
+import io
+import json
+import os
+import sys
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from localmcp.errors import MissingExtra, NotFound, UnreadableDocument
+from localmcp.text import packages, readers
+from localmcp.text.readers import Document, read, read_bytes, read_text, why_skipped
+
+# --- Small files ------------------------------------------------------------------------------------------------------
+
+
+def make_zip(parts: dict[str, str | bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as package:
+        for name, content in parts.items():
+            package.writestr(name, content)
+    return buffer.getvalue()
+
+
+def make_pdf(pages: list[list[str]], *, info: str = "", trailer: str = "") -> bytes:
+    kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",
+    ]
+    for number, lines in enumerate(pages):
+        content = "BT /F1 12 Tf 14 TL 72 700 Td " + " ".join(f"({line}) Tj T*" for line in lines) + " ET"
+        objects.append(
+            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {5 + 2 * number} 0 R"
+            " /Resources << /Font << /F1 3 0 R >> >> >>"
+        )
+        objects.append(f"<< /Length {len(content)} >>\nstream\n{content}\nendstream")
+    objects.append(f"<< {info} >>")
+    data, offsets = b"%PDF-1.7\n", list[int]()
+    for number, body in enumerate(objects, 1):
+        offsets.append(len(data))
+        data += f"{number} 0 obj\n{body}\nendobj\n".encode("cp1252")
+    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
+    size = len(objects) + 1
+    end = f"trailer << /Size {size} /Root 1 0 R /Info {size - 1} 0 R {trailer} >>\nstartxref\n{len(data)}\n%%EOF\n"
+    return data + f"xref\n0 {size}\n0000000000 65535 f \n".encode() + table + end.encode()
+
+
+CORE = """<?xml version="1.0"?><cp:coreProperties
+ xmlns:cp="http://schemas.openxmlformats.org/package/2006/metadata/core-properties"
+ xmlns:dc="http://purl.org/dc/elements/1.1/" xmlns:dcterms="http://purl.org/dc/terms/">
+ <dc:creator>Ada Rossi</dc:creator><dcterms:created>2024-05-03T10:00:00Z</dcterms:created></cp:coreProperties>"""
+WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+
+
+def make_docx(body: str, *, prolog: str = "") -> bytes:
+    relations = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    package = "http://schemas.openxmlformats.org/package/2006"
+    word = "application/vnd.openxmlformats-officedocument.wordprocessingml"
+    return make_zip(
+        {
+            "[Content_Types].xml": f'<Types xmlns="{package}/content-types"><Default Extension="rels" '
+            'ContentType="application/vnd.openxmlformats-package.relationships+xml"/><Override '
+            f'PartName="/word/document.xml" ContentType="{word}.document.main+xml"/></Types>',
+            "_rels/.rels": f'<Relationships xmlns="{package}/relationships"><Relationship Id="r1" '
+            f'Type="{relations}/officeDocument" Target="word/document.xml"/></Relationships>',
+            "word/_rels/document.xml.rels": f'<Relationships xmlns="{package}/relationships"><Relationship Id="r1" '
+            f'Type="{relations}/styles" Target="styles.xml"/></Relationships>',
+            "word/styles.xml": f'<w:styles xmlns:w="{WORD}"><w:style w:type="paragraph" w:styleId="Titolo1">'
+            '<w:name w:val="heading 1"/></w:style></w:styles>',
+            "word/document.xml": f'{prolog}<w:document xmlns:w="{WORD}"><w:body>{body}</w:body></w:document>',
+            "docProps/core.xml": CORE,
+        }
+    )
+
+
+def word_paragraph(text: str, style: str = "") -> str:
+    properties = f'<w:pPr><w:pStyle w:val="{style}"/></w:pPr>' if style else ""
+    return f"<w:p>{properties}<w:r><w:t>{text}</w:t></w:r></w:p>"
+
+
+@cache
+def make_pptx() -> bytes:
+    from pptx import Presentation
+    from pptx.util import Inches
+
+    deck = Presentation()
+    first = deck.slides.add_slide(deck.slide_layouts[1])
+    first.shapes.title.text = "Quarterly review"
+    first.placeholders[1].text_frame.text = "Sales grew"
+    nested = first.placeholders[1].text_frame.add_paragraph()
+    nested.text, nested.level = "most in Torino", 1
+    first.notes_slide.notes_text_frame.text = "Thank the team"
+    second = deck.slides.add_slide(deck.slide_layouts[6])
+    table = second.shapes.add_table(2, 2, Inches(1), Inches(1), Inches(4), Inches(1)).table
+    for number, value in enumerate(("City", "Units", "Torino", "7|8")):
+        table.cell(number // 2, number % 2).text = value
+    group = second.shapes.add_group_shape()
+    group.shapes.add_textbox(0, 0, Inches(1), Inches(1)).text_frame.text = "inside a group"
+    deck.core_properties.author = "Ada Rossi"
+    buffer = io.BytesIO()
+    deck.save(buffer)
+    return buffer.getvalue()
+
+
+@cache
+def make_xlsx() -> bytes:
+    from openpyxl import Workbook
+
+    book = Workbook()
+    prices = book.active
+    prices.title = "Prices"
+    rows = (["Price list 2024"], ["Item", "Price", "Since"], ["Bolt", 1.5, date(2024, 5, 3)], ["Nut", 2.0, None])
+    for row in rows:
+        prices.append(row)
+    book.create_sheet("Numbers").append([1, 2, True])
+    book.create_sheet("Empty")
+    buffer = io.BytesIO()
+    book.save(buffer)
+    return buffer.getvalue()
+
+
+CONTAINER = """<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>
+<rootfile full-path="OEBPS/book.opf" media-type="application/oebps-package+xml"/></rootfiles></container>"""
+PACKAGE = """<package xmlns="http://www.idpf.org/2007/opf" xmlns:dc="http://purl.org/dc/elements/1.1/"><metadata>
+<dc:title>Il viaggio</dc:title><dc:creator>Ada Rossi</dc:creator><dc:language>it</dc:language></metadata><manifest>
+<item id="b" href="due%20.xhtml" media-type="application/xhtml+xml"/>
+<item id="a" href="uno.xhtml" media-type="application/xhtml+xml"/></manifest>
+<spine><itemref idref="a"/><itemref idref="b"/></spine></package>"""
+
+
+def make_epub(**parts: str) -> bytes:
+    return make_zip(
+        {
+            "mimetype": "application/epub+zip",
+            "META-INF/container.xml": CONTAINER,
+            "OEBPS/book.opf": PACKAGE,
+            "OEBPS/uno.xhtml": "<html><head><title/></head><body><h1>Uno</h1><p>La città era lontana.</p></body>",
+            "OEBPS/due .xhtml": "<html><body><header><h1>Due</h1></header><p>Poi piovve.</p></body></html>",
+        }
+        | {name.replace("__", "/").replace("_xml", ".xml"): content for name, content in parts.items()}
+    )
+
+
+# --- Text formats -----------------------------------------------------------------------------------------------------
+
+
+def test_markdown_keeps_its_exact_text_and_gives_its_front_matter() -> None:
+    text = "---\r\ntitle: Retry policy\r\ntags: [http, io]\r\ndate: 2024-05-03\r\n---\r\n\r\n# Retries\r\n\r\nWait.\r\n"
+    document = read_bytes(text.encode(), "retry.md")
+    assert document.text == text
+    assert document.title == "Retry policy"
+    assert document.metadata == {"title": "Retry policy", "tags": ["http", "io"], "date": "2024-05-03"}
+    assert (document.format, document.markup, document.source_type) == ("markdown", "markdown", "docs")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "title"),
+    [
+        ("a.md", "intro\n\n```\n# not this\n```\n\nThe *real* `title`\n====\n", "The real title"),
+        ("a.md", "## Only a [linked](x.md) heading ##\n", "Only a linked heading"),
+        ("retry-policy_v2.md", "no heading\n", "retry policy v2"),
+        ("report-2024-05-03.txt", "no heading\n", "report 2024-05-03"),
+        ("a.rst", ".. note: x\n\n=====\nGuide\n=====\n\nText\n", "Guide"),
+        ("README", "Localmcp\n========\n\nText\n", "Localmcp"),
+        ("retry_policy.py", "x = 1\n", "retry_policy.py"),
+        ("docs/my_notes.txt", "x\n", "my notes"),
+        ("C:\\docs\\my_notes.txt", "x\n", "my notes"),
+    ],
+)
+def test_the_title_is_the_first_heading_or_else_the_name(name: str, text: str, title: str) -> None:
+    assert read_bytes(text.encode(), name).title == title
+
+
+def test_a_long_title_is_cut_to_one_line_of_200_characters() -> None:
+    assert read_bytes(b"# " + b"word " * 100, "a.md").title == ("word " * 40).strip()
+
+
+@pytest.mark.parametrize(
+    "front",
+    [
+        "a: [",
+        "x: &a [1]\ny: [*a, *a]",
+        "- a list",
+        "{" * 60_000,
+        "- " * 30_000,
+        "? " * 30_000,
+        "n: .nan\nbig: 123456789012345678901234567890",
+        "big: 0x" + "f" * 9000,
+    ],
+)
+def test_odd_front_matter_stays_text_and_its_values_stay_json(front: str) -> None:
+    document = read_bytes(f"---\n{front}\n---\n# Body\n".encode(), "a.md")
+    assert front in document.text
+    json.dumps(document.metadata, allow_nan=False)
+
+
+ITALIAN = "Perché la città è così? Più libertà, e l’università costò 5 €."
+
+
+@pytest.mark.parametrize(
+    ("data", "text", "encoding"),
+    [
+        (ITALIAN.encode(), ITALIAN, None),
+        (b"\xef\xbb\xbf" + ITALIAN.encode(), ITALIAN, None),
+        (ITALIAN.encode("cp1252"), ITALIAN, "cp1252"),
+        ("caffè".encode("latin-1"), "caffè", "cp1252"),
+        (ITALIAN.encode("utf-16"), ITALIAN, "utf-16-le"),
+        (b"\xfe\xff" + ITALIAN.encode("utf-16-be"), ITALIAN, "utf-16-be"),
+        (ITALIAN.encode("utf-16-le"), ITALIAN, "utf-16-le"),
+        (b"\xff\xfe\0\0" + ITALIAN.encode("utf-32-le"), ITALIAN, "utf-32-le"),
+        (ITALIAN.encode() + b" \xff", ITALIAN + " \ufffd", None),
+    ],
+)
+def test_text_comes_out_right_in_any_encoding(data: bytes, text: str, encoding: str | None) -> None:
+    document = read_bytes(data, "a.txt")
+    assert document.text == text
+    assert document.metadata.get("encoding") == encoding
+
+
+def test_cyrillic_text_in_its_old_encoding_is_recognised() -> None:
+    text = "Все счастливые семьи похожи друг на друга, каждая несчастливая семья несчастлива по-своему. " * 5
+    assert read_bytes(text.encode("cp1251"), "a.txt").text == text
+
+
+def test_nul_and_lone_surrogates_become_replacement_characters() -> None:
+    assert read_bytes(b"# a\0b\n" + b"text " * 50, "a.md").text.startswith("# a\ufffdb\n")
+    assert read_text("a\ud800b\0", "t\0itle") == Document(
+        "t\ufffditle", "a\ufffdb\ufffd", "markdown", "markdown", "text"
+    )
+
+
+def test_text_from_a_tool_call_is_titled_by_its_caller_or_by_its_heading() -> None:
+    assert read_text("# Inside\n", "Given").title == "Given"
+    assert read_text("\ufeff# Inside\n", " ").title == "Inside"
+    assert read_text("plain", "", markup="plain").title == "untitled"
+    assert read_text("x = 1", "a", markup="code").format == "code"
+    with pytest.raises(UnreadableDocument, match="holds no text"):
+        read_text(" \n", "empty")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("a.json", "json"), ("a.jsonl", "jsonl"), ("a.csv", "csv"), ("a.tsv", "csv"), ("a.xyz", "text")]
+)
+def test_data_files_keep_their_exact_text(name: str, kind: str) -> None:
+    text = '{"a": "è"}\r\n,;\t'
+    document = read_bytes(text.encode(), name)
+    assert (document.text, document.format, document.markup, document.source_type) == (text, kind, "plain", "text")
+
+
+@pytest.mark.parametrize(
+    ("name", "language"),
+    [
+        ("a.py", "python"),
+        ("A.RS", "rust"),
+        ("Dockerfile", "dockerfile"),
+        ("CMakeLists.txt", "cmake"),
+        ("a.yml", "yaml"),
+    ],
+)
+def test_code_is_recognised_by_suffix_or_well_known_name(name: str, language: str) -> None:
+    document = read_bytes(b"x = 1\n", name)
+    assert (document.format, document.markup, document.metadata) == ("code", "code", {"language": language})
+
+
+def test_notebooks_give_their_cells() -> None:
+    cells = [
+        {"cell_type": "markdown", "source": ["# Study\n", "Some text."]},
+        {"cell_type": "code", "source": "print('```')", "outputs": [{"text": "noise"}]},
+        {"cell_type": "code", "source": ""},
+    ]
+    notebook = {"cells": cells, "metadata": {"language_info": {"name": "julia"}}}
+    document = read_bytes(json.dumps(notebook).encode(), "a.ipynb")
+    assert document.text == "# Study\nSome text.\n\n````julia\nprint('```')\n````"
+    assert (document.title, document.format, document.metadata) == ("Study", "notebook", {"language": "julia"})
+    old = {"worksheets": [{"cells": [{"cell_type": "code", "input": ["x = 1"]}]}]}
+    assert read_bytes(json.dumps(old).encode(), "a.ipynb").text == "```python\nx = 1\n```"
+
+
+# --- HTML -------------------------------------------------------------------------------------------------------------
+
+PAGE = """<!doctype html><html><head><title>Retries — Docs</title><meta name="author" content="Ada Rossi">
+<style>p {}</style></head><body>
+<header><a href="/">Home</a></header><nav><ul><li>Menu</li></ul></nav>
+<article><header><h1>Retry <em>policy</em><a class="headerlink" href="#r">¶</a></h1></header>
+<p>Wait <b>twice</b>
+ as <a href="https://example.org">long</a>,<br>then <code>stop()</code>.<script>alert(1)</script></p>
+loose text
+<ul><li>one<ol><li>inner</li></ol></li><li><p>two</p></li></ul>
+<pre><code class="language-python">def f():
+    return "&lt;a&gt;"
+</code></pre>
+<table><tr><th>Code</th><th>Meaning</th></tr><tr><td>503</td><td>a|b</td></tr></table>
+<blockquote><p>Quote</p></blockquote><img src="x.png" alt="A diagram">
+<footer>Written by Ada</footer></article>
+<footer>Copyright</footer></body></html>"""
+
+
+def test_html_becomes_markdown_without_the_frame_of_the_page() -> None:
+    document = read_bytes(PAGE.encode(), "a.html")
+    assert document.text == (
+        "# Retry policy\n\nWait twice as long,\nthen `stop()`.\n\nloose text\n\n"
+        "- one\n  1. inner\n- two\n\n"
+        '```python\ndef f():\n    return "<a>"\n```\n\n'
+        "| Code | Meaning |\n| --- | --- |\n| 503 | a\\|b |\n\n> Quote\n\nA diagram\n\nWritten by Ada"
+    )
+    assert (document.title, document.metadata) == ("Retry policy", {"author": "Ada Rossi"})
+    assert (document.format, document.markup, document.source_type) == ("html", "markdown", "website")
+
+
+@pytest.mark.parametrize(
+    ("page", "text", "title"),
+    [
+        ("<title>T</title><nav>Only a menu</nav>", "Only a menu", "T"),
+        ("<p>No title", "No title", "a b"),
+        (
+            "<div><main><p>The article, long enough</p></main><aside>Read also</aside></div>",
+            "The article, long enough",
+            "a b",
+        ),
+        ("<table><tr><td>one column</td></tr></table>", "one column", "a b"),
+        ("<table><tr><td><h2>Layout</h2></td><td>x</td></tr></table>", "## Layout\n\nx", "a b"),
+        ("<a><div>block</div>in a link</a>", "block\n\nin a link", "a b"),
+    ],
+)
+def test_html_pages_of_every_build_give_their_text(page: str, text: str, title: str) -> None:
+    document = read_bytes(page.encode(), "a_b.html")
+    assert (document.text, document.title) == (text, title)
+
+
+def test_html_is_decoded_as_the_page_declares() -> None:
+    page = '<meta charset="koi8-r"><p>Привет, мир</p>'
+    assert read_bytes(page.encode("koi8-r"), "a.html").text == "Привет, мир"
+    latin = '<meta http-equiv="Content-Type" content="text/html; charset=ISO-8859-1"><p>così “è”</p>'
+    assert read_bytes(latin.encode("cp1252"), "a.html").text == "così “è”"
+    odd = '<meta charset="rot13"><p>così</p>'
+    assert read_bytes(odd.encode("cp1252"), "a.html").text == "così"
+
+
+def test_content_that_announces_itself_needs_no_suffix() -> None:
+    assert read_bytes(b" <!DOCTYPE html><h1>Page</h1>", "stdin").format == "html"
+    assert read_bytes(make_pdf([["Hello"]]), "stdin").format == "pdf"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<div>" * 200_000 + "deep",
+        "</b><div>" * 200_000 + "deep",
+        "<p>" + "".join(f"<font size={size}>" for size in range(1000)) + "<p>x" * 10_000,
+    ],
+)
+def test_html_that_would_take_minutes_or_gigabytes_is_refused(page: str) -> None:
+    with pytest.raises(UnreadableDocument, match="nested too deeply"):
+        read_bytes(page.encode(), "a.html")
+
+
+def test_deep_but_bearable_html_still_gives_its_text() -> None:
+    assert read_bytes(b"<div>" * 5000 + b"deep", "a.html").text == "deep"
+    assert read_bytes(b"<ul><li>" * 400 + b"deep", "a.html").text.endswith("deep")
+
+
+# --- PDF --------------------------------------------------------------------------------------------------------------
+
+
+def test_pdf_pages_begin_where_the_document_says() -> None:
+    data = make_pdf(
+        [["Perch\xe9 an exam-", "ple. Non-", "EU"], [], ["Page three"]],
+        info="/Title (A study) /Author (Ada Rossi) /CreationDate (D:20240503101112+02'00')",
+    )
+    document = read_bytes(data, "a.pdf")
+    bounds = [*document.page_starts, len(document.text) + 2]
+    pages = [document.text[start : stop - 2] for start, stop in zip(bounds, bounds[1:], strict=False)]
+    assert pages == ["Perché an example. Non-EU", "", "Page three"]
+    assert document.title == "A study"
+    assert document.metadata == {"author": "Ada Rossi", "created": "2024-05-03T10:11:12", "pages": 3}
+    assert (document.format, document.markup, document.source_type) == ("pdf", "plain", "docs")
+
+
+def test_a_pdf_title_left_by_a_program_gives_way_to_the_file_name() -> None:
+    data = make_pdf([["Hello"]], info="/Title (Microsoft Word - draft7.doc)")
+    assert read_bytes(data, "annual-report.pdf").title == "annual report"
+
+
+def test_pdfs_without_text_or_behind_a_password_say_so() -> None:
+    with pytest.raises(UnreadableDocument, match="no text layer.*OCR"):
+        read_bytes(make_pdf([[], []]), "scan.pdf")
+    key = f"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <{'11' * 32}> /U <{'22' * 32}> >> /ID [<00> <00>]"
+    with pytest.raises(UnreadableDocument, match="password-protected"):
+        read_bytes(make_pdf([["secret"]], trailer=key), "secret.pdf")
+    with pytest.raises(UnreadableDocument, match="not a readable PDF"):
+        read_bytes(b"%PDF-1.7 broken", "broken.pdf")
+
+
+def test_a_pdf_gives_its_good_pages_unless_most_are_damaged() -> None:
+    data = make_pdf([["One"], ["Two"], ["Three"]])
+    document = read_bytes(data.replace(b"6 0 obj", b"9 9 xxx"), "a.pdf")
+    assert (document.text, document.page_starts) == ("One\n\n\n\nThree", (0, 5, 7))
+    with pytest.raises(UnreadableDocument, match="99997 of its 100000 pages cannot be read"):
+        read_bytes(data.replace(b"/Count 3", b"/Count 100000"), "a.pdf")
+
+
+def test_pdfs_can_be_read_from_many_threads() -> None:
+    files = [make_pdf([[f"File {number}"]] * 5) for number in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        texts = list(pool.map(lambda data: read_bytes(data, "a.pdf").text, files))
+    assert texts == ["\n\n".join([f"File {number}"] * 5) for number in range(40)]
+
+
+# --- Office and books -------------------------------------------------------------------------------------------------
+
+
+def test_word_documents_keep_headings_and_tables() -> None:
+    cells = "".join(f"<w:tc>{word_paragraph(text)}</w:tc>" for text in ("Città", "Unità"))
+    table = f"<w:tbl><w:tr>{cells}</w:tr><w:tr>{cells}</w:tr></w:tbl>"
+    body = word_paragraph("Relazione", "Titolo1") + word_paragraph("Tutto bene.") + table
+    document = read_bytes(make_docx(body), "a.docx")
+    assert document.text == "# Relazione\n\nTutto bene.\n\n| Città | Unità |\n| --- | --- |\n| Città | Unità |"
+    assert document.title == "Relazione"
+    assert document.metadata == {"author": "Ada Rossi", "created": "2024-05-03T10:00:00Z"}
+    assert (document.format, document.markup, document.source_type) == ("docx", "markdown", "docs")
+
+
+def test_slides_are_pages_with_their_title_tables_groups_and_notes() -> None:
+    document = read_bytes(make_pptx(), "a.pptx")
+    first, second = document.page_starts
+    assert document.text[first:second] == (
+        "## Quarterly review\n\n- Sales grew\n  - most in Torino\n\nNotes: Thank the team\n\n"
+    )
+    assert document.text[second:] == (
+        "## Slide 2\n\n| City | Units |\n| --- | --- |\n| Torino | 7\\|8 |\n\ninside a group"
+    )
+    assert (document.title, document.metadata["author"], document.metadata["slides"]) == (
+        "Quarterly review",
+        "Ada Rossi",
+        2,
+    )
+
+
+def test_every_row_of_a_sheet_names_its_values() -> None:
+    document = read_bytes(make_xlsx(), "price_list.xlsx")
+    assert document.text == (
+        "## Prices\n\nPrice list 2024\n\nItem | Price | Since\n\n"
+        "- Item: Bolt; Price: 1.5; Since: 2024-05-03\n- Item: Nut; Price: 2\n\n## Numbers\n\n- 1; 2; True"
+    )
+    assert document.title == "price list"
+    assert document.metadata["sheets"] == ["Prices", "Numbers", "Empty"]
+
+
+def test_books_are_read_in_the_order_of_their_spine() -> None:
+    document = read_bytes(make_epub(), "a.epub")
+    assert document.text == "# Uno\n\nLa città era lontana.\n\n# Due\n\nPoi piovve."
+    assert (document.title, document.metadata) == ("Il viaggio", {"author": "Ada Rossi", "language": "it"})
+
+
+def test_books_with_encrypted_chapters_are_refused() -> None:
+    listed = '<encryption><CipherReference URI="OEBPS/{}"/></encryption>'
+    assert (
+        read_bytes(make_epub(**{"META-INF__encryption_xml": listed.format("font.otf")}), "a.epub").title == "Il viaggio"
+    )
+    with pytest.raises(UnreadableDocument, match="DRM"):
+        read_bytes(make_epub(**{"META-INF__encryption_xml": listed.format("uno.xhtml")}), "a.epub")
+
+
+@pytest.mark.parametrize(("name", "module"), [("a.docx", "mammoth"), ("a.pptx", "pptx"), ("a.xlsx", "openpyxl")])
+def test_a_missing_office_library_is_named_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch, name: str, module: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtra, match=r"pip install 'localmcp\[office\]'"):
+        read_bytes(make_xlsx(), name)
+
+
+ENTITY = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;">]>'
+
+
+def test_entities_in_packages_are_refused() -> None:
+    for encoding in ("utf-8", "utf-16"):
+        data = make_zip({"word/document.xml": (ENTITY + "<x>&b;</x>").encode(encoding)})
+        with pytest.raises(UnreadableDocument, match="document type"):
+            read_bytes(data, "a.docx")
+    with pytest.raises(UnreadableDocument, match="entities"):
+        read_bytes(make_zip({"META-INF/container.xml": ENTITY + "<x>&b;</x>"}), "a.epub")
+
+
+@pytest.mark.parametrize("name", ["a.docx", "a.pptx", "a.xlsx", "a.epub"])
+def test_packages_that_unpack_to_too_much_are_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(packages, "MAX_UNPACKED", 1_000_000)
+    with pytest.raises(UnreadableDocument, match="unpacks to more than"):
+        read_bytes(make_zip({"word/document.xml": b" " * 2_000_000}), name)
+
+
+@pytest.mark.parametrize("name", ["a.docx", "a.pptx", "a.xlsx"])
+def test_office_files_behind_a_password_say_so(name: str) -> None:
+    with pytest.raises(UnreadableDocument, match="password-protected"):
+        read_bytes(bytes.fromhex("d0cf11e0a1b11ae1") + bytes(600), name)
+
+
+# --- Files ------------------------------------------------------------------------------------------------------------
+
+
+def test_read_gives_what_is_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "notes.md"
+    path.write_bytes(b"# Notes\r\n")
+    assert read(path) == read_bytes(b"# Notes\r\n", "notes.md")
+
+
+def test_compressed_text_is_read_by_its_inner_name(tmp_path: Path) -> None:
+    path = tmp_path / "changes.md.gz"
+    path.write_bytes(gzip.compress(b"# Changes\n"))
+    assert (read(path).title, read(path).format, why_skipped(path)) == ("Changes", "markdown", None)
+    path.write_bytes(gzip.compress(b"x" * 2_000_000))
+    with pytest.raises(UnreadableDocument, match="larger than 1 MB once decompressed"):
+        read(path, max_bytes=1_000_000)
+    path.write_bytes(gzip.compress(b"# Changes\n")[:-9])
+    with pytest.raises(UnreadableDocument, match="damaged"):
+        read(path)
+
+
+def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="no file"):
+        read(tmp_path / "missing.md")
+    with pytest.raises(UnreadableDocument, match="not a regular file"):
+        read(tmp_path)
+    path = tmp_path / "large.txt"
+    path.write_bytes(b"x" * 101)
+    with pytest.raises(UnreadableDocument, match="larger than 0.0001 MB"):
+        read(path, max_bytes=100)
+    path.write_bytes(b"")
+    with pytest.raises(UnreadableDocument, match="is empty"):
+        read(path)
+    with pytest.raises(UnreadableDocument, match=r"old Word format.*Save it as \.docx"):
+        read_bytes(bytes.fromhex("d0cf11e0a1b11ae1"), "a.doc")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("a.md", b"# Text", None),
+        ("a.unknown", b"plain words", None),
+        ("LICENSE", ITALIAN.encode("cp1252"), None),
+        ("a.txt", ITALIAN.encode("utf-16-le"), None),
+        ("a.pdf", b"%PDF-1.7\n\0\1\2", None),
+        ("a.png", b"\x89PNG\r\n\x1a\n\0\0", "binary file (PNG image)"),
+        ("notes.txt", b"\x89PNG\r\n\x1a\n\0\0", "binary file (PNG image)"),
+        ("a.ts", bytes(range(32)) * 10, "binary file"),
+        ("a.xyz", bytes(range(32)) * 10, "no reader for .xyz"),
+        ("a.txt", b"", "empty file"),
+        ("a.svg", b"<svg/>", "no reader for .svg (SVG image)"),
+        ("a.tar.gz", gzip.compress(b"a.txt" + bytes(500)), "no reader for .tar"),
+        ("a.md.gz.gz", gzip.compress(gzip.compress(b"# a")), "compressed file"),
+        ("changelog.gz", gzip.compress(b"plain words"), None),
+        ("a.txt", b"ID3 tags and RIFF chunks", None),
+    ],
+)
+def test_a_cheap_look_tells_what_is_not_worth_reading(
+    tmp_path: Path, name: str, data: bytes, reason: str | None
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    assert why_skipped(path) == reason
+
+
+def test_a_cheap_look_never_raises(tmp_path: Path) -> None:
+    large = tmp_path / "large.txt"
+    with large.open("wb") as file:
+        file.truncate(readers.MAX_BYTES + 1)
+    assert why_skipped(large) == "larger than 50 MB"
+    assert why_skipped(tmp_path) == "not a regular file"
+    assert why_skipped(tmp_path / "missing") == "no such file"
+    assert why_skipped(Path("nul\0byte")) is not None
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="needs a user whom permissions bind")
+def test_a_forbidden_file_is_skipped_with_its_reason(tmp_path: Path) -> None:
+    path = tmp_path / "secret.txt"
+    path.write_text("secret")
+    path.chmod(0)
+    assert why_skipped(path) == "permission denied"
+    with pytest.raises(UnreadableDocument, match="permission denied"):
+        read(path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no named pipes in folders")
+def test_a_named_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.txt")
+    assert why_skipped(tmp_path / "pipe.txt") == "not a regular file"
+    with pytest.raises(UnreadableDocument, match="not a regular file"):
+        read(tmp_path / "pipe.txt")
+
+
+# --- Hostile bytes ----------------------------------------------------------------------------------------------------
+
+
+def check(data: bytes, name: str) -> None:
+    """A document that keeps its promises, or a deliberate refusal."""
+    try:
+        document = read_bytes(data, name)
+    except UnreadableDocument as refusal:
+        assert str(refusal)
+        return
+    assert document.title == " ".join(document.title.split()) and 0 < len(document.title) <= 200
+    assert document.text.strip() and "\0" not in document.text
+    document.text.encode()
+    json.dumps(document.metadata, allow_nan=False).encode()
+    assert list(document.page_starts) == sorted(document.page_starts)
+    assert all(start <= len(document.text) for start in document.page_starts)
+
+
+NAMES = sorted(
+    {f"a{suffix}" for suffix in readers.FORMATS} | set(readers.NAMES) | {"a", "a.zip", "a.md.gz", ".x", "\0"}
+)
+ODD_TEXT = st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass"))
+MARKUP = st.lists(
+    st.sampled_from(
+        '<p> <table> <tr> <td> <ul> <li> <pre> <h1> </p> </table> <main> --- # ``` title: [ { " \\ \n \0 è'.split(" ")
+    )
+).map(lambda parts: "".join(parts).encode())
+
+
+@settings(max_examples=400, deadline=None)
+@given(data=st.binary(max_size=300) | ODD_TEXT | MARKUP, name=st.sampled_from(NAMES))
+def test_any_bytes_under_any_name_give_a_document_or_a_refusal(data: bytes, name: str) -> None:
+    check(data, name)
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a.docx", "a.pptx", "a.xlsx", "a.epub", "a.ipynb", "a.md.gz"])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_damaged_files_give_a_document_or_a_refusal(name: str, data: st.DataObject) -> None:
+    whole = bytearray(SAMPLES[name]())
+    for _ in range(data.draw(st.integers(1, 8))):
+        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    check(
+        bytes(whole[: data.draw(st.integers(len(whole) // 2, len(whole)))])
+        if data.draw(st.booleans())
+        else bytes(whole),
+        name,
+    )
+
+
+@pytest.mark.parametrize("name", ["a.docx", "a.pptx", "a.xlsx", "a.epub"])
+def test_packages_with_damaged_parts_give_a_document_or_a_refusal(name: str) -> None:
+    with zipfile.ZipFile(io.BytesIO(SAMPLES[name]())) as package:
+        parts = {part: package.read(part) for part in package.namelist()}
+    for part, content in [*parts.items()][:40]:
+        for damaged in (b"", b"<x/>", content[: len(content) // 2], content.replace(b'"1"', b'"-99999999999"')):
+            check(make_zip(parts | {part: damaged}), name)
+
+
+SAMPLES = {
+    "a.pdf": lambda: make_pdf([["Hello"], ["World"]]),
+    "a.docx": lambda: make_docx(word_paragraph("Hello")),
+    "a.pptx": make_pptx,
+    "a.xlsx": make_xlsx,
+    "a.epub": make_epub,
+    "a.ipynb": lambda: json.dumps({"cells": [{"cell_type": "code", "source": "x"}]}).encode(),
+    "a.md.gz": lambda: gzip.compress(b"# Hello\n"),
+}

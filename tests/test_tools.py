@@ -1,0 +1,469 @@
+"""The registry: what a tool advertises, how arguments are judged, who may call what."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from typing_extensions import TypedDict
+
+from localmcp.errors import InvalidInput, LocalMCPError, NotFound, UnknownTool
+from localmcp.tools import (
+    CallRecord,
+    MethodTool,
+    Param,
+    Registry,
+    Scope,
+    Tool,
+    compact_json,
+    current_scope,
+    integer_or_string,
+    nearest,
+    tool,
+    tools_of,
+    use_scope,
+)
+
+
+class Found(TypedDict):
+    hits: list[str]
+    count: int
+
+
+class Outcome(TypedDict, total=False):
+    success: bool
+    error: str
+
+
+def explain(error: LocalMCPError) -> Outcome:
+    return {"success": False, "error": error.message}
+
+
+class Library:
+    """A service with one tool of each kind."""
+
+    @tool(
+        "find_books",
+        title="Find books",
+        keywords=("novel",),
+        accepts={"limit": integer_or_string},
+    )
+    def find_books(
+        self,
+        query: Annotated[str, Param("Words to look for.", min_length=1)],
+        limit: Annotated[int, Param("How many at most.", minimum=1, maximum=50)] = 10,
+        kind: Literal["novel", "essay"] | None = None,
+        shelves: list[str] | None = None,
+    ) -> Found:
+        """Find books by their words."""
+        return {"hits": [query] * min(limit, 3), "count": limit}
+
+    @tool(
+        "embed",
+        title="Embed",
+        says={
+            "texts": "texts field must be an array of strings",
+            "texts[]": "texts[{index}] must be a string",
+            "texts required": "texts field is required",
+        },
+        text=lambda value: f"{value['count']} texts",
+    )
+    def embed(self, texts: list[str]) -> Found:
+        """Count texts."""
+        return {"hits": texts, "count": len(texts)}
+
+    @tool("lend", title="Lend a book", visible=False, read_only=False, on_error=explain)
+    def lend(self, title: str) -> Outcome:
+        """Lend a book."""
+        if title == "lost":
+            raise NotFound("No such book.", hint="Look under another title.")
+        return {"success": True}
+
+    @tool("burn", title="Burn", read_only=False, destructive=True)
+    def burn(self, title: str) -> Outcome:
+        """Fail, politely or not."""
+        if title == "polite":
+            raise NotFound("No such book.")
+        raise RuntimeError("fire")
+
+    @tool("whoami", title="Who am I")
+    def whoami(self) -> Outcome:
+        """The caller's name."""
+        return {"error": current_scope().caller}
+
+    def not_a_tool(self) -> None: ...
+
+
+@pytest.fixture
+def registry() -> Registry:
+    made = Registry()
+    made.add_service(Library())
+    return made
+
+
+def complaint(registry: Registry, name: str, arguments: dict[str, Any]) -> str:
+    with pytest.raises(InvalidInput) as caught:
+        registry.call(name, arguments)
+    return caught.value.message
+
+
+# ---------------------------------------------------------------- what is advertised
+
+
+def test_only_marked_methods_become_tools_in_the_order_they_are_written() -> None:
+    assert [each.name for each in tools_of(Library())] == ["find_books", "embed", "lend", "burn", "whoami"]
+
+
+def test_a_subclass_keeps_its_parents_tools_and_replaces_them_by_its_own() -> None:
+    class Branch(Library):
+        @tool("whoami", title="Branch")
+        def whoami(self) -> Outcome:
+            """The branch."""
+            return {"error": "branch"}
+
+    found = {each.name: each for each in tools_of(Branch())}
+    assert list(found) == ["find_books", "embed", "lend", "burn", "whoami"]
+    assert found["whoami"].call({}).value == {"error": "branch"}
+
+
+def test_schemas_are_valid_closed_objects_without_generated_titles(registry: Registry) -> None:
+    for each in registry.tools():
+        Draft202012Validator.check_schema(each.input_schema)
+        assert each.input_schema["type"] == "object" and each.input_schema["additionalProperties"] is False
+        assert each.output_schema is not None and each.output_schema["type"] == "object"
+        assert '"title":"' not in compact_json(each.input_schema).replace('"title":{', "")
+
+
+def test_a_schema_tells_types_limits_defaults_and_choices(registry: Registry) -> None:
+    found = registry.find("find_books")
+    assert found is not None
+    properties = found.input_schema["properties"]
+    assert properties["query"] == {"description": "Words to look for.", "minLength": 1, "type": "string"}
+    assert properties["limit"]["minimum"] == 1 and properties["limit"]["maximum"] == 50
+    assert properties["limit"]["default"] == 10 and properties["limit"]["type"] == "integer"
+    assert properties["kind"] == {"enum": ["novel", "essay"], "type": "string"}
+    assert properties["shelves"] == {"items": {"type": "string"}, "type": "array"}
+    assert found.input_schema["required"] == ["query"]
+
+
+def test_a_parameter_called_title_keeps_its_place_in_the_schema(registry: Registry) -> None:
+    found = registry.find("lend")
+    assert found is not None
+    assert found.input_schema["properties"] == {"title": {"type": "string"}}
+
+
+def test_a_tool_without_parameters_advertises_an_empty_object(registry: Registry) -> None:
+    found = registry.find("whoami")
+    assert found is not None
+    assert found.input_schema == {"additionalProperties": False, "properties": {}, "type": "object"}
+
+
+def test_every_answer_fits_the_output_schema(registry: Registry) -> None:
+    calls = [("find_books", {"query": "x"}), ("embed", {"texts": []}), ("lend", {"title": "lost"}), ("whoami", {})]
+    for name, arguments in calls:
+        found = registry.find(name)
+        assert found is not None and found.output_schema is not None
+        Draft202012Validator(found.output_schema).validate(registry.call(name, arguments).value)
+
+
+def test_the_text_is_compact_json_unless_the_tool_has_words_of_its_own(registry: Registry) -> None:
+    assert registry.call("find_books", {"query": "è", "limit": 1}).text == '{"hits":["è"],"count":1}'
+    assert registry.call("embed", {"texts": ["a", "b"]}).text == "2 texts"
+
+
+def test_visible_leaves_out_the_hidden_tools_which_can_still_be_called(registry: Registry) -> None:
+    assert [each.name for each in registry.visible()] == ["find_books", "embed", "burn", "whoami"]
+    assert registry.call("lend", {"title": "x"}).value == {"success": True}
+
+
+def test_idempotent_follows_read_only() -> None:
+    marks = {each.name: each.mark for each in tools_of(Library())}
+    assert (marks["whoami"].idempotent, marks["lend"].idempotent) == (True, False)
+
+
+# ---------------------------------------------------------------- arguments
+
+
+@pytest.mark.parametrize("given_limit", [3, "3", " 3 ", 3.0])
+def test_whole_numbers_are_accepted_as_numbers_and_as_text(registry: Registry, given_limit: Any) -> None:
+    assert registry.call("find_books", {"query": "x", "limit": given_limit}).value["count"] == 3
+
+
+@pytest.mark.parametrize("nothing", ["", "  ", None])
+def test_an_empty_number_means_the_default(registry: Registry, nothing: Any) -> None:
+    assert registry.call("find_books", {"query": "x", "limit": nothing}).value["count"] == 10
+
+
+@pytest.mark.parametrize(
+    ("limit", "says"),
+    [
+        ("many", "invalid limit value: many"),
+        (True, "limit must be a number or string, got: bool"),
+        (2.5, "limit: input should be a valid integer"),
+        ([3], "limit: input should be a valid integer"),
+        (0, "greater than or equal to 1, got 0"),
+        ("51", "less than or equal to 50, got 51"),
+    ],
+)
+def test_a_number_that_cannot_be_used_is_named(registry: Registry, limit: Any, says: str) -> None:
+    assert says in complaint(registry, "find_books", {"query": "x", "limit": limit})
+
+
+@given(st.integers())
+def test_any_whole_number_survives_the_way_through_text(number: int) -> None:
+    assert integer_or_string("n", number) == integer_or_string("n", str(number)) == number
+
+
+@given(st.text())
+def test_text_becomes_a_whole_number_or_nothing_or_an_error_that_names_the_field(text: str) -> None:
+    try:
+        value = integer_or_string("limit", text)
+    except InvalidInput as error:
+        assert error.message == f"invalid limit value: {text}"
+    else:
+        assert value is None or int(text) == value
+
+
+def test_other_parameters_are_strict(registry: Registry) -> None:
+    assert "query: input should be a valid string, got 5" in complaint(registry, "find_books", {"query": 5})
+
+
+def test_null_stands_for_an_optional_argument_that_is_not_given(registry: Registry) -> None:
+    assert registry.call("find_books", {"query": "x", "kind": None, "shelves": None}).value["count"] == 10
+    assert "query" in complaint(registry, "find_books", {"query": None})
+
+
+def test_one_answer_lists_all_problems_the_nearest_names_and_the_parameters(registry: Registry) -> None:
+    text = complaint(registry, "find_books", {"qeury": "x", "limit": 99, "kind": "poem", "zzz": 1})
+    assert text.splitlines() == [
+        "Invalid arguments for find_books:",
+        "- query: required",
+        "- limit: input should be less than or equal to 50, got 99",
+        "- kind: input should be 'novel' or 'essay', got \"poem\"",
+        "- qeury: not a parameter; did you mean 'query'?",
+        "- zzz: not a parameter",
+        "Parameters: query* (string), limit (integer 1..50), kind (novel|essay), shelves (array of string)",
+    ]
+
+
+def test_a_complaint_stays_short_whatever_was_sent(registry: Registry) -> None:
+    many = {f"unknown_{i}": "x" * 100_000 for i in range(200)}
+    assert len(complaint(registry, "find_books", {"query": ["y" * 100_000], **many})) < 2000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({}, "texts field is required"),
+        ({"texts": "one"}, "texts field must be an array of strings"),
+        ({"texts": ["one", 2]}, "texts[1] must be a string"),
+    ],
+)
+def test_the_contracts_own_words_answer_a_bad_argument(registry: Registry, arguments: Any, says: str) -> None:
+    assert complaint(registry, "embed", arguments) == says
+
+
+def test_a_tool_without_arguments_takes_none(registry: Registry) -> None:
+    assert registry.call("whoami").value == {"error": "local"}
+    assert "Parameters: none" in complaint(registry, "whoami", {"x": 1})
+
+
+# ---------------------------------------------------------------- errors
+
+
+def test_on_error_turns_a_deliberate_error_into_a_result(registry: Registry) -> None:
+    answer = registry.call("lend", {"title": "lost"})
+    assert answer.is_error and answer.value == {"success": False, "error": "No such book."}
+
+
+def test_on_error_covers_bad_arguments_too(registry: Registry) -> None:
+    answer = registry.call("lend", {})
+    assert answer.is_error and "title: required" in answer.value["error"]
+
+
+def test_errors_pass_through_where_the_tool_declares_nothing(registry: Registry) -> None:
+    with pytest.raises(NotFound):
+        registry.call("burn", {"title": "polite"})
+    with pytest.raises(RuntimeError):
+        registry.call("burn", {"title": "x"})
+
+
+def test_an_unknown_tool_is_answered_with_the_nearest_name(registry: Registry) -> None:
+    with pytest.raises(UnknownTool) as caught:
+        registry.call("findbooks")
+    assert caught.value.message == "Unknown tool: findbooks"
+    assert caught.value.hint == "Did you mean 'find_books'?"
+
+
+@given(st.text(max_size=30))
+def test_nearest_takes_any_text(name: str) -> None:
+    assert nearest(name, ["alpha", "beta"]) in (None, "alpha", "beta")
+
+
+# ---------------------------------------------------------------- scope
+
+
+def test_a_scope_hides_tools_from_lists_look_ups_calls_and_hints(registry: Registry) -> None:
+    narrow = Scope(caller="key-1", tools=frozenset({"whoami"}))
+    with use_scope(narrow):
+        assert [each.name for each in registry.tools()] == ["whoami"]
+        assert registry.find("find_books") is None
+    assert registry.call("whoami", scope=narrow).value == {"error": "key-1"}
+    with pytest.raises(UnknownTool) as caught:
+        registry.call("find_books", {"query": "x"}, narrow)
+    assert caught.value.hint is None
+
+
+def test_the_scope_ends_with_the_call(registry: Registry) -> None:
+    registry.call("whoami", scope=Scope(caller="key-1"))
+    assert current_scope().caller == "local"
+
+
+# ---------------------------------------------------------------- providers
+
+
+class Shelf:
+    """A provider of one tool, which may be down or broken."""
+
+    def __init__(self, name: str, *, down: bool = False, broken: bool = False) -> None:
+        class Book:
+            @tool(name, title=name)
+            def read(self) -> Outcome:
+                """Read."""
+                return {"error": f"from the provider {name}"}
+
+        self.each = tools_of(Book())[0]
+        self.down, self.broken = down, broken
+
+    def tools(self) -> Iterable[Tool]:
+        if self.down:
+            raise ConnectionError("down")
+        return [self.each]
+
+    def find(self, name: str) -> Tool | None:
+        if self.broken:
+            raise NotFound("The shelf is on fire.")
+        return self.each if name == self.each.name else None
+
+
+def test_a_providers_tools_are_listed_and_called_until_it_is_removed(registry: Registry) -> None:
+    shelf = Shelf("atlas")
+    registry.add_provider(shelf)
+    assert registry.call("atlas").value == {"error": "from the provider atlas"}
+    assert "atlas" in [each.name for each in registry.tools()]
+    assert registry.remove_provider(shelf) and not registry.remove_provider(shelf)
+    assert registry.find("atlas") is None
+
+
+def test_of_two_tools_with_one_name_the_first_keeps_it(registry: Registry) -> None:
+    registry.add_provider(Shelf("whoami"))
+    assert registry.call("whoami").value == {"error": "local"}
+    assert [each.name for each in registry.tools()].count("whoami") == 1
+
+
+def test_a_provider_of_the_request_exists_for_that_request_only(registry: Registry) -> None:
+    scope = Scope(providers=(Shelf("mine"),))
+    assert registry.call("mine", scope=scope).value == {"error": "from the provider mine"}
+    with pytest.raises(UnknownTool):
+        registry.call("mine")
+
+
+def test_a_provider_that_is_down_is_skipped_in_lists(registry: Registry, caplog: pytest.LogCaptureFixture) -> None:
+    registry.add_provider(Shelf("atlas", down=True))
+    registry.add_provider(Shelf("globe"))
+    assert "globe" in [each.name for each in registry.tools()]
+    assert "skipped" in caplog.text
+
+
+def test_a_providers_real_error_stops_the_call(registry: Registry) -> None:
+    registry.add_provider(Shelf("atlas", broken=True))
+    with pytest.raises(NotFound, match="on fire"):
+        registry.call("atlas")
+
+
+def test_adding_replaces_and_removing_tells_whether_there_was_one(registry: Registry) -> None:
+    registry.add(Shelf("whoami").each)
+    assert registry.call("whoami").value == {"error": "from the provider whoami"}
+    assert registry.remove("whoami") and not registry.remove("whoami")
+
+
+# ---------------------------------------------------------------- observers
+
+
+def test_observers_receive_every_finished_call(registry: Registry) -> None:
+    records: list[CallRecord] = []
+    registry.observe(records.append)
+    registry.call("whoami", scope=Scope(caller="key-1"))
+    with pytest.raises(InvalidInput):
+        registry.call("find_books", {"limit": 1})
+    with pytest.raises(RuntimeError):
+        registry.call("burn", {"title": "x"})
+    with pytest.raises(UnknownTool):
+        registry.call("nobody")
+    assert [(r.tool, r.scope.caller, type(r.error)) for r in records] == [
+        ("whoami", "key-1", type(None)),
+        ("find_books", "local", InvalidInput),
+        ("burn", "local", RuntimeError),
+    ]
+    assert records[0].answer is not None and records[0].seconds >= 0 and records[0].started_at > 0
+    assert records[1].arguments == {"limit": 1} and records[1].answer is None
+
+
+# ---------------------------------------------------------------- threads
+
+
+def test_a_hundred_threads_register_list_and_call_at_once(registry: Registry) -> None:
+    failures: list[BaseException] = []
+    wrong: list[str] = []
+    records: list[CallRecord] = []
+    registry.observe(records.append)
+    together = threading.Barrier(100)
+
+    def work(number: int) -> None:
+        try:
+            together.wait()
+            shelf = Shelf(f"shelf_{number}")
+            registry.add_provider(shelf)
+            registry.add(Shelf(f"book_{number}").each)
+            answers = (
+                registry.call("whoami", scope=Scope(caller=f"key-{number}")).value["error"],
+                registry.call(f"book_{number}").value["error"],
+                registry.call(f"shelf_{number}").value["error"],
+            )
+            expected = (f"key-{number}", f"from the provider book_{number}", f"from the provider shelf_{number}")
+            if answers != expected or f"shelf_{number}" not in {each.name for each in registry.tools()}:
+                wrong.append(f"{answers}")
+            registry.remove_provider(shelf)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(100)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (failures, wrong) == ([], [])
+    assert len(records) == 300
+    assert {each.name for each in registry.tools()} >= {f"book_{number}" for number in range(100)}
+
+
+def test_one_tool_is_called_for_the_first_time_by_many_threads_at_once() -> None:
+    each = MethodTool(Library().find_books)
+    together = threading.Barrier(50)
+    answers: list[int] = []
+
+    def work() -> None:
+        together.wait()
+        answers.append(each.call({"query": "x"}).value["count"])
+
+    threads = [threading.Thread(target=work) for _ in range(50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [10] * 50
