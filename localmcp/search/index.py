@@ -16,7 +16,7 @@ from localmcp.embeddings import LazyEmbedder
 from localmcp.errors import ModelUnavailable
 from localmcp.search.collections import Collection, choose_collections, find_model, visible_collections
 from localmcp.search.filters import Filters, allowed_sources
-from localmcp.search.fusion import Fused, Weights, fuse, keyword_score, semantic_score
+from localmcp.search.fusion import Fused, Weights, full_keyword_match, fuse, keyword_score, semantic_score
 from localmcp.search.fuzzy import Vocabulary
 from localmcp.search.keyword import KeywordQuery, build_query, matched_words, search_words
 from localmcp.search.lexicon import heading_of
@@ -261,6 +261,7 @@ def _floor(connection: apsw.Connection, model_id: int) -> float:
 
 def _fuse(mode: Mode, arms: _Arms, outcome: SearchOutcome, floor: float) -> list[Fused]:
     bound = outcome.query.bound if outcome.query else 0.0
+    full = full_keyword_match(max(arms.bm25.values(), default=0.0), bound)
     if mode == "semantic":
         found = [
             Fused(each, semantic_score(cosine), 0.0, semantic_score(cosine), "semantic_only")
@@ -270,10 +271,10 @@ def _fuse(mode: Mode, arms: _Arms, outcome: SearchOutcome, floor: float) -> list
         return sorted(found, key=lambda f: (-arms.cosines[f.id], f.id))
     candidates = dict.fromkeys(arms.keyword_ranks, 0.0)
     if mode == "keyword":
-        scores = {each: keyword_score(arms.bm25[each], bound) for each in candidates}
+        scores = {each: keyword_score(arms.bm25[each], full) for each in candidates}
         return [Fused(each, 0.0, score, score, "keyword_only") for each, score in scores.items()]
     # A chunk without a vector takes part with its words.
-    return fuse(candidates | arms.cosines, arms.bm25, bound, outcome.weights, floor)
+    return fuse(candidates | arms.cosines, arms.bm25, full, outcome.weights, floor)
 
 
 def _load_hits(
