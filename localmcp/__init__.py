@@ -1,15 +1,16 @@
 """localmcp: one SQLite file that holds a person's knowledge, and the tools an assistant uses it through."""
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from localmcp.workspace import open_workspace as open  # noqa: A004  (the public name of the Python API)
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "open"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     # The package itself imports nothing, so that `serve` can answer its first message within milliseconds.
     if name == "open":
         from localmcp.workspace import open_workspace

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeVar, cast, get_args, get_type_hints
 
@@ -75,6 +75,8 @@ class Param:
     maximum: float | None = None
     min_length: int | None = None
     max_length: int | None = None
+    required: bool = False
+    """Advertised as required in spite of its default: the tool itself answers a call without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +130,20 @@ def tool(
         on_error: turns a deliberate error into a result (`{"success": False, ...}`).
     """
     mark = ToolMark(
-        name, title, tuple(keywords), tuple(examples), visible, read_only, destructive,
-        read_only if idempotent is None else idempotent, open_world, dict(accepts or {}), dict(says or {}), text, on_error,
-    )  # fmt: skip
+        name=name,
+        title=title,
+        keywords=tuple(keywords),
+        examples=tuple(examples),
+        visible=visible,
+        read_only=read_only,
+        destructive=destructive,
+        idempotent=read_only if idempotent is None else idempotent,
+        open_world=open_world,
+        accepts=dict(accepts or {}),
+        says=dict(says or {}),
+        text=text,
+        on_error=on_error,
+    )
 
     def write(method: Method) -> Method:
         method.__tool__ = mark  # pyright: ignore[reportFunctionMemberAccess]
@@ -197,6 +210,9 @@ class Tool:
         raise NotImplementedError  # pragma: no cover
 
 
+_ARGUMENT = "argument_"
+
+
 class MethodTool(Tool):
     """A marked method of a service."""
 
@@ -218,9 +234,10 @@ class MethodTool(Tool):
         for name, parameter in inspect.signature(self.method).parameters.items():
             required = parameter.default is parameter.empty
             limits = _field_limits(self._hints[name])
-            fields[name] = (
+            # Names of our own, because pydantic warns of fields called `json`, `copy` or `schema`.
+            fields[_ARGUMENT + name] = (
                 _bare(self._hints[name]),
-                Field(... if required else parameter.default, **limits),
+                Field(... if required else parameter.default, alias=name, **limits),
             )
         config = ConfigDict(extra="forbid", strict=True)
         return create_model(self.name, __config__=config, **fields)
@@ -228,6 +245,11 @@ class MethodTool(Tool):
     @cached_property
     def input_schema(self) -> Json:  # pyright: ignore[reportIncompatibleMethodOverride]
         schema = cast(Json, _tidy(self._model.model_json_schema()))
+        promised = [name for name, hint in self._hints.items() if (param := _param(hint)) and param.required]
+        for name in promised:
+            del schema["properties"][name]["default"]
+        if promised:
+            schema["required"] = [*promised, *schema.get("required", [])]
         schema.setdefault("properties", {})
         return schema
 
@@ -237,6 +259,8 @@ class MethodTool(Tool):
 
         if "return" not in self._hints:
             return None
+        if self._hints["return"] is Answer:
+            return {"type": "object"}
         return cast(Json, _tidy(TypeAdapter(self._hints["return"]).json_schema(mode="serialization")))
 
     def call(self, arguments: Json) -> Answer:
@@ -247,7 +271,8 @@ class MethodTool(Tool):
                 raise
             value = self.mark.on_error(error)
             return Answer(value, self._text(value), is_error=True)
-        return Answer(value, self._text(value))
+        # A tool that runs another one passes that one's answer on whole.
+        return value if isinstance(value, Answer) else Answer(value, self._text(value))
 
     def _text(self, value: Any) -> str:
         return self.mark.text(value) if self.mark.text else compact_json(value)
@@ -261,7 +286,7 @@ class MethodTool(Tool):
         except ValidationError as error:
             problems = cast("list[Json]", error.errors(include_url=False, include_context=True))
             raise InvalidInput(self._complaint(problems)) from None
-        return {name: getattr(model, name) for name in given}
+        return {name: getattr(model, _ARGUMENT + name) for name in given}
 
     def _accepted(self, arguments: Json) -> Json:
         """The arguments after the declared leniencies; null stands for "not given" where there is a default."""
@@ -311,13 +336,11 @@ class MethodTool(Tool):
 
 
 def tools_of(service: object) -> list[MethodTool]:
-    """The tools that an object's marked methods make, in the order they are written."""
-    found: dict[str, MethodTool] = {}
-    for owner in reversed(type(service).__mro__):
-        for name, member in vars(owner).items():
-            if hasattr(member, "__tool__"):
-                found[name] = MethodTool(getattr(service, name))
-    return list(found.values())
+    """The tools that an object's marked methods make, in the order they are written, a class before its bases."""
+    names = dict.fromkeys(
+        name for owner in type(service).__mro__ for name, member in vars(owner).items() if hasattr(member, "__tool__")
+    )
+    return [MethodTool(getattr(service, name)) for name in names]
 
 
 # ---------------------------------------------------------------- registry
@@ -357,6 +380,10 @@ class Registry:
         self._tools: dict[str, Tool] = {}
         self._providers: tuple[Provider, ...] = ()
         self.observers: tuple[Callable[[CallRecord], None], ...] = ()
+        self.show_all = False
+        """List the discoverable tools too."""
+        self.refusal: LocalMCPError | None = None
+        """When set, every call raises it: settings that cannot be used still leave the tools listed."""
 
     def add_service(self, service: object) -> None:
         """Register every marked method of `service`."""
@@ -395,31 +422,66 @@ class Registry:
     def tools(self) -> list[Tool]:
         """Every tool the current scope may call: registered ones first, then providers, then the request's own."""
         found = dict(self._tools)
-        for provider in (*self._providers, *current_scope().providers):
-            try:
-                for each in provider.tools():
-                    found.setdefault(each.name, each)
-            except Exception:
-                log.warning("a tool provider could not list its tools and is skipped", exc_info=True)
+        with self._asking_providers() as providers:
+            for provider in providers:
+                try:
+                    for each in provider.tools():
+                        found.setdefault(each.name, each)
+                except Exception:
+                    log.warning("a tool provider could not list its tools and is skipped", exc_info=True)
         allowed = current_scope().tools
         return [each for each in found.values() if allowed is None or each.name in allowed]
 
     def visible(self) -> list[Tool]:
         """The tools that tools/list shows."""
-        return [each for each in self.tools() if each.mark.visible]
+        return [each for each in self.tools() if each.mark.visible or self.show_all]
 
     def find(self, name: str) -> Tool | None:
         """The tool of that name in the current scope, or None."""
+        return self._look_up(name, skip_failing=False)
+
+    def get(self, name: str) -> Tool:
+        """The tool of that name, to show it: unlike in a call, a provider that fails is skipped.
+
+        Raises:
+            UnknownTool: no such tool for this caller; the message names the nearest.
+        """
+        each = self._look_up(name, skip_failing=True)
+        if each is None:
+            raise self._unknown(name)
+        return each
+
+    def _look_up(self, name: str, *, skip_failing: bool) -> Tool | None:
         allowed = current_scope().tools
         if allowed is not None and name not in allowed:
             return None
-        if name in self._tools:
-            return self._tools[name]
-        for provider in (*self._providers, *current_scope().providers):
-            each = provider.find(name)
-            if each is not None:
-                return each
+        registered = self._tools.get(name)
+        if registered is not None:
+            return registered
+        with self._asking_providers() as providers:
+            for provider in providers:
+                try:
+                    each = provider.find(name)
+                except Exception:
+                    if not skip_failing:
+                        raise
+                    log.warning("a tool provider could not look up %s and is skipped", name, exc_info=True)
+                    continue
+                if each is not None:
+                    return each
         return None
+
+    @contextmanager
+    def _asking_providers(self) -> Generator[tuple[Provider, ...]]:
+        """Global providers, then the request's, in a scope without the latter: a registry is a provider too (S1-4),
+        and would ask itself for ever."""
+        scope = current_scope()
+        with use_scope(replace(scope, providers=())):
+            yield (*self._providers, *scope.providers)
+
+    def _unknown(self, name: str) -> UnknownTool:
+        near = nearest(name, [each.name for each in self.tools()])
+        return UnknownTool(f"Unknown tool: {name}", hint=f"Did you mean '{near}'?" if near else None)
 
     def call(self, name: str, arguments: Json | None = None, scope: Scope | None = None) -> Answer:
         """Run the tool `name` in `scope` (the current one by default): the one door of all faces.
@@ -428,11 +490,12 @@ class Registry:
             UnknownTool: no such tool for this caller; the message names the nearest.
             LocalMCPError: what the tool raises.
         """
+        if self.refusal is not None:
+            raise self.refusal
         with use_scope(scope or current_scope()) as inside:
             each = self.find(name)
             if each is None:
-                near = nearest(name, [t.name for t in self.tools()])
-                raise UnknownTool(f"Unknown tool: {name}", hint=f"Did you mean '{near}'?" if near else None)
+                raise self._unknown(name)
             return self._timed(each, arguments or {}, inside)
 
     def _timed(self, each: Tool, arguments: Json, scope: Scope) -> Answer:

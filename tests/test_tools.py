@@ -40,7 +40,7 @@ class Outcome(TypedDict, total=False):
     error: str
 
 
-def explain(error: LocalMCPError) -> Outcome:
+def explain(error: LocalMCPError) -> dict[str, Any]:
     return {"success": False, "error": error.message}
 
 
@@ -164,7 +164,12 @@ def test_a_tool_without_parameters_advertises_an_empty_object(registry: Registry
 
 
 def test_every_answer_fits_the_output_schema(registry: Registry) -> None:
-    calls = [("find_books", {"query": "x"}), ("embed", {"texts": []}), ("lend", {"title": "lost"}), ("whoami", {})]
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("find_books", {"query": "x"}),
+        ("embed", {"texts": []}),
+        ("lend", {"title": "lost"}),
+        ("whoami", {}),
+    ]
     for name, arguments in calls:
         found = registry.find(name)
         assert found is not None and found.output_schema is not None

@@ -118,11 +118,7 @@ class ToolServer(Server[Any]):
 
     async def _on_list_tools(self, ctx: Context, params: wire.PaginatedRequestParams | None) -> wire.ListToolsResult:
         self._remember(ctx)
-        try:
-            tools = await anyio.to_thread.run_sync(self._list, abandon_on_cancel=True)
-        except LocalMCPError as error:
-            raise MCPError(code=wire.INTERNAL_ERROR, message=without_surrogates(_told(error))) from error
-        return wire.ListToolsResult(tools=tools)
+        return wire.ListToolsResult(tools=await anyio.to_thread.run_sync(self._list, abandon_on_cancel=True))
 
     async def _on_call_tool(self, ctx: Context, params: wire.CallToolRequestParams) -> wire.CallToolResult:
         self._remember(ctx)
@@ -130,8 +126,14 @@ class ToolServer(Server[Any]):
         return await anyio.to_thread.run_sync(work, limiter=self._calls, abandon_on_cancel=True)
 
     def _list(self) -> list[wire.Tool]:
-        with use_scope(self._scope()):
-            described = [_describe(each) for each in self._open_workspace().registry.visible()]
+        try:
+            with use_scope(self._scope()):
+                described = [_describe(each) for each in self._open_workspace().registry.visible()]
+        except LocalMCPError as error:
+            raise MCPError(code=wire.INTERNAL_ERROR, message=without_surrogates(_told(error))) from error
+        except Exception as error:
+            # The SDK would send the exception's text to clients of the handshake era.
+            raise MCPError(code=wire.INTERNAL_ERROR, message=_incident("tools/list")) from error
         return [each for each in described if each is not None]
 
     def _call(self, name: str, arguments: Json) -> wire.CallToolResult:
@@ -147,9 +149,7 @@ class ToolServer(Server[Any]):
             return _failure(_told(error))
         except BaseException:
             # Panics of libraries written in Rust derive from BaseException, and one tool must not end the server.
-            incident = secrets.token_hex(4)
-            log.exception("%s failed (incident %s)", name, incident)
-            return _failure(f"{name} failed unexpectedly (incident {incident}). The server's log tells more.")
+            return _failure(_incident(name))
 
     def _find(self, name: str) -> Tool | None:
         with use_scope(self._scope()):
@@ -239,6 +239,13 @@ def _failure(text: str) -> wire.CallToolResult:
     if len(text) > 10_000:
         text = text[:10_000] + " ..."
     return wire.CallToolResult(content=[wire.TextContent(text=text)], is_error=True)
+
+
+def _incident(name: str) -> str:
+    """Log the exception that is being handled; what the client is told instead of it."""
+    incident = secrets.token_hex(4)
+    log.exception("%s failed (incident %s)", name, incident)
+    return f"{name} failed unexpectedly (incident {incident}). The server's log tells more."
 
 
 def _told(error: LocalMCPError) -> str:

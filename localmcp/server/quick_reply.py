@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 
 from localmcp import __version__
@@ -53,14 +54,17 @@ class Wire:
         """Id of the request that has its reply already."""
         self.instructions = FALLBACK_INSTRUCTIONS
         self.lines: Queue[bytes]
-        self.stop: Callable[[int], None] | None = None
-        """Ends the session with an exit code; None while nothing has been opened yet."""
+        self.serving = False
+        """Whether the SDK has taken over; until then a client that leaves ends the process at once."""
         self._owing = False
-        self._stopping = False
 
     def read_line(self) -> bytes:
         """The next line with its end; `Overlong` stands for a line that is too long, b"" for the end of input."""
-        line = self.reader.readline(MAX_LINE + 1)
+        try:
+            line = self.reader.readline(MAX_LINE + 1)
+        except OSError:
+            # A terminal or pipe that broke is a client that left.
+            return b""
         if len(line) <= MAX_LINE or line.endswith(b"\n"):
             return line
         head, tail = line[:256], line[-256:]
@@ -83,12 +87,9 @@ class Wire:
 
     def listen(self) -> None:
         """Read on in a thread, into `lines`; a client that leaves before the SDK is imported ends the process."""
-        import signal
         import threading
         from queue import Queue
 
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._interrupted)
         self.lines = Queue(maxsize=4)
         self._owing = self.answered is None
         threading.Thread(target=self._listen, name="localmcp-stdin", daemon=True).start()
@@ -99,16 +100,9 @@ class Wire:
             self.lines.put(line)
             line = self.read_line()
             self._owing = self._owing or b'"id"' in line
-        if not self._owing and self.stop is None:
+        if not self._owing and not self.serving:
             os._exit(0)
         self.lines.put(b"")
-
-    def _interrupted(self, number: int, frame: object) -> None:
-        """SIGINT ends with 130 and SIGTERM with 143; a second signal, or one before anything is open, at once."""
-        if self.stop is None or self._stopping:
-            os._exit(128 + number)
-        self._stopping = True
-        self.stop(128 + number)
 
 
 # ---------------------------------------------------------------- the first message
@@ -117,8 +111,10 @@ class Wire:
 def claim_wire() -> Wire:
     """Take stdin and stdout for the protocol: afterwards fd 0 reads nothing and fd 1 is stderr.
 
-    A stray `print`, and whatever a child process writes, can then not break a frame.
+    A stray `print`, and whatever a child process writes, can then not break a frame. Ctrl-C has its plain effect until
+    something is open: Python's own handler would wait for a blocked read, and then show a traceback.
     """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     null = os.open(os.devnull, os.O_RDWR)
     while null <= 2:
         # A standard descriptor was closed: this fills its place, so that no duplicate lands there.
@@ -274,21 +270,19 @@ def _variable(name: str) -> str:
 def serve(open_workspace: Callable[[], Served], *, database: str | None = None) -> NoReturn:
     """Serve MCP on stdin and stdout until the client leaves; ends the process.
 
-    Exit codes: 0 when the client closes stdin or stdout, 130 after SIGINT, 143 after SIGTERM, 1 after a crash.
+    Exit codes: 0 when the client closes stdin or stdout, 130 after SIGINT, 143 after SIGTERM (before the SDK is there:
+    killed by the signal, which shells show as the same numbers), 1 after a crash.
 
     Args:
         open_workspace: makes the workspace; called in a thread, after the first reply.
         database: the path given on the command line; the key under which instructions are remembered.
     """
-    try:
-        if os.isatty(0):
-            print("localmcp waits for an MCP client on stdin; Ctrl-C ends it.", file=sys.stderr)
-        wire = greet(database)
-        if not wire.first:
-            os._exit(0)
-        wire.listen()
-    except KeyboardInterrupt:
-        os._exit(130)
+    if os.isatty(0):
+        print("localmcp waits for an MCP client on stdin; Ctrl-C ends it.", file=sys.stderr)
+    wire = greet(database)
+    if not wire.first:
+        os._exit(0)
+    wire.listen()
     from localmcp.server import stdio
 
     stdio.run(wire, open_workspace, database)
@@ -300,10 +294,16 @@ def main(database: str | None = None) -> NoReturn:
     def open_workspace() -> Served:
         import logging
 
-        from localmcp.config import load_settings
+        from localmcp.config import Settings, load_settings
+        from localmcp.errors import ConfigurationError
         from localmcp.workspace import Workspace
 
-        settings = load_settings(database=database)
+        try:
+            settings = load_settings(database=database)
+        except ConfigurationError as error:
+            workspace = Workspace(Settings())
+            workspace.registry.refusal = error
+            return workspace
         logging.getLogger().setLevel(settings.log_level.upper())
         return Workspace(settings)
 

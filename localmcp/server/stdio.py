@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 SCOPE = Scope(caller="stdio", trusted=False)
 GRACE_SECONDS = 1.0
 """How long running calls may take to finish after the client has closed stdin; clients kill after 2 s."""
+SETTLING_SECONDS = 0.5
+"""How long the last replies may take to be written; a client that reads no more must not hold up the end."""
 CLOSING_SECONDS = 2.0
 
 _Message = types.JSONRPCMessage
@@ -63,6 +66,7 @@ def run(wire: Wire, open_workspace: Callable[[], Served], database: str | None) 
     except Exception:
         log.exception("the session ended with an error")
         session.exit_code = 1
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     session.close()
     sys.stderr.flush()
     # Threads of abandoned calls and of native libraries would hold up an ordinary exit.
@@ -91,20 +95,30 @@ class Session:
         """Carry messages until the client closes its end, or `stop`."""
         into, requests = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         replies, out_of = anyio.create_memory_object_stream[SessionMessage](0)
-        loop = asyncio.get_running_loop()
         self._reading = anyio.CancelScope()
-        self._wire.stop = lambda code: self._stop_from(loop, code)
+        self._wire.serving = True
         threading.Thread(target=self._prepare, name="localmcp-opening", daemon=True).start()
         async with anyio.create_task_group() as group:
+            self._heed_signals(group.cancel_scope)
             group.start_soon(self._write, out_of)
             group.start_soon(self._server.run, requests, replies, self._server.create_initialization_options())
             await self._read(into, replies.clone())
-            # The SDK cancels what still runs and says so to the client; a client that reads no more gets no second.
-            group.cancel_scope.deadline = anyio.current_time() + GRACE_SECONDS
+            # The SDK cancels what still runs, and says so to the client.
+            group.cancel_scope.deadline = anyio.current_time() + SETTLING_SECONDS
 
-    def _stop_from(self, loop: asyncio.AbstractEventLoop, code: int) -> None:
-        self.exit_code = code
-        loop.call_soon_threadsafe(self._reading.cancel)
+    def _heed_signals(self, scope: anyio.CancelScope) -> None:
+        loop = asyncio.get_running_loop()
+
+        def stop(number: int) -> None:
+            self.exit_code = 128 + number
+            scope.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if sys.platform == "win32":
+                signal.signal(number, lambda number, frame: loop.call_soon_threadsafe(stop, number))
+            else:
+                # An ordinary handler waits for the next bytecode, which may never come while the loop sleeps.
+                loop.add_signal_handler(number, stop, number)
 
     def close(self) -> None:
         """Close the workspace, waiting at most CLOSING_SECONDS for calls that still use it."""
@@ -127,6 +141,8 @@ class Session:
             self._workspace()
         except LocalMCPError as error:
             log.warning("the workspace cannot be opened: %s", error)
+        except Exception:
+            log.exception("the workspace cannot be opened")
 
     def _open_and_observe(self) -> Served:
         workspace = self._open()
