@@ -336,9 +336,12 @@ class MethodTool(Tool):
 
 
 def tools_of(service: object) -> list[MethodTool]:
-    """The tools that an object's marked methods make, in the order they are written, a class before its bases."""
+    """The tools that an object's marked methods make, in the order they are written, a base class first."""
     names = dict.fromkeys(
-        name for owner in type(service).__mro__ for name, member in vars(owner).items() if hasattr(member, "__tool__")
+        name
+        for owner in reversed(type(service).__mro__)
+        for name, member in vars(owner).items()
+        if hasattr(member, "__tool__")
     )
     return [MethodTool(getattr(service, name)) for name in names]
 

@@ -6,6 +6,7 @@ import os
 from types import TracebackType
 
 from localmcp.config import Settings, load_settings
+from localmcp.discovery import Discovery
 from localmcp.embeddings import Embedder, LazyEmbedder, open_embedder
 from localmcp.knowledge.citations import Citations
 from localmcp.knowledge.ingest import Library
@@ -27,7 +28,8 @@ class Workspace:
         self.library = Library(self.database, self.embedder, self.settings)
         self.citations = Citations(self.database, self.index)
         self.registry = Registry()
-        for service in (self.knowledge, self.library, self.citations):
+        self.discovery = Discovery(self.registry)
+        for service in (self.knowledge, self.library, self.citations, self.discovery):
             self.registry.add_service(service)
 
     def _open_embedder(self) -> Embedder:

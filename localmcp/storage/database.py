@@ -8,21 +8,22 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import apsw
 
-from localmcp import config
 from localmcp.errors import FileTooNew, FileUnavailable, LocalMCPError, NotOurFile
-from localmcp.storage.migrations import (
-    APPLICATION_ID,
-    apply_migrations,
-    expected_schema,
-    schema_of,
-    schema_version,
+from localmcp.storage.migrations import apply_migrations, schema_version
+from localmcp.storage.provenance import (
+    adopt_file,
+    check_version,
+    compare_schema,
+    is_adopted,
+    is_blank,
+    read_file_id,
 )
 
 log = logging.getLogger(__name__)
@@ -52,11 +53,17 @@ class Database:
         self.read_only = read_only
         self._adopt = adopt
         self._why_read_only = "it was opened read-only" if read_only else ""
+        self._writing = threading.RLock()
+        """Held for a whole transaction, and always taken before `_lock`."""
         self._lock = threading.RLock()
+        """Held only while the file is opened or a connection changes hands: readers never wait for the writer."""
         self._writer: apsw.Connection | None = None
         self._idle: list[apsw.Connection] = []
         self._open = False
         self._immutable = False
+        self._outdated = False
+        self.adopted = False
+        """This machine made the file or was told to trust it; known once the file is open."""
         self.levenshtein_works = False
         """The registered SQL function answered its self-check (S0-18); otherwise searches use fallback mode (S0-17)."""
 
@@ -90,7 +97,7 @@ class Database:
             FileUnavailable: read-only, locked for 30 s, or the disk is full.
             FileTooNew: another process migrated the file meanwhile.
         """
-        with self._lock, self._translated():
+        with self._writing, self._translated():
             connection = self._take_writer()
             connection.execute("begin immediate")
             try:
@@ -106,11 +113,11 @@ class Database:
 
     def close(self) -> None:
         """Close every connection; the object can be used again and then reopens."""
-        with self._lock:
+        with self._writing, self._lock:
             for connection in (*self._idle, *([self._writer] if self._writer else [])):
                 with suppress(apsw.Error):
                     connection.close()
-            self._idle, self._writer, self._open = [], None, False
+            self._idle, self._writer, self._open, self._immutable = [], None, False, False
 
     def ensure_writable(self) -> None:
         """Raise now what `write` would raise because the file is read-only.
@@ -161,63 +168,62 @@ class Database:
     # ------------------------------------------------------------ opening
 
     def _ensure_open(self) -> None:
-        if self._open:
-            return
-        if not self.path.exists():
-            self._create()
-        elif self.path.stat().st_size == 0 and not self.read_only:
-            self._create()
-        self._inspect()
-        self._open = True
+        with self._lock:
+            if self._open:
+                return
+            if not self.path.exists() or not self._inspect():
+                self._create()
+                self._inspect()
+            self._open = True
 
     def _create(self) -> None:
         if self.read_only:
-            raise FileUnavailable(f"{self.path} does not exist.")
+            raise FileUnavailable(f"{self.path} does not exist, or is empty.")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FileUnavailable(f"{self.path.parent} cannot be made: {error.strerror}.") from error
-        connection = self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
-        connection.pragma("page_size", PAGE_SIZE)
-        _switch_to_wal(connection)
-        connection.execute("begin exclusive")
-        # Another process may have created the file while this one waited.
-        if connection.pragma("user_version") == 0 and not schema_of(connection):
-            apply_migrations(connection, 0)
-            adopt_file(fetch_one(connection, "select id from file"))
-        connection.execute("commit")
-        connection.close()
+        with closing(self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)) as connection:
+            connection.pragma("page_size", PAGE_SIZE)
+            _switch_to_wal(connection, self.path)
+            connection.execute("begin exclusive")
+            # Another process may have created the file while this one waited.
+            if is_blank(connection):
+                apply_migrations(connection, 0)
+                adopt_file(fetch_one(connection, "select id from file"))
+            connection.execute("commit")
 
-    def _inspect(self) -> None:
-        """Refuse a foreign or newer file, migrate an older one, and find out whether we may write."""
-        version, file_id = self._look()
-        if version < schema_version() and not self.read_only and self._is_ours(file_id):
-            self._migrate(version)
+    def _inspect(self) -> bool:
+        """Refuse a foreign or newer file, migrate an older one, and find out whether we may write.
+
+        False for a file without any content, as another process leaves it for a moment while it makes one.
+        """
+        with closing(self._first_connection()) as connection:
+            if is_blank(connection):
+                return False
+            version = check_version(connection, self.path)
+            compare_schema(connection, version, self.path)
+            file_id = read_file_id(connection, self.path)
+            in_wal = connection.pragma("journal_mode") == "wal"
+        self._why_read_only = self._find_why_read_only(file_id)
+        self.adopted = is_adopted(file_id)
+        if not self._why_read_only and not in_wal:
+            # An exported copy or a restored backup.
+            with closing(self._connect(apsw.SQLITE_OPEN_READWRITE)) as connection:
+                _switch_to_wal(connection, self.path)
+        if not self._why_read_only and version < schema_version():
+            self._migrate()
+        self._outdated = bool(self._why_read_only) and version < schema_version()
+        return True
+
+    def _find_why_read_only(self, file_id: str) -> str:
         if self.read_only:
-            return
+            return "it was opened read-only"
         if not self._is_ours(file_id):
-            self._why_read_only = "it comes from somewhere else and has not been adopted"
-        elif not os.access(self.path, os.W_OK) or self._immutable:
-            self._why_read_only = "the file or its folder is write-protected"
-        else:
-            self._why_read_only = ""
-
-    def _look(self) -> tuple[int, str]:
-        connection = self._first_connection()
-        try:
-            if connection.pragma("application_id") != APPLICATION_ID:
-                raise NotOurFile(f"{self.path} is not a localmcp file.", hint="Name another with --db.")
-            version = int(connection.pragma("user_version"))
-            if version > schema_version():
-                raise FileTooNew(
-                    f"{self.path} was written by a newer localmcp (version {version}; this one knows "
-                    f"{schema_version()}).",
-                    hint="Update localmcp; the file was left untouched.",
-                )
-            _compare_schema(connection, version, self.path)
-            return version, fetch_one(connection, "select id from file")
-        finally:
-            connection.close()
+            return "it comes from somewhere else and has not been adopted"
+        if self._immutable or not os.access(self.path, os.W_OK) or not os.access(self.path.parent, os.W_OK):
+            return "the file or its folder is write-protected"
+        return ""
 
     def _first_connection(self) -> apsw.Connection:
         try:
@@ -225,8 +231,10 @@ class Database:
             connection.pragma("application_id")
             return connection
         except apsw.CantOpenError:
-            # A file in WAL mode on a write-protected folder can be read only if nobody else may write it.
-            if not self.path.exists() or os.access(self.path.parent, os.W_OK):
+            # A file in WAL mode on a write-protected folder can be read only if nobody else may write it, and all of
+            # it is in the file itself.
+            log_file = self.path.with_name(f"{self.path.name}-wal")
+            if not self.path.is_file() or os.access(self.path.parent, os.W_OK) or log_file.exists():
                 raise
             self._immutable = True
             return self._connect(apsw.SQLITE_OPEN_READONLY)
@@ -236,20 +244,28 @@ class Database:
             adopt_file(file_id)
         return is_adopted(file_id)
 
-    def _migrate(self, version: int) -> None:
-        connection = self._connect(apsw.SQLITE_OPEN_READWRITE)
+    def _migrate(self) -> None:
+        with closing(self._connect(apsw.SQLITE_OPEN_READWRITE)) as connection:
+            connection.execute("begin exclusive")
+            # Another process may have migrated the file while this one waited.
+            version = int(connection.pragma("user_version"))
+            if version < schema_version():
+                copy = self._back_up(version)
+                apply_migrations(connection, version)
+                log.warning(
+                    "%s was upgraded from version %d to %d; a copy is in %s", self.path, version, schema_version(), copy
+                )
+            connection.execute("commit")
+
+    def _back_up(self, version: int) -> Path:
+        """Copy the file as it is; the caller keeps others from writing, and in WAL mode a second connection reads."""
         copy = self.path.with_name(f"{self.path.name}.v{version}-backup")
-        if not copy.exists():
-            connection.execute("vacuum into ?", (str(copy),))
-        connection.execute("begin exclusive")
-        now = int(connection.pragma("user_version"))
-        if now < schema_version():
-            apply_migrations(connection, now)
-            log.warning(
-                "%s was upgraded from version %d to %d; a copy is in %s", self.path, now, schema_version(), copy
-            )
-        connection.execute("commit")
-        connection.close()
+        unfinished = copy.with_name(f"{copy.name}.part")
+        unfinished.unlink(missing_ok=True)
+        with closing(self._connect(apsw.SQLITE_OPEN_READONLY)) as reader:
+            reader.execute("vacuum into ?", (str(unfinished),))
+        os.replace(unfinished, copy)
+        return copy
 
     def _how_to_write(self) -> str:
         if "adopted" in self._why_read_only:
@@ -264,6 +280,10 @@ class Database:
             yield
         except apsw.Error as error:
             told = _in_our_words(error, self.path)
+            if told is None and self._outdated and isinstance(error, apsw.SQLError):
+                told = FileUnavailable(
+                    f"{self.path} was made by an older localmcp and lacks what this needs.", hint=self._how_to_write()
+                )
             if told is None:
                 raise
             raise told from error
@@ -286,37 +306,6 @@ def _in_our_words(error: apsw.Error, path: Path) -> LocalMCPError | None:
     if isinstance(error, apsw.InterruptError):
         return LocalMCPError("The search was interrupted.")
     return None
-
-
-def _compare_schema(connection: apsw.Connection, version: int, path: Path) -> None:
-    """A file may only hold our objects; plain tables and indexes that a person added are left alone."""
-    found, expected = schema_of(connection), expected_schema(version)
-    for name, sql in expected.items():
-        if name not in found or found[name][1] != sql:
-            raise NotOurFile(f"{path} does not have the schema of a localmcp file: '{name}' differs.")
-    for name, (kind, sql) in found.items():
-        if name not in expected and (kind in ("trigger", "view") or sql.lower().startswith("create virtual")):
-            raise NotOurFile(f"{path} holds a {kind} that is not ours: '{name}'.", hint="It was left untouched.")
-
-
-# ---------------------------------------------------------------- files this machine may change
-
-
-def is_adopted(file_id: str) -> bool:
-    """Whether this machine made the file or was told to trust it; others are read-only."""
-    return file_id.isalnum() and (config.state_directory() / "files" / file_id).exists()
-
-
-def adopt_file(file_id: str) -> None:
-    """Remember the file's id in the state directory."""
-    if not file_id.isalnum():
-        raise NotOurFile("The file has no valid id.")
-    place = config.state_directory() / "files"
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        (place / file_id).touch()
-    except OSError as error:
-        raise FileUnavailable(f"{place} cannot be written: {error.strerror}.") from error
 
 
 # ---------------------------------------------------------------- generations
@@ -396,7 +385,7 @@ def register_levenshtein(connection: apsw.Connection) -> bool:
     return bool(fetch_one(connection, check))
 
 
-def _switch_to_wal(connection: apsw.Connection) -> None:
+def _switch_to_wal(connection: apsw.Connection, path: Path) -> None:
     """WAL needs the file alone for a moment, and SQLite does not wait for that by itself."""
     for _ in range(100):
         try:
@@ -404,7 +393,7 @@ def _switch_to_wal(connection: apsw.Connection) -> None:
             return
         except apsw.BusyError:
             time.sleep(0.05)
-    raise FileUnavailable("The new file is locked by another program.")
+    raise FileUnavailable(f"{path} is locked by another program.", hint="Try again when it has finished.")
 
 
 def fetch_all(connection: apsw.Connection, sql: str, bindings: Any = ()) -> list[Any]:

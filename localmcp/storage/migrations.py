@@ -35,21 +35,21 @@ def apply_migrations(connection: apsw.Connection, version: int) -> None:
     connection.pragma("user_version", schema_version())
 
 
-def expected_schema(version: int) -> dict[str, str]:
-    """Name -> SQL of every object that a file of that version has."""
+def expected_schema(version: int) -> dict[tuple[str, str], str]:
+    """(type, name) -> SQL of every object that a file of that version has."""
     connection = apsw.Connection(":memory:")
     with connection:
         for step in MIGRATIONS[:version]:
             step(connection)
-    objects = dict(schema_of(connection))
+    objects = schema_of(connection)
     connection.close()
-    return {name: sql for name, (_, sql) in objects.items()}
+    return objects
 
 
-def schema_of(connection: apsw.Connection) -> dict[str, tuple[str, str]]:
-    """Name -> (type, SQL) of every object in the file, without SQLite's own."""
-    rows = connection.execute("select name, type, coalesce(sql, '') from sqlite_schema where name not like 'sqlite_%'")
-    return {name: (kind, sql) for name, kind, sql in rows}
+def schema_of(connection: apsw.Connection) -> dict[tuple[str, str], str]:
+    """(type, name) -> SQL of every object in the file; a trigger may bear the name of a table."""
+    rows = connection.execute("select type, name, coalesce(sql, '') from sqlite_schema")
+    return {(kind, name): sql for kind, name, sql in rows}
 
 
 @migration
