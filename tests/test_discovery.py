@@ -1,0 +1,675 @@
+"""Discovery: every behaviour of the original's seed era by its id, the scoring ladder, threads, any input."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from mcp import Client
+from mcp.types import CallToolResult, TextContent
+from typing_extensions import TypedDict
+
+from localmcp import discovery
+from localmcp.discovery import NOTHING_FOUND, Discovery, ToolMetadata, score_query, score_word
+from localmcp.errors import InvalidInput, NotFound, UnknownTool
+from localmcp.server.handlers import build_server
+from localmcp.tools import Answer, CallRecord, Param, Registry, Scope, Tool, ToolMark, tool, use_scope
+
+ERAS = ["legacy", "auto"]
+
+
+class Made(Tool):
+    """A tool as a provider makes them; without a schema it cannot tell it."""
+
+    def __init__(
+        self, name: str, description: str = "", *keywords: str, says: str = "done", schema: dict[str, Any] | None = None
+    ) -> None:
+        self.mark = ToolMark(name, name, keywords, visible=False)
+        self.description = description
+        self.says = says
+        self.schema = schema
+        self.received: list[dict[str, Any]] = []
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        if self.schema is None:
+            raise ConnectionError("The catalogue is out of reach.")
+        return self.schema
+
+    def call(self, arguments: dict[str, Any]) -> Answer:
+        self.received.append(arguments)
+        return Answer({"says": self.says}, self.says)
+
+
+class Catalogue:
+    """A provider; `down` fails its lists and look-ups."""
+
+    def __init__(self, *made: Tool, down: bool = False) -> None:
+        self.made = {each.name: each for each in made}
+        self.down = down
+        self.asked: list[str] = []
+
+    def tools(self) -> Iterable[Tool]:
+        if self.down:
+            raise ConnectionError("down")
+        return self.made.values()
+
+    def find(self, name: str) -> Tool | None:
+        self.asked.append(name)
+        if self.down:
+            raise NotFound("The catalogue is down.")
+        return self.made.get(name)
+
+
+class Sent(TypedDict):
+    to: str
+    cc: list[str]
+
+
+class Mail:
+    """Hidden tools and a visible one."""
+
+    @tool("send_email", title="Send an email", keywords=("email", "communication", "smtp"), visible=False)
+    def send_email(
+        self, to: Annotated[str, Param("Recipient.")], cc: Annotated[list[str] | None, Param("Copies.")] = None
+    ) -> Sent:
+        """Send an email to a recipient"""
+        return {"to": to, "cc": cc or []}
+
+    @tool("greet", title="Greet", visible=False, text=lambda value: f"Hello from {value['to']}!")
+    def greet(self) -> Sent:
+        """Say hello"""
+        return {"to": "hidden tool", "cc": []}
+
+    @tool("explode", title="Explode", visible=False)
+    def explode(self, politely: bool = False) -> Sent:
+        """Always fails"""
+        raise NotFound("No fuse.") if politely else RuntimeError("bang")
+
+    @tool("count_letters", title="Count", keywords=("statistics",))
+    def count_letters(self) -> Sent:
+        """Listed by tools/list"""
+        return {"to": "", "cc": []}
+
+
+@pytest.fixture
+def registry() -> Registry:
+    made = Registry()
+    made.add_service(Mail())
+    made.add_service(Discovery(made))
+    return made
+
+
+@dataclass
+class Wired:
+    """What the server needs of a workspace."""
+
+    registry: Registry
+
+
+def names(found: Iterable[Any]) -> list[str]:
+    return [each["name"] if isinstance(each, dict) else each.name for each in found]
+
+
+def find(registry: Registry, query: str, **arguments: Any) -> list[str]:
+    """Names that tool_search returns."""
+    return names(registry.call("tool_search", {"query": query, **arguments}).value["tools"])
+
+
+async def over_the_wire(registry: Registry, era: Any, name: str, arguments: dict[str, Any]) -> CallToolResult:
+    """Call through a client that checks the structured result against the schema."""
+    async with Client(build_server(lambda: Wired(registry), Scope()), mode=era) as client:
+        await client.list_tools()
+        return await client.call_tool(name, arguments)
+
+
+def text_of(result: CallToolResult) -> str:
+    assert len(result.content) == 1 and isinstance(result.content[0], TextContent)
+    return result.content[0].text
+
+
+# ---------------------------------------------------------------- registry
+
+
+def test_registry_01_a_registered_tool_is_got_by_its_name(registry: Registry) -> None:
+    assert registry.get("send_email").name == "send_email"
+
+
+def test_registry_02_getting_an_unknown_tool_is_an_error_that_names_the_nearest(registry: Registry) -> None:
+    with pytest.raises(UnknownTool, match="Unknown tool: send_mail Did you mean 'send_email'"):
+        registry.get("send_mail")
+    assert registry.find("nonexistent") is None
+
+
+def test_registry_03_a_tool_is_called_with_null_arguments(registry: Registry) -> None:
+    assert registry.call("greet", None).text == "Hello from hidden tool!"
+
+
+def test_registry_04_calling_an_unknown_tool_is_the_same_error_as_getting_it(registry: Registry) -> None:
+    with pytest.raises(UnknownTool):
+        registry.call("nonexistent")
+
+
+# ---------------------------------------------------------------- attach
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_attach_01_the_two_tools_are_listed_and_the_hidden_ones_are_not(registry: Registry, era: Any) -> None:
+    async with Client(build_server(lambda: Wired(registry), Scope()), mode=era) as client:
+        listed = names((await client.list_tools()).tools)
+    assert sorted(listed) == ["count_letters", "execute_tool", "tool_search"]
+
+
+def test_attach_02_attaching_twice_changes_nothing(registry: Registry) -> None:
+    before = names(registry.tools())
+    registry.add_service(Discovery(registry))
+    assert names(registry.tools()) == before
+
+
+def test_attach_03_the_two_tools_have_the_originals_names() -> None:
+    assert (discovery.TOOL_SEARCH, discovery.EXECUTE_TOOL) == ("tool_search", "execute_tool")
+
+
+def test_a_thousand_hidden_tools_add_nothing_to_the_list(registry: Registry) -> None:
+    before = names(registry.visible())
+    for number in range(1000):
+        registry.add(Made(f"hidden_{number}"))
+    assert names(registry.visible()) == before
+
+
+# ---------------------------------------------------------------- search
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_search_01_the_text_is_a_json_array_with_exactly_the_tool_that_fits(registry: Registry, era: Any) -> None:
+    result = await over_the_wire(registry, era, "tool_search", {"query": "email"})
+    (only,) = json.loads(text_of(result))
+    assert list(only) == ["name", "description", "score", "input_schema"]
+    assert (only["name"], only["description"], only["score"]) == ("send_email", "Send an email to a recipient", 0.85)
+
+
+def test_search_02_the_input_schema_is_in_the_result_in_both_spellings(registry: Registry) -> None:
+    answer = registry.call("tool_search", {"query": "send"})
+    (only,) = answer.value["tools"]
+    assert only["input_schema"] == only["inputSchema"] == registry.get("send_email").input_schema
+    assert only["input_schema"]["type"] == "object"
+    assert only["input_schema"]["properties"]["to"] == {"type": "string", "description": "Recipient."}
+    assert answer.value["count"] == 1
+
+
+def test_search_03_twenty_tools_with_one_keyword_are_cut_to_five() -> None:
+    registry = Registry()
+    for number in range(20):
+        registry.add(Made(f"tool_{number:02}", "", "common", schema={}))
+    assert names(Discovery(registry).search("common", 5)) == [f"tool_{number:02}" for number in range(5)]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_search_04_nothing_found_is_a_sentence_and_an_empty_list(registry: Registry, era: Any) -> None:
+    result = await over_the_wire(registry, era, "tool_search", {"query": "zzzzzz"})
+    assert text_of(result) == NOTHING_FOUND
+    assert NOTHING_FOUND == "No tools found. Try different keywords or a broader search term."
+    assert not result.is_error and result.structured_content == {"tools": [], "count": 0}
+
+
+@pytest.mark.parametrize(
+    ("given_value", "results"),
+    [
+        ({}, 10),
+        ({"max_results": None}, 10),
+        ({"max_results": ""}, 10),
+        ({"max_results": 0}, 10),
+        ({"max_results": -3}, 10),
+        ({"max_results": 1}, 1),
+        ({"max_results": "7"}, 7),
+        ({"max_results": 7.0}, 7),
+        ({"max_results": 100}, 100),
+        ({"max_results": 1000}, 100),
+    ],
+)
+def test_search_05_max_results_defaults_to_ten_and_is_capped_at_a_hundred(
+    registry: Registry, given_value: dict[str, Any], results: int
+) -> None:
+    for number in range(120):
+        registry.add(Made(f"tool_{number}", schema={}))
+    assert len(find(registry, "", **given_value)) == results
+
+
+@pytest.mark.parametrize("wrong", ["many", True, 2.5, [3]])
+def test_max_results_that_is_no_whole_number_is_refused_by_name(registry: Registry, wrong: Any) -> None:
+    with pytest.raises(InvalidInput, match="max_results"):
+        registry.call("tool_search", {"max_results": wrong})
+
+
+@pytest.mark.parametrize("max_results", [0, -1])
+def test_search_06_the_library_search_does_not_cut_at_zero_and_less(max_results: int) -> None:
+    registry = Registry()
+    for number in range(150):
+        registry.add(Made(f"tool_{number}", schema={}))
+    assert len(Discovery(registry).search("tool", max_results)) == 150
+
+
+def test_search_07_of_equal_names_the_registered_one_wins_then_global_then_request_providers() -> None:
+    registry = Registry()
+    registry.add(Made("one", "registered", schema={}))
+    registry.add_provider(Catalogue(Made("one", "global", schema={}), Made("two", "global", schema={})))
+    mine = Catalogue(*(Made(name, "request", schema={}) for name in ("one", "two", "three")))
+    with use_scope(Scope(providers=(mine,))):
+        found = Discovery(registry).search()
+    assert {each["name"]: each["description"] for each in found} == {
+        "one": "registered",
+        "two": "global",
+        "three": "request",
+    }
+    assert len(found) == 3
+
+
+def test_search_08_a_provider_that_cannot_list_is_skipped_and_the_others_are_searched() -> None:
+    registry = Registry()
+    registry.add_provider(Catalogue(Made("lost"), down=True))
+    registry.add_provider(Catalogue(Made("atlas", schema={})))
+    assert names(Discovery(registry).search()) == ["atlas"]
+
+
+def test_search_09_a_tool_that_cannot_tell_its_schema_is_found_without(registry: Registry) -> None:
+    registry.add_provider(Catalogue(Made("atlas", "Maps.")))
+    answer = registry.call("tool_search", {"query": "atlas"})
+    assert answer.value["tools"] == [{"name": "atlas", "description": "Maps.", "score": 1.0}]
+    assert json.loads(answer.text) == answer.value["tools"]
+
+
+def test_an_empty_query_lists_all_with_score_one_by_name(registry: Registry) -> None:
+    for query in ({}, {"query": ""}, {"query": " \t"}, {"query": None}):
+        found = registry.call("tool_search", query).value["tools"]
+        assert [(each["name"], each["score"]) for each in found] == [
+            ("count_letters", 1.0),
+            ("explode", 1.0),
+            ("greet", 1.0),
+            ("send_email", 1.0),
+        ]
+
+
+def test_visible_tools_are_found_and_the_two_meta_tools_are_not(registry: Registry) -> None:
+    assert find(registry, "statistics") == ["count_letters"]
+    assert find(registry, "tool_search") == [] == find(registry, "execute_tool")
+
+
+def test_a_caller_finds_and_runs_only_what_it_may_call(registry: Registry) -> None:
+    narrow = Scope(tools=frozenset({"tool_search", "execute_tool", "greet"}))
+    assert names(registry.call("tool_search", {}, narrow).value["tools"]) == ["greet"]
+    answer = registry.call("execute_tool", {"name": "send_email", "arguments": {"to": "a"}}, narrow)
+    assert answer.text == "Tool not found: send_email. Use tool_search to discover available tools."
+    assert registry.call("execute_tool", {"name": "greet"}, narrow).text == "Hello from hidden tool!"
+
+
+# ---------------------------------------------------------------- execute
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_execute_01_a_hidden_tool_runs_and_its_own_answer_comes_back(registry: Registry, era: Any) -> None:
+    result = await over_the_wire(registry, era, "execute_tool", {"name": "greet", "arguments": {}})
+    assert text_of(result) == "Hello from hidden tool!"
+    assert result.structured_content == {"to": "hidden tool", "cc": []} and not result.is_error
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_execute_02_an_unknown_tool_is_answered_with_a_sentence(registry: Registry, era: Any) -> None:
+    result = await over_the_wire(registry, era, "execute_tool", {"name": "send_mail"})
+    sentence = "Tool not found: send_mail. Use tool_search to discover available tools."
+    assert text_of(result) == sentence and not result.is_error
+    assert result.structured_content == {"error": sentence, "hint": "Did you mean 'send_email'?"}
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("arguments", [{}, {"name": ""}, {"name": None}, {"arguments": {"to": "x"}}])
+async def test_execute_03_a_call_without_a_name_is_answered_with_a_sentence(
+    registry: Registry, era: Any, arguments: dict[str, Any]
+) -> None:
+    result = await over_the_wire(registry, era, "execute_tool", arguments)
+    assert text_of(result) == "Tool name is required" and not result.is_error
+
+
+@pytest.mark.parametrize("absent", [{}, {"arguments": None}, {"parameters": None}, {"arguments": {}}])
+def test_execute_04_absent_arguments_are_an_empty_object(registry: Registry, absent: dict[str, Any]) -> None:
+    made = Made("receiver", schema={})
+    registry.add(made)
+    registry.call("execute_tool", {"name": "receiver", **absent})
+    assert made.received == [{}]
+
+
+@pytest.mark.parametrize(("politely", "error"), [(True, NotFound), (False, RuntimeError)])
+def test_execute_05_what_a_tool_raises_is_raised(registry: Registry, politely: bool, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        registry.call("execute_tool", {"name": "explode", "arguments": {"politely": politely}})
+
+
+@pytest.mark.parametrize(
+    "given_value",
+    [
+        {"arguments": {"to": "ann"}},
+        {"parameters": {"to": "ann"}},
+        {"parameters": {"to": "ann"}, "arguments": {"to": "bob"}},
+        {"parameters": {}, "arguments": {"to": "ann"}},
+    ],
+)
+def test_arguments_come_under_either_name_and_parameters_win(registry: Registry, given_value: dict[str, Any]) -> None:
+    assert registry.call("execute_tool", {"name": "send_email", **given_value}).value == {"to": "ann", "cc": []}
+
+
+def test_wrong_arguments_come_back_with_every_problem_at_once(registry: Registry) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        registry.call("execute_tool", {"name": "send_email", "arguments": {"cc": "bob", "tow": "ann"}})
+    for problem in ("send_email", "to: required", "cc: ", "tow: not a parameter; did you mean 'to'?"):
+        assert problem in caught.value.message
+
+
+def test_an_unknown_tool_inside_a_known_one_is_that_tools_own_error(registry: Registry) -> None:
+    class Proxy(Made):
+        def call(self, arguments: dict[str, Any]) -> Answer:
+            raise UnknownTool("The remote has no such tool.")
+
+    registry.add(Proxy("proxy"))
+    with pytest.raises(UnknownTool, match="The remote has no such tool"):
+        registry.call("execute_tool", {"name": "proxy"})
+
+
+def test_a_failure_result_of_the_tool_stays_a_failure(registry: Registry) -> None:
+    class Failing(Made):
+        def call(self, arguments: dict[str, Any]) -> Answer:
+            return Answer({"success": False}, "no", is_error=True)
+
+    registry.add(Failing("failing"))
+    assert registry.call("execute_tool", {"name": "failing"}) == Answer({"success": False}, "no", is_error=True)
+
+
+def test_execute_tool_does_not_run_itself(registry: Registry) -> None:
+    nested: dict[str, Any] = {"name": "greet"}
+    for _ in range(50):
+        nested = {"name": "execute_tool", "arguments": nested}
+    with pytest.raises(InvalidInput, match="cannot run itself"):
+        registry.call("execute_tool", nested)
+
+
+def test_a_call_is_observed_once_under_each_of_the_two_names(registry: Registry) -> None:
+    records: list[CallRecord] = []
+    registry.observe(records.append)
+    registry.call("execute_tool", {"name": "send_email", "arguments": {"to": "ann"}}, Scope(caller="key-1"))
+    assert [(each.tool, each.scope.caller) for each in records] == [("send_email", "key-1"), ("execute_tool", "key-1")]
+    assert records[0].arguments == {"to": "ann"}
+
+
+def test_a_hidden_tool_can_be_called_by_its_own_name_and_a_visible_one_through_execute_tool(registry: Registry) -> None:
+    assert registry.call("greet").text == "Hello from hidden tool!"
+    assert registry.call("execute_tool", {"name": "count_letters"}).value == {"to": "", "cc": []}
+    assert "send_email" in registry.call("execute_tool", {"name": "tool_search", "arguments": {"query": "smtp"}}).text
+
+
+# ---------------------------------------------------------------- providers
+
+
+def test_provider_01_a_global_providers_tool_is_found_and_called(registry: Registry) -> None:
+    registry.add_provider(Catalogue(Made("dynamic_calculator", "Adds.", "math", says="calculated", schema={})))
+    assert find(registry, "math") == ["dynamic_calculator"]
+    assert registry.call("execute_tool", {"name": "dynamic_calculator"}).text == "calculated"
+
+
+def test_provider_02_a_miss_of_the_first_provider_asks_the_second(registry: Registry) -> None:
+    first, second = Catalogue(), Catalogue(Made("atlas", says="second"))
+    registry.add_provider(first)
+    registry.add_provider(second)
+    assert registry.call("execute_tool", {"name": "atlas"}).text == "second"
+    assert "atlas" in first.asked
+
+
+def test_provider_03_another_error_of_the_first_provider_stops_the_call(registry: Registry) -> None:
+    second = Catalogue(Made("atlas"))
+    registry.add_provider(Catalogue(down=True))
+    registry.add_provider(second)
+    with pytest.raises(NotFound, match="The catalogue is down"):
+        registry.call("execute_tool", {"name": "atlas"})
+    assert second.asked == []
+
+
+def test_provider_04_getting_a_tool_skips_a_provider_that_fails(registry: Registry) -> None:
+    registry.add_provider(Catalogue(down=True))
+    registry.add_provider(Catalogue(Made("atlas")))
+    assert registry.get("atlas").name == "atlas"
+
+
+def test_provider_05_a_registry_is_a_provider_of_a_request(registry: Registry) -> None:
+    inner = Registry()
+    inner.add(Made("mine", "Only here.", says="inner", schema={}))
+    inner.add_provider(Catalogue(Made("deep", says="deeper", schema={})))
+    scope = Scope(providers=(inner,))
+    assert names(registry.call("tool_search", {"query": "mine"}, scope).value["tools"]) == ["mine"]
+    assert registry.call("execute_tool", {"name": "mine"}, scope).text == "inner"
+    assert registry.call("execute_tool", {"name": "deep"}, scope).text == "deeper"
+    assert registry.call("execute_tool", {"name": "nobody"}, scope).text.startswith("Tool not found: nobody.")
+
+
+def test_provider_06_a_requests_provider_is_unknown_to_other_requests(registry: Registry) -> None:
+    scope = Scope(providers=(Catalogue(Made("mine", schema={})),))
+    assert names(registry.call("tool_search", {"query": "mine"}, scope).value["tools"]) == ["mine"]
+    assert find(registry, "mine") == []
+    assert "Tool not found" in registry.call("execute_tool", {"name": "mine"}).text
+
+
+def test_provider_07_a_removed_providers_tools_are_gone(registry: Registry) -> None:
+    catalogue = Catalogue(Made("atlas", schema={}))
+    registry.add_provider(catalogue)
+    assert find(registry, "atlas") == ["atlas"]
+    assert registry.remove_provider(catalogue)
+    assert find(registry, "atlas") == []
+    assert "Tool not found" in registry.call("execute_tool", {"name": "atlas"}).text
+
+
+# ---------------------------------------------------------------- what is advertised
+
+
+def test_the_schemas_are_those_of_the_contract(registry: Registry) -> None:
+    search, execute = registry.get("tool_search").input_schema, registry.get("execute_tool").input_schema
+    assert list(search["properties"]) == ["query", "max_results"] and "required" not in search
+    limit = search["properties"]["max_results"]
+    assert (limit["minimum"], limit["maximum"], limit["default"]) == (1, 100, 10)
+    assert list(execute["properties"]) == ["name", "arguments", "parameters"] and execute["required"] == ["name"]
+    assert execute["properties"]["name"] == {"type": "string", "description": "Name that tool_search returned"}
+    assert execute["properties"]["arguments"]["type"] == "object"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("tool_search", {}),
+        ("tool_search", {"query": "zzzzzz"}),
+        ("tool_search", {"query": "atlas"}),
+        ("execute_tool", {}),
+        ("execute_tool", {"name": "nobody"}),
+        ("execute_tool", {"name": "greet"}),
+    ],
+)
+def test_every_answer_fits_the_output_schema(registry: Registry, name: str, arguments: dict[str, Any]) -> None:
+    registry.add(Made("atlas"))
+    schema = registry.get(name).output_schema
+    assert schema is not None and schema["type"] == "object"
+    Draft202012Validator(schema).validate(registry.call(name, arguments).value)
+
+
+def test_hosts_that_hide_the_two_tools_find_them_by_the_words_of_the_hidden_ones(registry: Registry) -> None:
+    for name in ("tool_search", "execute_tool"):
+        description = registry.get(name).description
+        assert len(description) <= 300
+        for word in ("add", "refresh", "remov", "document", "file", "folder", "collection", "citation"):
+            assert word in description
+    assert registry.get("tool_search").mark.read_only and not registry.get("execute_tool").mark.read_only
+
+
+# ---------------------------------------------------------------- the ladder
+
+EMAIL = ToolMetadata("send_email", "Send an email to a recipient (fast).", ("smtp", "mail transport", "Letter"))
+
+
+@pytest.mark.parametrize(
+    ("query", "score"),
+    [
+        ("", 1.0),
+        ("  SEND_Email\n", 1.0),
+        ("send", 0.9),
+        ("email", 0.8),
+        ("smtp", 0.85),
+        ("LETTER", 0.85),
+        ("transport", 0.7),
+        ("fast", 0.6),
+        ("recipient", 0.6),
+        ("recip", 0.5),
+        ("(fast", 0.5),
+        ("send_emial", 0.7 * 0.8),
+        ("lettre", 0.6 * (1 - 2 / 6)),
+        ("smt", 0.7),
+        ("stmpx", 0.0),
+        ("quantum", 0.0),
+    ],
+)
+def test_a_word_reaches_the_highest_rung_that_it_fits(query: str, score: float) -> None:
+    assert score_query(query, EMAIL) == pytest.approx(score)
+
+
+def test_likeness_must_exceed_six_tenths_and_counts_only_without_any_other_match() -> None:
+    assert score_query("abcxy", ToolMetadata("abcde")) == 0.0
+    assert score_query("abcdx", ToolMetadata("abcde")) == pytest.approx(0.7 * 0.8)
+    assert score_query("abcdx", ToolMetadata("q", "", ("abcde",))) == pytest.approx(0.6 * 0.8)
+    assert score_query("abcdx", ToolMetadata("abcde", "has abcdxyz")) == 0.5
+    assert score_query("naïvx", ToolMetadata("naïve")) == pytest.approx(0.7 * 0.8)
+
+
+def test_several_words_are_averaged_and_weighted_by_how_many_are_found() -> None:
+    assert score_query("send smtp", EMAIL) == pytest.approx((0.9 + 0.85) / 2 * 0.9)
+    assert score_query("send quantum", EMAIL) == pytest.approx(0.9 / 2 * 1 / 2)
+    assert score_query("send fast quantum", EMAIL) == pytest.approx((0.9 + 0.6) / 3 * 2 / 3)
+    assert score_query("quantum zebra", EMAIL) == 0.0
+    assert score_query("send_email send_email", EMAIL) == pytest.approx(0.9 * 0.9)
+
+
+def test_a_name_of_several_words_is_matched_whole() -> None:
+    assert score_query(" Send  it ", ToolMetadata("send  it")) == 1.0
+
+
+def test_results_are_ordered_by_score_and_then_by_name() -> None:
+    registry = Registry()
+    for made in (
+        Made("zeta", "", "mail"), Made("alpha", "", "mail"), Made("mail"), Made("mailer"), Made("x", "By mail.")
+    ):  # fmt: skip
+        registry.add(made)
+    found = Discovery(registry).search("mail")
+    assert [(each["name"], each["score"]) for each in found] == [
+        ("mail", 1.0),
+        ("mailer", 0.9),
+        ("alpha", 0.85),
+        ("zeta", 0.85),
+        ("x", 0.6),
+    ]
+
+
+def test_scores_are_told_with_at_most_four_digits(registry: Registry) -> None:
+    (only,) = registry.call("tool_search", {"query": "email recipient quantum", "max_results": 1}).value["tools"]
+    assert only["score"] == 0.3222
+
+
+# ---------------------------------------------------------------- any input
+
+anything = st.text(st.characters(codec=None), max_size=40)
+metadata = st.builds(ToolMetadata, anything, anything, st.lists(anything, max_size=3).map(tuple))
+
+
+@given(anything, metadata)
+def test_any_query_on_any_tool_scores_between_none_and_one(query: str, each: ToolMetadata) -> None:
+    score = score_query(query, each)
+    assert 0.0 <= score <= 1.0
+    if not query.strip():
+        assert score == 1.0
+
+
+@given(anything.filter(bool), metadata)
+def test_a_word_never_scores_above_the_first_rung(word: str, each: ToolMetadata) -> None:
+    assert 0.0 <= score_word(word.lower(), each.lower()) <= 0.9
+
+
+@given(anything, metadata)
+def test_case_makes_no_difference(query: str, each: ToolMetadata) -> None:
+    assert score_query(query, each) == score_query(query.lower(), each) == score_query(query, each.lower())
+
+
+@given(st.text(st.characters(max_codepoint=127), max_size=40), metadata)
+def test_upper_case_makes_no_difference(query: str, each: ToolMetadata) -> None:
+    assert score_query(query.upper(), each) == score_query(query, each)
+
+
+# Lone surrogates are refused by the argument check, as in every tool.
+@given(st.text(max_size=40), st.lists(metadata, max_size=6))
+def test_any_query_is_answered_in_order_and_fits_the_schema(query: str, catalogue: list[ToolMetadata]) -> None:
+    registry = Registry()
+    for each in catalogue:
+        registry.add(Made(each.name, each.description, *each.keywords, schema={}))
+    registry.add_service(Discovery(registry))
+    answer = registry.call("tool_search", {"query": query})
+    order = [(-each["score"], each["name"]) for each in answer.value["tools"]]
+    assert order == sorted(order)
+    assert answer.text == NOTHING_FOUND or json.loads(answer.text)
+
+
+@given(st.text(max_size=40).filter(lambda name: name not in ("tool_search", "execute_tool")))
+def test_any_other_name_is_answered_by_execute_tool(name: str) -> None:
+    registry = Registry()
+    registry.add_service(Discovery(registry))
+    answer = registry.call("execute_tool", {"name": name})
+    assert answer.text in (
+        "Tool name is required",
+        f"Tool not found: {name}. Use tool_search to discover available tools.",
+    )
+
+
+# ---------------------------------------------------------------- threads
+
+
+def test_a_hundred_threads_register_search_and_call_at_once(registry: Registry) -> None:
+    wrong: list[Any] = []
+    together = threading.Barrier(100)
+
+    def work(number: int) -> None:
+        try:
+            together.wait()
+            catalogue = Catalogue(Made(f"shelf_{number}", "", f"key{number}x", says=f"shelf {number}", schema={}))
+            mine = Catalogue(Made("mine", "", "private", says=f"mine {number}", schema={}))
+            registry.add(Made(f"book_{number}", "", f"key{number}x", says=f"book {number}", schema={}))
+            registry.add_provider(catalogue)
+            scope = Scope(providers=(mine,))
+            observed = (
+                find(registry, f"key{number}x")[:2],
+                registry.call("execute_tool", {"name": f"book_{number}"}).text,
+                registry.call("execute_tool", {"name": f"shelf_{number}"}).text,
+                names(registry.call("tool_search", {"query": "private"}, scope).value["tools"]),
+                registry.call("execute_tool", {"name": "mine"}, scope).text,
+            )
+            registry.remove_provider(catalogue)
+        except BaseException as error:
+            wrong.append(error)
+        else:
+            both = [f"book_{number}", f"shelf_{number}"]
+            expected = (both, f"book {number}", f"shelf {number}", ["mine"], f"mine {number}")
+            if observed != expected:
+                wrong.append((observed, expected))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(100)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert {f"book_{number}" for number in range(100)} == {n for n in names(registry.tools()) if n.startswith("book_")}
+    assert not any(name.startswith("shelf_") for name in names(registry.tools()))
