@@ -11,6 +11,7 @@ from localmcp.embeddings import Embedder, LazyEmbedder, open_embedder
 from localmcp.knowledge.citations import Citations
 from localmcp.knowledge.ingest import Library
 from localmcp.knowledge.search import KnowledgeBase
+from localmcp.knowledge.upkeep import Upkeep
 from localmcp.search.index import Index
 from localmcp.storage.database import Database
 from localmcp.tools import Registry
@@ -31,6 +32,9 @@ class Workspace:
         self.discovery = Discovery(self.registry)
         for service in (self.knowledge, self.library, self.citations, self.discovery):
             self.registry.add_service(service)
+        self.registry.show_all = self.settings.show_all_tools
+        self.upkeep = Upkeep(self.library, self.settings.refresh_seconds)
+        self.registry.observe(self.upkeep.note_call)
 
     def _open_embedder(self) -> Embedder:
         return open_embedder(
@@ -44,11 +48,13 @@ class Workspace:
         return self.knowledge.instructions()
 
     def start_background(self) -> None:
-        """Begin loading the model, so that the first search does not wait for it."""
+        """Begin loading the model, so that no search waits for it, and looking at the added folders when idle."""
         self.embedder.start_loading()
+        self.upkeep.start()
 
     def close(self) -> None:
         """Close the file."""
+        self.upkeep.stop()
         self.index.close()
         self.database.close()
 

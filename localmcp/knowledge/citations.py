@@ -85,15 +85,19 @@ def _label(passage: Passage) -> str:
     return f"{where}:{passage.first_line}"
 
 
-def check_freshness(uri: str | None, size: int, mtime_ns: int | None, sha256: str) -> Freshness:
-    """Whether the file still is what was indexed: by size and time, then by content."""
-    if uri is None or mtime_ns is None:
+def check_freshness(uri: str | None, size: int, mtime_ns: int | None, sha256: str, adopted: bool) -> Freshness:
+    """Whether the file still is what was indexed: by size and time, then by content.
+
+    A database from somewhere else (not `adopted`) names paths of another machine, or ones that it wants to be asked
+    about; looking at `\\\\host\\share` would contact a host. None of them is touched.
+    """
+    if uri is None or mtime_ns is None or not adopted:
         return "unverifiable"
     try:
         found = Path(uri).stat()
     except (FileNotFoundError, NotADirectoryError):
         return "missing"
-    except OSError:
+    except (OSError, ValueError):
         return "unverifiable"
     if found.st_size == size and found.st_mtime_ns == mtime_ns:
         return "fresh"
@@ -138,22 +142,43 @@ class Citations:
     ) -> Verification:
         """Check whether a quote stands in the indexed documents: exact (where it was cited), moved (elsewhere),
         changed (the file differs from what was indexed) or absent. White space is not compared."""
+        if not quote.strip():
+            raise InvalidInput("quote: it holds no visible character; give the words to check.")
         with self.database.read() as connection:
             cited = _cited_passages(connection, id) if id else []
             for passage in cited:
                 if holds_quote(passage.text, quote):
-                    return _found(passage, "exact")
+                    return self._found(passage, "exact")
+            at_home = {passage.chunk_id for passage in cited}
             for source_id in dict.fromkeys([*(p.source_id for p in cited), *self._likely_sources(quote)]):
                 passage = _passage_holding(passages_of_source(connection, source_id), quote)
                 if passage:
-                    at_home = id is None or (len(cited) > 1 and source_id == cited[0].source_id)
-                    return _found(passage, "exact" if at_home else "moved")
+                    return self._found(passage, "exact" if id is None or passage.chunk_id in at_home else "moved")
         return {"verdict": "absent", "message": "No indexed document holds these words."}
 
     def _likely_sources(self, quote: str) -> list[int]:
         """Sources of the chunks that share most words with the quote."""
         request = SearchRequest(quote[:LOOKED_UP], mode="keyword", limit=CANDIDATES)
         return [hit.passage.source_id for hit in self.index.search(request).hits]
+
+    def _found(self, passage: Passage, verdict: Verdict) -> Verification:
+        freshness = check_freshness(passage.uri, passage.size, passage.mtime_ns, passage.sha256, self.database.adopted)
+        if verdict == "exact" and freshness in ("changed", "missing"):
+            verdict = "changed"
+        messages = {
+            "exact": "The words stand there as quoted.",
+            "moved": "The words stand elsewhere than cited.",
+            "changed": f"The words stood there when the file was indexed; the file is {freshness} since.",
+        }
+        return {
+            "verdict": verdict,
+            "message": messages[verdict],
+            "chunkId": str(uuid.UUID(bytes=passage.chunk_uuid)),
+            "sourceId": passage.source_uuid,
+            "sourceTitle": passage.title,
+            "citation": cite(passage),
+            "freshness": freshness,
+        }
 
 
 def holds_quote(text: str, quote: str) -> bool:
@@ -187,30 +212,10 @@ def _passage_holding(passages: list[Passage], quote: str) -> Passage | None:
     at = whole.find(squeeze(quote))
     if at < 0:
         return None
-    text = ""
+    # Without white space, a place in the whole text is the sum of what stands before it.
+    before = at - whole.count(" ", 0, at)
     for passage in passages:
-        text += passage.text
-        if at < len(squeeze(text)):
+        before -= len("".join(passage.text.split()))
+        if before < 0:
             return passage
     return None
-
-
-def _found(passage: Passage, verdict: Verdict) -> Verification:
-    freshness = check_freshness(passage.uri, passage.size, passage.mtime_ns, passage.sha256)
-    if verdict == "exact" and freshness in ("changed", "missing"):
-        verdict = "changed"
-    messages = {
-        "exact": "The words stand there as quoted.",
-        "moved": "The words stand elsewhere than cited.",
-        "changed": f"The words stood there when the file was indexed; the file is {freshness} since.",
-        "absent": "",
-    }
-    return {
-        "verdict": verdict,
-        "message": messages[verdict],
-        "chunkId": str(uuid.UUID(bytes=passage.chunk_uuid)),
-        "sourceId": passage.source_uuid,
-        "sourceTitle": passage.title,
-        "citation": cite(passage),
-        "freshness": freshness,
-    }

@@ -19,10 +19,10 @@ from localmcp.search.collections import Collection, choose_collections, visible_
 from localmcp.search.filters import Filters
 from localmcp.search.fusion import MatchType
 from localmcp.search.index import Hit, Index, Mode, SearchOutcome, SearchRequest
-from localmcp.search.keyword import Term
+from localmcp.search.keyword import Term, inverse_frequency
 from localmcp.search.passages import Passage, find_passage, passages_of_source
 from localmcp.storage.database import Database, fetch_all, fetch_one
-from localmcp.tools import Param, integer_or_string, tool
+from localmcp.tools import Param, current_scope, integer_or_string, tool
 
 NOTHING_FOUND = "No relevant results found. Try rephrasing your query or using a different search mode."
 JOINT = "\n\n---\n\n"
@@ -202,7 +202,8 @@ class StatsResult(TypedDict):
     collections: list[CollectionStats]
     languages: dict[str, int]
     trashedSources: int
-    fileBytes: int
+    fileBytes: NotRequired[int]
+    """Told only to callers who see every collection."""
 
 
 def known_mode(_name: str, value: Any) -> Any:
@@ -262,7 +263,7 @@ class KnowledgeBase:
         names = (collection,) if collection else None
         page = _Page(query, mode, (names, filters))
         request = SearchRequest(query, mode, limit, page.offset(cursor), names, filters)
-        return _search_result(request, self.index.search(request), page, explain)
+        return _search_result(request, self.index.search(request), page, explain, self.database.adopted)
 
     # ------------------------------------------------------------ reading
 
@@ -319,7 +320,7 @@ class KnowledgeBase:
             row = _find_source(connection, sourceId)
             if row is None:
                 return _no_document(sourceId)
-            item = _source_item(row)
+            item = _source_item(row, self.database.adopted)
             passages = passages_of_source(connection, row[0], offset)
         shown = _fitting(passages)
         result: DocumentResult = {
@@ -353,7 +354,8 @@ class KnowledgeBase:
             total = fetch_one(connection, f"select count(*) from sources {where}", ids)
             sql = f"{_SOURCE} {where} order by sources.created_at desc, sources.id desc limit ? offset ?"
             rows = fetch_all(connection, sql, [*ids, limit, offset])
-        return {"count": len(rows), "total": total, "sources": [_source_item(row) for row in rows]}
+        items = [_source_item(row, self.database.adopted) for row in rows]
+        return {"count": len(items), "total": total, "sources": items}
 
     @tool(
         "get_stats",
@@ -383,7 +385,7 @@ class KnowledgeBase:
                 ids,
             )
         chunks = sum(each["chunks"] for each in stats)
-        return {
+        result: StatsResult = {
             "totalSources": sum(each["sources"] for each in stats),
             "totalChunks": chunks,
             "chunksWithEmbeddings": embedded,
@@ -391,8 +393,10 @@ class KnowledgeBase:
             "collections": stats,
             "languages": dict(languages),
             "trashedSources": trashed,
-            "fileBytes": self.database.path.stat().st_size,
         }
+        if current_scope().collections is None:
+            result["fileBytes"] = self.database.path.stat().st_size
+        return result
 
     def instructions(self) -> str:
         """One paragraph for the assistant that connects: what is here and how to use it."""
@@ -430,12 +434,14 @@ class _Page:
         raise InvalidInput("cursor: it does not belong to this query; leave it out to start at the first page.")
 
 
-def _search_result(request: SearchRequest, outcome: SearchOutcome, page: _Page, explain: bool) -> SearchResult:
+def _search_result(
+    request: SearchRequest, outcome: SearchOutcome, page: _Page, explain: bool, adopted: bool
+) -> SearchResult:
     result: SearchResult = {
         "query": request.text,
         "mode": request.mode,
         "count": len(outcome.hits),
-        "results": [_search_hit(hit, outcome, explain) for hit in outcome.hits],
+        "results": [_search_hit(hit, outcome, explain, adopted) for hit in outcome.hits],
         "weights": {"semantic": outcome.weights.semantic, "keyword": round(outcome.weights.keyword, 6)},
     }
     if not outcome.hits:
@@ -465,18 +471,20 @@ def _explanation(outcome: SearchOutcome) -> dict[str, Any]:
         "candidates": outcome.total,
         "searched": outcome.searched,
         "milliseconds": outcome.milliseconds,
-        "terms": [_explain_term(term) for term in (query.terms if query else ())],
+        "terms": [_explain_term(term, outcome.searched["chunks"]) for term in (query.terms if query else ())],
         "dropped": [{"word": word, "reason": reason} for word, reason in (query.dropped if query else ())],
         "languages": list(query.languages) if query else [],
     }
 
 
-def _explain_term(term: Term) -> dict[str, Any]:
+def _explain_term(term: Term, searched_chunks: int) -> dict[str, Any]:
     forms = [" ".join(alternative) for alternative in term.alternatives]
-    return {"word": term.word, "chunks": term.chunks, "idf": round(term.idf, 3), "searchedAs": forms}
+    # The term's own idf counts the whole file, of which the caller may see a part.
+    idf = inverse_frequency(term.chunks, searched_chunks)
+    return {"word": term.word, "chunks": term.chunks, "idf": round(idf, 3), "searchedAs": forms}
 
 
-def _search_hit(hit: Hit, outcome: SearchOutcome, explain: bool) -> SearchHit:
+def _search_hit(hit: Hit, outcome: SearchOutcome, explain: bool, adopted: bool) -> SearchHit:
     passage, scores = hit.passage, hit.scores
     found: SearchHit = {
         "id": str(uuid.UUID(bytes=passage.chunk_uuid)),
@@ -493,7 +501,7 @@ def _search_hit(hit: Hit, outcome: SearchOutcome, explain: bool) -> SearchHit:
         "matchType": scores.match_type,
         "collection": passage.collection,
         "citation": cite(passage),
-        "freshness": check_freshness(passage.uri, passage.size, passage.mtime_ns, passage.sha256),
+        "freshness": check_freshness(passage.uri, passage.size, passage.mtime_ns, passage.sha256, adopted),
         "metadata": passage.metadata,
     }
     if passage.partition is not None:
@@ -541,12 +549,12 @@ def _may_see(connection: apsw.Connection, collection_id: int) -> bool:
 def _find_source(connection: apsw.Connection, name: str) -> Any:
     """The visible document of that id, path, file name or title; the newest of several."""
     ids = ",".join(str(each.id) for each in visible_collections(connection))
-    wanted = name.strip()
+    wanted = name.strip().encode("utf-8", "replace").decode()
     tests = (
         ("uuid = :name", wanted.lower()),
         ("uri = :name", wanted),
         ("title = :name collate nocase", wanted),
-        ("substr(uri, -length(:name)) = :name", os.sep + wanted.lstrip("./\\")),
+        ("substr(uri, -length(:name)) = :name", os.sep + wanted.lstrip("./\\").replace("/", os.sep)),
     )
     for test, value in tests:
         where = f"where {test} and trashed_at is null and sources.collection_id in ({ids})"
@@ -574,7 +582,7 @@ def _no_document(name: str) -> DocumentResult:
     }
 
 
-def _source_item(row: Any) -> SourceItem:
+def _source_item(row: Any, adopted: bool) -> SourceItem:
     item: SourceItem = {
         "id": row[1],
         "title": row[2],
@@ -584,7 +592,7 @@ def _source_item(row: Any) -> SourceItem:
         "updatedAt": row[6],
         "collection": row[7],
         "chunkCount": row[10],
-        "freshness": check_freshness(row[9], row[11], row[12], row[13]),
+        "freshness": check_freshness(row[9], row[11], row[12], row[13], adopted),
     }
     if row[8] is not None:
         item["partition"] = row[8]

@@ -1,0 +1,435 @@
+"""The library: files, folders and texts go in, are kept up to date, and leave through a trash."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+
+from localmcp.config import Settings
+from localmcp.embeddings import Embedder, LazyEmbedder
+from localmcp.errors import InvalidInput, ModelMismatch, ModelUnavailable, NeedsConfirmation
+from localmcp.knowledge import ledger, trash
+from localmcp.knowledge.indexing import Indexer, digests_without_vector, drop_pending, no_model_notice
+from localmcp.knowledge.ledger import Entry, Explanation, Kind, Root
+from localmcp.knowledge.missing_vectors import fill_vectors, lacks_vectors
+from localmcp.knowledge.options import (
+    Options,
+    check_options,
+    find_partition,
+    find_targets,
+    make_root,
+    owner_of,
+    said_of,
+)
+from localmcp.knowledge.plan import Plan, is_mass, make_plan
+from localmcp.knowledge.reading import Chunker, Origin, draft_source, one_ahead, read_groups, until
+from localmcp.knowledge.report import Progress as Progress
+from localmcp.knowledge.report import ProgressCallback, Report, Run
+from localmcp.knowledge.trash import SourceRow
+from localmcp.search.collections import (
+    Collection,
+    choose_collections,
+    ensure_collection,
+    ensure_partition,
+    find_model,
+    visible_collections,
+)
+from localmcp.search.sources import Indexed, put_source
+from localmcp.storage.database import Database, fetch_one
+from localmcp.storage.migrations import utc_now
+from localmcp.text.readers import Document, read_text
+
+BURIED_AT_ONCE = 50
+"""Sources put into the trash in one transaction."""
+
+
+class Library:
+    """Everything that changes what is in the knowledge base. Thread-safe; one long run at a time."""
+
+    def __init__(self, database: Database, embedder: LazyEmbedder, settings: Settings) -> None:
+        self._database = database
+        self._embedder = embedder
+        self._settings = settings
+        self._running = threading.Lock()
+
+    # ------------------------------------------------------------ files and folders
+
+    def add_paths(
+        self,
+        paths: Iterable[str | os.PathLike[str]],
+        *,
+        collection: str | None = None,
+        partition: str | None = None,
+        title: str | None = None,
+        source_type: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        progress: ProgressCallback | None = None,
+        remember: bool = True,
+        include_hidden: bool = False,
+        patterns: Sequence[str] = (),
+    ) -> Report:
+        """Add files, and folders with everything in them that no ignore rule keeps out.
+
+        What is there already and has not changed is not read again. The paths are remembered for `refresh` unless
+        `remember` is false. `patterns` (gitignore syntax) choose the files of a folder.
+
+        Raises:
+            NotFound: none of the paths exists.
+            InvalidInput: an unknown source type, a name or pattern that cannot be used, a title for a folder.
+            ModelMismatch: the collection's vectors come from another model; nothing was changed.
+            NeedsConfirmation: many files of a folder are gone; they were left as they are (`refresh` can confirm).
+        """
+        options = check_options(partition, title, source_type, metadata, include_hidden, patterns)
+        run = Run(progress)
+        targets = find_targets(paths, options)
+        with self._running:
+            place = self._open_collection(collection, partition)
+            self._note_absent(run, place, [path for path, kind in targets.items() if kind is None])
+            plans = self._plan_adding(place, targets, options)
+            waiting = self._set_aside(plans, confirmed=False)
+            self._carry_out(place, plans, run, remember=remember)
+        _ask(waiting)
+        return run.end()
+
+    def refresh(
+        self,
+        *,
+        collection: str | None = None,
+        confirm_removals: bool = False,
+        progress: ProgressCallback | None = None,
+    ) -> Report:
+        """Look at everything that was added again: new, changed, moved and deleted files; then make missing vectors.
+
+        Raises:
+            NotFound: no such collection.
+            NeedsConfirmation: so many files of a folder are gone, or the folder itself is, that it looks like a disk
+                that is not mounted. Nothing of that folder was changed; the rest is done.
+            ModelMismatch: there are changes for a collection whose vectors come from another model.
+        """
+        run = Run(progress)
+        waiting: list[str] = []
+        with self._running:
+            with self._database.read() as connection:
+                collections = choose_collections(connection, [collection] if collection else None)
+            for each in collections:
+                plans = self._plan_refresh(each)
+                waiting += self._set_aside(plans, confirmed=confirm_removals)
+                self._carry_out(each, plans, run)
+                self._fill_vectors(each, run)
+            with self._database.write() as connection:
+                trash.purge(connection, self._settings.trash_days)
+        _ask(waiting)
+        return run.end()
+
+    def _open_collection(self, name: str | None, partition: str | None) -> Collection:
+        with self._database.write() as connection:
+            collection = ensure_collection(connection, name or self._settings.collection)
+            ensure_partition(connection, collection, partition)
+            return collection
+
+    def _note_absent(self, run: Run, collection: Collection, paths: Sequence[str]) -> None:
+        """A path that does not exist is told and written down; it does not stop the others."""
+        if not paths:
+            return
+        reason = "no such file or folder"
+        for path in paths:
+            run.report.add_problem(path, reason)
+        with self._database.write() as connection:
+            for path in paths:
+                if path not in ledger.entries_below(connection, collection.id, path):
+                    ledger.record(connection, collection.id, None, [Entry(path, "failed", reason)])
+
+    # ------------------------------------------------------------ planning
+
+    def _plan_adding(self, collection: Collection, targets: Mapping[str, Kind | None], options: Options) -> list[Plan]:
+        with self._database.read() as connection:
+            roots = ledger.roots_of(connection, [collection.id])
+            partition_id = find_partition(connection, collection, options.partition)
+            known = {path: ledger.entries_below(connection, collection.id, path) for path in targets}
+        elsewhere = [*(root.path for root in roots), *targets]
+        plans: list[Plan] = []
+        for path, kind in targets.items():
+            if kind is None:
+                continue
+            owner = owner_of(path, roots)
+            root = make_root(path, kind, collection, options, partition_id, owner)
+            forced = owner is not None and said_of(root) != said_of(owner)
+            at_home = owner is not None and owner.path == path
+            entry = known[path].get(path)
+            if owner and not at_home and not forced and kind == "file" and entry and entry.holds_source:
+                # The folder's own walk looks after this file; it needs no root of its own.
+                root.id = owner.id
+            plans.append(
+                make_plan(root, known[path], elsewhere=elsewhere, again=True, forced=forced, returning=not at_home)
+            )
+        return plans
+
+    def _plan_refresh(self, collection: Collection) -> list[Plan]:
+        with self._database.read() as connection:
+            roots = ledger.roots_of(connection, [collection.id])
+            known = [ledger.entries_below(connection, collection.id, root.path) for root in roots]
+        elsewhere = [root.path for root in roots]
+        return [make_plan(root, entries, elsewhere=elsewhere) for root, entries in zip(roots, known, strict=True)]
+
+    def _set_aside(self, plans: list[Plan], *, confirmed: bool) -> list[str]:
+        """Take out what needs a confirmation; returns why, a sentence each."""
+        if confirmed:
+            return []
+        waiting: list[str] = []
+        for plan in list(plans):
+            if reason := plan.needs_confirmation():
+                plans.remove(plan)
+                waiting.append(reason)
+        # Files that were added one by one are one group: a disk with all of them may be missing.
+        single = [plan for plan in plans if plan.root.kind == "file"]
+        vanished = [plan for plan in single if plan.gone]
+        if is_mass(len(vanished), len(single)):
+            waiting.append(f"{len(vanished)} of {len(single)} files that were added one by one are no longer there")
+            plans[:] = [plan for plan in plans if plan not in vanished]
+        return waiting
+
+    # ------------------------------------------------------------ carrying out
+
+    def _carry_out(self, collection: Collection, plans: Sequence[Plan], run: Run, *, remember: bool = True) -> None:
+        tasks = [task for plan in plans for task in plan.tasks]
+        embedder = self._model(collection, run) if tasks else None
+        with self._database.write() as connection:
+            for plan in plans:
+                self._begin(connection, plan, run, remember)
+        run.expect(len(tasks), sum(task.file.size for task in tasks))
+        indexer = Indexer(self._database, collection, embedder, run)
+        stop = threading.Event()
+        groups = read_groups(until(stop, tasks), Chunker.fitting(embedder), self._settings.max_file_mb * 1_000_000)
+        try:
+            for group in one_ahead(groups):
+                indexer.store(group)
+        finally:
+            stop.set()
+        self._end(plans, run)
+
+    def _model(self, collection: Collection, run: Run) -> Embedder | None:
+        """The model, however long it takes to load, or None if there is none.
+
+        Raises:
+            ModelMismatch: the collection's vectors come from another one.
+        """
+        try:
+            embedder = self._embedder.get()
+        except ModelUnavailable as error:
+            run.report.add_notice(no_model_notice(error))
+            return None
+        with self._database.read() as connection:
+            sql = "select name, id from models where id = (select model_id from collections where id = ?)"
+            bound = fetch_one(connection, sql, (collection.id,))
+            if bound and bound[1] != find_model(connection, embedder.identity):
+                raise ModelMismatch(
+                    f"Collection '{collection.name}' holds vectors of '{bound[0]}', not of "
+                    f"'{embedder.identity.name}'; they cannot be mixed.",
+                    hint=f"Set the model back to '{bound[0]}', or use another collection.",
+                )
+        return embedder
+
+    def _begin(self, connection: apsw.Connection, plan: Plan, run: Run, remember: bool) -> None:
+        """Write down the root and everything that is passed over."""
+        root, report = plan.root, run.report
+        if remember and root.id is None:
+            ledger.save_root(connection, root)
+        dropped = [(e.source_id, root.collection_id, None) for e in plan.dropped if e.source_id is not None]
+        report.removed += trash.bury(connection, dropped, "skipped", "")
+        ledger.forget(connection, root.collection_id, plan.stale)
+        ledger.record(connection, root.collection_id, root.id, plan.passed)
+        for entry in plan.passed:
+            if entry.status == "failed":
+                report.add_problem(entry.path, entry.reason)
+        report.skipped += plan.skipped + sum(entry.status == "skipped" for entry in plan.passed)
+        report.unchanged += plan.unchanged
+        report.failed += plan.failed
+
+    def _end(self, plans: Sequence[Plan], run: Run) -> None:
+        """Put into the trash what is gone from the disk and has not turned up elsewhere."""
+        reason = f"the file is gone; in the trash for {self._settings.trash_days} days"
+        gone = [(plan.root, entry) for plan in plans for entry in plan.gone]
+        for start in range(0, len(gone), BURIED_AT_ONCE):
+            part = gone[start : start + BURIED_AT_ONCE]
+            with self._database.write() as connection:
+                rows = [
+                    (entry.source_id, root.collection_id, entry.path)
+                    for root, entry in part
+                    if entry.source_id is not None and _is_at(connection, entry)
+                ]
+                run.report.missing += trash.bury(connection, rows, "missing", reason)
+        with self._database.write() as connection:
+            for plan in plans:
+                if plan.root_is_gone and plan.gone:
+                    ledger.forget_roots(connection, plan.root.collection_id, plan.root.path)
+            now = utc_now()
+            sql = "update roots set walked_at = ? where id = ?"
+            connection.executemany(sql, ((now, plan.root.id) for plan in plans))
+
+    def _fill_vectors(self, collection: Collection, run: Run) -> None:
+        with self._database.read() as connection:
+            current = next((c for c in visible_collections(connection) if c.id == collection.id), collection)
+        if not lacks_vectors(self._database, current):
+            return
+        embedder = self._model(collection, run)
+        if embedder is not None:
+            fill_vectors(self._database, Indexer(self._database, collection, embedder, run))
+
+    # ------------------------------------------------------------ texts
+
+    def add_text(
+        self,
+        text: str,
+        title: str,
+        *,
+        collection: str | None = None,
+        partition: str | None = None,
+        source_type: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        uri: str | None = None,
+        replace: bool = False,
+    ) -> Indexed:
+        """Add a text that comes from no file. The same text under the same title (or `uri`) again changes nothing.
+
+        An empty title is taken from the text. A text with a `uri` replaces the one that came from there before.
+
+        Raises:
+            InvalidInput: the title stands for another text already and `replace` is false; an unknown source type.
+            UnreadableDocument: there is no text.
+            ModelMismatch: the collection's vectors come from another model.
+        """
+        options = check_options(partition, title, source_type, metadata)
+        document = read_text(text, title)
+        data = document.text.encode()
+        place = self._open_collection(collection, partition)
+        with self._database.read() as connection:
+            partition_id = find_partition(connection, place, partition)
+            before = _find_text(connection, place, document.title, uri)
+        origin = Origin(
+            place.id, partition_id, uri, hashlib.sha256(data).hexdigest(), len(data),
+            source_type=options.source_type, metadata=options.metadata,
+        )  # fmt: skip
+        if before and before.sha256 == origin.sha256:
+            return before.unchanged()
+        if before and not replace and uri is None:
+            raise InvalidInput(
+                f"'{document.title}' is already in collection '{place.name}' with another text.",
+                hint="Ask for it to be replaced (replace: true), or choose another title.",
+            )
+        return self._put_text(place, document, origin, before)
+
+    def _put_text(self, place: Collection, document: Document, origin: Origin, before: _Text | None) -> Indexed:
+        run = Run()
+        indexer = Indexer(self._database, place, self._model(place, run), run)
+        draft, texts = draft_source(document, Chunker.fitting(indexer.embedder), origin)
+        missing: Iterable[bytes] = ()
+        if indexer.embedder is not None:
+            with self._database.read() as connection:
+                model_id = find_model(connection, indexer.embedder.identity)
+                missing = digests_without_vector(connection, draft, before.id if before else None, model_id)
+        embeddings = indexer.make_vectors({digest: texts[digest] for digest in missing}, draft.title)
+        with self._database.write() as connection:
+            # Looked up again inside the transaction: another caller may have added it meanwhile.
+            before = _find_text(connection, place, draft.title, origin.uri)
+            if before and before.sha256 == draft.sha256:
+                return before.unchanged()
+            model_id = indexer.claim(connection, bool(embeddings))
+            drop_pending(connection, model_id, embeddings)
+            return put_source(connection, draft, embeddings, model_id, replaces=before.id if before else None)
+
+    # ------------------------------------------------------------ out, and back
+
+    def remove(self, targets: Iterable[str], *, collection: str | None = None) -> Report:
+        """Put sources into the trash: by id, by path (a folder with all in it, and it is no longer watched), by title.
+
+        Raises:
+            NotFound: a target that is nothing known; nothing was removed.
+            InvalidInput: a title that several sources have; nothing was removed.
+        """
+        run = Run()
+        reason = f"removed by you; in the trash for {self._settings.trash_days} days"
+        with self._database.read() as connection:
+            collections = choose_collections(connection, [collection] if collection else None)
+            removals = [trash.find_removal(connection, collections, target) for target in targets]
+        for removal in removals:
+            rows = [(row.id, row.collection_id, row.uri) for row in removal.sources]
+            for start in range(0, len(rows), BURIED_AT_ONCE):
+                with self._database.write() as connection:
+                    part = rows[start : start + BURIED_AT_ONCE]
+                    run.report.removed += trash.bury(connection, part, "removed", reason)
+            with self._database.write() as connection:
+                trash.carry_out(connection, collections, removal, reason)
+        return run.end()
+
+    def restore(self, source: str) -> SourceRow:
+        """Bring a source back from the trash by its id, with its vectors.
+
+        Raises:
+            NotFound: it is not in the trash.
+            InvalidInput: another version of the same file has been added meanwhile.
+        """
+        with self._database.write() as connection:
+            return trash.bring_back(connection, visible_collections(connection), source)
+
+    def trashed(self) -> list[tuple[SourceRow, str]]:
+        """What lies in the trash, and since when (ISO 8601 UTC); the latest first."""
+        with self._database.read() as connection:
+            return trash.trashed_sources(connection, visible_collections(connection))
+
+    def empty_trash(self, older_than_days: float = 0) -> int:
+        """Delete for good what has been in the trash for longer; returns how many sources."""
+        with self._database.write() as connection:
+            return trash.purge(connection, older_than_days)
+
+    # ------------------------------------------------------------ what is known
+
+    def why(self, path: str | os.PathLike[str]) -> Explanation:
+        """Everything the ledger knows about a path."""
+        with self._database.read() as connection:
+            return ledger.explain(connection, visible_collections(connection), trash.canonical_path(path))
+
+    def roots(self) -> list[Root]:
+        """The files and folders that were added, as far as the caller sees their collections."""
+        with self._database.read() as connection:
+            return ledger.roots_of(connection, [each.id for each in visible_collections(connection)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A text that is in the library already."""
+
+    id: int
+    uuid: str
+    sha256: str
+    chunks: int
+
+    def unchanged(self) -> Indexed:
+        return Indexed(self.id, self.uuid, kept=self.chunks)
+
+
+def _find_text(connection: apsw.Connection, collection: Collection, title: str, uri: str | None) -> _Text | None:
+    """The text from that uri, or without one the text of that title."""
+    test = "uri = ?" if uri else "uri is null and title = ?"
+    sql = f"select id, uuid, sha256, chunk_count from sources where collection_id = ? and trashed_at is null and {test}"
+    row = fetch_one(connection, f"{sql} order by id desc limit 1", (collection.id, uri or title))
+    return _Text(*row) if row else None
+
+
+def _is_at(connection: apsw.Connection, entry: Entry) -> bool:
+    """Whether the source is still the one of this path: it may have been found under another in the same run."""
+    sql = "select uri from sources where id = ? and trashed_at is null"
+    return fetch_one(connection, sql, (entry.source_id,)) == entry.path
+
+
+def _ask(waiting: Sequence[str]) -> None:
+    if waiting:
+        raise NeedsConfirmation(
+            f"{'; '.join(waiting)}. Nothing of that was changed.",
+            hint="If they were deleted on purpose, refresh with --confirm-removals (confirmRemovals: true).",
+        )

@@ -1,0 +1,253 @@
+"""Work that may take longer than a call should: it goes on in a thread, and survives the process that began it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, cast
+
+from localmcp.errors import LocalMCPError, NotFound
+from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.storage.migrations import utc_now
+from localmcp.tools import Json, Scope, current_scope, use_scope
+
+log = logging.getLogger(__name__)
+
+WAIT_SECONDS = 20.0
+"""A call answers within this time, finished or not."""
+HEARTBEAT_SECONDS = 10.0
+ABANDONED_SECONDS = 60.0
+"""A job whose heartbeat is older belongs to nobody."""
+KEPT_DAYS = 7
+REMEMBERED = 100
+
+Tell = Callable[[int, int, str], None]
+"""Called by the work with done, total and a word on what it is at."""
+Work = Callable[[Json, Tell], Json]
+"""Runs a job from its arguments and returns its result. It may run again after a kill, so it is incremental."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """Where a job stands."""
+
+    id: str
+    kind: str
+    status: Literal["running", "done", "failed"]
+    done: int
+    total: int | None
+    message: str
+    """The file it is at, or why it failed."""
+    result: Json | None
+    started_at: str
+    finished_at: str | None
+
+
+class Jobs:
+    """The jobs in one file; any process may ask for them, and carry on one that nobody works on any more."""
+
+    def __init__(self, database: Database, kinds: Mapping[str, Work]) -> None:
+        self._database = database
+        self._kinds = kinds
+        self._lock = threading.Lock()
+        self._ours: dict[str, _Execution] = {}
+
+    def run(self, kind: str, arguments: Json, *, wait: float = WAIT_SECONDS) -> JobState:
+        """Start a job and wait up to `wait` seconds for its end; after that it goes on in its thread.
+
+        Raises:
+            LocalMCPError: what the work raised, if it did so within that time.
+        """
+        scope = current_scope()
+        job = _Execution(uuid.uuid4().hex, kind, arguments, scope)
+        row = {
+            "id": job.id,
+            "kind": kind,
+            "arguments": json.dumps({"arguments": arguments, **_scope_json(scope)}, ensure_ascii=False),
+            "now": utc_now(),
+            "old": _before(timedelta(days=KEPT_DAYS)),
+        }
+        with self._database.write() as connection:
+            connection.execute("delete from jobs where finished_at < :old", {"old": row["old"]})
+            connection.execute(
+                """
+                insert into jobs (id, kind, arguments, status, started_at, heartbeat_at)
+                values (:id, :kind, :arguments, 'running', :now, :now)
+                """,
+                row,
+            )
+        self._start(job)
+        job.finished.wait(wait)
+        if job.error is not None:
+            raise job.error
+        return job.state()
+
+    def state(self, job_id: str, *, wait: float = 0.0) -> JobState:
+        """Where a job stands, after waiting up to `wait` seconds if it runs here. An abandoned one is carried on.
+
+        Raises:
+            NotFound: there is no such job that the caller may see.
+        """
+        with self._database.read() as connection:
+            sql = "select kind, arguments, status, done, total, message, result, started_at, finished_at, heartbeat_at"
+            row = fetch_one(connection, f"{sql} from jobs where id = ?", (job_id,))
+        if row is None or not _may_see(json.loads(row[1])):
+            raise NotFound(f"No job '{job_id}'.", hint=f"Jobs are kept for {KEPT_DAYS} days.")
+        job = self._ours.get(job_id)
+        if job is None and row[2] == "running" and row[9] < _before(timedelta(seconds=ABANDONED_SECONDS)):
+            job = self._take_over(job_id, row[0], json.loads(row[1]), row[9])
+        if job is not None:
+            job.finished.wait(wait)
+            return job.state()
+        result = json.loads(row[6]) if row[6] else None
+        return JobState(job_id, row[0], row[2], row[3], row[4], row[5], result, row[7], row[8])
+
+    def resume_abandoned(self) -> list[str]:
+        """Carry on every job whose process is gone; returns their ids."""
+        with self._database.read() as connection:
+            rows = fetch_all(
+                connection,
+                "select id, kind, arguments, heartbeat_at from jobs where status = 'running' and heartbeat_at < ?",
+                (_before(timedelta(seconds=ABANDONED_SECONDS)),),
+            )
+        seen = [(job_id, kind, json.loads(said), beat) for job_id, kind, said, beat in rows if job_id not in self._ours]
+        return [row[0] for row in seen if _may_see(row[2]) and self._take_over(*row)]
+
+    def _take_over(self, job_id: str, kind: str, said: Json, heartbeat: str) -> _Execution | None:
+        """Claim a job by its old heartbeat: of several processes that try, one succeeds."""
+        if kind not in self._kinds:
+            return None
+        with self._database.write() as connection:
+            sql = "update jobs set heartbeat_at = ? where id = ? and heartbeat_at = ? and status = 'running'"
+            connection.execute(sql, (utc_now(), job_id, heartbeat))
+            if not connection.changes():
+                return None
+        job = _Execution(job_id, kind, said["arguments"], _scope_of(said))
+        self._start(job)
+        return job
+
+    # ------------------------------------------------------------ running
+
+    def _start(self, job: _Execution) -> None:
+        with self._lock:
+            finished = [each.id for each in self._ours.values() if each.finished.is_set()]
+            for each in finished[:-REMEMBERED]:
+                del self._ours[each]
+            self._ours[job.id] = job
+        for target in (self._work, self._beat):
+            threading.Thread(target=target, args=(job,), name=f"localmcp-{job.kind}", daemon=True).start()
+
+    def _work(self, job: _Execution) -> None:
+        try:
+            with use_scope(job.scope):
+                job.result = self._kinds[job.kind](job.arguments, job.tell)
+        except LocalMCPError as error:
+            job.error = error
+        except Exception as error:
+            log.exception("the job %s failed", job.kind)
+            job.error = LocalMCPError(f"{job.kind} failed: {type(error).__name__}: {error}")
+        job.finished_at = utc_now()
+        try:
+            self._write_end(job)
+        except LocalMCPError as error:
+            # The row keeps its old heartbeat, so the job is run again by whoever asks for it.
+            log.warning("the end of job %s could not be written: %s", job.id, error)
+        finally:
+            job.finished.set()
+
+    def _beat(self, job: _Execution) -> None:
+        while not job.finished.wait(HEARTBEAT_SECONDS):
+            try:
+                self._write_beat(job)
+            except LocalMCPError as error:
+                log.warning("no heartbeat for job %s: %s", job.id, error)
+
+    def _write_beat(self, job: _Execution) -> None:
+        with self._database.write() as connection:
+            connection.execute(
+                """
+                update jobs set heartbeat_at = ?, done = ?, total = ?, message = ? where id = ? and status = 'running'
+                """,
+                (utc_now(), job.done, job.total, job.message, job.id),
+            )
+
+    def _write_end(self, job: _Execution) -> None:
+        state = job.state(over=True)
+        with self._database.write() as connection:
+            connection.execute(
+                """
+                update jobs set status = :status, done = :done, total = :total, message = :message, result = :result,
+                    arguments = :arguments, heartbeat_at = :now, finished_at = :now
+                where id = :id
+                """,
+                {
+                    "id": job.id,
+                    "status": state.status,
+                    "done": state.done,
+                    "total": state.total,
+                    "message": state.message,
+                    "result": None if state.result is None else json.dumps(state.result, ensure_ascii=False),
+                    # The arguments may hold a whole text, which nobody needs a second time.
+                    "arguments": json.dumps(_scope_json(job.scope)),
+                    "now": job.finished_at,
+                },
+            )
+
+
+@dataclass(slots=True)
+class _Execution:
+    """A job that a thread of this process works on, or has finished."""
+
+    id: str
+    kind: str
+    arguments: Json
+    scope: Scope
+    done: int = 0
+    total: int | None = None
+    message: str = ""
+    result: Json | None = None
+    error: LocalMCPError | None = None
+    started_at: str = field(default_factory=utc_now)
+    finished_at: str | None = None
+    finished: threading.Event = field(default_factory=threading.Event)
+
+    def tell(self, done: int, total: int, message: str) -> None:
+        self.done, self.total, self.message = done, total, message
+
+    def state(self, *, over: bool = False) -> JobState:
+        status = "running" if not (over or self.finished.is_set()) else "failed" if self.error else "done"
+        message = str(self.error) if self.error else self.message
+        return JobState(
+            self.id, self.kind, status, self.done, self.total, message, self.result, self.started_at, self.finished_at
+        )
+
+
+# ---------------------------------------------------------------- scope
+
+
+def _scope_json(scope: Scope) -> Json:
+    collections = None if scope.collections is None else sorted(scope.collections)
+    return {"caller": scope.caller, "trusted": scope.trusted, "collections": collections}
+
+
+def _scope_of(said: Mapping[str, Any]) -> Scope:
+    """The scope in which the job was started: whoever carries it on lends it no rights."""
+    names = cast("list[str] | None", said["collections"])
+    collections = None if names is None else frozenset(names)
+    return Scope(said["caller"], bool(said["trusted"]), collections)
+
+
+def _may_see(said: Mapping[str, Any]) -> bool:
+    allowed = current_scope().collections
+    theirs = cast("list[str] | None", said["collections"])
+    return allowed is None or (theirs is not None and allowed.issuperset(theirs))
+
+
+def _before(span: timedelta) -> str:
+    moment = datetime.now(UTC) - span
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

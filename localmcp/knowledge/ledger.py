@@ -1,0 +1,306 @@
+"""What the person added, and what became of every path that was ever offered."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal, NotRequired
+
+import apsw
+from typing_extensions import TypedDict
+
+from localmcp.knowledge.walk import below, prefix_of
+from localmcp.search.collections import Collection
+from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.storage.migrations import utc_now
+
+Status = Literal["indexed", "skipped", "failed", "missing", "moved", "removed", "kept"]
+"""`missing`: deleted, its source in the trash. `removed`: taken out by the person, and left out by later walks.
+`kept`: brought back from the trash although its file is gone."""
+
+
+Kind = Literal["file", "folder"]
+
+# ---------------------------------------------------------------- roots
+
+
+@dataclass(slots=True)
+class Root:
+    """A file or folder that the person added, with what was said about it."""
+
+    path: str
+    kind: Kind
+    collection_id: int = 0
+    partition_id: int | None = None
+    title: str | None = None
+    source_type: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    include_hidden: bool = False
+    patterns: tuple[str, ...] = ()
+    id: int | None = None
+
+    @property
+    def options(self) -> str:
+        """What is stored of it as JSON."""
+        options = {
+            "title": self.title,
+            "source_type": self.source_type,
+            "metadata": self.metadata,
+            "include_hidden": self.include_hidden,
+            "patterns": self.patterns,
+        }
+        return json.dumps({name: value for name, value in options.items() if value}, ensure_ascii=False)
+
+
+def roots_of(connection: apsw.Connection, collection_ids: Iterable[int]) -> list[Root]:
+    """What was added to those collections, outer folders first."""
+    sql = "select path, kind, collection_id, partition_id, options, id from roots order by path"
+    wanted = set(collection_ids)
+    return [_root(*row) for row in fetch_all(connection, sql) if row[2] in wanted]
+
+
+def _root(path: str, kind: Any, collection_id: int, partition_id: int | None, options: str, root_id: int) -> Root:
+    said = json.loads(options)
+    said["patterns"] = tuple(said.get("patterns", ()))
+    return Root(path, kind, collection_id, partition_id, id=root_id, **said)
+
+
+def save_root(connection: apsw.Connection, root: Root) -> None:
+    """Remember a root and fill in its id. Part of the caller's write transaction."""
+    root.id = fetch_one(
+        connection,
+        """
+        insert into roots (path, collection_id, partition_id, kind, options, added_at)
+        values (:path, :collection_id, :partition_id, :kind, :options, :now)
+        on conflict (path, collection_id) do update set
+            partition_id = excluded.partition_id, kind = excluded.kind, options = excluded.options
+        returning id
+        """,
+        {
+            "path": root.path,
+            "collection_id": root.collection_id,
+            "partition_id": root.partition_id,
+            "kind": root.kind,
+            "options": root.options,
+            "now": utc_now(),
+        },
+    )
+
+
+def forget_roots(connection: apsw.Connection, collection_id: int, path: str) -> int:
+    """Forget the roots at or below a path; returns how many there were."""
+    sql = "delete from roots where collection_id = ? and (path = ? or path >= ? and path < ?)"
+    connection.execute(sql, (collection_id, path, *_range_below(path)))
+    return connection.changes()
+
+
+# ---------------------------------------------------------------- entries
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What became of one path in one collection."""
+
+    path: str
+    status: Status
+    reason: str = ""
+    source_id: int | None = None
+    sha256: str | None = None
+    size: int | None = None
+    mtime_ns: int | None = None
+    chunks: int = 0
+    seconds: float | None = None
+
+    @property
+    def holds_source(self) -> bool:
+        """Whether a source that is searched came from this path."""
+        return self.source_id is not None and self.status in ("indexed", "failed")
+
+
+_COLUMNS = "path, status, reason, source_id, sha256, size, mtime_ns, chunks, seconds"
+
+
+def entries_below(connection: apsw.Connection, collection_id: int, path: str) -> dict[str, Entry]:
+    """Path -> entry of a file, or of a folder and everything in it."""
+    sql = f"select {_COLUMNS} from ledger where collection_id = ? and (path = ? or path >= ? and path < ?)"
+    rows = fetch_all(connection, sql, (collection_id, path, *_range_below(path)))
+    return {row[0]: Entry(*row) for row in rows}
+
+
+def record(connection: apsw.Connection, collection_id: int, root_id: int | None, entries: Iterable[Entry]) -> None:
+    """Write down what became of paths. Part of the caller's write transaction."""
+    now = utc_now()
+    connection.executemany(
+        """
+        insert into ledger (path, status, reason, source_id, sha256, size, mtime_ns, chunks, seconds, collection_id,
+                            root_id, seen_at)
+        values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        on conflict (path, collection_id) do update set
+            status = excluded.status, reason = excluded.reason, source_id = excluded.source_id,
+            sha256 = excluded.sha256, size = excluded.size, mtime_ns = excluded.mtime_ns, chunks = excluded.chunks,
+            seconds = excluded.seconds, root_id = excluded.root_id, seen_at = excluded.seen_at
+        """,
+        (
+            (e.path, e.status, e.reason, e.source_id, e.sha256, e.size, e.mtime_ns, e.chunks, e.seconds,
+             collection_id, root_id, now)
+            for e in entries
+        ),
+    )  # fmt: skip
+
+
+def mark(connection: apsw.Connection, collection_id: int, path: str, status: Status, reason: str) -> None:
+    """Change what is said of a path and keep the rest of its entry."""
+    connection.execute(
+        """
+        insert into ledger (path, collection_id, status, reason, seen_at) values (:path, :collection, :status, :reason,
+            :now)
+        on conflict (path, collection_id) do update set
+            status = excluded.status, reason = excluded.reason, seen_at = excluded.seen_at
+        """,
+        {"path": path, "collection": collection_id, "status": status, "reason": reason, "now": utc_now()},
+    )
+
+
+def forget(connection: apsw.Connection, collection_id: int, paths: Iterable[str]) -> None:
+    """Delete the entries of paths that mean nothing any more."""
+    sql = "delete from ledger where path = ? and collection_id = ?"
+    connection.executemany(sql, ((path, collection_id) for path in paths))
+
+
+def forget_purged(connection: apsw.Connection) -> None:
+    """Delete what is known of files that are gone and whose sources have left the trash; `removed` marks stay."""
+    test = """
+        status = 'missing' and not exists (select 1 from sources where sources.id = ledger.source_id)
+    """
+    connection.execute(f"""
+        delete from roots where kind = 'file' and exists (
+            select 1 from ledger where ledger.path = roots.path and ledger.collection_id = roots.collection_id
+                and {test})
+    """)
+    connection.execute(f"delete from ledger where {test}")
+
+
+def _range_below(path: str) -> tuple[str, str]:
+    """Bounds of the paths inside a folder, for the index: `/a/` <= path < `/a0`."""
+    prefix = prefix_of(path)
+    return prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
+
+# ---------------------------------------------------------------- why
+
+
+class PathEntry(TypedDict):
+    """What the ledger knows of a path in one collection."""
+
+    collection: str
+    status: str
+    reason: str
+    title: NotRequired[str]
+    sourceId: NotRequired[str]
+    chunks: int
+    size: int | None
+    modified: str | None
+    """Of the version that was looked at, ISO 8601 UTC."""
+    onDisk: str
+    """unchanged | changed | missing, against that version."""
+    seenAt: str
+    addedAs: str | None
+    """The added file or folder through which it was found."""
+
+
+class Explanation(TypedDict):
+    """Why a path is, or is not, in the library."""
+
+    path: str
+    exists: bool
+    explanation: str
+    entries: list[PathEntry]
+    nearest: list[str]
+    """Known paths that look like it, when it is not known itself."""
+
+
+def explain(connection: apsw.Connection, collections: Sequence[Collection], path: str) -> Explanation:
+    """Everything that is known about an absolute path, as far as those collections go."""
+    names = {each.id: each.name for each in collections}
+    rows = fetch_all(
+        connection,
+        """
+        select ledger.collection_id, ledger.status, ledger.reason, sources.title, sources.uuid, ledger.chunks,
+            ledger.size, ledger.mtime_ns, ledger.seen_at, roots.path
+        from ledger left join sources on sources.id = ledger.source_id left join roots on roots.id = ledger.root_id
+        where ledger.path = ?
+        """,
+        (path,),
+    )
+    entries = [_path_entry(path, names[row[0]], row) for row in rows if row[0] in names]
+    known = [] if entries else _nearest(connection, names, path)
+    words = "; ".join(_sentence(each) for each in entries) or _unknown(connection, names, path)
+    return {"path": path, "exists": os.path.lexists(path), "explanation": words, "entries": entries, "nearest": known}
+
+
+def _path_entry(path: str, collection: str, row: tuple[Any, ...]) -> PathEntry:
+    _, status, reason, title, uuid, chunks, size, mtime_ns, seen_at, root = row
+    entry: PathEntry = {
+        "collection": collection,
+        "status": status,
+        "reason": reason,
+        "chunks": chunks,
+        "size": size,
+        "modified": _iso(mtime_ns),
+        "onDisk": _compare(path, size, mtime_ns),
+        "seenAt": seen_at,
+        "addedAs": root,
+    }
+    if uuid is not None:
+        entry["sourceId"], entry["title"] = uuid, title
+    return entry
+
+
+def _iso(mtime_ns: int | None) -> str | None:
+    if mtime_ns is None:
+        return None
+    return datetime.fromtimestamp(mtime_ns / 1e9, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _compare(path: str, size: int | None, mtime_ns: int | None) -> str:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return "missing"
+    same = size is None or (status.st_size, status.st_mtime_ns) == (size, mtime_ns)
+    return "unchanged" if same else "changed"
+
+
+def _sentence(entry: PathEntry) -> str:
+    reason = f": {entry['reason']}" if entry["reason"] else ""
+    chunks = f" in {entry['chunks']} chunks" if entry["status"] == "indexed" else ""
+    return f"{entry['status']}{chunks}{reason} (collection {entry['collection']})"
+
+
+def _unknown(connection: apsw.Connection, names: Mapping[int, str], path: str) -> str:
+    """Why a path has no entry: a folder above it was passed over, it was not seen yet, or it was never offered."""
+    folder = os.path.dirname(path)
+    while folder != os.path.dirname(folder):
+        sql = "select collection_id, status, reason from ledger where path = ?"
+        for collection_id, status, reason in fetch_all(connection, sql, (folder,)):
+            if collection_id in names:
+                return f"it lies in {folder}, which was {status}: {reason}"
+        folder = os.path.dirname(folder)
+    roots = [root.path for root in roots_of(connection, names) if below(path, root.path)]
+    if roots and os.path.lexists(path):
+        return f"not seen yet; it lies in {max(roots, key=len)}, which is looked at again by refresh"
+    if roots:
+        return f"there was never such a file in {max(roots, key=len)}"
+    return "never offered: not below any added folder"
+
+
+def _nearest(connection: apsw.Connection, names: Mapping[int, str], path: str) -> list[str]:
+    from rapidfuzz import fuzz, process
+
+    sql = "select path, collection_id from ledger where status = 'indexed' or source_id is not null"
+    known = {each for each, collection_id in fetch_all(connection, sql) if collection_id in names}
+    found = process.extract(path, known, scorer=fuzz.ratio, limit=3, score_cutoff=60)
+    return [each for each, _, _ in found]

@@ -1,0 +1,324 @@
+"""The tools with which an assistant changes the library; found by `tool_search`, not listed."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any, Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+from localmcp.config import Settings
+from localmcp.errors import AccessDenied, InvalidInput
+from localmcp.knowledge.ingest import Library
+from localmcp.knowledge.jobs import WAIT_SECONDS, Jobs, JobState, Tell
+from localmcp.knowledge.report import Progress, Report
+from localmcp.knowledge.walk import below
+from localmcp.storage.database import Database
+from localmcp.tools import Json, Param, current_scope, tool
+
+SourceType = Literal["text", "website", "docs", "qa", "notion"]
+
+
+class AddedDocument(TypedDict):
+    """What adding a text came to."""
+
+    status: Literal["added", "replaced", "unchanged", "running"]
+    sourceId: NotRequired[str]
+    chunksAdded: NotRequired[int]
+    chunksKept: NotRequired[int]
+    jobId: NotRequired[str]
+    """While it is running: what to ask job_status for."""
+
+
+class Problem(TypedDict):
+    """A file that could not be read."""
+
+    path: str
+    reason: str
+
+
+class IngestResult(TypedDict):
+    """What adding or refreshing files came to, counted in files; while it runs only jobId, done and total."""
+
+    status: Literal["done", "running"]
+    jobId: NotRequired[str]
+    done: NotRequired[int]
+    total: NotRequired[int | None]
+    indexed: NotRequired[int]
+    updated: NotRequired[int]
+    moved: NotRequired[int]
+    unchanged: NotRequired[int]
+    skipped: NotRequired[int]
+    failed: NotRequired[int]
+    missing: NotRequired[int]
+    removed: NotRequired[int]
+    chunksAdded: NotRequired[int]
+    chunksKept: NotRequired[int]
+    vectorsAdded: NotRequired[int]
+    seconds: NotRequired[float]
+    problems: NotRequired[list[Problem]]
+    notices: NotRequired[list[str]]
+
+
+class Removed(TypedDict):
+    """What removing came to."""
+
+    removed: int
+    trashDays: int
+
+
+class Restored(TypedDict):
+    """A source that is back."""
+
+    sourceId: str
+    title: str
+    path: str | None
+
+
+class JobStatus(TypedDict):
+    """Where long work stands."""
+
+    jobId: str
+    kind: str
+    status: Literal["running", "done", "failed"]
+    done: int
+    total: int | None
+    message: str
+    startedAt: str
+    finishedAt: str | None
+    result: NotRequired[dict[str, Any]]
+
+
+CollectionName = Annotated[str | None, Param("The collection; made if there is none of that name.", max_length=100)]
+PartitionName = Annotated[str | None, Param("A part of the collection; made if absent.", max_length=100)]
+
+
+class LibraryTools:
+    """The library, as assistants may use it."""
+
+    def __init__(self, library: Library, database: Database, settings: Settings) -> None:
+        self._library = library
+        self._settings = settings
+        self.jobs = Jobs(
+            database, {"add_document": self._run_text, "add_path": self._run_path, "refresh": self._run_refresh}
+        )
+
+    @tool(
+        "add_document",
+        title="Add a document",
+        keywords=("save", "store", "remember", "note", "index", "text", "knowledge"),
+        examples=("save this text as {title}", "add a document to the knowledge base"),
+        visible=False,
+        read_only=False,
+        idempotent=True,
+    )
+    def add_document(
+        self,
+        text: Annotated[str, Param("The whole text, Markdown or plain.", min_length=1)],
+        title: Annotated[str, Param("What it is called.", min_length=1, max_length=200)],
+        collection: CollectionName = None,
+        partition: PartitionName = None,
+        sourceType: Annotated[SourceType | None, Param("What kind of text it is.")] = None,
+        metadata: Annotated[dict[str, Any] | None, Param("Kept with the document; searches can filter by it.")] = None,
+        replace: Annotated[bool, Param("Replace the document of that title.")] = False,
+    ) -> AddedDocument:
+        """Add a text to the knowledge base so that search finds it. The same text again changes nothing."""
+        arguments: Json = {
+            "text": text,
+            "title": title,
+            "collection": collection,
+            "partition": partition,
+            "source_type": sourceType,
+            "metadata": metadata,
+            "replace": replace,
+        }
+        state = self.jobs.run("add_document", arguments)
+        if state.result is None:
+            return {"status": "running", "jobId": state.id}
+        return AddedDocument(**state.result)
+
+    @tool(
+        "add_path",
+        title="Add files",
+        keywords=("index", "folder", "file", "directory", "import", "ingest", "documents"),
+        examples=("index the folder {path}", "add the file {path} to the knowledge base"),
+        visible=False,
+        read_only=False,
+        idempotent=True,
+    )
+    def add_path(
+        self,
+        path: Annotated[str, Param("Absolute path of a file or folder.", min_length=1)],
+        collection: CollectionName = None,
+        partition: PartitionName = None,
+    ) -> IngestResult:
+        """Add a file, or a folder with everything in it, to the knowledge base, and keep it up to date from then on.
+
+        Only files in folders that the person has allowed or added can be added. Unchanged files are not read again.
+        """
+        arguments: Json = {"path": self._allowed(path), "collection": collection, "partition": partition}
+        return _ingest_result(self.jobs.run("add_path", arguments))
+
+    @tool(
+        "refresh",
+        title="Refresh the knowledge base",
+        keywords=("update", "reindex", "sync", "changed", "stale", "files"),
+        examples=("update the index", "look for changed files"),
+        visible=False,
+        read_only=False,
+        destructive=True,
+        idempotent=True,
+    )
+    def refresh(
+        self,
+        collection: Annotated[str | None, Param("Only this collection.")] = None,
+        confirmRemovals: Annotated[bool, Param("Many files were deleted on purpose.")] = False,
+    ) -> IngestResult:
+        """Look at all added files again: new and changed ones are indexed, deleted ones go into the trash."""
+        self.jobs.resume_abandoned()
+        return _ingest_result(self.jobs.run("refresh", {"collection": collection, "confirm": confirmRemovals}))
+
+    @tool(
+        "remove_source",
+        title="Remove a document",
+        keywords=("delete", "forget", "trash", "document", "file"),
+        examples=("remove the document {sourceId}", "forget the folder {path}"),
+        visible=False,
+        read_only=False,
+        destructive=True,
+        idempotent=True,
+    )
+    def remove_source(
+        self,
+        sourceId: Annotated[str | None, Param("The document's id.")] = None,
+        path: Annotated[str | None, Param("Or its path, or a folder: everything in it.")] = None,
+    ) -> Removed:
+        """Put a document, or everything that came from a path, into the trash; restore_source brings it back."""
+        if (sourceId is None) == (path is None):
+            raise InvalidInput("Give either sourceId or path.")
+        report = self._library.remove([sourceId or path or ""])
+        return {"removed": report.removed, "trashDays": self._settings.trash_days}
+
+    @tool(
+        "restore_source",
+        title="Restore a document",
+        keywords=("undo", "undelete", "trash", "recover", "document"),
+        examples=("bring back the document {sourceId}",),
+        visible=False,
+        read_only=False,
+        idempotent=False,
+    )
+    def restore_source(self, sourceId: Annotated[str, Param("The document's id.")]) -> Restored:
+        """Bring a document back from the trash."""
+        source = self._library.restore(sourceId)
+        return {"sourceId": source.uuid, "title": source.title, "path": source.uri}
+
+    @tool(
+        "job_status",
+        title="Status of long work",
+        keywords=("progress", "running", "job", "indexing", "wait"),
+        examples=("is the indexing done", "how far is job {jobId}"),
+        visible=False,
+        read_only=False,
+        idempotent=True,
+    )
+    def job_status(
+        self,
+        jobId: Annotated[str, Param("As add_path, add_document or refresh returned it.")],
+        waitSeconds: Annotated[int, Param("Wait this long for the end.", minimum=0, maximum=int(WAIT_SECONDS))] = 0,
+    ) -> JobStatus:
+        """How far long work is, and its result once it is done. Work whose process has gone is carried on."""
+        state = self.jobs.state(jobId, wait=waitSeconds)
+        status: JobStatus = {
+            "jobId": state.id,
+            "kind": state.kind,
+            "status": state.status,
+            "done": state.done,
+            "total": state.total,
+            "message": state.message,
+            "startedAt": state.started_at,
+            "finishedAt": state.finished_at,
+        }
+        if state.result is not None:
+            status["result"] = state.result
+        return status
+
+    # ------------------------------------------------------------ the work itself
+
+    def _run_text(self, arguments: Json, tell: Tell) -> Json:
+        tell(0, 1, arguments["title"])
+        added = self._library.add_text(**arguments)
+        tell(1, 1, arguments["title"])
+        changed = added.added or added.removed
+        status = ("replaced" if added.kept or added.removed else "added") if changed else "unchanged"
+        return {
+            "status": status,
+            "sourceId": added.uuid,
+            "chunksAdded": added.added,
+            "chunksKept": added.kept,
+        }
+
+    def _run_path(self, arguments: Json, tell: Tell) -> Json:
+        report = self._library.add_paths(
+            [arguments["path"]],
+            collection=arguments["collection"],
+            partition=arguments["partition"],
+            progress=_teller(tell),
+        )
+        return _report_json(report)
+
+    def _run_refresh(self, arguments: Json, tell: Tell) -> Json:
+        report = self._library.refresh(
+            collection=arguments["collection"], confirm_removals=arguments["confirm"], progress=_teller(tell)
+        )
+        return _report_json(report)
+
+    def _allowed(self, path: str) -> str:
+        """The path with its links resolved, if the caller may add it."""
+        expanded = os.path.expanduser(path)
+        real = os.path.realpath(expanded)
+        if current_scope().trusted:
+            return real
+        if not os.path.isabs(expanded):
+            raise InvalidInput(f"path is '{path}', but must be absolute.")
+        folders = [os.path.realpath(folder) for folder in self._settings.folders]
+        folders += [root.path for root in self._library.roots()]
+        if any(below(os.path.normcase(real), os.path.normcase(folder)) for folder in folders):
+            return real
+        named = ", ".join(sorted(set(folders))[:10]) or "none yet"
+        raise AccessDenied(
+            f"'{path}' is outside the folders from which an assistant may add files.",
+            hint=f"Allowed: {named}. The person can allow more with the setting 'folders', or run: localmcp add PATH",
+        )
+
+
+def _teller(tell: Tell) -> Any:
+    def progress(each: Progress) -> None:
+        tell(each.done, each.total, each.path)
+
+    return progress
+
+
+def _report_json(report: Report) -> Json:
+    return {
+        "indexed": report.indexed,
+        "updated": report.updated,
+        "moved": report.moved,
+        "unchanged": report.unchanged,
+        "skipped": report.skipped,
+        "failed": report.failed,
+        "missing": report.missing,
+        "removed": report.removed,
+        "chunksAdded": report.chunks_added,
+        "chunksKept": report.chunks_kept,
+        "vectorsAdded": report.vectors_added,
+        "seconds": round(report.seconds, 3),
+        "problems": [{"path": path, "reason": reason} for path, reason in report.problems],
+        "notices": report.notices,
+    }
+
+
+def _ingest_result(state: JobState) -> IngestResult:
+    if state.result is None:
+        return {"status": "running", "jobId": state.id, "done": state.done, "total": state.total}
+    return IngestResult(status="done", **state.result)

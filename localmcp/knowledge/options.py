@@ -1,0 +1,118 @@
+"""What the person says about files when adding them, and how an earlier word about the same folder still holds."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import apsw
+
+from localmcp.errors import InvalidInput, NotFound
+from localmcp.knowledge.ledger import Kind, Root
+from localmcp.knowledge.walk import below
+from localmcp.search.collections import Collection
+from localmcp.storage.database import fetch_one
+
+SOURCE_TYPES = ("text", "website", "docs", "qa", "notion")
+LONGEST_TITLE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the person says about files; what is not said is inherited from an earlier `add` of the same folder."""
+
+    partition: str | None = None
+    title: str | None = None
+    source_type: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    include_hidden: bool = False
+    patterns: tuple[str, ...] = ()
+
+
+def check_options(
+    partition: str | None = None,
+    title: str | None = None,
+    source_type: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    include_hidden: bool = False,
+    patterns: Sequence[str] = (),
+) -> Options:
+    """The options, as they can be stored.
+
+    Raises:
+        InvalidInput: an unknown source type, or metadata that is not JSON.
+    """
+    if source_type is not None and source_type not in SOURCE_TYPES:
+        raise InvalidInput(f"source type {source_type!r} is unknown; use one of {', '.join(SOURCE_TYPES)}.")
+    line = " ".join(_without_surrogates(title or "").split())[:LONGEST_TITLE]
+    return Options(partition, line or None, source_type, _json(metadata or {}), include_hidden, tuple(patterns))
+
+
+def _json(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        text = json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"metadata cannot be stored as JSON: {error}.") from error
+    return json.loads(_without_surrogates(text))
+
+
+def _without_surrogates(text: str) -> str:
+    """Lone surrogates, which no file can hold, as question marks."""
+    return text.encode(errors="replace").decode()
+
+
+def find_targets(paths: Iterable[str | os.PathLike[str]], options: Options) -> dict[str, Kind | None]:
+    """Resolved path -> kind; None for one that does not exist.
+
+    Raises:
+        NotFound: none exists.
+        InvalidInput: a title for a folder.
+    """
+    targets: dict[str, Kind | None] = {}
+    for path in paths:
+        real = os.path.realpath(os.path.expanduser(path))
+        kind = "folder" if os.path.isdir(real) else "file" if os.path.lexists(real) else None
+        if kind == "folder" and options.title:
+            raise InvalidInput(f"title: {real} is a folder; only a single file can be given a title.")
+        targets[_without_surrogates(real)] = kind
+    if not any(targets.values()):
+        raise NotFound(f"There is no file or folder {', '.join(targets) or 'named'}.")
+    return targets
+
+
+def owner_of(path: str, roots: Sequence[Root]) -> Root | None:
+    """The innermost root at or above a path."""
+    above = [root for root in roots if below(path, root.path)]
+    return max(above, key=lambda root: len(root.path), default=None)
+
+
+def make_root(
+    path: str, kind: Kind, collection: Collection, options: Options, partition_id: int | None, owner: Root | None
+) -> Root:
+    """The root for a path that is added; what was not said is inherited from the root at or above it."""
+    inherited = owner or Root(path, kind)
+    return Root(
+        path,
+        kind,
+        collection.id,
+        partition_id if partition_id is not None else inherited.partition_id,
+        options.title or (inherited.title if inherited.path == path else None),
+        options.source_type or inherited.source_type,
+        {**inherited.metadata, **options.metadata},
+        options.include_hidden or inherited.include_hidden,
+        options.patterns or inherited.patterns,
+    )
+
+
+def said_of(root: Root) -> tuple[Any, ...]:
+    """What is stored with every source of a root."""
+    return (root.partition_id, root.title, root.source_type, root.metadata)
+
+
+def find_partition(connection: apsw.Connection, collection: Collection, name: str | None) -> int | None:
+    """The id of the collection's partition of that name; None if there is none."""
+    sql = "select id from partitions where collection_id = ? and name = ?"
+    return fetch_one(connection, sql, (collection.id, name))

@@ -1,0 +1,172 @@
+"""What is to be done about a root: the files on the disk compared with the ledger, nothing read and nothing changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from localmcp.knowledge.ledger import Entry, Root
+from localmcp.knowledge.reading import Task
+from localmcp.knowledge.walk import Found, Passed, WalkRules, below, stat_file, walk
+
+FEW = 10
+MANY = 0.3
+"""More files than `FEW`, and than this share of a root's, do not vanish at once on purpose: a disk is not mounted."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """The outcome of one comparison."""
+
+    root: Root
+    tasks: list[Task] = field(default_factory=list[Task])
+    passed: list[Entry] = field(default_factory=list[Entry])
+    """What the ledger does not say yet of paths that are passed over."""
+    dropped: list[Entry] = field(default_factory=list[Entry])
+    """Sources whose files are there, but are passed over from now on."""
+    gone: list[Entry] = field(default_factory=list[Entry])
+    """Sources whose files are no longer there; some of them may have moved."""
+    stale: list[str] = field(default_factory=list[str])
+    """Paths without a source whose entries mean nothing any more."""
+    held: int = 0
+    """Sources that came from this root."""
+    unchanged: int = 0
+    skipped: int = 0
+    failed: int = 0
+    """These three as the ledger says already."""
+
+    @property
+    def vanished(self) -> int:
+        """Files gone, those not counted that seem to stand elsewhere in the same root."""
+        new = {mark for task in self.tasks for mark in _marks(task.file.path, task.file.size, task.file.mtime_ns)}
+        return sum(new.isdisjoint(_marks(e.path, e.size, e.mtime_ns)) for e in self.gone)
+
+    @property
+    def root_is_gone(self) -> bool:
+        return self.root.kind == "folder" and not os.path.isdir(self.root.path)
+
+    def needs_confirmation(self) -> str | None:
+        """Why this plan must not be carried out without asking, or None."""
+        if self.root_is_gone and self.held:
+            return f"{self.root.path} is not there; {self.held} documents came from it"
+        if is_mass(self.vanished, self.held):
+            return f"{self.vanished} of {self.held} documents in {self.root.path} are no longer there"
+        return None
+
+
+def is_mass(vanished: int, held: int) -> bool:
+    """Whether so many files of so many have hardly been deleted on purpose."""
+    return vanished > max(FEW, MANY * held)
+
+
+def make_plan(
+    root: Root,
+    known: Mapping[str, Entry],
+    *,
+    elsewhere: Iterable[str] = (),
+    again: bool = False,
+    forced: bool = False,
+    returning: bool = False,
+) -> Plan:
+    """Walk a root and compare.
+
+    Args:
+        known: the ledger's entries at and below the root.
+        elsewhere: other roots, which look after their paths themselves.
+        again: look once more at files that were skipped or failed, though they have not changed.
+        forced: something else was said about the root, so every file is stored again.
+        returning: also take what the person had removed.
+    """
+    plan = Plan(root)
+    others = [path for path in elsewhere if path != root.path and below(path, root.path)]
+    ours = {path: entry for path, entry in known.items() if not any(below(path, other) for other in others)}
+    plan.held = sum(entry.holds_source for entry in ours.values())
+    removed = frozenset(e.path for e in ours.values() if e.status == "removed" and not returning)
+    passed: dict[str, Passed] = {}
+    seen: set[str] = set()
+    for each in _look(root, WalkRules(root.include_hidden, root.patterns, frozenset(others), removed)):
+        seen.add(each.path)
+        if isinstance(each, Found):
+            _compare(plan, each, ours.get(each.path), again, forced)
+        else:
+            passed[each.path] = each
+            _pass(plan, each, ours.get(each.path))
+    unseen = (entry for path, entry in ours.items() if path not in seen)
+    _sort_unseen(plan, unseen, passed, returning)
+    return plan
+
+
+def _look(root: Root, rules: WalkRules) -> Iterable[Found | Passed]:
+    if root.kind == "folder":
+        return walk(root.path, rules) if os.path.isdir(root.path) else ()
+    # A file that is gone was not seen; anything else that keeps it from being read is a reason.
+    return (stat_file(root.path),) if os.path.lexists(root.path) else ()
+
+
+def _compare(plan: Plan, file: Found, known: Entry | None, again: bool, forced: bool) -> None:
+    same = known is not None and (known.size, known.mtime_ns) == (file.size, file.mtime_ns)
+    status = known.status if known and same else None
+    if status == "indexed" and not forced:
+        plan.unchanged += 1
+    elif status == "skipped" and not again:
+        plan.skipped += 1
+    elif status == "failed" and not again:
+        plan.failed += 1
+    else:
+        plan.tasks.append(Task(file, plan.root, known, forced))
+
+
+def _pass(plan: Plan, each: Passed, known: Entry | None) -> None:
+    if known and known.status == "removed":
+        plan.skipped += 1
+        return
+    holds = known is not None and known.holds_source
+    if each.failed and holds:
+        # What cannot be looked at may still be there: its source stays.
+        plan.failed += 1
+        return
+    if holds and known:
+        plan.dropped.append(known)
+    status = "failed" if each.failed else "skipped"
+    if known is None or holds or (known.status, known.reason) != (status, each.reason):
+        plan.passed.append(Entry(each.path, status, each.reason))
+    elif each.failed:
+        plan.failed += 1
+    else:
+        plan.skipped += 1
+
+
+def _sort_unseen(plan: Plan, entries: Iterable[Entry], passed: Mapping[str, Passed], returning: bool) -> None:
+    for entry in entries:
+        above = _passed_above(entry.path, plan.root.path, passed)
+        if entry.status in ("kept", "missing", "moved") or (above and above.failed):
+            continue
+        if entry.status == "removed":
+            # The mark on a whole folder ends when the person adds the folder again.
+            plan.stale += [entry.path] if returning else []
+            continue
+        if not entry.holds_source:
+            plan.stale.append(entry.path)
+        elif above:
+            plan.dropped.append(entry)
+            plan.stale.append(entry.path)
+        else:
+            plan.gone.append(entry)
+
+
+def _passed_above(path: str, root: str, passed: Mapping[str, Passed]) -> Passed | None:
+    """The folder above a path that was passed over."""
+    folder = os.path.dirname(path)
+    while below(folder, root):
+        if folder in passed:
+            return passed[folder]
+        if folder == os.path.dirname(folder):
+            break
+        folder = os.path.dirname(folder)
+    return None
+
+
+def _marks(path: str, size: int | None, mtime_ns: int | None) -> set[tuple[object, ...]]:
+    """What a file keeps when it is moved: size and time, and often its name."""
+    return {("name", os.path.basename(path), size), ("time", mtime_ns, size)}

@@ -1,0 +1,203 @@
+"""Taking sources out of the library: into the trash, back again, or away for good."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import apsw
+
+from localmcp.errors import InvalidInput, NotFound
+from localmcp.knowledge.ledger import Status, forget_purged, forget_roots, mark, roots_of
+from localmcp.knowledge.walk import below, prefix_of
+from localmcp.search.collections import Collection
+from localmcp.search.sources import purge_sources, restore_source, trash_sources
+from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.tools import nearest
+
+PENDING_DAYS = 7
+"""Vectors of an ingest that was killed are kept this long for the next try."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """A source as the trash sees it."""
+
+    id: int
+    uuid: str
+    collection_id: int
+    title: str
+    uri: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What one target of `remove` stands for."""
+
+    sources: list[SourceRow] = field(default_factory=list[SourceRow])
+    path: str | None = None
+    """Set when the target is a path: what was added there is forgotten too."""
+
+
+def canonical_path(target: str | os.PathLike[str]) -> str:
+    """The absolute path by which the library knows a file; links in the folders above it are resolved."""
+    path = os.path.abspath(os.path.expanduser(target))
+    return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+
+
+# ---------------------------------------------------------------- finding
+
+
+def find_removal(connection: apsw.Connection, collections: Sequence[Collection], target: str) -> Removal:
+    """The sources of a UUID, a path (a file, or a folder with all in it), or a title that only one source has.
+
+    Raises:
+        NotFound: none of the three; names the nearest title.
+        InvalidInput: a title that several sources have.
+    """
+    live = _live_sources(connection, collections)
+    if _is_uuid(target) and (found := [row for row in live if row.uuid == target.lower()]):
+        return Removal(found)
+    path = canonical_path(target)
+    found = [row for row in live if row.uri == target or (row.uri and below(row.uri, path))]
+    if found or _is_known(connection, collections, path):
+        return Removal(found, path)
+    found = [row for row in live if row.title == target]
+    if len(found) > 1:
+        ids = ", ".join(row.uuid for row in found[:5])
+        raise InvalidInput(f"'{target}' is the title of {len(found)} documents.", hint=f"Name one by its id: {ids}.")
+    if not found:
+        near = nearest(target, [row.title for row in live])
+        raise NotFound(f"No document '{target}'.", hint=f"Did you mean '{near}'?" if near else None)
+    return Removal(found)
+
+
+def _live_sources(connection: apsw.Connection, collections: Sequence[Collection]) -> list[SourceRow]:
+    sql = "select id, uuid, collection_id, title, uri from sources where trashed_at is null order by id"
+    wanted = {each.id for each in collections}
+    return [SourceRow(*row) for row in fetch_all(connection, sql) if row[2] in wanted]
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        uuid.UUID(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_known(connection: apsw.Connection, collections: Sequence[Collection], path: str) -> bool:
+    wanted = {each.id for each in collections}
+    if any(below(root.path, path) for root in roots_of(connection, wanted)):
+        return True
+    rows = fetch_all(connection, "select collection_id from ledger where path = ?", (path,))
+    return any(row[0] in wanted for row in rows)
+
+
+# ---------------------------------------------------------------- removing
+
+
+def carry_out(connection: apsw.Connection, collections: Sequence[Collection], removal: Removal, reason: str) -> None:
+    """Note a removal in roots and ledger, so that no later walk brings it back. Part of the write transaction.
+
+    The sources themselves are put into the trash by `bury`.
+    """
+    for row in removal.sources:
+        if row.uri is not None:
+            forget_roots(connection, row.collection_id, row.uri)
+            mark(connection, row.collection_id, row.uri, "removed", reason)
+    if removal.path is None:
+        return
+    for each in collections:
+        forget_roots(connection, each.id, removal.path)
+        _forget_what_was_passed(connection, each.id, removal.path)
+        outer = [r for r in roots_of(connection, [each.id]) if r.kind == "folder" and below(removal.path, r.path)]
+        if outer:
+            # A folder stays marked as a whole: what is put into it later is not wanted either.
+            mark(connection, each.id, removal.path, "removed", reason)
+
+
+def _forget_what_was_passed(connection: apsw.Connection, collection_id: int, path: str) -> None:
+    prefix = prefix_of(path)
+    connection.execute(
+        """
+        delete from ledger
+        where collection_id = ? and (path = ? or path >= ? and path < ?) and source_id is null
+        """,
+        (collection_id, path, prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)),
+    )
+
+
+def bury(
+    connection: apsw.Connection, sources: Iterable[tuple[int, int, str | None]], status: Status, reason: str
+) -> int:
+    """Put (source id, collection id, path) into the trash and say so in the ledger. Returns how many."""
+    rows = list(sources)
+    count = trash_sources(connection, [source_id for source_id, _, _ in rows])
+    for _, collection_id, path in rows:
+        if path is not None:
+            mark(connection, collection_id, path, status, reason)
+    return count
+
+
+# ---------------------------------------------------------------- back, or away
+
+
+def trashed_sources(connection: apsw.Connection, collections: Sequence[Collection]) -> list[tuple[SourceRow, str]]:
+    """What lies in the trash, and since when; the latest first."""
+    sql = """
+        select id, uuid, collection_id, title, uri, trashed_at from sources
+        where trashed_at is not null order by trashed_at desc, id desc
+    """
+    wanted = {each.id for each in collections}
+    return [(SourceRow(*row[:5]), row[5]) for row in fetch_all(connection, sql) if row[2] in wanted]
+
+
+def bring_back(connection: apsw.Connection, collections: Sequence[Collection], source: str) -> SourceRow:
+    """Restore a source by its UUID. Part of the write transaction.
+
+    Raises:
+        NotFound: it is not in the trash.
+        InvalidInput: another version of the same file has been added meanwhile.
+    """
+    row = next((row for row, _ in trashed_sources(connection, collections) if row.uuid == source.lower()), None)
+    if row is None:
+        raise NotFound(f"No document '{source}' in the trash.")
+    sql = "select uuid from sources where collection_id = ? and uri = ? and trashed_at is null"
+    newer = fetch_one(connection, sql, (row.collection_id, row.uri))
+    if newer:
+        raise InvalidInput(f"{row.uri} is in the library again, as {newer}.", hint="Remove that one first.")
+    restore_source(connection, row.id)
+    if row.uri is not None:
+        _note_return(connection, row.id)
+    return row
+
+
+def _note_return(connection: apsw.Connection, source_id: int) -> None:
+    """A file that is still there is watched again; without one the text is kept until it is removed."""
+    collection_id, uri, size, mtime_ns, sha256 = fetch_one(
+        connection, "select collection_id, uri, size, mtime_ns, sha256 from sources where id = ?", (source_id,)
+    )
+    there = os.path.lexists(uri)
+    mark(connection, collection_id, uri, "indexed" if there else "kept", "brought back from the trash")
+    connection.execute(
+        "update ledger set source_id = ?, size = ?, mtime_ns = ?, sha256 = ? where path = ? and collection_id = ?",
+        (source_id, size, mtime_ns, sha256, uri, collection_id),
+    )
+
+
+def purge(connection: apsw.Connection, days: float) -> int:
+    """Delete for good what has been in the trash longer than `days`, and what no longer serves a purpose."""
+    now = datetime.now(UTC)
+    count = purge_sources(connection, _before(now, days))
+    forget_purged(connection)
+    connection.execute("delete from pending_vectors where created_at < ?", (_before(now, PENDING_DAYS),))
+    return count
+
+
+def _before(now: datetime, days: float) -> str:
+    moment = now - timedelta(days=days) if days > 0 else now + timedelta(seconds=1)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,345 @@
+"""Finding the files below a folder that are worth reading, with the reason for every one that is not."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from localmcp.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+log = logging.getLogger(__name__)
+
+IGNORE_FILES = (".gitignore", ".localmcpignore")
+"""Later ones win, and so do those in deeper folders."""
+
+IGNORED_FOLDERS = frozenset(
+    """.git .hg .svn .bzr CVS node_modules bower_components __pycache__ .venv .tox .nox .eggs .cache .mypy_cache
+    .ruff_cache .pytest_cache .hypothesis .ipynb_checkpoints .gradle .terraform .next .nuxt .parcel-cache .Trash
+    .Spotlight-V100 .fseventsd __MACOSX $RECYCLE.BIN""".split()
+)
+IGNORED_FILES = frozenset(
+    """.DS_Store Thumbs.db desktop.ini package-lock.json npm-shrinkwrap.json yarn.lock pnpm-lock.yaml Cargo.lock
+    poetry.lock uv.lock Pipfile.lock composer.lock Gemfile.lock go.sum flake.lock""".split()
+)
+"""Written by programs for programs: long, and never what a person searches."""
+IGNORED_ENDINGS = (
+    *(".pyc", ".pyo", ".class", ".o", ".swp", ".tmp", ".part", ".crdownload", ".min.js", ".min.css", ".js.map"),
+    *(".css.map", ".localmcp", ".localmcp-wal", ".localmcp-shm", ".localmcp-journal"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A regular file that no rule keeps out; it has not been opened."""
+
+    path: str
+    size: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A file, or a folder with everything in it, that is not taken."""
+
+    path: str
+    reason: str
+    failed: bool = False
+    """It could not be looked at, so nothing is known of what is in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class WalkRules:
+    """What the person chose for one walk."""
+
+    include_hidden: bool = False
+    patterns: tuple[str, ...] = ()
+    """gitignore syntax; a file is taken if one matches. `!pattern` keeps files and folders out."""
+    elsewhere: frozenset[str] = frozenset()
+    """Paths that are looked after by another walk: passed over without a word."""
+    removed: frozenset[str] = frozenset()
+    """Paths that the person took out of the library."""
+
+
+def stat_file(path: str) -> Found | Passed:
+    """One path named by the person: rules about names do not apply to it."""
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        return Passed(path, _reason(error), failed=True)
+    if not stat.S_ISREG(status.st_mode):
+        return Passed(path, "not a regular file")
+    return Found(path, status.st_size, status.st_mtime_ns)
+
+
+def walk(root: str, rules: WalkRules = WalkRules()) -> Iterator[Found | Passed]:
+    """Every file below the absolute path `root`, folder by folder, in the order of names.
+
+    Symbolic links are not followed, so there are no loops and nothing outside `root` is reached. The ignore files of
+    the folders above count too, up to the top of a git repository, unless they ignore `root` itself.
+
+    Raises:
+        InvalidInput: a pattern that cannot be used.
+    """
+    return _Walk(root, rules).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """One line of an ignore file."""
+
+    pattern: str
+    regex: re.Pattern[str]
+
+    def matches(self, relative: str) -> bool:
+        """Whether it means this very entry: pathspec also matches what lies in a folder, but a walk has asked for
+        the folder before."""
+        text = self.pattern.removeprefix("!")
+        if text.endswith("/**"):
+            subject = relative.rstrip("/")
+        elif "/" in text.rstrip("/"):
+            subject = relative
+        else:
+            subject = relative[relative.rstrip("/").rfind("/") + 1 :]
+        match = self.regex.search(subject)
+        # pathspec's name for the slash behind a folder that was matched.
+        inside = match.end("ps_d") if match and "ps_d" in self.regex.groupindex else -1
+        return match is not None and inside in (-1, len(subject))
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """One ignore file."""
+
+    base: str
+    name: str
+    rules: tuple[_Rule, ...]
+
+    def says(self, path: str, is_folder: bool) -> str | None:
+        """The last pattern that matches, with its leading `!` if it keeps the path in; None when none does."""
+        relative = _relative(path, self.base, is_folder)
+        return next((rule.pattern for rule in reversed(self.rules) if rule.matches(relative)), None)
+
+
+@dataclass(slots=True)
+class _Walk:
+    root: str
+    rules: WalkRules
+    _visited: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
+
+    def run(self) -> Iterator[Found | Passed]:
+        chosen = _Chosen(self.root, self.rules.patterns)
+        stack: list[tuple[str, tuple[_Layer, ...]]] = [(self.root, _layers_above(self.root))]
+        while stack:
+            folder, layers = stack.pop()
+            try:
+                entries = self._list(folder)
+            except OSError as error:
+                yield Passed(folder, f"the folder cannot be read: {_reason(error)}", failed=True)
+                continue
+            if not entries:
+                continue
+            layers = (*_layers_of(folder, {entry.name for entry in entries}), *layers)
+            folders: list[tuple[str, tuple[_Layer, ...]]] = []
+            for entry in entries:
+                if entry.path in self.rules.elsewhere:
+                    continue
+                seen = self._look(entry, layers, chosen)
+                if seen is None:
+                    folders.append((entry.path, layers))
+                else:
+                    yield seen
+            stack.extend(reversed(folders))
+
+    def _list(self, folder: str) -> list[os.DirEntry[str]]:
+        """The entries by name; none for a folder that was listed already under another name (mounts, junctions)."""
+        status = os.stat(folder)
+        identity = (status.st_dev, status.st_ino)
+        if identity in self._visited:
+            return []
+        self._visited.add(identity)
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+
+    def _look(self, entry: os.DirEntry[str], layers: tuple[_Layer, ...], chosen: _Chosen) -> Found | Passed | None:
+        """What an entry comes to; None for a folder to go into."""
+        if not _is_unicode(entry.name):
+            return Passed(_shown(entry.path), "the name is not valid Unicode")
+        try:
+            if entry.is_symlink() or _is_junction(entry):
+                return Passed(entry.path, "symbolic link, not followed")
+            is_folder = entry.is_dir(follow_symlinks=False)
+            status = entry.stat(follow_symlinks=False)
+        except OSError as error:
+            return Passed(entry.path, _reason(error), failed=True)
+        reason = self._why_not(entry, status, is_folder, layers) or chosen.why_not(entry.path, is_folder)
+        if reason:
+            return Passed(entry.path, reason)
+        if is_folder:
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            return Passed(entry.path, "not a regular file")
+        return Found(entry.path, status.st_size, status.st_mtime_ns)
+
+    def _why_not(
+        self, entry: os.DirEntry[str], status: os.stat_result, is_folder: bool, layers: tuple[_Layer, ...]
+    ) -> str | None:
+        if entry.path in self.rules.removed:
+            return "removed by you; add it by its own path to have it back"
+        for layer in layers:
+            if pattern := layer.says(entry.path, is_folder):
+                # A pattern with `!` also brings in what is hidden or ignored by default.
+                return None if pattern.startswith("!") else f"ignored by {layer.name}: {pattern}"
+        if reason := _ignored_by_default(entry, is_folder):
+            return reason
+        hidden = entry.name.startswith(".") or getattr(status, "st_file_attributes", 0) & 2
+        if hidden and not self.rules.include_hidden:
+            return f"hidden {'folder' if is_folder else 'file'}"
+        return None
+
+
+def _ignored_by_default(entry: os.DirEntry[str], is_folder: bool) -> str | None:
+    name = entry.name
+    if not is_folder:
+        ending = next((e for e in IGNORED_ENDINGS if name.endswith(e)), None)
+        if name in IGNORED_FILES or name.startswith("~$"):
+            return f"ignored by default: {name}"
+        return f"ignored by default: *{ending}" if ending else None
+    if name in IGNORED_FOLDERS or name.endswith(".egg-info"):
+        return f"ignored by default: {name}/"
+    if os.path.exists(os.path.join(entry.path, "pyvenv.cfg")):
+        return "ignored by default: virtual environment (pyvenv.cfg)"
+    if os.path.exists(os.path.join(entry.path, "CACHEDIR.TAG")):
+        return "ignored by default: cache folder (CACHEDIR.TAG)"
+    return None
+
+
+# ---------------------------------------------------------------- patterns
+
+
+class _Chosen:
+    """The patterns given with `add`: which files are taken, and with `!` which files and folders are not."""
+
+    def __init__(self, root: str, patterns: Sequence[str]) -> None:
+        self._root = root
+        wanted = [pattern for pattern in patterns if not pattern.startswith("!")]
+        unwanted = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
+        if "" in unwanted:
+            raise InvalidInput("patterns: '!' stands alone.", hint="Write what to leave out behind it: !drafts/")
+        self._wanted = _compile(wanted) if wanted else None
+        self._unwanted = _compile(unwanted) if unwanted else None
+        self._why_not = f"does not match the patterns given: {' '.join(patterns)}"
+
+    def why_not(self, path: str, is_folder: bool) -> str | None:
+        relative = _relative(path, self._root, is_folder)
+        if self._unwanted and self._unwanted.match_file(relative):
+            return self._why_not
+        if self._wanted and not is_folder and not self._wanted.match_file(relative):
+            return self._why_not
+        return None
+
+
+def _compile(patterns: Sequence[str]) -> GitIgnoreSpec:
+    from pathspec import GitIgnoreSpec
+
+    try:
+        return GitIgnoreSpec.from_lines(patterns)
+    except ValueError as error:
+        raise InvalidInput(f"patterns: {error}.", hint="Use the syntax of .gitignore, such as *.md") from error
+
+
+def _layers_of(folder: str, names: set[str]) -> tuple[_Layer, ...]:
+    """The folder's own ignore files, the strongest first."""
+    found = [_read_layer(folder, os.path.join(folder, name), name) for name in IGNORE_FILES if name in names]
+    return tuple(layer for layer in reversed(found) if layer)
+
+
+def _read_layer(base: str, path: str, name: str) -> _Layer | None:
+    try:
+        with open(path, encoding="utf-8-sig", errors="replace") as file:
+            lines = file.read(1_000_000).splitlines()
+    except OSError as error:
+        log.warning("%s cannot be read: %s", path, error)
+        return None
+    rules = tuple(rule for line in lines if (rule := _read_rule(line, path)))
+    return _Layer(base, name, rules) if rules else None
+
+
+def _read_rule(line: str, path: str) -> _Rule | None:
+    """A line as a rule; None for a comment, an empty line, or one that makes no sense."""
+    try:
+        [pattern] = _compile([line]).patterns
+    except InvalidInput as error:
+        log.warning("%s: the line %r is left out: %s", path, line, error)
+        return None
+    regex = getattr(pattern, "regex", None)
+    return _Rule(line.strip(), regex) if regex else None
+
+
+def _layers_above(root: str) -> tuple[_Layer, ...]:
+    """The ignore files of the git repository that `root` lies in; none when they ignore `root` itself."""
+    layers: list[_Layer] = []
+    folder = root
+    while not os.path.exists(os.path.join(folder, ".git")):
+        folder, below = os.path.dirname(folder), folder
+        if folder == below:
+            return ()
+        layers += _layers_of(folder, {name for name in IGNORE_FILES if os.path.isfile(os.path.join(folder, name))})
+    exclude = os.path.join(folder, ".git", "info", "exclude")
+    own = _read_layer(folder, exclude, ".git/info/exclude") if os.path.isfile(exclude) else None
+    layers += [own] if own else []
+    for layer in layers:
+        pattern = layer.says(root, True) if root != layer.base else None
+        if pattern:
+            return tuple(layers) if pattern.startswith("!") else ()
+    return tuple(layers)
+
+
+# ---------------------------------------------------------------- paths
+
+
+def below(path: str, folder: str) -> bool:
+    """Whether `path` is `folder` or lies in it; both absolute."""
+    return path == folder or path.startswith(prefix_of(folder))
+
+
+def prefix_of(folder: str) -> str:
+    """What every path in `folder` begins with."""
+    return folder if folder.endswith(os.sep) else folder + os.sep
+
+
+def _relative(path: str, base: str, is_folder: bool) -> str:
+    relative = path[len(prefix_of(base)) :].replace(os.sep, "/")
+    return f"{relative}/" if is_folder else relative
+
+
+def _is_junction(entry: os.DirEntry[str]) -> bool:
+    # Python 3.12 and later know Windows' junctions.
+    return bool(getattr(entry, "is_junction", bool)())
+
+
+def _is_unicode(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shown(path: str) -> str:
+    return path.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, PermissionError):
+        return "permission denied"
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    return (error.strerror or str(error)).lower()

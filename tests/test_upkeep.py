@@ -1,0 +1,70 @@
+"""The idle look at the added folders."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from localmcp.config import Settings
+from localmcp.knowledge.upkeep import Upkeep
+from localmcp.workspace import Workspace
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(Settings(database=tmp_path / "a.localmcp", model="hash"))
+
+
+def test_an_idle_program_notices_a_new_file(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "first.md").write_text("# First\n\nAn old note about anchors.\n")
+    workspace.library.add_paths([folder])
+    (folder / "second.md").write_text("# Second\n\nA new note about barometers.\n")
+    refreshed = threading.Event()
+    refresh = workspace.library.refresh
+    monkeypatch.setattr("localmcp.knowledge.upkeep.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(workspace.library, "refresh", lambda: (refresh(), refreshed.set())[0])
+    upkeep = Upkeep(workspace.library, 0.05)
+    upkeep.start()
+    assert refreshed.wait(20)
+    upkeep.stop()
+    assert workspace.knowledge.search("barometers", mode="keyword")["count"] == 1
+    workspace.close()
+
+
+def test_a_folder_that_vanished_is_left_alone_and_the_thread_goes_on(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    for number in range(20):
+        (folder / f"{number}.md").write_text(f"Note {number} about lanterns.\n")
+    workspace.library.add_paths([folder])
+    folder.rename(tmp_path / "unmounted")
+    rounds = threading.Semaphore(0)
+    refresh = workspace.library.refresh
+
+    def count() -> object:
+        rounds.release()
+        return refresh()
+
+    monkeypatch.setattr("localmcp.knowledge.upkeep.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(workspace.library, "refresh", count)
+    upkeep = Upkeep(workspace.library, 0.05)
+    upkeep.start()
+    assert rounds.acquire(timeout=20) and rounds.acquire(timeout=20)
+    upkeep.stop()
+    assert workspace.knowledge.get_stats()["totalSources"] == 20
+    workspace.close()
+
+
+def test_an_interval_of_zero_and_a_stopped_upkeep_start_no_thread(workspace: Workspace) -> None:
+    before = threading.active_count()
+    Upkeep(workspace.library, 0).start()
+    stopped = Upkeep(workspace.library, 0.01)
+    stopped.stop()
+    stopped.start()
+    assert threading.active_count() == before
