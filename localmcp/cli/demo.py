@@ -1,0 +1,232 @@
+"""`localmcp demo`: the main job from end to end, on the sample documents."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, cast
+
+import click
+
+from localmcp import __version__, config
+from localmcp.cli import terminal
+from localmcp.cli.ingest import summary
+from localmcp.cli.progress import shown_progress
+from localmcp.cli.search import hit_lines
+from localmcp.cli.session import Session, command, pass_session
+from localmcp.errors import InvalidInput, Unavailable
+
+if TYPE_CHECKING:
+    from localmcp.knowledge.report import Report
+
+Json = dict[str, Any]
+
+SEARCHES = (
+    ("A code: found by the word itself.", "boiler E110"),
+    ("A paraphrase: hardly a word in common with the answer.", "bread came out flat and too acidic"),
+    ("Misspelt words are repaired, and you are told.", "certifcate expired lockers"),
+    ("Italian, typed without accents.", "riscatto totale invalidita permanente"),
+)
+QUESTION = "one bad message crashes every worker that takes it"
+"""What the assistant asks."""
+SECONDS_TO_ANSWER = 60
+SECONDS_TO_END = 10
+
+
+@command()
+@click.option("--keep", metavar="FILE", help="Make this file instead of one in the temporary folder.")
+@pass_session
+def demo(session: Session, keep: str | None) -> None:
+    """Index the sample documents, search them, and show what to type next.
+
+    Nothing leaves this machine, and nothing is changed but one file, which may be deleted afterwards.
+    """
+    session.database = str(_new_file(keep))
+    documents = config.sample_directory() / "documents"
+    story = Story(session)
+    story.tell(f"localmcp {__version__} on sample documents. Nothing leaves this machine.\n")
+    report = story.index(documents)
+    found = [story.search(why, query) for why, query in SEARCHES]
+    answer = story.ask_as_assistant()
+    story.end()
+    if session.as_json:
+        session.print_json(
+            {"file": session.database, "indexed": report.indexed, "searches": found, "assistant": answer}
+        )
+
+
+def _new_file(keep: str | None) -> Path:
+    if keep is None:
+        return Path(tempfile.mkdtemp(prefix="localmcp-demo-")) / f"demo{config.SUFFIX}"
+    path = Path(keep).expanduser().absolute()
+    if path.exists():
+        raise InvalidInput(f"--keep: {path} exists already.", hint="Name a file that is not there yet.")
+    return path
+
+
+class Story:
+    """The demo's chapters."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.database = str(session.database)
+        self._chapter = 0
+
+    def tell(self, text: str = "") -> None:
+        if not self.session.as_json:
+            click.echo(text)
+
+    def chapter(self, title: str) -> None:
+        self._chapter += 1
+        self.tell(terminal.bold(f"{self._chapter}. {title}"))
+        self.tell()
+
+    def command(self, *words: str) -> None:
+        """A command as the person would type it, with the demo's file."""
+        self.tell(f"  {terminal.dim('$')} {click.style(terminal.quoted([*program(), *words]), fg='green')}")
+
+    # ------------------------------------------------------------ chapters
+
+    def index(self, documents: Path) -> Report:
+        self.chapter("Documents go into one file")
+        self.command("add", str(documents), "--db", self.database)
+        with shown_progress(self.session) as show:
+            report = self.session.workspace.library.add_paths([documents], progress=show)
+        self.tell(f"  {summary(report, terminal.file_size(Path(self.database)))}")
+        if report.failed:
+            self.tell(terminal.warned(f"  {_failures(report)}"))
+        self.tell()
+        return report
+
+    def search(self, why: str, query: str) -> Json:
+        if self._chapter == 1:
+            self.chapter("By word and by meaning, in the same search")
+        self.tell(f"  {why}")
+        self.command("search", query, "--db", self.database)
+        result = self.session.call("search", query=query, limit=1, explain=True).value
+        for repair in result.get("repairs", ()):
+            self.tell(terminal.dim(f"  Searched for '{repair['replacement']}' instead of '{repair['word']}'."))
+        for hit in result["results"]:
+            self.tell("\n".join(f"  {line}" if line else "" for line in hit_lines(1, hit, result)))
+        if not result["results"]:
+            self.tell(f"  {result['message']}\n")
+        return result
+
+    def ask_as_assistant(self) -> Json:
+        self.chapter("An assistant asks over MCP")
+        self.command("serve", "--db", self.database)
+        request = {"name": "search", "arguments": {"query": QUESTION, "limit": 1}}
+        self.tell(f"  {terminal.dim('→ tools/call')} {json.dumps(request)}")
+        with mcp_server(self.database) as server:
+            described = server.ask("initialize", _HANDSHAKE)["serverInfo"]
+            server.send("notifications/initialized")
+            result = server.ask("tools/call", request)["structuredContent"]
+        self.tell(f"  {terminal.dim('←')} {described['name']} {described['version']} answers:")
+        for hit in result["results"]:
+            self._quote(hit)
+        self.tell()
+        return result
+
+    def _quote(self, hit: Json) -> None:
+        from localmcp.cli.excerpt import Matcher, excerpt
+
+        self.tell(f"    {terminal.bold(hit['sourceTitle'])}  {hit['citation']['label']}")
+        for line in excerpt(hit["content"], Matcher((), "english"), terminal.columns() - 6, 6):
+            self.tell(f"    {terminal.dim('│')} {line}")
+
+    def end(self) -> None:
+        self.chapter("What to type next")
+        for words in (["add", "~/Documents/notes"], ["search", "how do I …"], ["status"]):
+            self.command(*words)
+        self.tell("\n  Claude Desktop: add this to claude_desktop_config.json, then restart it.\n")
+        self.tell("\n".join(f"  {line}" for line in json.dumps(client_configuration(), indent=2).splitlines()))
+        self.tell(f"\n  Claude Code: {click.style(terminal.quoted(_CLAUDE_CODE), fg='green')}")
+        self.tell(terminal.dim(f"\n  The demo's file is {self.database}; delete it whenever you like."))
+
+
+def program() -> list[str]:
+    """How this program was started: what a person types in front of a command."""
+    started = Path(sys.argv[0])
+    if started.stem == "__main__":
+        return ["python", "-m", "localmcp"]
+    return ["localmcp"] if shutil.which("localmcp") else [terminal.short_path(str(started))]
+
+
+def client_configuration() -> Json:
+    """What an MCP client needs to start this installation on the default file."""
+    return {"mcpServers": {"localmcp": {"command": sys.executable, "args": ["-m", "localmcp", "serve"]}}}
+
+
+_CLAUDE_CODE = ["claude", "mcp", "add", "localmcp", "--", sys.executable, "-m", "localmcp", "serve"]
+
+
+def _failures(report: Report) -> str:
+    """Missing extras are told once, not for every file."""
+    reasons = sorted({reason for _, reason in report.problems})
+    return f"{terminal.counted(report.failed, 'document')} left out. {' '.join(reasons)}"
+
+
+# ---------------------------------------------------------------- a client of the real server
+
+_HANDSHAKE: Json = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "localmcp demo", "version": __version__},
+}
+
+
+class McpServer:
+    """A running server and the JSON lines of an MCP client."""
+
+    def __init__(self, requests: IO[bytes], replies: IO[bytes]) -> None:
+        self._requests = requests
+        self._replies = replies
+        self._id = 0
+
+    def send(self, method: str, params: Json | None = None, request_id: int | None = None) -> None:
+        message: Json = {"jsonrpc": "2.0", "method": method}
+        message |= {"params": params} if params is not None else {}
+        message |= {"id": request_id} if request_id is not None else {}
+        self._requests.write(json.dumps(message).encode() + b"\n")
+        self._requests.flush()
+
+    def ask(self, method: str, params: Json) -> Json:
+        """The result of a request.
+
+        Raises:
+            Unavailable: the server ended, or it refused.
+        """
+        self._id += 1
+        self.send(method, params, self._id)
+        for line in self._replies:
+            reply = cast(Json, json.loads(line))
+            if reply.get("id") != self._id:
+                continue
+            if "result" not in reply or reply["result"].get("isError"):
+                raise Unavailable(f"The server refused {method}: {line.decode()[:300]}")
+            return reply["result"]
+        raise Unavailable(f"The server ended before it answered {method}.")
+
+
+@contextmanager
+def mcp_server(database: str) -> Generator[McpServer]:
+    """The stdio server in a process of its own, as an assistant starts it."""
+    arguments = [sys.executable, "-m", "localmcp", "serve", "--db", database]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ.copy()) as process:
+        watchdog = threading.Timer(SECONDS_TO_ANSWER, process.kill)
+        watchdog.start()
+        try:
+            yield McpServer(cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout))
+            cast("IO[bytes]", process.stdin).close()
+            process.wait(SECONDS_TO_END)
+        finally:
+            watchdog.cancel()
+            process.kill()

@@ -1,0 +1,136 @@
+"""`localmcp show`, `sources` and `why`: what is in the library, and what became of a path."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from typing import Any
+
+import click
+
+from localmcp.cli import terminal
+from localmcp.cli.search import find_document, freshness_words
+from localmcp.cli.session import Session, command, pass_session
+
+Json = dict[str, Any]
+
+
+@command()
+@click.argument("name", metavar="ID|PATH|TITLE")
+@click.option("--window", type=click.IntRange(0, 50), default=2, show_default=True, help="Passages around a passage.")
+@click.option("--offset", type=click.IntRange(0), default=0, help="First passage of a document.")
+@pass_session
+def show(session: Session, name: str, window: int, offset: int) -> int:
+    """Print a document, or the passages around one.
+
+    Takes the id, path or title of a document, or the id of a passage (see search --json). The text goes to stdout as it
+    was indexed.
+    """
+    document = find_document(session, name, offset=offset)
+    if "source" not in document and _is_id(name):
+        around = session.call("get_context", chunkId=name, window=window).value
+        session.answer(around, lambda value: _print_context(session, value))
+        return 0
+    if "source" not in document and not session.as_json:
+        hint = "List the documents with: localmcp sources"
+        return session.fail("not_found", document["message"], hint, 1)
+    session.answer(document, lambda value: _print_document(session, value))
+    return 0 if "source" in document else 1
+
+
+def _is_id(name: str) -> bool:
+    try:
+        uuid.UUID(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _print_context(session: Session, result: Json) -> None:
+    session.note(terminal.bold(result["sourceTitle"]) + "  " + terminal.dim(result["citation"]["label"]))
+    for chunk in result["chunks"]:
+        mark = "this passage" if chunk["isTarget"] else f"{chunk['relativePosition']:+d}"
+        session.note(terminal.dim(f"── {chunk['chunkIndex'] + 1} of {result['chunkTotal']}: {mark} ──"))
+        click.echo(chunk["content"].strip("\n"))
+
+
+def _print_document(session: Session, document: Json) -> None:
+    """The whole text; what one call cannot carry is fetched by the next."""
+    source = document["source"]
+    facts = [source.get("path"), source["collection"], freshness_words(source["freshness"])]
+    session.note(f"{terminal.bold(source['title'])}  {terminal.dim('  '.join(filter(None, facts)))}")
+    click.echo(source["content"], nl=False)
+    while document["truncated"]:
+        offset = document["nextOffset"]
+        document = session.call("get_document", sourceId=source["id"], offset=offset).value
+        click.echo(document["source"]["content"], nl=False)
+    if not document["source"]["content"].endswith("\n"):
+        click.echo()
+
+
+# ---------------------------------------------------------------- sources
+
+
+@command()
+@click.option("-c", "--collection", help="Only this collection.")
+@click.option("-n", "--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Documents.")
+@click.option("--offset", type=click.IntRange(0), default=0, help="Documents to skip.")
+@pass_session
+def sources(session: Session, collection: str | None, limit: int, offset: int) -> None:
+    """List the documents, newest first."""
+    result = session.call("list_sources", collection=collection, limit=limit, offset=offset).value
+    session.answer(result, lambda value: _print_sources(session, value, offset))
+
+
+def _print_sources(session: Session, result: Json, offset: int) -> None:
+    rows = [
+        (
+            each["title"],
+            terminal.short_path(each["path"]) if "path" in each else each["id"],
+            each["collection"] + (f"/{each['partition']}" if "partition" in each else ""),
+            f"{each['chunkCount']:,}",
+            each["updatedAt"][:10],
+            freshness_words(each["freshness"]),
+        )
+        for each in result["sources"]
+    ]
+    if rows:
+        head = ("title", "path or id", "collection", "passages", "updated", "")
+        click.echo("\n".join(terminal.table(head, rows, right=(3,))))
+    shown = offset + result["count"]
+    if shown < result["total"]:
+        session.note(terminal.dim(f"{shown} of {result['total']:,}; more: --offset {shown}"))
+    elif not result["total"]:
+        session.note("No documents yet. Begin with: localmcp add FOLDER")
+
+
+# ---------------------------------------------------------------- why
+
+
+@command()
+@click.argument("path")
+@pass_session
+def why(session: Session, path: str) -> int:
+    """Say what became of a path, and why: indexed, skipped, failed, missing, or never seen."""
+    found = session.existing().library.why(os.path.abspath(os.path.expanduser(path)))
+    session.answer(dict(found), _print_explanation)
+    return 0
+
+
+def _print_explanation(found: Json) -> None:
+    click.echo(f"{terminal.bold(terminal.short_path(found['path']))}: {found['explanation']}")
+    for entry in found["entries"]:
+        facts = {
+            "title": entry.get("title"),
+            "id": entry.get("sourceId"),
+            "size": terminal.size(entry["size"]) if entry["size"] is not None else None,
+            "modified": entry["modified"],
+            "on disk": entry["onDisk"],
+            "looked at": entry["seenAt"],
+            "added as": entry["addedAs"],
+        }
+        for name, value in facts.items():
+            if value:
+                click.echo(f"  {terminal.dim(name.ljust(9))}  {value}")
+    for each in found["nearest"]:
+        click.echo(f"  {terminal.dim('similar')}    {terminal.short_path(each)}")

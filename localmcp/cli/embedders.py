@@ -1,0 +1,109 @@
+"""`localmcp models`: which embedding models there are, and the one command that downloads one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from localmcp import config
+from localmcp.cli import terminal
+from localmcp.cli.session import Session, group, pass_session
+
+Json = dict[str, Any]
+
+
+@group()
+def models() -> None:
+    """List embedding models, or download one.
+
+    The default model comes with localmcp and needs no network. Another is chosen with
+    `localmcp config set model SPEC`; the vectors of two models are never mixed in one collection.
+    """
+
+
+@models.command("list")
+@click.option("--all", "everything", is_flag=True, help="Also those that can be downloaded.")
+@pass_session
+def list_models(session: Session, everything: bool) -> None:
+    """List the models on this machine; the star marks the one in use."""
+    found = [*_shipped(), *_known_to_fastembed(everything)]
+    chosen = session.settings.model
+    for each in found:
+        each["inUse"] = each["spec"] == chosen
+    if not any(each["inUse"] for each in found):
+        found.insert(0, {"spec": chosen, "state": "chosen", "says": "Your setting", "inUse": True})
+    session.answer({"models": found}, lambda value: _print_models(session, value, everything))
+
+
+@models.command("add")
+@click.argument("spec")
+@pass_session
+def add_model(session: Session, spec: str) -> None:
+    """Download a model of fastembed's list, such as fastembed:BAAI/bge-small-en-v1.5, and try it.
+
+    This is the only command that contacts a host by itself, and only for a spec of the form fastembed:NAME. Other
+    specs are opened and tried.
+    """
+    from localmcp.embeddings import open_embedder, parse_spec
+
+    if parse_spec(spec).kind == "fastembed":
+        session.note(f"Fetching {spec} into {models_directory()} …")
+    embedder = open_embedder(
+        spec,
+        api_key=session.settings.model_api_key or None,
+        threads=session.settings.threads or None,
+        models_directory=models_directory(),
+        download=True,
+    )
+    identity = embedder.identity
+    added = {
+        "spec": spec,
+        "name": identity.name,
+        "dimension": identity.dimension,
+        "maxTokens": identity.max_tokens,
+        "sha256": identity.sha256,
+    }
+    session.answer(added, lambda _: click.echo(f"{identity.name} works: {identity.dimension} dimensions."))
+    session.note(f"Use it with: localmcp config set model {spec}")
+
+
+def models_directory() -> Any:
+    """Where downloaded models are kept."""
+    return config.cache_directory() / "models"
+
+
+def _shipped() -> list[Json]:
+    return [
+        {
+            "spec": "default",
+            "state": "ready",
+            "says": "all-MiniLM-L6-v2, ships with localmcp; English, 384 dimensions",
+        },
+        {"spec": "hash", "state": "ready", "says": "Word hashes, for tests; no meaning"},
+    ]
+
+
+def _known_to_fastembed(everything: bool) -> list[Json]:
+    """fastembed's models: those on this machine, or all of them."""
+    here = {path.name.lower() for path in models_directory().glob("*") if path.is_dir()}
+    if not everything and not here:
+        return []
+    from fastembed import TextEmbedding
+
+    found: list[Json] = []
+    for each in TextEmbedding.list_supported_models():
+        source = str(each["sources"].get("hf") or each["model"]).lower()
+        ready = f"models--{source.replace('/', '--')}" in here
+        if ready or everything:
+            says = f"{each['dim']} dimensions, {each['size_in_GB']:.2g} GB"
+            spec = f"fastembed:{each['model']}"
+            found.append({"spec": spec, "state": "ready" if ready else "to download", "says": says})
+    return found
+
+
+def _print_models(session: Session, result: Json, everything: bool) -> None:
+    rows = [("*" if m["inUse"] else "", m["spec"], m["state"], m["says"]) for m in result["models"]]
+    click.echo("\n".join(terminal.table(("", "model", "state", "what it is"), rows)))
+    if not everything:
+        session.note(terminal.dim("More that can be downloaded: localmcp models list --all"))

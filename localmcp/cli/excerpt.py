@@ -1,0 +1,65 @@
+"""The few lines of a passage that show why it was found."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable, Iterable
+
+from localmcp.text.normalize import stem, words
+
+LINES = 4
+_RUN = re.compile(r"\w+")
+
+
+class Matcher:
+    """Recognises the words of a query in a text of one language, as the keyword index does."""
+
+    def __init__(self, searched: Iterable[str], language: str) -> None:
+        self._wanted = {part for phrase in searched for part in phrase.split()}
+        self._language = language
+        self._known: dict[str, set[str]] = {}
+
+    def stems_in(self, text: str) -> set[str]:
+        """The stems searched for that stand in `text`."""
+        return {each for run in _RUN.findall(text) for each in self._stems(run)}
+
+    def mark(self, text: str, style: Callable[[str], str]) -> str:
+        """`text` with every word that was searched for in `style`."""
+        return _RUN.sub(lambda run: style(run[0]) if self._stems(run[0]) else run[0], text)
+
+    def _stems(self, run: str) -> set[str]:
+        if run not in self._known:
+            self._known[run] = {stem(word, self._language) for word in words(run)} & self._wanted
+        return self._known[run]
+
+
+def excerpt(text: str, matcher: Matcher, width: int, most: int = LINES) -> list[str]:
+    """The `most` lines of `text`, wrapped at `width`, that hold most of the words; its beginning when none does."""
+    lines = [part for line in text.splitlines() if line.strip() for part in _wrap(line, width)]
+    start = _best_window([matcher.stems_in(line) for line in lines], most)
+    shown = lines[start : start + most]
+    if not shown:
+        return []
+    if start > 0:
+        shown[0] = "… " + shown[0].lstrip()
+    if start + most < len(lines):
+        shown[-1] += " …"
+    return shown
+
+
+def _wrap(line: str, width: int) -> list[str]:
+    """Two columns are kept for the marks of an excerpt. Indentation of code stays."""
+    indent = line[: len(line) - len(line.lstrip())].expandtabs(4)[: width // 2]
+    return textwrap.wrap(line.strip(), width - 4, initial_indent=indent, subsequent_indent=indent) or [""]
+
+
+def _best_window(found: list[set[str]], size: int) -> int:
+    """First line of the window with most different stems, then most lines that hold one, then one line of lead-in."""
+    best, best_start = (0, 0, False), 0
+    for start in range(max(len(found) - size, 0) + 1):
+        window = found[start : start + size]
+        score = (len(set[str]().union(*window)), sum(map(bool, window)), not window[0] if window else False)
+        if score > best and score[0]:
+            best, best_start = score, start
+    return best_start

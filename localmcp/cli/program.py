@@ -1,0 +1,148 @@
+"""The root command: knows every command by name, imports one when it is used, and turns errors into words."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn, TextIO
+
+import click
+
+from localmcp import __version__
+from localmcp.cli.session import Group, Session
+from localmcp.errors import LocalMCPError
+
+INTERRUPTED = 130
+
+COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
+    "Start here": {
+        "demo": ("demo", "Index the sample documents, search them, and show what to type next."),
+    },
+    "Documents": {
+        "add": ("ingest", "Add files, folders, or text from stdin (-), and index them."),
+        "search": ("search", "Search by meaning and by word."),
+        "show": ("documents", "Print a document, or the passages around one."),
+        "sources": ("documents", "List the documents."),
+        "why": ("documents", "Say what became of a path, and why."),
+        "refresh": ("ingest", "Look at everything that was added again, and index what changed."),
+        "remove": ("removal", "Put documents into the trash."),
+        "trash": ("removal", "List, restore or empty the trash."),
+    },
+    "Assistants": {
+        "serve": ("serve", "Serve the tools over MCP, on stdin and stdout."),
+        "tools": ("calls", "List the tools, the hidden ones too."),
+        "call": ("calls", "Call any tool with JSON arguments."),
+    },
+    "This machine": {
+        "status": ("status", "Show the file, what is in it, and the model."),
+        "config": ("settings", "Show and change the settings."),
+        "models": ("embedders", "List embedding models, or download one."),
+        "adopt": ("adoption", "Allow changes to a file that comes from somewhere else."),
+        "completion": ("completion", "Print the completion script of a shell."),
+    },
+}
+"""Section -> command -> (module, what it does). The words stand here so that `--help` imports no command."""
+
+
+def modules() -> dict[str, tuple[str, str]]:
+    """Command -> (module, what it does)."""
+    return {name: entry for section in COMMANDS.values() for name, entry in section.items()}
+
+
+class Program(Group):
+    """The commands of `COMMANDS`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(modules())
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in modules():
+            return None
+        return getattr(import_module(f"localmcp.cli.{modules()[cmd_name][0]}"), cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for section, commands in COMMANDS.items():
+            with formatter.section(section):
+                formatter.write_dl([(name, says) for name, (_, says) in commands.items()], col_max=12)
+
+
+@click.command(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="localmcp", message="%(prog)s %(version)s")
+def program() -> None:
+    """One SQLite file with your documents, searchable by meaning and by word, served to AI assistants over MCP.
+    Nothing leaves this machine.
+
+    \b
+      localmcp demo                     see it work on sample documents
+      localmcp add ~/notes              index a folder
+      localmcp search "how to restore"  ask
+      localmcp serve                    what an assistant starts
+    """
+
+
+def run(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command line (`sys.argv` for None) and end the process with its exit code.
+
+    Exit codes: 0 ok, 1 failure, 2 usage, 3 something needed is unavailable, 4 configuration, 130 interrupted.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        _speak_utf8(stream)
+    session = Session()
+    try:
+        code = execute(session, sys.argv[1:] if arguments is None else arguments)
+    finally:
+        session.close()
+    sys.exit(code)
+
+
+def execute(session: Session, arguments: Sequence[str]) -> int:
+    """Run a command line; every error ends here, as words on stderr and an exit code."""
+    try:
+        code = program.main(
+            list(arguments), prog_name="localmcp", standalone_mode=False, obj=session, color=session.color
+        )
+    except click.UsageError as error:
+        session.as_json = session.as_json or "--json" in arguments
+        return _usage(session, error)
+    except click.ClickException as error:
+        return session.fail("failure", error.format_message(), None, error.exit_code)
+    except LocalMCPError as error:
+        _trace(session)
+        return session.fail(error.code, error.message, error.hint, error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        return session.fail("interrupted", "Stopped.", None, INTERRUPTED)
+    except Exception as error:
+        return _unexpected(session, error)
+    return code if isinstance(code, int) else 0
+
+
+def _usage(session: Session, error: click.UsageError) -> int:
+    command = error.ctx.command_path if error.ctx else "localmcp"
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True, color=session.color)
+        return error.exit_code
+    return session.fail("usage", error.format_message(), f"See: {command} --help", error.exit_code)
+
+
+def _unexpected(session: Session, error: Exception) -> int:
+    said = f"{type(error).__name__}: {error}".rstrip(": ")
+    if _trace(session):
+        return session.fail("unexpected", said, None, 1)
+    return session.fail("unexpected", f"Unexpected {said}", "Run it again with -v for the traceback.", 1)
+
+
+def _trace(session: Session) -> bool:
+    """Write the traceback of the error being handled, if the person asked for it."""
+    if session.verbosity == 0 or session.as_json:
+        return False
+    import traceback
+
+    click.echo(traceback.format_exc(), err=True, nl=False, color=session.color)
+    return True
+
+
+def _speak_utf8(stream: TextIO) -> None:
+    """Pipes on Windows have the code page of old programs; lone surrogates must not end a listing."""
+    if hasattr(stream, "reconfigure"):
+        stream.reconfigure(encoding="utf-8", errors="replace")  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,0 +1,217 @@
+"""`localmcp search`: one call, its hits drawn for people."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from typing import Any
+
+import click
+
+from localmcp.cli import terminal
+from localmcp.cli.excerpt import Matcher, excerpt
+from localmcp.cli.session import Session, command, pass_session
+from localmcp.errors import InvalidInput, NotFound
+
+Json = dict[str, Any]
+MARGIN = "    "
+FOUND_BY = {"both": "words and meaning", "keyword_only": "words", "semantic_only": "meaning"}
+
+
+@command()
+@click.argument("query", nargs=-1, required=True)
+@click.option("-n", "--limit", type=click.IntRange(1, 100), default=5, show_default=True, help="Results.")
+@click.option(
+    "-m", "--mode", type=click.Choice(["hybrid", "semantic", "keyword"]), default="hybrid", show_default=True,
+    help="By meaning and word, by meaning, or by word.",
+)  # fmt: skip
+@click.option("-c", "--collection", help="Only this collection.")
+@click.option("-p", "--partition", help="Only this partition.")
+@click.option("--type", "source_type", help="Only documents of this type (text, website, docs, qa, notion, code, …).")
+@click.option("--path", metavar="FOLDER", help="Only files below this folder.")
+@click.option("--source", metavar="DOCUMENT", help="Only this document (id, path or title).")
+@click.option("--meta", metavar="KEY=VALUE", multiple=True, help="Only documents with this metadata; may be repeated.")
+@click.option("--explain", is_flag=True, help="Say why each result ranks where it does.")
+@click.option("--page", type=click.IntRange(1), default=1, help="Which page of results.")
+@click.option("--cursor", help="nextCursor of the page before (see --json).")
+@pass_session
+def search(session: Session, query: tuple[str, ...], page: int, explain: bool, **options: Any) -> None:
+    """Search by meaning and by word.
+
+    Words of a code or a name, a question, or what the text is about: any of them will do. Misspelt words are repaired,
+    and the repair is shown.
+    """
+    arguments: Json = {
+        "query": " ".join(query),
+        "limit": options["limit"],
+        "mode": options["mode"],
+        "collection": options["collection"],
+        "partition": options["partition"],
+        "sourceType": options["source_type"],
+        "pathPrefix": _path_prefix(options["path"]),
+        "sourceId": find_source_id(session, options["source"]),
+        "metadata": parse_metadata(options["meta"]) or None,
+        "cursor": options["cursor"],
+        # People see the words that matched, and those come with the explanation.
+        "explain": explain or not session.as_json,
+    }
+    result = _turn_to(session, arguments, page)
+    session.answer(result, lambda value: print_results(session, value, explain, (page - 1) * options["limit"]))
+
+
+def _turn_to(session: Session, arguments: Json, page: int) -> Json:
+    """The page's result; cursors lead from page to page."""
+    result = session.call("search", **arguments).value
+    for _ in range(page - 1):
+        if "nextCursor" not in result:
+            raise NotFound(f"There is no page {page}.", hint="Ask for an earlier page.")
+        result = session.call("search", **{**arguments, "cursor": result["nextCursor"]}).value
+    return result
+
+
+def _path_prefix(path: str | None) -> str | None:
+    """A path that is here is meant as it is; another may be the end of one: `docs/api`."""
+    return os.path.abspath(os.path.expanduser(path)) if path and os.path.exists(os.path.expanduser(path)) else path
+
+
+def find_source_id(session: Session, name: str | None) -> str | None:
+    """The id of a document named by id, path or title.
+
+    Raises:
+        NotFound: there is none.
+    """
+    if name is None:
+        return None
+    try:
+        return str(uuid.UUID(name))
+    except ValueError:
+        found = find_document(session, name)
+    if "source" not in found:
+        raise NotFound(found["message"], hint="List the documents with: localmcp sources")
+    return found["source"]["id"]
+
+
+def find_document(session: Session, name: str, **options: Any) -> Json:
+    """The answer of `get_document` for an id, a title, or a path as it is typed here."""
+    path = os.path.abspath(os.path.expanduser(name))
+    found = session.call("get_document", sourceId=path, **options).value if os.path.lexists(path) else {}
+    return found if "source" in found else session.call("get_document", sourceId=name, **options).value
+
+
+def parse_metadata(pairs: tuple[str, ...]) -> Json:
+    """`("year=2024", "tags=[1, 2]", "author=Ada")` as `{"year": 2024, "tags": [1, 2], "author": "Ada"}`.
+
+    Raises:
+        InvalidInput: a pair without `=`.
+    """
+    metadata: Json = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise InvalidInput(f"--meta: '{pair}' must be KEY=VALUE, such as author=Ada or year=2024.")
+        try:
+            metadata[key.strip()] = json.loads(value)
+        except ValueError:
+            metadata[key.strip()] = value
+    return metadata
+
+
+# ---------------------------------------------------------------- results for people
+
+
+def print_results(session: Session, result: Json, explain: bool, before: int = 0) -> None:
+    """The hits on stdout, counted on from those `before`; what the person should know about them on stderr."""
+    for notice in result.get("notices", ()):
+        session.note(terminal.warned(notice))
+    for repair in result.get("repairs", ()):
+        session.note(f"Searched for '{repair['replacement']}' instead of '{repair['word']}'.")
+    if not result["count"]:
+        click.echo(result["message"])
+    for number, hit in enumerate(result["results"], before + 1):
+        click.echo("\n".join(hit_lines(number, hit, result, explain)))
+    if explain:
+        click.echo("\n".join(_query_lines(result)))
+    if "nextCursor" in result:
+        session.note(terminal.dim(f"There are more: --page {before // result['count'] + 2}"))
+
+
+def hit_lines(number: int, hit: Json, result: Json, explain: bool = False) -> list[str]:
+    """One hit: place in the list, score, title and headings; where it stands; its best lines."""
+    searched = [form for term in result["explain"]["terms"] for form in term["searchedAs"]]
+    matcher = Matcher(searched, hit["explain"]["language"])
+    score = hit["combinedScore"]
+    bar = click.style(terminal.score_bar(score), fg="green")
+    title = terminal.bold(hit["sourceTitle"]) + terminal.dim(_headings(hit))
+    lines = [f"{number:>2}  {bar} {score:>3.0f}  {title}", f"{MARGIN}{_place(hit)}"]
+    shown = excerpt(hit["content"], matcher, terminal.columns() - len(MARGIN))
+    lines += [f"{MARGIN}{matcher.mark(line, terminal.highlighted)}" for line in shown]
+    return [*lines, *(_explanation_lines(hit) if explain else ()), ""]
+
+
+def _headings(hit: Json) -> str:
+    """The headings above a passage, without the first one where it is the title."""
+    headings = hit["citation"].get("heading", "").split(" › ")
+    return "".join(f" › {each}" for each in headings[headings[0] == hit["sourceTitle"] :] if each)
+
+
+def _place(hit: Json) -> str:
+    """`path:line`, shortened where it lies below the working directory; the line alone for a text without a file."""
+    citation = hit["citation"]
+    path = citation.get("path")
+    label: str = citation["label"]
+    shown = terminal.short_path(path) + label[len(path) :] if path else f"line {citation['startLine']}"
+    parts = [click.style(terminal.link(shown, path), fg="cyan"), terminal.dim(FOUND_BY[hit["matchType"]])]
+    if hit["freshness"] in ("changed", "missing"):
+        parts.append(terminal.warned(freshness_words(hit["freshness"])))
+    return "  ".join(parts)
+
+
+def freshness_words(freshness: str) -> str:
+    """What a person should know about the file behind a document; empty when there is nothing to say."""
+    words = {"changed": "the file has changed since", "missing": "the file is gone"}
+    return words.get(freshness, "")
+
+
+def _explanation_lines(hit: Json) -> list[str]:
+    explain = hit["explain"]
+    meaning, words = explain["semantic"], explain["keyword"]
+    matched = ", ".join(explain["matchedWords"]) or "none"
+    lines = [
+        f"= {_formula(hit, meaning, words)}",
+        f"  meaning: {_rank(meaning)}, cosine {meaning['raw']:.3f}; words: {_rank(words)}, bm25 {words['raw']:.2f}",
+        f"  matched: {matched}; language: {explain['language']}",
+    ]
+    return [terminal.dim(MARGIN + line) for line in lines]
+
+
+def _formula(hit: Json, meaning: Json, words: Json) -> str:
+    """The sum that makes the score; with one arm alone, that arm."""
+    score = hit["combinedScore"]
+    total = meaning["weight"] * meaning["score"] + words["weight"] * words["score"]
+    if abs(total - score) < 0.02:
+        first, second = (f"{arm['weight']:.2g} × {arm['score']:.1f}" for arm in (meaning, words))
+        return f"{first} (meaning) + {second} (words) = {score:.1f}"
+    return f"{score:.1f} ({'meaning' if meaning['score'] == score else 'words'} alone)"
+
+
+def _rank(arm: Json) -> str:
+    return f"rank {arm['rank']}" if arm["rank"] else "not among its first"
+
+
+def _query_lines(result: Json) -> list[str]:
+    explain = result["explain"]
+    terms = [
+        f"{term['word']} ({terminal.counted(term['chunks'], 'passage')}, idf {term['idf']:.2f}, "
+        f"as {' | '.join(term['searchedAs'])})"
+        for term in explain["terms"]
+    ]
+    rows = {
+        "searched for": "; ".join(terms) or "no words",
+        "left out": ", ".join(f"{each['word']} ({each['reason']})" for each in explain["dropped"]),
+        "languages": ", ".join(explain["languages"]),
+        "searched in": ", ".join(f"{number:,} {name}" for name, number in explain["searched"].items()),
+        "candidates": f"{explain['candidates']:,}",
+        "milliseconds": ", ".join(f"{name} {value:.1f}" for name, value in explain["milliseconds"].items()),
+    }
+    return [f"{terminal.dim(name.rjust(12))}  {value}" for name, value in rows.items() if value]

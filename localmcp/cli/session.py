@@ -1,0 +1,187 @@
+"""What every command shares: the options that stand anywhere, the open workspace, and the two ways to answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localmcp.errors import FileUnavailable
+
+if TYPE_CHECKING:
+    from localmcp.config import Settings
+    from localmcp.tools import Answer
+    from localmcp.workspace import Workspace
+
+    Json = dict[str, Any]
+
+
+class Session:
+    """One run of the program."""
+
+    def __init__(self) -> None:
+        self.database: str | None = None
+        self.as_json = False
+        self.quiet = False
+        self.verbosity = 0
+        self.color = False if os.environ.get("NO_COLOR") else None
+        """False = never, None = on a terminal (no-color.org: any value that is not empty counts)."""
+
+    # ------------------------------------------------------------ the file
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings in force, `--db` included."""
+        from localmcp.config import load_settings
+
+        return load_settings(database=self.database)
+
+    @cached_property
+    def workspace(self) -> Workspace:
+        """The workspace on the chosen file; makes the file if it is not there."""
+        import logging
+
+        from localmcp.workspace import Workspace
+
+        level = self.settings.log_level.upper() if self.verbosity == 0 else ("INFO", "DEBUG")[self.verbosity > 1]
+        logging.basicConfig(
+            stream=sys.stderr, level="ERROR" if self.quiet else level, format="%(levelname)s %(name)s: %(message)s"
+        )
+        return Workspace(self.settings)
+
+    def existing(self) -> Workspace:
+        """The workspace on a file that is there: a command that only reads makes none.
+
+        Raises:
+            FileUnavailable: there is no file yet.
+        """
+        if not self.settings.database.exists():
+            raise FileUnavailable(
+                f"{self.settings.database} does not exist yet.",
+                hint="Begin with: localmcp add FOLDER   (or look around first: localmcp demo)",
+            )
+        return self.workspace
+
+    def call(self, name: str, **arguments: Any) -> Answer:
+        """Call a tool on a file that is there; arguments that are None are left out."""
+        return self.call_in(self.existing(), name, arguments)
+
+    def call_in(self, workspace: Workspace, name: str, arguments: Mapping[str, Any]) -> Answer:
+        """Call a tool through the registry, the one door of all faces."""
+        from localmcp.tools import Scope
+
+        given = {key: value for key, value in arguments.items() if value is not None}
+        return workspace.registry.call(name, given, Scope(caller="cli"))
+
+    def close(self) -> None:
+        """Close the workspace, if one was opened."""
+        if "workspace" in vars(self):
+            self.workspace.close()
+
+    # ------------------------------------------------------------ answering
+
+    def answer(self, value: Json, show: Callable[[Json], None]) -> None:
+        """Print a result: as one JSON document, or as `show` prints it for people."""
+        if self.as_json:
+            self.print_json(value)
+        else:
+            show(value)
+
+    def print_json(self, value: Any) -> None:
+        """One JSON document on stdout; indented where a person looks at it."""
+        indent = 2 if sys.stdout.isatty() else None
+        click.echo(json.dumps(value, ensure_ascii=False, indent=indent, default=str))
+
+    def note(self, text: str = "") -> None:
+        """Words about the work, on stderr; none with --quiet or --json."""
+        if not self.quiet and not self.as_json:
+            click.echo(text, err=True, color=self.color)
+
+    def fail(self, code: str, message: str, hint: str | None, exit_code: int) -> int:
+        """Report an error on stderr, as a JSON object with --json; returns the exit code."""
+        if self.as_json:
+            error = {"error": {"code": code, "message": message, "hint": hint}}
+            click.echo(json.dumps(error, ensure_ascii=False), err=True)
+            return exit_code
+        click.echo(f"{click.style('Error:', fg='red', bold=True)} {message}", err=True, color=self.color)
+        if hint:
+            click.echo(hint, err=True, color=self.color)
+        return exit_code
+
+
+# ---------------------------------------------------------------- options that stand before or after the command
+
+
+def _remember(ctx: click.Context, option: click.Parameter, value: Any) -> None:
+    session: Session = ctx.ensure_object(Session)
+    if option.name == "verbosity":
+        session.verbosity = max(session.verbosity, value)
+    elif value:
+        setattr(session, str(option.name), value)
+
+
+def _common(*names: str, **attributes: Any) -> click.Option:
+    return click.Option(names, expose_value=False, callback=_remember, is_eager=True, **attributes)
+
+
+COMMON: tuple[click.Option, ...] = (
+    _common("--db", "database", metavar="FILE", help="The database file (or LOCALMCP_DB)."),
+    _common("--json", "as_json", is_flag=True, help="Print one JSON document, nothing else."),
+    _common("-q", "--quiet", "quiet", is_flag=True, help="Data and errors only."),
+    _common("-v", "--verbose", "verbosity", count=True, help="Say more; tracebacks; twice: everything."),
+)
+
+
+class Command(click.Command):
+    """A command that also takes the options of `COMMON`."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        own = super().get_params(ctx)
+        return [*own[:-1], *COMMON, *own[-1:]]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        own = [p.get_help_record(ctx) for p in super().get_params(ctx) if isinstance(p, click.Option)]
+        common = [p.get_help_record(ctx) for p in COMMON]
+        for title, records in (("Options", own), ("Options of every command", common)):
+            with formatter.section(title):
+                formatter.write_dl([record for record in records if record])
+
+
+class Group(Command, click.Group):
+    """A command with commands below it."""
+
+    command_class = Command
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if self.get_command(ctx, name) or name.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        import difflib
+
+        near = difflib.get_close_matches(name, self.list_commands(ctx), 1, 0.5)
+        known = f"Did you mean '{near[0]}'?" if near else f"There is: {', '.join(self.list_commands(ctx))}."
+        raise click.UsageError(f"No such command '{name}'. {known}", ctx)
+
+
+def command(name: str | None = None, **attributes: Any) -> Callable[[Callable[..., Any]], Command]:
+    """`click.command` for a `Command`."""
+    return click.command(name, cls=Command, **attributes)
+
+
+def group(name: str | None = None, **attributes: Any) -> Callable[[Callable[..., Any]], Group]:
+    """`click.group` for a `Group`."""
+    return click.group(name, cls=Group, **attributes)
+
+
+pass_session = click.make_pass_decorator(Session)

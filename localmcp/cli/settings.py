@@ -1,0 +1,130 @@
+"""`localmcp config`: the settings in force, where each comes from, and `config.toml`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from localmcp import config as configuration
+from localmcp.cli import terminal
+from localmcp.cli.session import Session, group, pass_session
+from localmcp.errors import ConfigurationError
+
+SECRET = "model_api_key"
+
+
+@group()
+def config() -> None:
+    """Show and change the settings.
+
+    A value comes from the command line, else the environment, else config.toml, else its default.
+    """
+
+
+@config.command("show")
+@pass_session
+def show_settings(session: Session) -> None:
+    """Show every setting: its value, where it comes from, and what it does."""
+    described = [_described(each, session) for each in configuration.describe_settings()]
+    if session.as_json:
+        session.print_json({"file": str(configuration.config_file()), "settings": described})
+        return
+    rows = [(each["name"], _shown(each["value"]), each["from"], each["says"]) for each in described]
+    click.echo("\n".join(terminal.table(("setting", "value", "from", "what it does"), rows)))
+    session.note(terminal.dim(f"Change one with: localmcp config set NAME VALUE   ({configuration.config_file()})"))
+
+
+@config.command("get")
+@click.argument("name")
+@pass_session
+def get_setting(session: Session, name: str) -> None:
+    """Print one setting's value."""
+    value = _value(session, _known(name))
+    session.answer({name: value}, lambda _: click.echo(_shown(value)))
+
+
+@config.command("set")
+@click.argument("name")
+@click.argument("value")
+@pass_session
+def set_setting(session: Session, name: str, value: str) -> None:
+    """Write one setting to config.toml; its comments and order are kept."""
+    path = configuration.write_setting(_known(name), value)
+    session.answer({name: _value(session, name), "file": str(path)}, lambda _: session.note(f"Written to {path}"))
+    where = _origin(session, name)
+    if where not in ("config.toml", "default"):
+        session.note(terminal.warned(f"{where} is set as well, and wins."))
+
+
+@config.command("unset")
+@click.argument("name")
+@pass_session
+def unset_setting(session: Session, name: str) -> None:
+    """Remove one setting from config.toml, so that its default holds."""
+    path = configuration.write_setting(_known(name), None)
+    session.answer({name: _value(session, name), "file": str(path)}, lambda _: session.note(f"Removed from {path}"))
+
+
+@config.command("path")
+@pass_session
+def print_path(session: Session) -> None:
+    """Print where config.toml is (or would be)."""
+    path = configuration.config_file()
+    session.answer({"file": str(path), "exists": path.exists()}, lambda _: click.echo(str(path)))
+
+
+def _known(name: str) -> str:
+    if name in configuration.setting_names():
+        return name
+    from localmcp.tools import nearest
+
+    near = nearest(name, configuration.setting_names())
+    hint = f"Did you mean '{near}'?" if near else f"There is: {', '.join(configuration.setting_names())}."
+    raise ConfigurationError(f"Unknown setting '{name}'.", hint=hint)
+
+
+def _described(setting: dict[str, Any], session: Session) -> dict[str, Any]:
+    name = setting["name"]
+    return {
+        "name": name,
+        "value": _value(session, name),
+        "from": _origin(session, name),
+        "default": _plain(name, setting["default"]),
+        "env": setting["env"],
+        "says": setting["says"],
+    }
+
+
+def _value(session: Session, name: str) -> Any:
+    return _plain(name, getattr(session.settings, name))
+
+
+def _plain(name: str, value: Any) -> Any:
+    """As JSON; a secret is not shown."""
+    if name == SECRET:
+        return "(set)" if value else ""
+    if isinstance(value, tuple):
+        return [str(each) for each in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return str(value) if isinstance(value, Path) else value
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(value) or "(none)"  # pyright: ignore[reportUnknownArgumentType]
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _origin(session: Session, name: str) -> str:
+    """Where the value in force comes from, by leaving the places out that are weaker."""
+    if name == "database" and session.database:
+        return "--db"
+    variable = next(each["env"] for each in configuration.describe_settings() if each["name"] == name)
+    given = os.environ.get(variable, "").strip()
+    if given and not given.startswith("${"):
+        return variable
+    return "config.toml" if name in configuration.read_config_file() else "default"

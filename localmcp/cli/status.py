@@ -1,0 +1,81 @@
+"""`localmcp status`: the file, what is in it, and the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from localmcp.cli import terminal
+from localmcp.cli.session import Session, command, pass_session
+from localmcp.errors import LocalMCPError
+
+Json = dict[str, Any]
+
+
+@command()
+@click.option("--check", is_flag=True, help="Also load the model, which takes about a second.")
+@pass_session
+def status(session: Session, check: bool) -> None:
+    """Show the file, what is in it, and the model."""
+    stats = session.call("get_stats").value
+    result = {"file": _file(session), "model": _model(session, check), "stats": stats}
+    session.answer(result, _print_status)
+
+
+def _file(session: Session) -> Json:
+    database = session.workspace.database
+    try:
+        database.ensure_writable()
+        why_read_only = None
+    except LocalMCPError as error:
+        why_read_only = str(error)
+    return {
+        "path": str(database.path),
+        "bytes": terminal.file_size(database.path),
+        "writable": why_read_only is None,
+        "whyReadOnly": why_read_only,
+    }
+
+
+def _model(session: Session, check: bool) -> Json:
+    """The model that is set; loaded only when asked."""
+    model: Json = {"setting": session.settings.model, "state": "loads at the first search"}
+    if not check:
+        return model
+    try:
+        identity = session.workspace.embedder.get().identity
+    except LocalMCPError as error:
+        return {**model, "state": "unavailable", "problem": str(error)}
+    return {**model, "state": "ready", "name": identity.name, "dimension": identity.dimension}
+
+
+def _print_status(result: Json) -> None:
+    file, model, stats = result["file"], result["model"], result["stats"]
+    rows = {
+        "file": f"{file['path']}  {terminal.dim(terminal.size(file['bytes']))}",
+        "read-only": terminal.warned(file["whyReadOnly"] or ""),
+        "holds": f"{terminal.counted(stats['totalSources'], 'document')}, "
+        f"{terminal.counted(stats['totalChunks'], 'passage')}",
+        "no vectors": _without_vectors(stats),
+        "trash": terminal.counted(stats["trashedSources"], "document") if stats["trashedSources"] else "",
+        "languages": ", ".join(f"{name} {chunks:,}" for name, chunks in stats["languages"].items()),
+        "model": f"{model['setting']}  {terminal.dim(model.get('name', ''))}  {model['state']}",
+        "problem": terminal.warned(model.get("problem", "")),
+    }
+    for name, value in rows.items():
+        if click.unstyle(value):
+            click.echo(f"{terminal.dim(name.rjust(10))}  {value}")
+    collections = [(c["name"], f"{c['sources']:,}", f"{c['chunks']:,}", c["model"] or "") for c in stats["collections"]]
+    if collections:
+        click.echo()
+        head = ("collection", "documents", "passages", "model of its vectors")
+        click.echo("\n".join(terminal.table(head, collections, right=(1, 2))))
+
+
+def _without_vectors(stats: Json) -> str:
+    """What a search by meaning does not see."""
+    missing = stats["chunksWithoutEmbeddings"]
+    if not missing:
+        return ""
+    return terminal.warned(f"{terminal.counted(missing, 'passage')}; make them with: localmcp refresh")

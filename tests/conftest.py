@@ -1,0 +1,37 @@
+"""What every test gets: directories of its own, and no settings from the machine it runs on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localmcp.embeddings import HashEmbedder
+from localmcp.storage.database import Database
+
+
+@pytest.fixture(autouse=True)
+def own_directories(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """State, configuration, data and cache below a temporary folder, which is returned."""
+    for name in list(os.environ):
+        if name.startswith(("LOCALMCP_", "SIMILARITY_")):
+            monkeypatch.delenv(name)
+    home = tmp_path_factory.mktemp("home")
+    for name in ("STATE", "CONFIG", "DATA", "CACHE"):
+        monkeypatch.setenv(f"LOCALMCP_{name}_DIR", str(home / name.lower()))
+    return home
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    """A database in a file that does not exist yet."""
+    database = Database(tmp_path / "library.localmcp")
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def hash_embedder() -> HashEmbedder:
+    return HashEmbedder(64)
