@@ -65,8 +65,10 @@ def ensure_collection(connection: apsw.Connection, name: str, *, kind: str = "do
         NotFound: the scope may not see it.
     """
     _check_name("collection", name)
+    # Names are one when only their case differs; the one that is there decides what the scope may see.
+    found = fetch_one(connection, "select name from collections where name = ?", (name,)) or name
     allowed = current_scope().collections
-    if allowed is not None and name not in allowed:
+    if allowed is not None and found not in allowed:
         raise NotFound(f"No collection '{name}'.")
     connection.execute(
         "insert into collections (name, kind, created_at) values (?, ?, ?) on conflict (name) do nothing",

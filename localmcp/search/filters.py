@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+MOST_KEYS, MOST_VALUES = 50, 1000
+"""A query of more conditions than these is one that SQLite refuses."""
+
+
 @dataclass(frozen=True, slots=True)
 class Filters:
     """Conditions that all must hold; None or empty = any."""
@@ -30,6 +35,23 @@ class Filters:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Key -> a value that the source's metadata equals, or holds if it is a list; a list of values = any of them."""
 
+    def __post_init__(self) -> None:
+        """Refuse what SQLite cannot compare.
+
+        Raises:
+            InvalidInput: names the field and the value.
+        """
+        texts = {"partition": self.partitions, "sourceId": self.source_ids, "sourceType": self.source_types}
+        for name, values in texts.items():
+            for value in values:
+                _check_value(name, value)
+        _check_value("pathPrefix", self.path_prefix or "")
+        if len(self.metadata) > MOST_KEYS:
+            raise InvalidInput(f"metadata: {len(self.metadata)} keys are too many; use at most {MOST_KEYS}.")
+        for key, value in self.metadata.items():
+            _check_value("metadata", key)
+            _check_metadata(f"metadata.{key}", value)
+
     def __bool__(self) -> bool:
         return bool(
             self.partitions or self.source_ids or self.source_types or self.path_prefix is not None or self.metadata
@@ -39,11 +61,7 @@ class Filters:
 def allowed_sources(
     connection: apsw.Connection, collections: Sequence[Collection], filters: Filters
 ) -> NDArray[np.int64]:
-    """Ids of the sources in those collections that pass the filters, ascending.
-
-    Raises:
-        InvalidInput: a metadata value that cannot be compared.
-    """
+    """Ids of the sources in those collections that pass the filters, ascending."""
     import numpy as np
 
     marks = ",".join("?" * len(collections))
@@ -73,23 +91,20 @@ def _conditions(filters: Filters) -> list[tuple[str, list[Any]]]:
 
 
 def _path_condition(prefix: str) -> tuple[str, list[Any]]:
-    """A folder's own files, a file itself; a relative prefix also matches the same folders anywhere in a path."""
-    wanted = prefix.rstrip("/\\")
+    """A folder's own files, a file itself; a relative prefix matches the same folders anywhere in a path."""
+    wanted = os.path.normpath(os.path.expanduser(prefix))
     if os.path.isabs(wanted):
-        return "(uri = ? or substr(uri, 1, ?) = ?)", [wanted, len(wanted) + 1, wanted + os.sep]
-    return "instr(uri || ?, ?) > 0", [os.sep, os.sep + wanted.replace("/", os.sep)]
+        folder = wanted.rstrip(os.sep) + os.sep
+        return "(uri = ? or substr(uri, 1, ?) = ?)", [wanted, len(folder), folder]
+    return "instr(uri || ?, ?) > 0", [os.sep, f"{os.sep}{wanted}{os.sep}"]
 
 
 def _metadata_condition(key: str, value: Any) -> tuple[str, list[Any]]:
     values = cast("list[Any]", value) if isinstance(value, list) else [value]
-    if not values or not all(isinstance(each, str | int | float | bool) for each in values):
-        raise InvalidInput(
-            f"metadata.{key}: {value!r} cannot be compared; use text, a number, true, false or a list of these."
-        )
     marks = ",".join("?" * len(values))
     sql = f"""
         exists (
-            select 1 from json_each(sources.metadata) as entry
+            select 1 from json_each(iif(json_valid(sources.metadata), sources.metadata, '{{}}')) as entry
             where entry.key = ? and (
                 (entry.type not in ('array', 'object') and entry.atom in ({marks}))
                 or exists (
@@ -100,3 +115,22 @@ def _metadata_condition(key: str, value: Any) -> tuple[str, list[Any]]:
         )
     """
     return sql, [key, *values, *values]
+
+
+def _check_metadata(name: str, value: Any) -> None:
+    values = cast("list[Any]", value) if isinstance(value, list) else [value]
+    if not 0 < len(values) <= MOST_VALUES or not all(isinstance(each, str | int | float) for each in values):
+        shown = repr(cast("object", value))[:60]
+        raise InvalidInput(
+            f"{name}: {shown} cannot be compared; use text, a number, true, false or a list of up to {MOST_VALUES}."
+        )
+    for each in values:
+        _check_value(name, each)
+
+
+def _check_value(name: str, value: Any) -> None:
+    """SQLite holds integers of 64 bits, and text that UTF-8 can write."""
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        raise InvalidInput(f"{name}: {str(value)[:20]}… is too large; use a number of at most 64 bits.")
+    if isinstance(value, str) and re.search("[\ud800-\udfff]", value):
+        raise InvalidInput(f"{name}: {ascii(value[:60])} holds half a character; use whole ones.")

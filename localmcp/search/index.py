@@ -6,17 +6,18 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 import apsw
 
 from localmcp.embeddings import LazyEmbedder
-from localmcp.errors import ModelUnavailable
+from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.search.collections import Collection, choose_collections, find_model, visible_collections
 from localmcp.search.filters import Filters, allowed_sources
-from localmcp.search.fusion import Fused, Weights, full_keyword_match, fuse, keyword_score, semantic_score
+from localmcp.search.fusion import Fused, MatchType, Weights, full_keyword_match, fuse, keyword_score, semantic_score
 from localmcp.search.fuzzy import Vocabulary
 from localmcp.search.keyword import KeywordQuery, build_query, matched_words, search_words
 from localmcp.search.lexicon import heading_of
@@ -36,8 +37,8 @@ Mode = Literal["hybrid", "semantic", "keyword"]
 
 ARM_DEPTH = 100
 """Candidates an arm gives to the fusion: 50 lose recall, 200 gain nothing."""
-KEYWORD_DEPTH = 1000
-"""How deep the keyword arm looks to complete the other arm's hits."""
+DEEPEST = 1000
+"""How deep the keyword arm looks to complete the other arm's hits, and both arms for pages beyond the first hundred."""
 DEFAULT_FLOOR = 0.25
 """The cosine from which a passage counts as near in meaning; 94 % of the relevant ones reach it (default model)."""
 MODEL_WAIT_SECONDS = 5.0
@@ -95,12 +96,26 @@ class SearchOutcome:
     """Collections, vectors compared by sign, sources left after filters."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Ours:
+    """What can be searched by meaning: collections with vectors of the model at hand."""
+
+    model_id: int
+    collection_ids: list[int]
+
+
 @dataclass(slots=True)
 class _Arms:
+    depth: int
     cosines: dict[int, float] = field(default_factory=dict[int, float])
     bm25: dict[int, float] = field(default_factory=dict[int, float])
     semantic_ranks: dict[int, int] = field(default_factory=dict[int, int])
     keyword_ranks: dict[int, int] = field(default_factory=dict[int, int])
+
+    def is_deep(self, fused: Fused) -> bool:
+        """Whether neither arm has it among its first hundred."""
+        ranks = (self.semantic_ranks.get(fused.id), self.keyword_ranks.get(fused.id))
+        return all(rank is None or rank > ARM_DEPTH for rank in ranks)
 
 
 class Index:
@@ -137,16 +152,18 @@ class Index:
         if request.mode == "keyword" or not request.text.strip() or not self._has_vectors(outcome):
             return None
         try:
-            return self.embedder.embed_query(request.text, wait=MODEL_WAIT_SECONDS)
-        except ModelUnavailable as error:
+            vector = self.embedder.embed_query(request.text, wait=MODEL_WAIT_SECONDS)
+        except (ModelUnavailable, ConfigurationError) as error:
             outcome.notices.append(f"Answered by keyword only: {error}")
             return None
+        return vector.astype("<f4", copy=False)
 
     def _has_vectors(self, outcome: SearchOutcome) -> bool:
         with self.database.read() as connection:
-            if not visible_collections(connection):
-                return False
-            if fetch_one(connection, "select 1 from signs limit 1"):
+            visible = visible_collections(connection)
+            marks = ",".join("?" * len(visible))
+            sql = f"select 1 from signs where collection_id in ({marks}) limit 1"
+            if fetch_one(connection, sql, [each.id for each in visible]):
                 return True
         outcome.notices.append("Answered by keyword only: no document has vectors yet.")
         return False
@@ -161,20 +178,18 @@ class Index:
         if allowed is not None:
             outcome.searched["sources"] = len(allowed)
         clock.lap("filters")
-        arms, depth = _Arms(), max(ARM_DEPTH, 2 * (request.offset + request.limit))
-        if request.mode != "semantic" or vector is None:
-            self._keyword_arm(connection, request, collections, generations, allowed, arms, depth, outcome)
+        arms = _Arms(ARM_DEPTH if request.offset + request.limit <= ARM_DEPTH else DEEPEST)
+        ours = self._with_our_vectors(connection, request, collections, outcome) if vector is not None else None
+        if request.mode != "semantic" or ours is None:
+            self._keyword_arm(connection, request, collections, generations, allowed, arms, outcome)
             clock.lap("keyword")
         floor = DEFAULT_FLOOR
-        if vector is not None:
-            blocks, model_id = self._vector_blocks(connection, collections, generations, outcome)
-            if model_id is not None:
-                floor = _floor(connection, model_id)
-                self._vector_arm(connection, request, model_id, blocks, vector, allowed, arms, depth)
-            else:
-                vector = None
+        if vector is not None and ours is not None:
+            floor = _floor(connection, ours.model_id)
+            blocks = self._blocks(connection, ours, generations, outcome)
+            _vector_arm(connection, request, ours.model_id, blocks, vector, allowed, arms)
             clock.lap("vector")
-        fused = _fuse(request.mode if vector is not None else "keyword", arms, outcome, floor)
+        fused = _fuse(request.mode if ours is not None else "keyword", arms, outcome, floor)
         outcome.total = len(fused)
         page = fused[request.offset : request.offset + request.limit]
         outcome.hits = _load_hits(connection, page, arms, outcome.query)
@@ -187,52 +202,54 @@ class Index:
 
     def _keyword_arm(
         self, connection: apsw.Connection, request: SearchRequest, collections: list[Collection],
-        generations: Generations, allowed: Any, arms: _Arms, depth: int, outcome: SearchOutcome,
+        generations: Generations, allowed: Any, arms: _Arms, outcome: SearchOutcome,
     ) -> None:  # fmt: skip
         ids = [each.id for each in collections]
         query = build_query(connection, request.text, ids, self.vocabulary, generations.words)
         outcome.query = query
-        arms.bm25 = search_words(connection, query, max(KEYWORD_DEPTH, depth), allowed)
-        arms.keyword_ranks = {each: rank for rank, each in enumerate(list(arms.bm25)[:depth], 1)}
+        arms.bm25 = search_words(connection, query, DEEPEST, allowed)
+        arms.keyword_ranks = {each: rank for rank, each in enumerate(islice(arms.bm25, arms.depth), 1)}
 
-    def _vector_blocks(
-        self,
-        connection: apsw.Connection,
-        collections: list[Collection],
-        generations: Generations,
-        outcome: SearchOutcome,
-    ) -> tuple[list[Block], int | None]:
-        """The sign codes to scan; collections whose vectors come from another model are left to the keyword arm."""
+    def _with_our_vectors(
+        self, connection: apsw.Connection, request: SearchRequest, collections: list[Collection], outcome: SearchOutcome
+    ) -> _Ours | None:
+        """The collections whose vectors our model made; the others are left to the keyword arm, and named."""
         model_id = find_model(connection, self.embedder.get().identity)
-        foreign = [each.name for each in collections if each.model_id not in (None, model_id)]
+        ids = [each.id for each in collections if model_id is not None and each.model_id == model_id]
+        foreign = ", ".join(each.name for each in collections if each.model_id not in (None, model_id))
         if foreign:
-            outcome.notices.append(
-                f"Searched by keyword only, because their vectors come from another model: {', '.join(foreign)}."
-            )
-        if model_id is None:
-            return [], None
-        with self._lock:
-            signs = self._signs.setdefault(model_id, SignIndex(model_id))
-        ids = [each.id for each in collections if each.model_id == model_id]
-        blocks = signs.blocks(connection, generations.signs, ids)
-        outcome.searched["vectors"] = sum(len(block.ids) for block in blocks)
-        return blocks, model_id
+            left = "Not searched (use mode hybrid)" if request.mode == "semantic" and ids else "Searched by words only"
+            outcome.notices.append(f"{left}, because their vectors come from another model: {foreign}.")
+        return _Ours(model_id, ids) if ids and model_id is not None else None
 
-    def _vector_arm(
-        self, connection: apsw.Connection, request: SearchRequest, model_id: int, blocks: Sequence[Block],
-        vector: Vector, allowed: Any, arms: _Arms, depth: int,
-    ) -> None:  # fmt: skip
-        """Find the nearest chunks, and complete the keyword arm's hits with their cosines."""
-        nearest = nearest_chunks(connection, model_id, blocks, vector, depth, allowed, request.exact)
-        arms.cosines = dict(nearest)
-        arms.semantic_ranks = {each: rank for rank, (each, _) in enumerate(nearest, 1)}
-        missing = [each for each in arms.keyword_ranks if each not in arms.cosines]
-        arms.cosines.update(exact_cosines(connection, model_id, missing, vector))
+    def _blocks(
+        self, connection: apsw.Connection, ours: _Ours, generations: Generations, outcome: SearchOutcome
+    ) -> list[Block]:
+        with self._lock:
+            signs = self._signs.setdefault(ours.model_id, SignIndex(ours.model_id))
+        blocks = signs.blocks(connection, generations.signs, ours.collection_ids)
+        outcome.searched["vectors"] = sum(len(block.ids) for block in blocks)
+        return blocks
 
     def close(self) -> None:
         """Forget what is cached."""
         with self._lock:
             self._signs = {}
+
+
+def _vector_arm(
+    connection: apsw.Connection, request: SearchRequest, model_id: int, blocks: Sequence[Block], vector: Vector,
+    allowed: Any, arms: _Arms,
+) -> None:  # fmt: skip
+    """Find the nearest chunks, and complete the keyword arm's hits with their cosines."""
+    nearest = dict(nearest_chunks(connection, model_id, blocks, vector, ARM_DEPTH, allowed, request.exact))
+    if arms.depth > ARM_DEPTH:
+        # Behind the first hundred, which stay as earlier pages showed them.
+        deeper = nearest_chunks(connection, model_id, blocks, vector, arms.depth, allowed, request.exact)
+        nearest |= {each: cosine for each, cosine in deeper if each not in nearest}
+    arms.semantic_ranks = {each: rank for rank, each in enumerate(nearest, 1)}
+    missing = [each for each in arms.keyword_ranks if each not in nearest]
+    arms.cosines = nearest | exact_cosines(connection, model_id, missing, vector)
 
 
 class _Clock:
@@ -260,21 +277,30 @@ def _floor(connection: apsw.Connection, model_id: int) -> float:
 
 
 def _fuse(mode: Mode, arms: _Arms, outcome: SearchOutcome, floor: float) -> list[Fused]:
+    """Every candidate, best first; what only a deeper look found comes behind, so that pages do not overlap."""
     bound = outcome.query.bound if outcome.query else 0.0
     full = full_keyword_match(max(arms.bm25.values(), default=0.0), bound)
-    if mode == "semantic":
-        found = [
-            Fused(each, semantic_score(cosine), 0.0, semantic_score(cosine), "semantic_only")
-            for each, cosine in arms.cosines.items()
-        ]
-        # Equal scores above the ceiling keep the order of their cosines.
-        return sorted(found, key=lambda f: (-arms.cosines[f.id], f.id))
-    candidates = dict.fromkeys(arms.keyword_ranks, 0.0)
-    if mode == "keyword":
-        scores = {each: keyword_score(arms.bm25[each], full) for each in candidates}
-        return [Fused(each, 0.0, score, score, "keyword_only") for each, score in scores.items()]
     # A chunk without a vector takes part with its words.
-    return fuse(candidates | arms.cosines, arms.bm25, full, outcome.weights, floor)
+    candidates = dict.fromkeys(arms.keyword_ranks, 0.0) | arms.cosines
+    if mode == "semantic":
+        fused = _fuse_one_arm(arms.semantic_ranks, arms.cosines, semantic_score, "semantic_only")
+    elif mode == "keyword":
+        fused = _fuse_one_arm(arms.keyword_ranks, arms.bm25, lambda bm25: keyword_score(bm25, full), "keyword_only")
+    else:
+        fused = fuse(candidates, arms.bm25, full, outcome.weights, floor)
+    return sorted(fused, key=arms.is_deep)
+
+
+def _fuse_one_arm(
+    ranks: Mapping[int, int], raw: Mapping[int, float], score: Callable[[float], float], found_by: MatchType
+) -> list[Fused]:
+    """One arm's hits in its order: scores that meet their ceiling do not undo it."""
+    by_meaning = found_by == "semantic_only"
+    scores = {each: score(raw[each]) for each in ranks}
+    return [
+        Fused(each, value if by_meaning else 0.0, 0.0 if by_meaning else value, value, found_by)
+        for each, value in scores.items()
+    ]
 
 
 def _load_hits(
@@ -290,6 +316,7 @@ def _load_hits(
             tuple(_matched(query, passages[fused.id])),
         )
         for fused in page
+        if fused.id in passages
     ]
 
 

@@ -132,7 +132,8 @@ def _count(connection: apsw.Connection, terms: set[str], collection_ids: Sequenc
     visible = set(collection_ids)
     sql = """
         select collections.id, term, chunks from collections
-        join terms on terms.collection_id = collections.id and term in (select value from carray(?))
+        cross join carray(?) as wanted  -- in this order: else every term of the file is read
+        cross join terms on terms.collection_id = collections.id and term = wanted.value
     """
     for collection_id, term, chunks in fetch_all(connection, sql, (apsw.carray(tuple(terms)),)):
         counts.everywhere[term] = counts.everywhere.get(term, 0) + chunks

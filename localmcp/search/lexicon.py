@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import apsw
@@ -69,18 +69,16 @@ def remove_from_index(connection: apsw.Connection, collection_id: int, chunk_ids
     _shift(connection, collection_id, counts, -1)
 
 
-def indexed_texts(connection: apsw.Connection, chunk_ids: Iterable[int]) -> list[IndexedText]:
-    """Stored chunks as the keyword index sees them."""
+def indexed_texts(connection: apsw.Connection, chunk_ids: Iterable[int]) -> Iterator[IndexedText]:
+    """Stored chunks as the keyword index sees them, one at a time."""
     sql = """
         select chunks.id, sources.title, chunks.headings, chunks.text, groups.language
         from chunks join sources on sources.id = chunks.source_id join groups on groups.id = chunks.group_id
         where chunks.id = ?
     """
-    rows = (fetch_one(connection, sql, (each,)) for each in chunk_ids)
-    return [
-        IndexedText(chunk_id, heading_of(title, json.loads(headings)), text, language)
-        for chunk_id, title, headings, text, language in rows
-    ]
+    for each in chunk_ids:
+        chunk_id, title, headings, text, language = fetch_one(connection, sql, (each,))
+        yield IndexedText(chunk_id, heading_of(title, json.loads(headings)), text, language)
 
 
 def _shift(connection: apsw.Connection, collection_id: int, counts: _Counts, sign: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import apsw
 
+from localmcp.errors import InvalidInput
 from localmcp.search import vector
 from localmcp.search.lexicon import IndexedText, add_to_index, heading_of, indexed_texts, remove_from_index
 from localmcp.storage.database import bump_generations, fetch_all, fetch_one
@@ -32,7 +33,8 @@ class ChunkDraft:
     language: str
     kind: str
     digest: bytes
-    """Of the embedded text: a chunk of the same source with the same digest keeps its id and vector."""
+    """Of all that is embedded and indexed (text, title, headings, language, kind): a chunk of the same source with the
+    same digest keeps its id, its vector and its words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,23 +283,32 @@ def _hide_chunks(connection: apsw.Connection, collection_id: int, chunk_ids: Seq
 
 def trash_sources(connection: apsw.Connection, source_ids: Iterable[int]) -> int:
     """Put sources into the trash: out of every index, text and vectors kept. Returns how many were not there yet."""
-    moved = 0
+    chunks: dict[int, list[int]] = {}
+    moved, now = 0, utc_now()
     for source_id in source_ids:
         collection_id = _collection_of(connection, source_id, trashed=False)
         if collection_id is None:
             continue
-        _hide_chunks(connection, collection_id, _chunk_ids(connection, source_id))
-        connection.execute("update sources set trashed_at = ? where id = ?", (utc_now(), source_id))
+        chunks.setdefault(collection_id, []).extend(_chunk_ids(connection, source_id))
+        connection.execute("update sources set trashed_at = ? where id = ?", (now, source_id))
         moved += 1
+    # Together, because each look for chunks reads every segment of the collection.
+    for collection_id, chunk_ids in chunks.items():
+        _hide_chunks(connection, collection_id, chunk_ids)
     bump_generations(connection, "content", "words", "signs")
     return moved
 
 
 def restore_source(connection: apsw.Connection, source_id: int) -> bool:
-    """Bring a source back from the trash into every index; False if it is not there."""
+    """Bring a source back from the trash into every index; False if it is not there.
+
+    Raises:
+        InvalidInput: its file was added again meanwhile.
+    """
     collection_id = _collection_of(connection, source_id, trashed=True)
     if collection_id is None:
         return False
+    _check_uri_free(connection, source_id)
     chunk_ids = _chunk_ids(connection, source_id)
     add_to_index(connection, collection_id, indexed_texts(connection, chunk_ids))
     _shift_groups(connection, chunk_ids, 1)
@@ -307,6 +318,18 @@ def restore_source(connection: apsw.Connection, source_id: int) -> bool:
     connection.execute("update sources set trashed_at = null where id = ?", (source_id,))
     bump_generations(connection, "content", "words", "signs")
     return True
+
+
+def _check_uri_free(connection: apsw.Connection, source_id: int) -> None:
+    sql = """
+        select uri from sources as trashed
+        where id = ? and uri in (
+            select uri from sources where collection_id = trashed.collection_id and trashed_at is null
+        )
+    """
+    uri = fetch_one(connection, sql, (source_id,))
+    if uri is not None:
+        raise InvalidInput(f"{uri} is in the knowledge base again.", hint="Remove that version first.")
 
 
 def purge_sources(connection: apsw.Connection, trashed_before: str) -> int:

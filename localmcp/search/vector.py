@@ -1,18 +1,22 @@
 """The vector arm: sign codes narrow the candidates, sqlite-vec compares the exact vectors.
 
 A float32 scan of 100,000 vectors of 384 reads 154 MB; their sign codes are 4.8 MB. The codes are scanned in memory by
-popcount, and only the nearest few hundred exact vectors are read from the file.
+popcount; the nearest 4000 are put in order by what the query's own numbers say about their signs, and only the first
+few hundred exact vectors are read from the file.
 """
 
 from __future__ import annotations
 
+import heapq
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import apsw
 
+from localmcp.errors import ModelMismatch
 from localmcp.storage.database import fetch_all, fetch_one, has_sqlite_vec
 from localmcp.storage.migrations import VECTOR_ID_BITS
 
@@ -26,9 +30,11 @@ if TYPE_CHECKING:
 SEGMENT_SIZE = 4096
 SEGMENTS_IN_BLOCK = 16
 """65,536 codes are scanned at a time: their distances stay in the processor's cache."""
-STEP = 400
 MOST_CANDIDATES = 4000
-LEAST_CANDIDATES = 1000
+"""Nearest codes that are put in order: 1000 hold 98.6 % of the true ten at 100,000 chunks, 4000 more than 99.8 %."""
+STEP = 300
+"""Exact vectors read at a time, until the best ten have stood for one step: about 670 in all at 100,000 chunks."""
+EXACT_STEP = 10_000
 
 
 def vector_id(model_id: int, chunk_id: int) -> int:
@@ -43,10 +49,18 @@ def write_vectors(
     connection: apsw.Connection, model_id: int, collection_id: int, source_ids: Sequence[int], chunk_ids: Sequence[int],
     embeddings: Sequence[bytes],
 ) -> None:  # fmt: skip
-    """Store float32 vectors and their sign codes. Part of the caller's write transaction, which bumps `signs`."""
+    """Store float32 vectors and their sign codes. Part of the caller's write transaction, which bumps `signs`.
+
+    Raises:
+        ModelMismatch: a vector is not of the model's dimension.
+    """
     if not chunk_ids:
         return
     keys = [vector_id(model_id, each) for each in chunk_ids]
+    dimension = fetch_one(connection, "select dimension from models where id = ?", (model_id,))
+    for embedding in embeddings:
+        if len(embedding) != 4 * dimension:
+            raise ModelMismatch(f"A vector has {len(embedding) // 4} numbers; the model of this file has {dimension}.")
     connection.executemany("insert into vectors (id, embedding) values (?, ?)", zip(keys, embeddings, strict=True))
     add_signs(connection, model_id, collection_id, source_ids, chunk_ids)
 
@@ -88,13 +102,15 @@ def remove_signs(connection: apsw.Connection, model_id: int, collection_id: int,
     gone = np.fromiter(chunk_ids, dtype=np.int64)
     if not len(gone):
         return
-    sql = "select id, ids, sources, bits from signs where model_id = ? and collection_id = ?"
-    for segment_id, ids_blob, sources_blob, bits in fetch_all(connection, sql, (model_id, collection_id)):
+    sql = "select id, ids from signs where model_id = ? and collection_id = ?"
+    for segment_id, ids_blob in fetch_all(connection, sql, (model_id, collection_id)):
         ids = np.frombuffer(ids_blob, dtype=np.int64)
         stays = ~np.isin(ids, gone)
         if stays.all():
             continue
-        connection.execute("delete from signs where id = ?", (segment_id,))
+        sources_blob, bits = fetch_one(
+            connection, "delete from signs where id = ? returning sources, bits", (segment_id,)
+        )
         if stays.any():
             sources = np.frombuffer(sources_blob, dtype=np.int64)[stays]
             codes = np.frombuffer(bits, dtype=np.uint64).reshape(len(ids), -1)[stays]
@@ -223,45 +239,62 @@ def nearest_chunks(
 ) -> list[tuple[int, float]]:  # fmt: skip
     """The k chunks nearest to `query` and their cosines, best first.
 
-    Candidates come in Hamming order of the sign codes, 400 at a time, until the best ten have stood for two steps.
+    Candidates come in the order of their estimates, 300 at a time, until the best ten have stood for one step.
     `allowed` (sorted source ids) restricts them; `exact` compares every vector.
     """
+    order = _allowed_ids(blocks, allowed) if exact else candidates(blocks, query, allowed)
+    step = EXACT_STEP if exact else STEP
+    found: list[tuple[int, float]] = []
+    for start in range(0, len(order), step):
+        compared = exact_cosines(connection, model_id, order[start : start + step], query)
+        best = found[:10]
+        found = heapq.nsmallest(max(k, 10), chain(found, compared.items()), key=lambda each: (-each[1], each[0]))
+        if found[:10] == best and len(found) >= k and not exact:
+            break
+    return found[:k]
+
+
+def _allowed_ids(blocks: Sequence[Block], allowed: Ids | None) -> Ids:
     import numpy as np
 
-    order = candidates(blocks, query, allowed, exact)
-    found: dict[int, float] = {}
-    steady, best = 0, ()
-    for start in range(0, len(order), STEP):
-        found.update(exact_cosines(connection, model_id, order[start : start + STEP], query))
-        now = tuple(sorted(found, key=lambda each: -found[each])[:10])
-        steady = steady + 1 if now == best else 0
-        best = now
-        if steady == 2 and len(found) >= k and not exact:
-            break
-    ids = np.fromiter(found, dtype=np.int64)
-    scores = np.fromiter(found.values(), dtype=np.float64)
-    top = np.lexsort((ids, -scores))[:k]
-    return [(int(ids[i]), float(scores[i])) for i in top]
+    parts = [block.ids if allowed is None else block.ids[_is_in(block.sources, allowed)] for block in blocks]
+    return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
 
-def candidates(blocks: Sequence[Block], query: Vector, allowed: Ids | None, exact: bool) -> Ids:
-    """Chunk ids in Hamming order: at most max(1000, n / 250) up to 4000 of n codes, all of them if `exact`."""
+def candidates(blocks: Sequence[Block], query: Vector, allowed: Ids | None) -> Ids:
+    """The ids of the (at most 4000) codes nearest to the query's code, best estimate first."""
     import numpy as np
 
     if not blocks:
         return np.empty(0, dtype=np.int64)
     code = pack_signs(query)
     words = np.frombuffer(code + bytes(-len(code) % 8), dtype=np.uint64)
-    bits = len(words) * 64 + 1
-    distances = [_masked(_hamming(block.bits, words), block.sources, allowed, bits) for block in blocks]
-    total = sum(int((d < bits).sum()) for d in distances) if allowed is not None else sum(map(len, distances))
-    wanted = total if exact else min(max(LEAST_CANDIDATES, total // 250), MOST_CANDIDATES)
-    counts = np.sum([np.bincount(d, minlength=bits + 1) for d in distances], axis=0)[:bits]
-    limit = int(np.searchsorted(counts.cumsum(), min(wanted, total)))
-    near = [np.flatnonzero(d <= min(limit, bits - 1)) for d in distances]
+    beyond = len(words) * 64 + 1
+    distances = [_masked(_hamming(block.bits, words), block.sources, allowed, beyond) for block in blocks]
+    counts = np.sum([np.bincount(d, minlength=beyond + 1) for d in distances], axis=0)[:beyond].cumsum()
+    limit = min(int(np.searchsorted(counts, min(int(counts[-1]), MOST_CANDIDATES))), beyond - 1)
+    near = [np.flatnonzero(d <= limit) for d in distances]
     ids = np.concatenate([block.ids[at] for block, at in zip(blocks, near, strict=True)])
-    ranks = np.concatenate([d[at] for d, at in zip(distances, near, strict=True)])
-    return ids[np.argsort(ranks, kind="stable")][: min(wanted, total)]
+    codes = np.concatenate([block.bits[:, at] for block, at in zip(blocks, near, strict=True)], axis=1)
+    # Equal distances at the limit can be many, when texts repeat.
+    ids, codes = ids[: 2 * MOST_CANDIDATES], codes[:, : 2 * MOST_CANDIDATES]
+    return ids[np.argsort(-estimates(codes, query), kind="stable")]
+
+
+def estimates(codes: Any, query: Vector) -> Any:
+    """Sum of the query's numbers, each with the sign that a code holds: float32 (n,) for codes (words, n).
+
+    It orders candidates better than the Hamming distance, which takes the query's numbers for signs as well: the first
+    400 then hold as many of the true ten as the nearest 1000 (.986, 100,000 chunks, clustered random vectors).
+    """
+    import numpy as np
+
+    octets = np.ascontiguousarray(codes.T).view(np.uint8)
+    parts = np.zeros(octets.shape[1] * 8, dtype=np.float32)
+    parts[: len(query)] = query
+    patterns = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
+    table = parts.reshape(-1, 8) @ (patterns.T.astype(np.float32) * 2 - 1)
+    return table[np.arange(octets.shape[1]), octets].sum(axis=1)
 
 
 def _hamming(bits: Any, words: Any) -> Any:
@@ -278,18 +311,22 @@ def _hamming(bits: Any, words: Any) -> Any:
 
 def _masked(distance: Any, sources: Any, allowed: Any, beyond: int) -> Any:
     """Distances with the sources that are not allowed put out of reach."""
-    if allowed is None:
-        return distance
-    import numpy as np
-
-    at = np.minimum(np.searchsorted(allowed, sources), max(len(allowed) - 1, 0))
-    hit = allowed[at] == sources if len(allowed) else np.zeros(len(sources), dtype=bool)
-    distance[~hit] = beyond
+    if allowed is not None:
+        distance[~_is_in(sources, allowed)] = beyond
     return distance
 
 
+def _is_in(sources: Any, allowed: Any) -> Any:
+    """Which of the sources are among the allowed ones, which are sorted: bool (n,)."""
+    import numpy as np
+
+    if not len(allowed):
+        return np.zeros(len(sources), dtype=bool)
+    return allowed[np.minimum(np.searchsorted(allowed, sources), len(allowed) - 1)] == sources
+
+
 def exact_cosines(connection: apsw.Connection, model_id: int, chunk_ids: Any, query: Vector) -> dict[int, float]:
-    """Cosine of the query with each of the chunks that has a vector of this model."""
+    """Cosine of the query with each of the chunks that has a vector of this model; 0 for one without a direction."""
     import numpy as np
 
     keys = np.asarray(chunk_ids, dtype=np.int64) + (model_id << VECTOR_ID_BITS)
@@ -298,10 +335,11 @@ def exact_cosines(connection: apsw.Connection, model_id: int, chunk_ids: Any, qu
     mask = (1 << VECTOR_ID_BITS) - 1
     if has_sqlite_vec(connection):
         sql = """
-            select id & :mask, 1 - vec_distance_cosine(embedding, :query) from vectors
+            select id & :mask, coalesce(1 - vec_distance_cosine(embedding, :query), 0.0) from vectors
             where id in (select value from carray(:ids))
         """
         return dict(fetch_all(connection, sql, {"mask": mask, "query": query.tobytes(), "ids": apsw.carray(keys)}))
     sql = "select id & ?, embedding from vectors where id in (select value from carray(?))"
     rows = fetch_all(connection, sql, (mask, apsw.carray(keys)))
-    return {each: float(np.frombuffer(blob, dtype=np.float32) @ query) for each, blob in rows}
+    cosines = np.stack([np.frombuffer(blob, dtype=np.float32) for _, blob in rows]) @ query if rows else np.empty(0)
+    return dict(zip((each for each, _ in rows), np.nan_to_num(cosines).tolist(), strict=True))

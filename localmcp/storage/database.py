@@ -171,6 +171,8 @@ class Database:
         with self._lock:
             if self._open:
                 return
+            if self.path.is_dir():
+                raise FileUnavailable(f"{self.path} is a folder.", hint="Name a file in it.")
             if not self.path.exists() or not self._inspect():
                 self._create()
                 self._inspect()

@@ -247,3 +247,56 @@ def m001_knowledge(connection: apsw.Connection) -> None:
     """)
     connection.execute("insert into file (id, created_at) values (?, ?)", (uuid.uuid4().hex, utc_now()))
     connection.execute("insert into state (one) values (1)")
+
+
+@migration
+def m002_quickstarts(connection: apsw.Connection) -> None:
+    """Quick starts with tags, favourites and progress (S0-16)."""
+    connection.execute("""
+        alter table state add column quickstarts integer not null default 0;
+
+        create table quickstarts (
+            id integer primary key autoincrement,
+            name text not null unique,
+            -- Empty where the content is broken: the row survives (S0-8).
+            display_name text not null generated always as (
+                case when not json_valid(content) then ''
+                when json_type(content, '$.spec.displayName') = 'text'
+                then trim(json_extract(content, '$.spec.displayName'), char(9, 10, 11, 12, 13, 32)) else '' end
+            ) stored,
+            description text not null generated always as (
+                case when not json_valid(content) then ''
+                when json_type(content, '$.spec.description') = 'text'
+                then trim(json_extract(content, '$.spec.description'), char(9, 10, 11, 12, 13, 32)) else '' end
+            ) stored,
+            created_at text not null,
+            updated_at text not null,
+            deleted_at text,
+            content text not null      -- JSON, as imported
+        ) strict;
+
+        create table quickstart_tags (
+            quickstart_id integer not null references quickstarts (id) on delete cascade,
+            kind text not null,
+            value text not null,
+            primary key (quickstart_id, kind, value)
+        ) strict, without rowid;
+        create index quickstart_tags_by_value on quickstart_tags (value, kind);
+
+        create table quickstart_favourites (
+            quickstart_id integer primary key references quickstarts (id) on delete cascade,
+            added_at text not null
+        ) strict;
+
+        create table quickstart_progress (
+            quickstart_id integer primary key references quickstarts (id) on delete cascade,
+            status text not null,
+            tasks text not null,       -- JSON: task number -> done or failed
+            updated_at text not null
+        ) strict;
+
+        -- All words of the whole document, stemmed.
+        create virtual table quickstarts_fts using fts5 (
+            text, content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 2'
+        );
+    """)

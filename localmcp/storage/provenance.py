@@ -1,0 +1,95 @@
+"""Whose file it is: what makes a localmcp file, and which ones this machine may change."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from localmcp import config
+from localmcp.errors import FileTooNew, FileUnavailable, NotOurFile
+from localmcp.storage.migrations import APPLICATION_ID, expected_schema, schema_of, schema_version
+
+
+def is_blank(connection: apsw.Connection) -> bool:
+    """Whether nothing was ever written to the file."""
+    return connection.pragma("application_id") == connection.pragma("user_version") == 0 and not schema_of(connection)
+
+
+def check_version(connection: apsw.Connection, path: Path) -> int:
+    """The schema version of the file.
+
+    Raises:
+        NotOurFile: another program's file.
+        FileTooNew: written by a newer localmcp.
+    """
+    if connection.pragma("application_id") != APPLICATION_ID:
+        raise NotOurFile(f"{path} is not a localmcp file.", hint="Name another with --db.")
+    version = int(connection.pragma("user_version"))
+    if version > schema_version():
+        raise FileTooNew(
+            f"{path} was written by a newer localmcp (version {version}; this one knows {schema_version()}).",
+            hint="Update localmcp; the file was left untouched.",
+        )
+    return version
+
+
+def compare_schema(connection: apsw.Connection, version: int, path: Path) -> None:
+    """A file may only hold our objects; plain tables and indexes that a person added are left alone.
+
+    Raises:
+        NotOurFile: an object of ours is missing or differs, or there is a foreign trigger, view or virtual table.
+    """
+    found, expected = schema_of(connection), expected_schema(version)
+    for (kind, name), sql in expected.items():
+        if found.get((kind, name)) != sql:
+            raise NotOurFile(f"{path} does not have the schema of a localmcp file: '{name}' differs.")
+    for (kind, name), sql in found.items():
+        if (kind, name) not in expected and (kind not in ("table", "index") or _is_virtual(sql)):
+            raise NotOurFile(f"{path} holds a {kind} that is not ours: '{name}'.", hint="It was left untouched.")
+
+
+def _is_virtual(sql: str) -> bool:
+    # A hand-made schema may hold comments where SQLite itself writes one space.
+    bare = re.sub(r"/\*.*?\*/|--[^\n]*", " ", sql, flags=re.DOTALL)
+    return re.match(r"\s*create\s+virtual\b", bare, re.IGNORECASE) is not None
+
+
+def read_file_id(connection: apsw.Connection, path: Path) -> str:
+    """The random id that the file was born with.
+
+    Raises:
+        NotOurFile: it has none, or one that we never give.
+    """
+    found = connection.execute("select id from file").get
+    if not _is_file_id(found):
+        raise NotOurFile(f"{path} has no valid id.")
+    return found
+
+
+def is_adopted(file_id: str) -> bool:
+    """Whether this machine made the file or was told to trust it; others are read-only."""
+    return _is_file_id(file_id) and (config.state_directory() / "files" / file_id).exists()
+
+
+def adopt_file(file_id: str) -> None:
+    """Remember the file's id in the state directory.
+
+    Raises:
+        FileUnavailable: the state directory cannot be written.
+    """
+    if not _is_file_id(file_id):
+        raise NotOurFile("The file has no valid id.")
+    place = config.state_directory() / "files"
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        (place / file_id).touch()
+    except OSError as error:
+        raise FileUnavailable(f"{place} cannot be written: {error.strerror}.") from error
+
+
+def _is_file_id(value: Any) -> bool:
+    """The id names a file in the state directory, so nothing else than hex digits may be in it."""
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{32}", value) is not None

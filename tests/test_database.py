@@ -1,0 +1,599 @@
+"""The one file: made, shared, refused, migrated, and never left half written."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+
+from localmcp import config
+from localmcp.errors import FileTooNew, FileUnavailable, NotOurFile
+from localmcp.storage import database as database_module
+from localmcp.storage import migrations
+from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one, read_generations
+from localmcp.storage.migrations import APPLICATION_ID
+
+
+def content_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def made(path: Path) -> Path:
+    """A finished file with nothing beside it."""
+    database = Database(path)
+    with database.write() as connection:
+        connection.execute("insert into collections (name, created_at) values ('default', '')")
+    database.close()
+    return path
+
+
+def tampered(path: Path, sql: str) -> Path:
+    """The file after somebody else's program changed it."""
+    made(path)
+    with apsw.Connection(str(path)) as connection:
+        connection.execute(sql)
+        connection.pragma("journal_mode", "delete")
+    connection.close()
+    return path
+
+
+def forgotten(path: Path, home: Path) -> Path:
+    """The file as it arrives from another machine."""
+    made(path)
+    for known in (home / "state" / "files").iterdir():
+        known.unlink()
+    return path
+
+
+# ---------------------------------------------------------------- making it
+
+
+def test_making_the_object_touches_nothing(tmp_path: Path) -> None:
+    Database(tmp_path / "deep" / "new.localmcp")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_first_read_makes_the_file_and_its_folders(tmp_path: Path) -> None:
+    database = Database(tmp_path / "deep" / "er" / "new.localmcp")
+    with database.read() as connection:
+        assert fetch_one(connection, "select count(*) from sources") == 0
+    database.close()
+    assert (tmp_path / "deep" / "er" / "new.localmcp").exists()
+
+
+def test_the_file_says_what_it_is(database: Database) -> None:
+    with database.read() as connection:
+        assert connection.pragma("page_size") == 8192
+        assert connection.pragma("journal_mode") == "wal"
+        assert connection.pragma("application_id") == APPLICATION_ID
+        assert connection.pragma("user_version") == migrations.schema_version()
+    assert len(database.file_id) == 32
+
+
+def test_an_empty_file_becomes_a_database(tmp_path: Path) -> None:
+    path = tmp_path / "empty.localmcp"
+    path.touch()
+    database = Database(path)
+    with database.write() as connection:
+        assert fetch_one(connection, "select count(*) from sources") == 0
+    database.close()
+
+
+def test_a_file_that_another_process_has_only_begun_is_finished(tmp_path: Path) -> None:
+    path = tmp_path / "begun.localmcp"
+    begun = apsw.Connection(str(path))
+    begun.pragma("page_size", 8192)
+    begun.pragma("journal_mode", "wal")
+    begun.close()
+    assert path.stat().st_size > 0
+    database = Database(path)
+    with database.write() as connection:
+        assert fetch_one(connection, "select count(*) from sources") == 0
+    database.close()
+
+
+CREATE = """
+import sys
+from localmcp.storage.database import Database
+database = Database(sys.argv[1])
+with database.write() as connection:
+    connection.execute("insert into collections (name, created_at) values (?, '')", (sys.argv[2],))
+database.close()
+"""
+
+
+def test_four_processes_may_create_the_same_file_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "shared.localmcp"
+    processes = [
+        subprocess.Popen([sys.executable, "-c", CREATE, str(path), f"from {number}"], stderr=subprocess.PIPE)
+        for number in range(4)
+    ]
+    for process in processes:
+        assert process.communicate(timeout=120)[1] == b""
+    database = Database(path)
+    with database.read() as connection:
+        names = fetch_all(connection, "select name from collections order by name")
+        assert fetch_one(connection, "select count(*) from file") == 1
+    database.close()
+    assert names == [(f"from {number}",) for number in range(4)]
+
+
+def test_a_parent_that_is_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "note.txt").touch()
+    with pytest.raises(FileUnavailable, match=r"note\.txt"), Database(tmp_path / "note.txt" / "x.localmcp").read():
+        pass
+
+
+def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileUnavailable, match="is a folder"), Database(tmp_path).read():
+        pass
+
+
+def test_a_state_directory_that_cannot_be_made_leaves_no_half_made_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "blocked").touch()
+    path = tmp_path / "new.localmcp"
+    with monkeypatch.context() as patched:
+        patched.setenv("LOCALMCP_STATE_DIR", str(tmp_path / "blocked"))
+        with pytest.raises(FileUnavailable, match="blocked"), Database(path).read():
+            pass
+    assert Database(made(path)).file_id
+
+
+# ---------------------------------------------------------------- whose file it is
+
+
+def test_a_file_of_ours_stays_writable_after_a_move(tmp_path: Path) -> None:
+    made(tmp_path / "a.localmcp").rename(tmp_path / "b.localmcp")
+    database = Database(tmp_path / "b.localmcp")
+    with database.write() as connection:
+        connection.execute("update collections set description = 'moved'")
+    assert database.adopted
+    database.close()
+
+
+def test_a_file_from_elsewhere_is_read_only_until_it_is_adopted(tmp_path: Path, own_directories: Path) -> None:
+    path = forgotten(tmp_path / "theirs.localmcp", own_directories)
+    database = Database(path)
+    with database.read() as connection:
+        assert fetch_one(connection, "select name from collections") == "default"
+    assert not database.adopted
+    with pytest.raises(FileUnavailable, match="localmcp adopt"), database.write():
+        pass
+    database.close()
+
+    adopting = Database(path, adopt=True)
+    adopting.ensure_writable()
+    adopting.close()
+
+    again = Database(path)
+    with again.write() as connection:
+        connection.execute("delete from collections")
+    again.close()
+
+
+def test_opened_read_only_a_file_is_never_written(tmp_path: Path) -> None:
+    path = made(tmp_path / "a.localmcp")
+    before = content_of(path)
+    database = Database(path, read_only=True)
+    with database.read() as connection, pytest.raises(apsw.ReadOnlyError):
+        connection.execute("delete from collections")
+    with pytest.raises(FileUnavailable, match="opened read-only"), database.write():
+        pass
+    database.close()
+    assert content_of(path) == before
+
+
+def test_opened_read_only_a_missing_file_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(FileUnavailable, match="does not exist"), Database(tmp_path / "a", read_only=True).read():
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_readers_cannot_write(database: Database) -> None:
+    with pytest.raises(FileUnavailable, match="write-protected"), database.read() as connection:
+        connection.execute("delete from collections")
+
+
+def test_an_exported_copy_is_live_again_when_it_is_opened(tmp_path: Path) -> None:
+    made(tmp_path / "a.localmcp")
+    source = apsw.Connection(str(tmp_path / "a.localmcp"))
+    source.execute("vacuum into ?", (str(tmp_path / "copy.localmcp"),))
+    source.close()
+    database = Database(tmp_path / "copy.localmcp")
+    with database.read() as connection:
+        assert connection.pragma("journal_mode") == "wal"
+    database.close()
+
+
+@pytest.mark.parametrize("file_id", ["../../escape", "x" * 5000, "", "ABC"])
+def test_an_id_that_we_never_give_is_refused(tmp_path: Path, file_id: str) -> None:
+    path = tampered(tmp_path / "a.localmcp", f"update file set id = '{file_id}'")
+    with pytest.raises(NotOurFile, match="no valid id"), Database(path, adopt=True).read():
+        pass
+    assert not (config.state_directory() / "files" / file_id[:100]).is_file()
+
+
+@pytest.mark.parametrize("sql", ["delete from file", "insert into file values ('0', '')"])
+def test_a_file_with_no_id_or_two_is_refused(tmp_path: Path, sql: str) -> None:
+    with pytest.raises(NotOurFile, match="no valid id"), Database(tampered(tmp_path / "a.localmcp", sql)).read():
+        pass
+
+
+def test_a_database_of_another_program_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.db"
+    with sqlite3.connect(path) as theirs:
+        theirs.execute("create table bookmarks (url)")
+    theirs.close()
+    before = content_of(path)
+    with pytest.raises(NotOurFile, match="not a localmcp file"), Database(path).write():
+        pass
+    assert content_of(path) == before
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "letter.txt"
+    path.write_bytes(b"Dear Sir or Madam, " * 1000)
+    before = content_of(path)
+    with pytest.raises(NotOurFile, match="not a SQLite database"), Database(path).write():
+        pass
+    assert content_of(path) == before
+
+
+def test_a_truncated_file_is_called_damaged(tmp_path: Path) -> None:
+    path = made(tmp_path / "a.localmcp")
+    path.write_bytes(path.read_bytes()[:20_000])
+    with pytest.raises(FileUnavailable, match="damaged"), Database(path).read() as connection:
+        fetch_all(connection, "select * from sources")
+
+
+@pytest.mark.parametrize(
+    ("sql", "named"),
+    [
+        ("create trigger spy after insert on sources begin delete from chunks; end", "trigger"),
+        ("create trigger sources after insert on chunks begin delete from sources; end", "trigger"),
+        ("create trigger sqlitespy after insert on sources begin delete from chunks; end", "trigger"),
+        ("create view spy as select * from sources", "view"),
+        ("create virtual table spy using fts5(text)", "table"),
+        ("drop index sources_by_time", "sources_by_time"),
+        ("alter table sources add column spy text", "sources"),
+    ],
+)
+def test_a_schema_that_differs_from_ours_is_refused(tmp_path: Path, sql: str, named: str) -> None:
+    path = tampered(tmp_path / "a.localmcp", sql)
+    with pytest.raises(NotOurFile, match=named), Database(path).read():
+        pass
+
+
+def test_a_virtual_table_cannot_hide_behind_a_comment(tmp_path: Path) -> None:
+    path = tampered(
+        tmp_path / "a.localmcp",
+        """
+        pragma writable_schema = on;
+        create virtual table spy using fts5(text);
+        update sqlite_schema set sql = 'create/* ( */virtual table spy using fts5(text)' where name = 'spy';
+        pragma writable_schema = reset;
+        """,
+    )
+    with pytest.raises(NotOurFile, match="spy"), Database(path).read():
+        pass
+
+
+def test_tables_that_a_person_added_are_left_alone(tmp_path: Path) -> None:
+    path = tampered(tmp_path / "a.localmcp", "create table my_notes (text); create index mine on my_notes (text)")
+    database = Database(path)
+    with database.write() as connection:
+        connection.execute("insert into my_notes values ('kept')")
+    database.close()
+
+
+@pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="the superuser may write everywhere")
+def test_a_write_protected_folder_can_be_searched(tmp_path: Path) -> None:
+    folder = tmp_path / "shelf"
+    folder.mkdir()
+    path = made(folder / "a.localmcp")
+    mode = folder.stat().st_mode
+    folder.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    try:
+        database = Database(path)
+        with database.read() as connection:
+            assert fetch_one(connection, "select name from collections") == "default"
+        with pytest.raises(FileUnavailable, match="write-protected"), database.write():
+            pass
+        database.close()
+    finally:
+        folder.chmod(mode)
+
+
+# ---------------------------------------------------------------- versions
+
+
+def test_a_newer_file_is_refused_and_stays_byte_for_byte(tmp_path: Path) -> None:
+    path = tampered(tmp_path / "a.localmcp", f"pragma user_version = {migrations.schema_version() + 1}")
+    before = content_of(path)
+    database = Database(path)
+    with pytest.raises(FileTooNew, match="Update localmcp"), database.read():
+        pass
+    with pytest.raises(FileTooNew), database.write():
+        pass
+    assert content_of(path) == before
+
+
+@pytest.fixture
+def one_step_later(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Makes this program a newer one, whose schema has one more table."""
+
+    def m_next(connection: apsw.Connection) -> None:
+        connection.execute("create table added_later (id integer primary key) strict")
+
+    return lambda: monkeypatch.setattr(migrations, "MIGRATIONS", [*migrations.MIGRATIONS, m_next])
+
+
+def test_an_older_file_is_upgraded_and_a_copy_is_kept(tmp_path: Path, one_step_later: Callable[[], None]) -> None:
+    path = made(tmp_path / "a.localmcp")
+    version = migrations.schema_version()
+    one_step_later()
+    database = Database(path)
+    with database.write() as connection:
+        assert fetch_one(connection, "select name from collections") == "default"
+        assert fetch_one(connection, "select count(*) from added_later") == 0
+        assert connection.pragma("user_version") == version + 1
+    database.close()
+
+    copy = apsw.Connection(str(tmp_path / f"a.localmcp.v{version}-backup"), flags=apsw.SQLITE_OPEN_READONLY)
+    assert copy.pragma("user_version") == version
+    assert copy.execute("select name from collections").get == "default"
+    copy.close()
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_copy_that_a_crash_left_unfinished_does_not_stop_the_upgrade(
+    tmp_path: Path, one_step_later: Callable[[], None]
+) -> None:
+    path = made(tmp_path / "a.localmcp")
+    version = migrations.schema_version()
+    (tmp_path / f"a.localmcp.v{version}-backup.part").write_bytes(b"half a copy")
+    (tmp_path / f"a.localmcp.v{version}-backup").write_bytes(b"of an upgrade that was rolled back")
+    one_step_later()
+    database = Database(path)
+    database.ensure_writable()
+    database.close()
+    copy = apsw.Connection(str(tmp_path / f"a.localmcp.v{version}-backup"), flags=apsw.SQLITE_OPEN_READONLY)
+    assert copy.execute("select name from collections").get == "default"
+    copy.close()
+
+
+def test_a_failed_upgrade_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = made(tmp_path / "a.localmcp")
+
+    def m_broken(connection: apsw.Connection) -> None:
+        connection.execute("create table half (id)")
+        raise FileUnavailable("the power went")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(migrations, "MIGRATIONS", [*migrations.MIGRATIONS, m_broken])
+        with pytest.raises(FileUnavailable, match="the power went"), Database(path).read():
+            pass
+    database = Database(path)
+    with database.write() as connection:
+        assert fetch_one(connection, "select name from collections") == "default"
+    database.close()
+
+
+def test_a_foreign_older_file_is_not_upgraded_and_says_so_where_it_falls_short(
+    tmp_path: Path, own_directories: Path, one_step_later: Callable[[], None]
+) -> None:
+    path = forgotten(tmp_path / "theirs.localmcp", own_directories)
+    before = content_of(path)
+    one_step_later()
+    database = Database(path)
+    with database.read() as connection:
+        assert fetch_one(connection, "select name from collections") == "default"
+    with pytest.raises(FileUnavailable, match="older localmcp"), database.read() as connection:
+        connection.execute("select * from added_later")
+    database.close()
+    assert content_of(path) == before
+
+
+def test_a_process_whose_file_was_upgraded_under_it_stops_writing(database: Database) -> None:
+    database.ensure_writable()
+    other = apsw.Connection(str(database.path))
+    other.pragma("user_version", migrations.schema_version() + 1)
+    other.close()
+    with pytest.raises(FileTooNew, match="Restart"), database.write():
+        pass
+
+
+# ---------------------------------------------------------------- transactions
+
+
+def test_an_error_takes_back_the_whole_block(database: Database) -> None:
+    with pytest.raises(KeyboardInterrupt), database.write() as connection:
+        connection.execute("insert into collections (name, created_at) values ('half', '')")
+        raise KeyboardInterrupt
+    with database.read() as connection:
+        assert fetch_one(connection, "select count(*) from collections") == 0
+
+
+def test_a_full_disk_takes_back_the_whole_block(database: Database) -> None:
+    with pytest.raises(FileUnavailable, match="disk is full"), database.write() as connection:
+        connection.pragma("max_page_count", connection.pragma("page_count") + 2)
+        connection.execute("insert into collections (name, created_at) values ('half', '')")
+        connection.execute("insert into pending_vectors values (1, x'00', zeroblob(1000000), '')")
+    with database.write() as connection:
+        connection.pragma("max_page_count", 1 << 30)
+        assert fetch_one(connection, "select count(*) from collections") == 0
+
+
+def test_a_full_disk_while_the_file_is_made_leaves_one_that_can_be_made_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.localmcp"
+    small = lambda connection: connection.pragma("max_page_count", 5)  # noqa: E731
+    with monkeypatch.context() as patched:
+        patched.setattr(database_module, "PRACTICES", (*database_module.PRACTICES, small))
+        with pytest.raises(FileUnavailable, match="disk is full"), Database(path).read():
+            pass
+    database = Database(made(path))
+    assert database.file_id
+    database.close()
+
+
+HOLD = """
+import sys, apsw
+connection = apsw.Connection(sys.argv[1])
+connection.execute("begin immediate")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_writer_waits_no_longer_than_the_timeout_for_another_process(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "BUSY_MILLISECONDS", 20)
+    database.ensure_writable()
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(database.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holder.stdin is not None
+    assert holder.stdout is not None
+    try:
+        assert holder.stdout.readline() == b"held" + os.linesep.encode()
+        with pytest.raises(FileUnavailable, match="locked by another program"), database.write():
+            pass
+        with database.read() as connection:
+            assert fetch_one(connection, "select count(*) from collections") == 0
+    finally:
+        holder.stdin.close()
+        holder.wait(timeout=60)
+        holder.stdout.close()
+    with database.write() as connection:
+        connection.execute("insert into collections (name, created_at) values ('later', '')")
+
+
+def test_readers_do_not_wait_for_the_writer_of_their_own_process(database: Database) -> None:
+    found: list[int] = []
+
+    def look() -> None:
+        with database.read() as connection:
+            found.append(fetch_one(connection, "select count(*) from collections"))
+
+    with database.write() as connection:
+        connection.execute("insert into collections (name, created_at) values ('new', '')")
+        reader = threading.Thread(target=look)
+        reader.start()
+        reader.join(timeout=30)
+        assert found == [0]
+    look()
+    assert found == [0, 1]
+
+
+def test_a_thread_may_read_while_it_writes_and_sees_what_was_before(database: Database) -> None:
+    with database.write() as writer:
+        writer.execute("insert into collections (name, created_at) values ('new', '')")
+        with database.read() as outer, database.read() as inner:
+            assert fetch_one(outer, "select count(*) from collections") == 0
+            assert fetch_one(inner, "select count(*) from collections") == 0
+    with database.read() as connection:
+        assert fetch_one(connection, "select count(*) from collections") == 1
+
+
+def test_a_read_is_one_snapshot(database: Database) -> None:
+    with database.read() as reader:
+        assert read_generations(reader).content == 0
+        with database.write() as writer:
+            bump_generations(writer, "content", "signs")
+        assert read_generations(reader).content == 0
+    with database.read() as reader:
+        generations = read_generations(reader)
+    assert (generations.content, generations.words, generations.signs) == (1, 0, 1)
+
+
+def test_many_threads_write_one_after_the_other(database: Database) -> None:
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for turn in range(10):
+                with database.write() as connection:
+                    name = f"{number}-{turn}"
+                    connection.execute("insert into collections (name, created_at) values (?, '')", (name,))
+                with database.read() as connection:
+                    fetch_all(connection, "select name from collections")
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert failures == []
+    with database.read() as connection:
+        assert fetch_one(connection, "select count(*) from collections") == 80
+
+
+def test_a_failed_read_gives_its_connection_back(database: Database) -> None:
+    for _ in range(30):
+        with pytest.raises(ZeroDivisionError), database.read() as connection:
+            fetch_one(connection, "select count(*) from sources")
+            raise ZeroDivisionError
+    assert len(database._idle) == 1
+
+
+def test_a_closed_database_opens_again(database: Database) -> None:
+    first = database.file_id
+    database.close()
+    database.close()
+    assert database.file_id == first
+
+
+# ---------------------------------------------------------------- functions in SQL
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "distance"),
+    [("test", "test", 0), ("API", "APIs", 1), ("", "abc", 3), ("è", "e", 1), (None, "a", None), ("a", None, None)],
+)
+def test_levenshtein_counts_edits_and_null_stays_null(
+    database: Database, first: str | None, second: str | None, distance: int | None
+) -> None:
+    with database.read() as connection:
+        assert fetch_one(connection, "select levenshtein(?, ?)", (first, second)) == distance
+    assert database.levenshtein_works
+
+
+def test_nothing_in_the_file_can_call_our_functions(database: Database) -> None:
+    with database.write() as connection:
+        connection.execute("create view spy as select levenshtein(name, 'a') from collections")
+        with pytest.raises(apsw.SQLError, match="unsafe use"):
+            connection.execute("select * from spy")
+        connection.execute("drop view spy")
+
+
+def test_deleting_a_source_deletes_its_chunks_though_triggers_are_off(database: Database) -> None:
+    with database.write() as connection:
+        connection.execute("insert into collections (name, created_at) values ('default', '')")
+        connection.execute("insert into groups (collection_id, language, kind) values (1, 'english', 'prose')")
+        connection.execute("""
+            insert into sources (uuid, collection_id, title, source_type, format, sha256, size, created_at, updated_at)
+            values ('u', 1, 't', 'docs', 'text', '', 0, '', '')
+        """)
+        connection.execute("""
+            insert into chunks (uuid, source_id, group_id, position, start, stop, headings, text, first_line,
+                                last_line, words, digest)
+            values (x'00', 1, 1, 0, 0, 1, '[]', 'a', 1, 1, 1, x'00')
+        """)
+        connection.execute("delete from sources")
+        assert fetch_one(connection, "select count(*) from chunks") == 0
