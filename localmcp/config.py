@@ -43,6 +43,11 @@ def cache_directory() -> Path:
     return _override("LOCALMCP_CACHE_DIR") or platformdirs.user_cache_path(APP, appauthor=False)
 
 
+def models_directory() -> Path:
+    """Where models that the person downloaded are kept."""
+    return cache_directory() / "models"
+
+
 def config_file() -> Path:
     """The user's settings, TOML."""
     return config_directory() / "config.toml"
@@ -217,10 +222,13 @@ def write_setting(name: str, raw: str | None) -> Path:
 
     _known(name, "the command line")
     path = config_file()
+    # Reading it first refuses a broken file with its line.
+    known = read_config_file()
+    if raw is None and name not in known:
+        return path
     document: TOMLDocument = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else TOMLDocument()
     if raw is None:
-        if name in document:
-            del document[name]
+        del document[name]
     else:
         value = parse_setting(name, raw, "the command line")
         document[name] = _plain(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from types import TracebackType
 
-from localmcp.config import Settings, load_settings
+from localmcp.config import Settings, load_settings, models_directory
 from localmcp.discovery import Discovery
 from localmcp.embeddings import Embedder, LazyEmbedder, open_embedder
 from localmcp.knowledge.citations import Citations
@@ -41,6 +41,7 @@ class Workspace:
             self.settings.model,
             api_key=self.settings.model_api_key or None,
             threads=self.settings.threads or None,
+            models_directory=models_directory(),
         )
 
     def instructions(self) -> str:

@@ -9,6 +9,7 @@ import click
 from localmcp import config
 from localmcp.cli import terminal
 from localmcp.cli.session import Session, group, pass_session
+from localmcp.embeddings import list_fastembed_models
 
 Json = dict[str, Any]
 
@@ -48,12 +49,12 @@ def add_model(session: Session, spec: str) -> None:
     from localmcp.embeddings import open_embedder, parse_spec
 
     if parse_spec(spec).kind == "fastembed":
-        session.note(f"Fetching {spec} into {models_directory()} …")
+        session.note(f"Fetching {spec} into {config.models_directory()} …")
     embedder = open_embedder(
         spec,
         api_key=session.settings.model_api_key or None,
         threads=session.settings.threads or None,
-        models_directory=models_directory(),
+        models_directory=config.models_directory(),
         download=True,
     )
     identity = embedder.identity
@@ -66,11 +67,6 @@ def add_model(session: Session, spec: str) -> None:
     }
     session.answer(added, lambda _: click.echo(f"{identity.name} works: {identity.dimension} dimensions."))
     session.note(f"Use it with: localmcp config set model {spec}")
-
-
-def models_directory() -> Any:
-    """Where downloaded models are kept."""
-    return config.cache_directory() / "models"
 
 
 def _shipped() -> list[Json]:
@@ -86,19 +82,15 @@ def _shipped() -> list[Json]:
 
 def _known_to_fastembed(everything: bool) -> list[Json]:
     """fastembed's models: those on this machine, or all of them."""
-    here = {path.name.lower() for path in models_directory().glob("*") if path.is_dir()}
+    here = {path.name.lower() for path in config.models_directory().glob("*") if path.is_dir()}
     if not everything and not here:
         return []
-    from fastembed import TextEmbedding
-
     found: list[Json] = []
-    for each in TextEmbedding.list_supported_models():
-        source = str(each["sources"].get("hf") or each["model"]).lower()
-        ready = f"models--{source.replace('/', '--')}" in here
+    for name, repository, dimension, gigabytes in list_fastembed_models():
+        ready = f"models--{repository.lower().replace('/', '--')}" in here
         if ready or everything:
-            says = f"{each['dim']} dimensions, {each['size_in_GB']:.2g} GB"
-            spec = f"fastembed:{each['model']}"
-            found.append({"spec": spec, "state": "ready" if ready else "to download", "says": says})
+            says = f"{dimension} dimensions, {gigabytes:.2g} GB"
+            found.append({"spec": f"fastembed:{name}", "state": "ready" if ready else "to download", "says": says})
     return found
 
 

@@ -8,6 +8,7 @@ from localmcp.embeddings.lazy import LazyEmbedder as LazyEmbedder
 from localmcp.embeddings.onnx import DefaultEmbedder as DefaultEmbedder
 from localmcp.embeddings.onnx import FastEmbedModel as FastEmbedModel
 from localmcp.embeddings.onnx import FolderEmbedder as FolderEmbedder
+from localmcp.embeddings.onnx import list_fastembed_models as list_fastembed_models
 from localmcp.embeddings.spec import ModelSpec as ModelSpec
 from localmcp.embeddings.spec import open_embedder as open_embedder
 from localmcp.embeddings.spec import parse_spec as parse_spec

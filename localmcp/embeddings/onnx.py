@@ -262,6 +262,14 @@ class FastEmbedModel(OnnxEmbedder):
             )
 
 
+def list_fastembed_models() -> list[tuple[str, str, int, float]]:
+    """What fastembed can download: (name, repository, dimension, gigabytes). Needs no network."""
+    return [
+        (each["model"], str(each["sources"].get("hf") or each["model"]), each["dim"], each["size_in_GB"])
+        for each in _import_fastembed().list_supported_models()
+    ]
+
+
 def digest_weights(paths: Iterable[Path]) -> str:
     """sha256 of the files' bytes one after the other; 14 ms for the 23 MB of the default model."""
     digest = hashlib.sha256()

@@ -349,7 +349,7 @@ class KnowledgeBase:
         with self.database.read() as connection:
             collections = choose_collections(connection, [collection] if collection else None)
             marks = ",".join("?" * len(collections))
-            where = f"where collection_id in ({marks}) and trashed_at is null"
+            where = f"where sources.collection_id in ({marks}) and trashed_at is null"
             ids = [each.id for each in collections]
             total = fetch_one(connection, f"select count(*) from sources {where}", ids)
             sql = f"{_SOURCE} {where} order by sources.created_at desc, sources.id desc limit ? offset ?"
@@ -526,7 +526,7 @@ def _explain_hit(hit: Hit, outcome: SearchOutcome) -> HitExplanation:
             "score": round(hit.scores.keyword, 2),
             "weight": round(weights.keyword, 6),
         },
-        "matchedWords": list(hit.matched),
+        "matchedWords": hit.matched,
         "language": hit.passage.language,
     }
 

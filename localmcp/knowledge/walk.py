@@ -195,8 +195,12 @@ class _Walk:
             return "removed by you; add it by its own path to have it back"
         for layer in layers:
             if pattern := layer.says(entry.path, is_folder):
-                # A pattern with `!` also brings in what is hidden or ignored by default.
-                return None if pattern.startswith("!") else f"ignored by {layer.name}: {pattern}"
+                if not pattern.startswith("!"):
+                    return f"ignored by {layer.name}: {pattern}"
+                if pattern.strip("!/").rpartition("/")[2] == entry.name:
+                    # Named exactly, it comes in though it is hidden or ignored by default; `!*` alone brings no .git.
+                    return None
+                break
         if reason := _ignored_by_default(entry, is_folder):
             return reason
         hidden = entry.name.startswith(".") or getattr(status, "st_file_attributes", 0) & 2
@@ -275,7 +279,7 @@ def _read_layer(base: str, path: str, name: str) -> _Layer | None:
 def _read_rule(line: str, path: str) -> _Rule | None:
     """A line as a rule; None for a comment, an empty line, or one that makes no sense."""
     try:
-        [pattern] = _compile([line]).patterns
+        pattern = next(iter(_compile([line]).patterns), None)
     except InvalidInput as error:
         log.warning("%s: the line %r is left out: %s", path, line, error)
         return None
