@@ -244,7 +244,7 @@ class MethodTool(Tool):
 
     @cached_property
     def input_schema(self) -> Json:  # pyright: ignore[reportIncompatibleMethodOverride]
-        schema = cast(Json, _tidy(self._model.model_json_schema()))
+        schema = _without_null(_tidy(self._model.model_json_schema(), _drop_from_input))
         promised = [name for name, hint in self._hints.items() if (param := _param(hint)) and param.required]
         for name in promised:
             del schema["properties"][name]["default"]
@@ -261,7 +261,7 @@ class MethodTool(Tool):
             return None
         if self._hints["return"] is Answer:
             return {"type": "object"}
-        return cast(Json, _tidy(TypeAdapter(self._hints["return"]).json_schema(mode="serialization")))
+        return _tidy(TypeAdapter(self._hints["return"]).json_schema(mode="serialization"), _drop_from_output)
 
     def call(self, arguments: Json) -> Answer:
         try:
@@ -557,25 +557,36 @@ def _field_limits(hint: Any) -> Json:
     return {key: value for key, value in limits.items() if value is not None}
 
 
-def _tidy(schema: Any, *, inside_properties: bool = False) -> Any:
-    """Drop the generated titles, and the null alternative of optional parameters: both only cost tokens."""
+def _tidy(schema: Any, drop: Callable[[str, Any], bool], *, names: bool = False) -> Any:
+    """The schema without what only costs tokens; `names`: the keys are names of properties, not keywords."""
     if isinstance(schema, list):
-        return [_tidy(item) for item in cast("list[Any]", schema)]
+        return [_tidy(item, drop) for item in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
         return schema
-    table = cast(Json, schema)
-    kept: Json = {
-        key: _tidy(value, inside_properties=key in ("properties", "$defs"))
-        for key, value in table.items()
-        if inside_properties or not (key == "title" or (key == "default" and value is None))
+    return {
+        key: _tidy(value, drop, names=not names and key in ("properties", "$defs"))
+        for key, value in cast(Json, schema).items()
+        if names or not drop(key, value)
     }
-    alternatives = kept.get("anyOf")
-    if not inside_properties and isinstance(alternatives, list):
-        real = [a for a in cast("list[Json]", alternatives) if a != {"type": "null"}]
-        if len(real) == 1 and len(real) < len(cast("list[Json]", alternatives)) and "default" not in kept:
-            del kept["anyOf"]
-            kept = {**real[0], **kept}
-    return kept
+
+
+def _drop_from_input(key: str, value: Any) -> bool:
+    return key == "title" or (key == "default" and value is None)
+
+
+def _drop_from_output(key: str, _value: Any) -> bool:
+    """Our docstrings explain results to developers; a model reads the result itself."""
+    return key in ("title", "description")
+
+
+def _without_null(schema: Json) -> Json:
+    """An optional parameter may be left out, so its null alternative need not be advertised."""
+    properties: Json = schema.setdefault("properties", {})
+    for name, spec in properties.items():
+        alternatives = [each for each in spec.get("anyOf", ()) if each != {"type": "null"}]
+        if len(alternatives) == 1:
+            properties[name] = {**alternatives[0], **{key: spec[key] for key in spec if key != "anyOf"}}
+    return schema
 
 
 def _kind(spec: Json) -> str:
