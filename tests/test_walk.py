@@ -60,7 +60,6 @@ def found(root: Path, rules: WalkRules | None = None) -> list[str]:
 
 
 def passed(root: Path, rules: WalkRules | None = None) -> dict[str, str]:
-    each: Found | Passed
     return {
         _relative(root, each): each.reason for each in walk(str(root), rules or WalkRules()) if isinstance(each, Passed)
     }
@@ -140,7 +139,7 @@ def test_any_mixture_of_patterns_agrees_with_git(patterns: list[str]) -> None:
         subprocess.run(["git", "init", "-q", folder], check=True, env={"PATH": os.environ["PATH"], "HOME": folder})
         command = ["git", "-C", folder, "ls-files", "--others", "--exclude-standard"]
         listed = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, "HOME": folder})
-        assert sorted(found(root)) == sorted(set(listed.stdout.splitlines()) - {".gitignore"})
+        assert sorted(found(root)) == sorted({*listed.stdout.splitlines()} - {".gitignore"})
 
 
 def test_an_anchored_pattern_holds_only_beside_its_ignore_file(tmp_path: Path) -> None:
@@ -209,6 +208,12 @@ def test_an_exclamation_mark_brings_in_what_is_hidden_or_ignored_by_default(tmp_
     make(tmp_path, ".github/workflow.md", "yarn.lock", ".other/a.md")
     write(tmp_path / ".localmcpignore", "!.github/", "!yarn.lock")
     assert found(tmp_path) == ["yarn.lock", ".github/workflow.md"]
+
+
+def test_a_wildcard_with_an_exclamation_mark_brings_in_nothing_hidden(tmp_path: Path) -> None:
+    make(tmp_path, ".git/config", ".env", "node_modules/a.md", "a.md")
+    write(tmp_path / ".gitignore", "*", "!*/", "!*.md", "!.*")
+    assert found(tmp_path) == ["a.md"]
 
 
 def test_given_patterns_choose_files_at_any_depth(tmp_path: Path) -> None:

@@ -132,7 +132,12 @@ class Citations:
         "verify_citation",
         title="Verify a citation",
         keywords=("quote", "citation", "check", "source", "proof", "evidence"),
-        examples=("is this quote really in the document", "check the citation {quote}"),
+        examples=(
+            "check the quote|citation {quote}",
+            "is the sentence|quote {quote} really in the documents",
+            "check the quote {quote} from the source {id}",
+            "did the document really say {quote}",
+        ),
         visible=False,
     )
     def verify_citation(

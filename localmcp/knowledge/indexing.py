@@ -72,8 +72,14 @@ class Indexer:
     collection: Collection
     embedder: Embedder | None
     run: Run
+    _gave_up: bool = False
     _claimed: set[int] = field(default_factory=set[int])
     """Sources that a moved file took over in this group: of two copies only one can have moved."""
+
+    @property
+    def can_embed(self) -> bool:
+        """Whether there is a model, and it has not failed in this run."""
+        return self.embedder is not None and not self._gave_up
 
     def store(self, group: Sequence[Reading]) -> list[Stored]:
         """Store a group: all of it or nothing, one bad source excepted."""
@@ -94,7 +100,7 @@ class Indexer:
 
     def _missing_texts(self, group: Sequence[Reading]) -> dict[bytes, str]:
         """Digest -> text of the chunks that have no vector of this model yet."""
-        if self.embedder is None:
+        if self.embedder is None or self._gave_up:
             return {}
         missing: dict[bytes, str] = {}
         self._claimed.clear()
@@ -127,7 +133,7 @@ class Indexer:
                 embeddings |= fresh
                 self.run.finish_chunks(label, len(part))
         except ModelUnavailable as error:
-            self.give_up_model(error)
+            self._give_up(error)
         return embeddings
 
     def embed(self, texts: Sequence[tuple[bytes, str]]) -> dict[bytes, bytes]:
@@ -139,10 +145,10 @@ class Indexer:
         self.run.report.embed_seconds += time.perf_counter() - start
         return {digest: row.tobytes() for (digest, _), row in zip(texts, vectors, strict=True)}
 
-    def give_up_model(self, error: ModelUnavailable) -> None:
-        """Go on without vectors; the next refresh makes them."""
-        log.warning("no vectors are made: %s", error)
-        self.embedder = None
+    def _give_up(self, error: ModelUnavailable) -> None:
+        """Go on without more vectors; the next refresh makes them."""
+        log.warning("no more vectors are made: %s", error)
+        self._gave_up = True
         self.run.report.add_notice(no_model_notice(error))
 
     def _find_pending(self, texts: Iterable[bytes]) -> dict[bytes, bytes]:
@@ -280,7 +286,7 @@ def find_place(connection: apsw.Connection, draft: SourceDraft, claimed: set[int
 
 def digests_without_vector(
     connection: apsw.Connection, draft: SourceDraft, source_id: int | None, model_id: int | None
-) -> set[bytes]:
+) -> list[bytes]:
     """Digests of a draft that occur more often than the stored source has them with a vector."""
     have: Counter[bytes] = Counter()
     if source_id is not None and model_id is not None:
@@ -289,7 +295,7 @@ def digests_without_vector(
                 and exists (select 1 from vectors where vectors.id = (? << ? | chunks.id))
         """
         have.update(row[0] for row in fetch_all(connection, sql, (source_id, model_id, VECTOR_ID_BITS)))
-    return set(Counter(chunk.digest for chunk in draft.chunks) - have)
+    return list(Counter(chunk.digest for chunk in draft.chunks) - have)
 
 
 def _indexed_entry(reading: Reading, indexed: Indexed) -> Entry:

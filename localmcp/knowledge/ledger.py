@@ -276,7 +276,8 @@ def _compare(path: str, size: int | None, mtime_ns: int | None) -> str:
 
 def _sentence(entry: PathEntry) -> str:
     reason = f": {entry['reason']}" if entry["reason"] else ""
-    chunks = f" in {entry['chunks']} chunks" if entry["status"] == "indexed" else ""
+    number = entry["chunks"]
+    chunks = f" in {number} chunk{'' if number == 1 else 's'}" if entry["status"] == "indexed" else ""
     return f"{entry['status']}{chunks}{reason} (collection {entry['collection']})"
 
 

@@ -96,8 +96,10 @@ PartitionName = Annotated[str | None, Param("A part of the collection; made if a
 class LibraryTools:
     """The library, as assistants may use it."""
 
-    def __init__(self, library: Library, database: Database, settings: Settings) -> None:
+    def __init__(self, library: Library, database: Database, settings: Settings, *, wait: float = WAIT_SECONDS) -> None:
+        """`wait`: seconds after which a call answers with a job instead of a result."""
         self._library = library
+        self._wait = wait
         self._settings = settings
         self.jobs = Jobs(
             database, {"add_document": self._run_text, "add_path": self._run_path, "refresh": self._run_refresh}
@@ -107,7 +109,11 @@ class LibraryTools:
         "add_document",
         title="Add a document",
         keywords=("save", "store", "remember", "note", "index", "text", "knowledge"),
-        examples=("save this text as {title}", "add a document to the knowledge base"),
+        examples=(
+            "save the text {text} as {title}",
+            "add a document called {title} with the text {text}",
+            "make a note called {title} with the text {text}",
+        ),
         visible=False,
         read_only=False,
         idempotent=True,
@@ -132,7 +138,7 @@ class LibraryTools:
             "metadata": metadata,
             "replace": replace,
         }
-        state = self.jobs.run("add_document", arguments)
+        state = self.jobs.run("add_document", arguments, wait=self._wait)
         if state.result is None:
             return {"status": "running", "jobId": state.id}
         return AddedDocument(**state.result)
@@ -141,7 +147,11 @@ class LibraryTools:
         "add_path",
         title="Add files",
         keywords=("index", "folder", "file", "directory", "import", "ingest", "documents"),
-        examples=("index the folder {path}", "add the file {path} to the knowledge base"),
+        examples=(
+            "index the folder|file {path}",
+            "add the file|folder {path} to the knowledge base",
+            "import|ingest the documents in {path}",
+        ),
         visible=False,
         read_only=False,
         idempotent=True,
@@ -157,13 +167,17 @@ class LibraryTools:
         Only files in folders that the person has allowed or added can be added. Unchanged files are not read again.
         """
         arguments: Json = {"path": self._allowed(path), "collection": collection, "partition": partition}
-        return _ingest_result(self.jobs.run("add_path", arguments))
+        return _ingest_result(self.jobs.run("add_path", arguments, wait=self._wait))
 
     @tool(
         "refresh",
         title="Refresh the knowledge base",
         keywords=("update", "reindex", "sync", "changed", "stale", "files"),
-        examples=("update the index", "look for changed files"),
+        examples=(
+            "update|refresh the index",
+            "look for changed files",
+            "check whether files have changed",
+        ),
         visible=False,
         read_only=False,
         destructive=True,
@@ -176,13 +190,19 @@ class LibraryTools:
     ) -> IngestResult:
         """Look at all added files again: new and changed ones are indexed, deleted ones go into the trash."""
         self.jobs.resume_abandoned()
-        return _ingest_result(self.jobs.run("refresh", {"collection": collection, "confirm": confirmRemovals}))
+        arguments: Json = {"collection": collection, "confirm": confirmRemovals}
+        return _ingest_result(self.jobs.run("refresh", arguments, wait=self._wait))
 
     @tool(
         "remove_source",
         title="Remove a document",
         keywords=("delete", "forget", "trash", "document", "file"),
-        examples=("remove the document {sourceId}", "forget the folder {path}"),
+        examples=(
+            "remove the document {sourceId}",
+            "forget the folder|file {path}",
+            "delete the file {path}",
+            "take the document {sourceId} out of the knowledge base",
+        ),
         visible=False,
         read_only=False,
         destructive=True,
@@ -203,7 +223,11 @@ class LibraryTools:
         "restore_source",
         title="Restore a document",
         keywords=("undo", "undelete", "trash", "recover", "document"),
-        examples=("bring back the document {sourceId}",),
+        examples=(
+            "bring back the document {sourceId}",
+            "restore the document {sourceId} from the trash",
+            "undo the removal of {sourceId}",
+        ),
         visible=False,
         read_only=False,
         idempotent=False,
@@ -217,7 +241,11 @@ class LibraryTools:
         "job_status",
         title="Status of long work",
         keywords=("progress", "running", "job", "indexing", "wait"),
-        examples=("is the indexing done", "how far is job {jobId}"),
+        examples=(
+            "how far is job {jobId}",
+            "is the indexing|job {jobId} done",
+            "what is the progress of job {jobId}",
+        ),
         visible=False,
         read_only=False,
         idempotent=True,

@@ -26,7 +26,7 @@ def lacks_vectors(database: Database, collection: Collection) -> bool:
 
 def fill_vectors(database: Database, indexer: Indexer) -> None:
     """Embed what lacks a vector, in small transactions; stops when the model fails."""
-    while indexer.embedder is not None:
+    while indexer.embedder is not None and indexer.can_embed:
         with database.read() as connection:
             model_id = find_model(connection, indexer.embedder.identity) or 0
             pairs = chunks_without_vector(connection, indexer.collection.id, model_id, AT_ONCE)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from localmcp.knowledge.ledger import Entry, Root
-from localmcp.knowledge.reading import Task
+from localmcp.knowledge.reading import CANNOT_BE_READ, Task
 from localmcp.knowledge.walk import Found, Passed, WalkRules, below, stat_file, walk
+from localmcp.text.readers import why_skipped
 
 FEW = 10
 MANY = 0.3
@@ -91,7 +93,7 @@ def make_plan(
             _compare(plan, each, ours.get(each.path), again, forced)
         else:
             passed[each.path] = each
-            _pass(plan, each, ours.get(each.path))
+            _pass(plan, each, ours.get(each.path), again)
     unseen = (entry for path, entry in ours.items() if path not in seen)
     _sort_unseen(plan, unseen, passed, returning)
     return plan
@@ -109,15 +111,20 @@ def _compare(plan: Plan, file: Found, known: Entry | None, again: bool, forced: 
     status = known.status if known and same else None
     if status == "indexed" and not forced:
         plan.unchanged += 1
-    elif status == "skipped" and not again:
+    elif status == "skipped" and not (again and why_skipped(Path(file.path)) is None):
         plan.skipped += 1
-    elif status == "failed" and not again:
+    elif status == "failed" and known and not again and not _is_readable_now(known):
         plan.failed += 1
     else:
         plan.tasks.append(Task(file, plan.root, known, forced))
 
 
-def _pass(plan: Plan, each: Passed, known: Entry | None) -> None:
+def _is_readable_now(known: Entry) -> bool:
+    """A right that was given changes neither size nor time."""
+    return known.reason.startswith(CANNOT_BE_READ) and os.access(known.path, os.R_OK)
+
+
+def _pass(plan: Plan, each: Passed, known: Entry | None, again: bool) -> None:
     if known and known.status == "removed":
         plan.skipped += 1
         return
@@ -129,7 +136,8 @@ def _pass(plan: Plan, each: Passed, known: Entry | None) -> None:
     if holds and known:
         plan.dropped.append(known)
     status = "failed" if each.failed else "skipped"
-    if known is None or holds or (known.status, known.reason) != (status, each.reason):
+    told = known is not None and not holds and (known.status, known.reason) == (status, each.reason)
+    if not told or (each.failed and again):
         plan.passed.append(Entry(each.path, status, each.reason))
     elif each.failed:
         plan.failed += 1

@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 LONGEST_CHUNK = 254
 """Tokens of an embedded text, also for models that read more: shorter passages answer more exactly."""
 DEFAULT_LANGUAGE = "english"
+CANNOT_BE_READ = "cannot be read"
+"""Begins the reason of a file that the system does not let us read."""
 
 T = TypeVar("T")
 
@@ -92,7 +94,7 @@ def read_file(task: Task, chunker: Chunker, max_bytes: int) -> Reading:
     try:
         _read(reading, chunker, max_bytes)
     except OSError as error:
-        reading.failed = f"cannot be read: {(error.strerror or str(error)).lower()}"
+        reading.failed = f"{CANNOT_BE_READ}: {(error.strerror or str(error)).lower()}"
     except LocalMCPError as error:
         reading.failed = str(error)
     except Exception as error:

@@ -225,9 +225,12 @@ class KnowledgeBase:
         title="Search the knowledge base",
         keywords=("find", "documents", "passages", "knowledge", "lookup", "question", "rag"),
         examples=(
-            "search my documents for {query}",
-            "find {query} in my notes",
-            "what do my documents say about {query}",
+            "search my documents|notes|files for {query}",
+            "find {query} in my notes|documents|files",
+            "what do my documents|notes say about {query}",
+            "look up {query} in the knowledge base",
+            "which documents mention|contain {query}",
+            "what is written about {query} in my documents",
         ),
         accepts={"mode": known_mode, "limit": integer_or_string},
         says={"query required": "Query parameter is required"},
@@ -271,7 +274,11 @@ class KnowledgeBase:
         "get_context",
         title="Read around a search result",
         keywords=("surrounding", "neighbours", "expand", "context", "more"),
-        examples=("show more around that passage",),
+        examples=(
+            "show more around the passage|result|chunk {chunkId}",
+            "read on after the passage|result|chunk {chunkId}",
+            "show {window} chunks before and after {chunkId}",
+        ),
         accepts={"window": integer_or_string},
         says={"chunkId required": "chunkId parameter is required"},
     )
@@ -306,7 +313,12 @@ class KnowledgeBase:
         "get_document",
         title="Read a whole document",
         keywords=("read", "open", "full text", "file", "source"),
-        examples=("open the document {sourceId}", "read the whole file {sourceId}"),
+        examples=(
+            "open|read the document {sourceId}",
+            "read the whole file {sourceId}",
+            "what does the file|document {sourceId} contain",
+            "show me the contents of the document {sourceId}",
+        ),
         accepts={"offset": integer_or_string},
         says={"sourceId required": "sourceId parameter is required"},
     )
@@ -316,10 +328,12 @@ class KnowledgeBase:
         offset: Annotated[int, Param("First chunk, to read on after a cut", minimum=0)] = 0,
     ) -> DocumentResult:
         """Return a whole document with all its chunks in order. Long ones are cut: read on from nextOffset."""
+        # JSON can name half a character, which neither SQLite nor the answer can hold.
+        name = sourceId.encode("utf-8", "replace").decode()
         with self.database.read() as connection:
-            row = _find_source(connection, sourceId)
+            row = _find_source(connection, name)
             if row is None:
-                return _no_document(sourceId)
+                return _no_document(name)
             item = _source_item(row, self.database.adopted)
             passages = passages_of_source(connection, row[0], offset)
         shown = _fitting(passages)
@@ -336,7 +350,14 @@ class KnowledgeBase:
         "list_sources",
         title="List the documents",
         keywords=("documents", "files", "inventory", "titles"),
-        examples=("which documents do you know", "list my documents"),
+        examples=(
+            "which documents do you have|know",
+            "list my documents|files",
+            "list the first {limit} documents",
+            "list the documents in the collection {collection}",
+            "which files are indexed",
+            "what is in the knowledge base",
+        ),
         accepts={"limit": integer_or_string, "offset": integer_or_string},
     )
     def list_sources(
@@ -361,7 +382,13 @@ class KnowledgeBase:
         "get_stats",
         title="Knowledge base in numbers",
         keywords=("statistics", "size", "counts", "how many", "status"),
-        examples=("how many documents are indexed",),
+        examples=(
+            "how many documents are indexed",
+            "how big is the knowledge base",
+            "statistics of the knowledge base",
+            "size of the index",
+            "how many passages are there",
+        ),
     )
     def get_stats(self) -> StatsResult:
         """Count documents and chunks, with and without embeddings, by collection and language."""
@@ -549,7 +576,7 @@ def _may_see(connection: apsw.Connection, collection_id: int) -> bool:
 def _find_source(connection: apsw.Connection, name: str) -> Any:
     """The visible document of that id, path, file name or title; the newest of several."""
     ids = ",".join(str(each.id) for each in visible_collections(connection))
-    wanted = name.strip().encode("utf-8", "replace").decode()
+    wanted = name.strip()
     tests = (
         ("uuid = :name", wanted.lower()),
         ("uri = :name", wanted),

@@ -42,6 +42,8 @@ DEEPEST = 1000
 DEFAULT_FLOOR = 0.25
 """The cosine from which a passage counts as near in meaning; 94 % of the relevant ones reach it (default model)."""
 MODEL_WAIT_SECONDS = 5.0
+_DOCUMENT_COLLECTIONS = "select count(*) from collections where kind = 'documents'"
+"""Collections of other kinds have no chunks that a search could meet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +78,16 @@ class Hit:
     scores: Fused
     semantic: ArmScore
     keyword: ArmScore
-    matched: tuple[str, ...]
-    """Query words that stand in the text, its title or its headings."""
+    query: KeywordQuery | None
+
+    @property
+    def matched(self) -> list[str]:
+        """Query words that stand in the text, its title or its headings; taking the text apart costs 0.3 ms."""
+        if self.query is None:
+            return []
+        passage = self.passage
+        text = f"{heading_of(passage.title, passage.headings)}\n{passage.text}"
+        return matched_words(self.query, text, passage.language)
 
 
 @dataclass(slots=True)
@@ -197,7 +207,7 @@ class Index:
 
     def _restriction(self, connection: apsw.Connection, collections: list[Collection], filters: Filters) -> Any:
         """Sorted ids of the sources that may answer; None when every source of the file may."""
-        everything = fetch_one(connection, "select count(*) from collections") == len(collections)
+        everything = fetch_one(connection, _DOCUMENT_COLLECTIONS) == len(collections)
         return None if everything and not filters else allowed_sources(connection, collections, filters)
 
     def _keyword_arm(
@@ -225,11 +235,17 @@ class Index:
     def _blocks(
         self, connection: apsw.Connection, ours: _Ours, generations: Generations, outcome: SearchOutcome
     ) -> list[Block]:
-        with self._lock:
-            signs = self._signs.setdefault(ours.model_id, SignIndex(ours.model_id))
-        blocks = signs.blocks(connection, generations.signs, ours.collection_ids)
+        blocks = self.sign_blocks(connection, ours.model_id, generations, ours.collection_ids)
         outcome.searched["vectors"] = sum(len(block.ids) for block in blocks)
         return blocks
+
+    def sign_blocks(
+        self, connection: apsw.Connection, model_id: int, generations: Generations, collection_ids: Sequence[int]
+    ) -> list[Block]:
+        """The sign codes of those collections in this snapshot, from the cache that every feature shares."""
+        with self._lock:
+            signs = self._signs.setdefault(model_id, SignIndex(model_id))
+        return signs.blocks(connection, generations.signs, collection_ids)
 
     def close(self) -> None:
         """Forget what is cached."""
@@ -313,14 +329,8 @@ def _load_hits(
             fused,
             ArmScore(arms.semantic_ranks.get(fused.id), arms.cosines.get(fused.id, 0.0)),
             ArmScore(arms.keyword_ranks.get(fused.id), arms.bm25.get(fused.id, 0.0)),
-            tuple(_matched(query, passages[fused.id])),
+            query,
         )
         for fused in page
         if fused.id in passages
     ]
-
-
-def _matched(query: KeywordQuery | None, passage: Passage) -> list[str]:
-    if query is None:
-        return []
-    return matched_words(query, f"{heading_of(passage.title, passage.headings)}\n{passage.text}", passage.language)

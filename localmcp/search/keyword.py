@@ -15,7 +15,7 @@ from localmcp.text.normalize import detect_language, phrases, stem, stems, stop_
 
 MOST_UNITS = 64
 """Words of a query that are looked at; the rest of a pasted page adds cost and no meaning."""
-POSTINGS_BUDGET = 12_000
+POSTINGS_BUDGET = 8_000
 """bm25 scores every chunk that holds any term; the most frequent terms are dropped until the sum fits."""
 STOP_SHARE = 0.02
 """A stop word is dropped only if it stands in more than this share of the chunks."""
@@ -96,7 +96,8 @@ def build_query(
         if not term.chunks and len(unit) == 1:
             term = _repaired(connection, term, languages, collection_ids, vocabulary, generation, total)
         terms.append(term)
-    kept, dropped = _without_stop_words(terms, languages if len(languages) == 1 else (None,), total)
+    visible = sum(_language_sizes(connection, collection_ids).values())
+    kept, dropped = _without_stop_words(terms, languages if len(languages) == 1 else (None, *languages), visible)
     kept, expensive = _within_budget([term for term in kept if term.chunks])
     return KeywordQuery(tuple(kept), languages, (*dropped, *expensive))
 
@@ -212,11 +213,10 @@ def search_words(connection: apsw.Connection, query: KeywordQuery, depth: int, s
 def _bm25(connection: apsw.Connection, terms: Sequence[Term], depth: int, sources: Any) -> dict[int, float]:
     if not terms or (sources is not None and not len(sources)):
         return {}
+    # The list is made once: inside an `exists` SQLite reads the array again for every posting (386 ms instead of 3).
     narrowing = """
-        and exists (
-            select 1 from chunks indexed by chunk_sources
-            where chunks.id = chunks_fts.rowid and source_id in (select value from carray(:sources))
-        )
+        and (select source_id from chunks indexed by chunk_sources where chunks.id = chunks_fts.rowid)
+            in (select value from carray(:sources))
     """
     sql = f"""
         select rowid, -bm25(chunks_fts, {TITLE_WEIGHT}, {TEXT_WEIGHT}) as score from chunks_fts

@@ -1,0 +1,127 @@
+"""Does everything in a file agree with everything else? Used by the tests and benchmarks that kill and race ingest."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections import Counter
+
+import apsw
+
+from localmcp.search.lexicon import LONGEST_WORD, heading_of
+from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.text.normalize import stems, words
+
+
+def disagreements(database: Database) -> list[str]:
+    """What does not hold, a sentence each; empty for a sound file."""
+    found: list[str] = []
+    with database.write() as connection:
+        try:
+            connection.execute("insert into chunks_fts (chunks_fts) values ('integrity-check')")
+        except apsw.Error as error:
+            found.append(f"the keyword index is damaged: {error}")
+    with database.read() as connection:
+        for check in (_indexes, _counts, _spans, _ledger):
+            found += check(connection)
+    # A connection of its own: SQLite 3.54 checks a full-text table against what the connection read of it earlier,
+    # and takes the work of another process for damage.
+    fresh = Database(database.path, read_only=True)
+    with fresh.read() as connection:
+        found += _structure(connection)
+    fresh.close()
+    return found
+
+
+def _structure(connection: apsw.Connection) -> list[str]:
+    answer = fetch_all(connection, "pragma integrity_check")
+    broken = fetch_all(connection, "pragma foreign_key_check")
+    return [*([] if answer == [("ok",)] else [f"integrity_check: {answer[:3]}"]), *(f"no parent: {b}" for b in broken)]
+
+
+def _indexes(connection: apsw.Connection) -> list[str]:
+    """Live chunks = rows of the keyword index = sign codes; bound collections have a vector for each chunk."""
+    live = {row[0] for row in fetch_all(connection, _LIVE)}
+    found: list[str] = []
+    indexed = {row[0] for row in fetch_all(connection, "select rowid from chunks_fts")}
+    if indexed != live:
+        found.append(f"{len(live)} live chunks, {len(indexed)} in the keyword index")
+    codes: Counter[int] = Counter()
+    for (blob,) in fetch_all(connection, "select ids from signs"):
+        codes.update(array("q", blob))
+    vectors = {row[0] for row in fetch_all(connection, "select chunk_id from embeddings")}
+    if set(codes) != live & vectors or max(codes.values(), default=1) > 1:
+        found.append(f"{len(live & vectors)} live vectors, {codes.total()} sign codes of {len(codes)} chunks")
+    stored = {row[0] for row in fetch_all(connection, "select id from chunks")}
+    if not vectors <= stored:
+        found.append(f"{len(vectors - stored)} vectors of no chunk")
+    return found
+
+
+def _counts(connection: apsw.Connection) -> list[str]:
+    """Word, stem and group counts are what counting again gives."""
+    surface: Counter[tuple[int, str]] = Counter()
+    terms: Counter[tuple[int, str]] = Counter()
+    groups: Counter[int] = Counter()
+    rows = fetch_all(
+        connection,
+        f"""
+        select sources.collection_id, title, headings, text, groups.language, group_id from chunks
+        join sources on sources.id = source_id join groups on groups.id = group_id where chunks.id in ({_LIVE})
+        """,
+    )
+    for collection_id, title, headings, text, language, group_id in rows:
+        read = [*words(heading_of(title, json.loads(headings))), *words(text)]
+        surface.update((collection_id, word) for word in set(read) if word.isalpha() and len(word) <= LONGEST_WORD)
+        terms.update((collection_id, stem) for stem in set(stems(read, language)))
+        groups[group_id] += 1
+    found: list[str] = []
+    for name, counted, sql in (
+        ("words", surface, "select collection_id, word, chunks from words"),
+        ("terms", terms, "select collection_id, term, chunks from terms"),
+    ):
+        stored = {(collection, word): number for collection, word, number in fetch_all(connection, sql)}
+        if stored != counted:
+            wrong = {key for key in stored.keys() | counted.keys() if stored.get(key) != counted.get(key)}
+            found.append(f"{len(wrong)} {name} are counted wrongly, such as {sorted(wrong)[:3]}")
+    stored_groups = {row[0]: row[1] for row in fetch_all(connection, "select id, chunks from groups") if row[1]}
+    return [*found, *([] if stored_groups == groups else [f"groups: {stored_groups}, counted {dict(groups)}"])]
+
+
+def _spans(connection: apsw.Connection) -> list[str]:
+    """The chunks of each source are all there and partition its text."""
+    found: list[str] = []
+    for source_id, uri, expected in fetch_all(connection, "select id, uri, chunk_count from sources"):
+        sql = "select position, start, stop, length(text) from chunks where source_id = ? order by position"
+        at = 0
+        rows = fetch_all(connection, sql, (source_id,))
+        for number, (position, start, stop, length) in enumerate(rows):
+            if (position, start, stop - start) != (number, at, length):
+                found.append(f"{uri}: chunk {number} does not continue the one before it")
+            at = stop
+        if len(rows) != expected:
+            found.append(f"{uri}: {len(rows)} chunks, {expected} expected")
+    return found
+
+
+def _ledger(connection: apsw.Connection) -> list[str]:
+    """Every indexed path has its source, and every file's source its path."""
+    orphans = fetch_one(
+        connection,
+        """
+        select count(*) from ledger where status = 'indexed' and not exists (
+            select 1 from sources where sources.id = ledger.source_id and uri = path and trashed_at is null)
+        """,
+    )
+    unlisted = fetch_one(
+        connection,
+        """
+        select count(*) from sources where trashed_at is null and mtime_ns is not null and not exists (
+            select 1 from ledger where source_id = sources.id and path = uri)
+        """,
+    )
+    return [*([f"{orphans} ledger rows without a source"] if orphans else []),
+            *([f"{unlisted} sources that the ledger does not know"] if unlisted else [])]  # fmt: skip
+
+
+_LIVE = "select chunks.id from chunks join sources on sources.id = chunks.source_id where trashed_at is null"

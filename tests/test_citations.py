@@ -1,0 +1,144 @@
+"""Citations: a quote is exact, moved, changed or absent, and the answer shows where it stands."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from library import Library
+
+from localmcp.embeddings import HashEmbedder
+from localmcp.errors import InvalidInput, NotFound
+from localmcp.knowledge.citations import Citations, check_freshness, holds_quote
+from localmcp.storage.database import Database, fetch_all
+from localmcp.tools import Registry, Scope, use_scope
+
+TEXT = """The valve is on the left.
+
+Turn it twice,   slowly,
+to close the water.
+
+The boiler needs service every spring."""
+
+
+class Desk:
+    def __init__(self, database: Database, embedder: HashEmbedder) -> None:
+        self.library = Library(database, embedder)
+        self.registry = Registry()
+        self.registry.add_service(Citations(database, self.library.index))
+
+    def verify(self, quote: str, **arguments: Any) -> dict[str, Any]:
+        return self.registry.call("verify_citation", {"quote": quote, **arguments}).value
+
+    def chunk_ids(self) -> list[str]:
+        with self.library.database.read() as connection:
+            rows = fetch_all(connection, "select uuid from chunks order by id")
+        return [str(uuid.UUID(bytes=row[0])) for row in rows]
+
+
+@pytest.fixture
+def desk(database: Database, hash_embedder: HashEmbedder) -> Desk:
+    return Desk(database, hash_embedder)
+
+
+@pytest.fixture
+def manual(desk: Desk, tmp_path: Path) -> Desk:
+    file = tmp_path / "manual.md"
+    file.write_text(TEXT)
+    desk.library.put(TEXT, title="Manual", uri=str(file), paragraphs=True)
+    desk.library.put("Elsewhere the tap is on the right.", title="Other")
+    return desk
+
+
+def test_a_quote_that_stands_where_it_was_cited_is_exact(manual: Desk) -> None:
+    answer = manual.verify("The valve is on the left.", id=manual.chunk_ids()[0])
+    assert (answer["verdict"], answer["freshness"], answer["sourceTitle"]) == ("exact", "fresh", "Manual")
+    assert answer["citation"]["label"].endswith("manual.md:1")
+
+
+def test_white_space_is_not_compared_but_letters_are(manual: Desk) -> None:
+    chunk = manual.chunk_ids()[1]
+    assert manual.verify(" Turn it twice, slowly, to\n\nclose ", id=chunk)["verdict"] == "exact"
+    assert manual.verify("turn it twice", id=chunk)["verdict"] == "absent"
+    assert not holds_quote("A b", "Ab")
+
+
+def test_a_quote_without_an_id_is_looked_for_everywhere(manual: Desk) -> None:
+    answer = manual.verify("to close the water")
+    assert (answer["verdict"], answer["chunkId"]) == ("exact", manual.chunk_ids()[1])
+    assert answer["citation"]["startLine"] == 3
+
+
+def test_a_quote_cited_from_the_document_is_exact_anywhere_in_it(manual: Desk) -> None:
+    source = manual.verify("The valve")["sourceId"]
+    answer = manual.verify("needs service every spring", id=source)
+    assert (answer["verdict"], answer["chunkId"]) == ("exact", manual.chunk_ids()[2])
+
+
+def test_a_quote_over_the_border_of_two_chunks_is_found_where_it_begins(manual: Desk) -> None:
+    first, second, third, _ = manual.chunk_ids()
+    quote = "close the water. The boiler needs"
+    assert manual.verify(quote)["chunkId"] == second
+    assert manual.verify(quote, id=second)["verdict"] == "exact"
+    assert manual.verify(quote, id=manual.verify(quote)["sourceId"])["verdict"] == "exact"
+    moved = manual.verify(quote, id=first)
+    assert (moved["verdict"], moved["chunkId"]) == ("moved", second)
+    assert manual.verify(quote, id=third)["verdict"] == "moved"
+    assert manual.verify("left. Turn it twice, slowly, to close the water. The")["chunkId"] == first
+
+
+def test_a_quote_from_another_place_has_moved(manual: Desk) -> None:
+    answer = manual.verify("the tap is on the right", id=manual.chunk_ids()[0])
+    assert (answer["verdict"], answer["sourceTitle"]) == ("moved", "Other")
+
+
+def test_a_quote_from_a_file_that_changed_or_went_is_called_changed(manual: Desk, tmp_path: Path) -> None:
+    (tmp_path / "manual.md").write_text("All new.")
+    answer = manual.verify("The valve is on the left.")
+    assert (answer["verdict"], answer["freshness"]) == ("changed", "changed")
+    (tmp_path / "manual.md").unlink()
+    answer = manual.verify("The valve is on the left.", id=manual.chunk_ids()[0])
+    assert (answer["verdict"], answer["freshness"]) == ("changed", "missing")
+
+
+@pytest.mark.parametrize("quote", ["The valve is on the right.", "xyzzy", "…", "valve " * 3000])
+def test_what_no_document_holds_is_absent(manual: Desk, quote: str) -> None:
+    answer = manual.verify(quote)
+    assert answer == {"verdict": "absent", "message": "No indexed document holds these words."}
+
+
+@pytest.mark.parametrize("quote", [" ", "\n\t"])
+def test_an_empty_quote_is_refused(manual: Desk, quote: str) -> None:
+    with pytest.raises(InvalidInput, match="quote"):
+        manual.verify(quote)
+
+
+def test_an_unknown_id_is_named(manual: Desk) -> None:
+    with pytest.raises(NotFound, match="No chunk or document"):
+        manual.verify("The valve", id=str(uuid.uuid4()))
+    with pytest.raises(InvalidInput, match="id: 'seven' is not an id"):
+        manual.verify("The valve", id="seven")
+
+
+def test_nothing_outside_the_scope_is_verified(manual: Desk) -> None:
+    manual.library.put("The safe is behind the mirror.", title="Safe", collection="secret")
+    with use_scope(Scope(collections=frozenset({"default"}))):
+        assert manual.verify("behind the mirror")["verdict"] == "absent"
+        assert manual.verify("behind the mirror", id=manual.chunk_ids()[0])["verdict"] == "absent"
+        with pytest.raises(NotFound):
+            manual.verify("behind the mirror", id=manual.chunk_ids()[-1])
+    assert manual.verify("behind the mirror")["verdict"] == "exact"
+
+
+def test_a_quote_far_into_a_long_document_is_found(desk: Desk) -> None:
+    text = "\n\n".join(f"Sentence number{number} of many." for number in range(3000))
+    desk.library.put(text, title="Long", paragraphs=True)
+    answer = desk.verify("number2998 of many. Sentence number2999 of")
+    assert (answer["verdict"], answer["citation"]["startLine"]) == ("exact", 5997)
+
+
+@pytest.mark.parametrize("uri", [None, "nul\0byte", "x" * 10_000])
+def test_what_cannot_be_looked_at_is_unverifiable(uri: str | None) -> None:
+    assert check_freshness(uri, 1, 1, "", adopted=True) == "unverifiable"

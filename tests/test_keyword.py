@@ -1,0 +1,289 @@
+"""The keyword arm: every query is literal, bounded, repaired in the open, and blind to what the caller may not see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from library import Library
+
+from localmcp.search import keyword as keyword_module
+from localmcp.search.collections import choose_collections
+from localmcp.search.fuzzy import Vocabulary
+from localmcp.search.index import Index, SearchOutcome, SearchRequest
+from localmcp.search.keyword import KeywordQuery, build_query, match_expression, search_words
+from localmcp.storage.database import Database, fetch_one, read_generations
+from localmcp.tools import Scope, use_scope
+
+
+@pytest.fixture
+def library(database: Database) -> Library:
+    return Library(database, None)
+
+
+def search(index: Index, text: str, **options: Any) -> SearchOutcome:
+    return index.search(SearchRequest(text, mode="keyword", limit=20, **options))
+
+
+def titles(outcome: SearchOutcome) -> list[str]:
+    return [hit.passage.title for hit in outcome.hits]
+
+
+def query_of(outcome: SearchOutcome) -> KeywordQuery:
+    assert outcome.query is not None
+    return outcome.query
+
+
+def searched(outcome: SearchOutcome) -> list[str]:
+    return [term.word for term in query_of(outcome).terms]
+
+
+# ---------------------------------------------------------------- literal
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'apple AND "pear', "apple OR NOT pear", "NEAR(apple pear, 2)", "title : apple", "{title text} : apple",
+        "-apple", "apple*", "^apple", "apple + pear", "(apple", "apple)", '"', '""""', "apple'; drop table chunks; --",
+        "apple\0pear", "\ud800 apple", "apple\\", "* - ^ :",
+    ],
+)  # fmt: skip
+def test_the_syntax_of_fts5_is_plain_text(library: Library, text: str) -> None:
+    library.put("An apple a day.", title="Fruit")
+    outcome = search(library.index, text)
+    assert titles(outcome) == (["Fruit"] if "apple" in text else [])
+
+
+@pytest.mark.parametrize("word", ["and", "or", "not", "near", "NEAR", "rowid", "rank", "title"])
+def test_operators_and_columns_are_found_as_words(library: Library, word: str) -> None:
+    library.put(f"Something {word} something else.", title="It")
+    library.put("Nothing of that kind.", title="Other")
+    assert titles(search(library.index, word)) == ["It"]
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.text(max_size=60))
+def test_no_text_breaks_the_query(library: Library, text: str) -> None:
+    if fetch_count(library.database) == 0:
+        library.put("Apples and pears, AND plums. “Quoted” — ½ ﬁve naïve 東京 0.5 a_b aB", title="Fruit")
+    search(library.index, text)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30))
+def test_a_text_is_found_by_its_own_words(library: Library, text: str) -> None:
+    text = text.replace("\0", " ")
+    if not text.strip():
+        return
+    stored = library.put(text, title="t", language="english", paragraphs=True)
+    with library.database.read() as connection:
+        place = choose_collections(connection, None)[0]
+        query = build_query(connection, text, [place.id], Vocabulary(), read_generations(connection).words)
+        if not query.terms:
+            return
+        sql = """
+            select count(*) from chunks_fts
+            where chunks_fts match ? and rowid in (select id from chunks where source_id = ?)
+        """
+        assert fetch_one(connection, sql, (match_expression(query.terms), stored.source_id)) > 0
+
+
+def fetch_count(database: Database) -> int:
+    with database.read() as connection:
+        return fetch_one(connection, "select count(*) from sources")
+
+
+# ---------------------------------------------------------------- what is searched for
+
+
+@pytest.fixture
+def manual(library: Library) -> Index:
+    for number in range(100):
+        library.put(f"The pump is in the house number{number}.", title=f"House {number}")
+    library.put("The valve of the boiler.", title="Boiler")
+    return library.index
+
+
+def test_frequent_stop_words_are_dropped_and_shown(manual: Index) -> None:
+    outcome = search(manual, "where is the boiler")
+    assert titles(outcome) == ["Boiler"]
+    assert ("the", "stop word") in query_of(outcome).dropped
+    assert searched(outcome) == ["boiler"]
+
+
+def test_a_rare_stop_word_stays(library: Library) -> None:
+    for number in range(100):
+        library.put(f"Record number{number}.", title="Records")
+    library.put("To be or not to be.", title="Hamlet")
+    assert titles(search(library.index, "to be or not to be")) == ["Hamlet"]
+
+
+def test_a_query_of_stop_words_alone_is_searched_as_it_is(manual: Index) -> None:
+    outcome = search(manual, "the is in")
+    assert len(outcome.hits) == 20
+    assert query_of(outcome).dropped == ()
+
+
+def test_stop_words_are_counted_where_the_caller_may_look(library: Library) -> None:
+    for number in range(60):
+        library.put(f"Ledger entry number{number}.", title="Ledger", collection="accounts")
+    for number in range(5):
+        library.put(f"It is the kettle number{number}.", title=f"Kettle {number}", collection="kitchen")
+    library.put("Copper pan.", title="Pan", collection="kitchen")
+    with use_scope(Scope(collections=frozenset({"kitchen"}))):
+        outcome = search(library.index, "the copper pan")
+    assert titles(outcome) == ["Pan"]
+
+
+def test_the_most_frequent_words_go_when_the_budget_is_spent(manual: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyword_module, "POSTINGS_BUDGET", 50)
+    outcome = search(manual, "pump boiler")
+    assert titles(outcome) == ["Boiler"]
+    assert query_of(outcome).dropped == (("pump", "too frequent"),)
+    only_frequent = search(manual, "pump house")
+    assert len(searched(only_frequent)) == 1
+    assert len(only_frequent.hits) == 20
+
+
+def test_a_long_text_is_searched_by_its_first_words(manual: Index) -> None:
+    outcome = search(manual, "valve " + "filler " * 5000 + "boiler")
+    assert titles(outcome) == ["Boiler"]
+    assert searched(outcome) == ["valve"]
+
+
+def test_codes_are_matched_side_by_side(library: Library) -> None:
+    library.put("Fixed in 3.11.7 for everybody.", title="Right")
+    library.put("The numbers 7, 11 and 3 in another order.", title="Scattered")
+    library.put("See CVE-2024-1234 for more.", title="Advisory")
+    assert titles(search(library.index, "3.11.7")) == ["Right"]
+    assert titles(search(library.index, "cve-2024-1234")) == ["Advisory"]
+    assert titles(search(library.index, "CVE-2024-9999")) == []
+
+
+def test_identifiers_are_found_whole_and_by_their_parts(library: Library) -> None:
+    library.put("def getUserName(self): return self.max_results", title="Code")
+    library.put("Nothing here.", title="Prose")
+    for text in ("getUserName", "getusername", "user name", "max_results", "maxresults"):
+        assert titles(search(library.index, text)) == ["Code"], text
+
+
+def test_a_repeated_word_weighs_more(library: Library) -> None:
+    library.put("apple filler filler", title="Apple")
+    library.put("plums filler filler", title="Plums")
+    for number in range(20):
+        library.put(f"filler number{number} filler", title="Other")
+    assert titles(search(library.index, "plums apple apple")) == ["Apple", "Plums"]
+    assert titles(search(library.index, "plums plums apple")) == ["Plums", "Apple"]
+
+
+def test_a_word_in_the_title_weighs_more(library: Library) -> None:
+    library.put("The text speaks of bread once.", title="Something")
+    library.put("The text speaks of it once more.", title="Bread")
+    for number in range(10):
+        library.put(f"The text is number{number} here.", title="Other")
+    assert titles(search(library.index, "bread")) == ["Bread", "Something"]
+
+
+def test_words_meet_across_case_accents_and_endings(library: Library) -> None:
+    library.put("Die Universität prüft alle Anträge der Studenten und die Häuser.", title="Deutsch", language="german")
+    library.put("La città è bella e le università sono antiche.", title="Italiano", language="italian")
+    assert titles(search(library.index, "CITTA")) == ["Italiano"]
+    assert titles(search(library.index, "haus universitat"))[0] == "Deutsch"
+
+
+def test_an_undecided_query_is_read_in_every_language_of_the_collection(library: Library) -> None:
+    library.put("I fondi pensione pagano anticipazioni.", title="Italiano", language="italian")
+    library.put("The pension funds pay advances.", title="English", language="english")
+    outcome = search(library.index, "fondi funds")
+    assert sorted(titles(outcome)) == ["English", "Italiano"]
+    assert set(query_of(outcome).languages) == {"english", "italian"}
+
+
+def test_scripts_without_spaces_are_found_inside_a_run(library: Library) -> None:
+    library.put("東京都の天気は晴れです。", title="Weather")
+    library.put("京東の店。", title="Shop")
+    assert titles(search(library.index, "東京")) == ["Weather"]
+
+
+# ---------------------------------------------------------------- repairs
+
+
+def test_a_misspelt_word_is_repaired_and_the_repair_is_shown(library: Library) -> None:
+    library.put("Voluntary pension contributions.", title="Pension")
+    outcome = search(library.index, "pensoin contributions")
+    assert titles(outcome) == ["Pension"]
+    assert [(r.word, r.replacement) for r in query_of(outcome).repairs] == [("pensoin", "pension")]
+
+
+def test_a_word_that_stands_somewhere_is_not_repaired(library: Library) -> None:
+    library.put("The lion sleeps.", title="Lion")
+    library.put("The loon calls.", title="Loon")
+    outcome = search(library.index, "loon")
+    assert titles(outcome) == ["Loon"]
+    assert query_of(outcome).repairs == []
+
+
+@pytest.mark.parametrize("word", ["li", "lo0n", "zzzzzzzz", "1234"])
+def test_short_words_codes_and_far_words_are_not_guessed(library: Library, word: str) -> None:
+    library.put("The lion sleeps, 1235.", title="Lion")
+    outcome = search(library.index, word)
+    assert outcome.hits == []
+    assert query_of(outcome).repairs == []
+
+
+def test_a_repaired_word_weighs_less_than_an_exact_one(library: Library) -> None:
+    library.put("gardens filler filler", title="Exact")
+    library.put("markets filler filler", title="Repaired")
+    for number in range(20):
+        library.put(f"filler number{number} filler", title="Other")
+    outcome = search(library.index, "markest gardens")
+    assert titles(outcome) == ["Exact", "Repaired"]
+    exact, repaired = (hit.keyword.raw for hit in outcome.hits)
+    assert repaired == pytest.approx(keyword_module.REPAIR_WEIGHT * exact)
+
+
+def test_nothing_of_an_invisible_collection_shows(library: Library) -> None:
+    library.put("Project zanzibar costs nine millions.", title="Zanzibar budget", collection="secret")
+    for number in range(5):
+        library.put(f"Kitchen notes, page number{number}.", title="Notes", collection="public")
+    with use_scope(Scope(collections=frozenset({"public"}))):
+        for text in ("zanzibar", "zanzibra", "millions", "budget"):
+            outcome = search(library.index, text)
+            assert outcome.hits == []
+            assert query_of(outcome).repairs == []
+            assert query_of(outcome).terms == ()
+            assert outcome.total == 0
+            assert outcome.searched["chunks"] == 5
+            assert outcome.searched["collections"] == 1
+        assert search(library.index, "kitchen zanzibar").total == 5
+    assert titles(search(library.index, "zanzibra")) == ["Zanzibar budget"]
+
+
+def test_a_restored_scope_sees_repairs_of_its_own_words_only(library: Library) -> None:
+    library.put("The marmalade jar.", title="Jar", collection="public")
+    library.put("The marmelade contract.", title="Contract", collection="secret")
+    with use_scope(Scope(collections=frozenset({"public"}))):
+        outcome = search(library.index, "marmelade")
+    assert titles(outcome) == ["Jar"]
+    assert [r.replacement for r in query_of(outcome).repairs] == ["marmalade"]
+
+
+def test_repairs_follow_what_is_added_and_removed(library: Library) -> None:
+    stored = library.put("Elderflower syrup.", title="Syrup")
+    assert titles(search(library.index, "elderflowr")) == ["Syrup"]
+    library.put("Quince jelly.", title="Syrup", replaces=stored.source_id)
+    assert titles(search(library.index, "elderflowr")) == []
+    assert titles(search(library.index, "quicne")) == ["Syrup"]
+
+
+def test_hits_are_no_deeper_than_asked(manual: Index) -> None:
+    with manual.database.read() as connection:
+        place = choose_collections(connection, None)[0]
+        query = build_query(connection, "pump", [place.id], Vocabulary(), 0)
+        assert len(search_words(connection, query, 7)) == 7
+        scores = list(search_words(connection, query, 1000).values())
+    assert len(scores) == 100
+    assert scores == sorted(scores, reverse=True)

@@ -1,0 +1,196 @@
+"""The library through the registry, as assistants and API callers reach it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from localmcp.config import Settings
+from localmcp.embeddings import HashEmbedder, LazyEmbedder
+from localmcp.errors import AccessDenied, InvalidInput, NotFound
+from localmcp.knowledge.ingest import Library
+from localmcp.knowledge.library_tools import LibraryTools
+from localmcp.storage.database import Database
+from localmcp.tools import Registry, Scope
+
+ASSISTANT = Scope(caller="stdio", trusted=False)
+
+
+class Setting:
+    """A registry with the library's tools, called as an assistant calls them."""
+
+    def __init__(
+        self, database: Database, settings: Settings, embedder: HashEmbedder | None = None, wait: float = 20
+    ) -> None:
+        self.library = Library(database, LazyEmbedder(lambda: embedder or HashEmbedder(64)), settings)
+        self.tools = LibraryTools(self.library, database, settings, wait=wait)
+        self.registry = Registry()
+        self.registry.add_service(self.tools)
+
+    def call(self, name: str, scope: Scope = ASSISTANT, **arguments: Any) -> dict[str, Any]:
+        answer = self.registry.call(name, arguments, scope)
+        tool = self.registry.find(name)
+        assert tool is not None
+        assert tool.output_schema is not None
+        Draft202012Validator(tool.output_schema).validate(answer.value)
+        return answer.value
+
+
+@pytest.fixture
+def allowed(tmp_path: Path) -> Path:
+    folder = tmp_path / "allowed"
+    folder.mkdir()
+    (folder / "bees.md").write_text("# Bees\n\nA hive has one queen.\n", encoding="utf-8")
+    (folder / "roses.md").write_text("# Roses\n\nPrune them.\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def at(database: Database, allowed: Path) -> Setting:
+    return Setting(database, Settings(folders=(allowed,)))
+
+
+def test_the_tools_are_found_by_search_and_not_listed(at: Setting) -> None:
+    assert [each.name for each in at.registry.tools()] == [
+        "add_document",
+        "add_path",
+        "refresh",
+        "remove_source",
+        "restore_source",
+        "job_status",
+    ]
+    assert at.registry.visible() == []
+    destructive = {each.name for each in at.registry.tools() if each.mark.destructive}
+    assert destructive == {"refresh", "remove_source"}
+    assert not any(each.mark.read_only for each in at.registry.tools())
+
+
+def test_a_document_is_added_once_and_replaced_when_asked(at: Setting) -> None:
+    said = {"text": "# Notes\n\nBuy milk.\n", "title": "Shopping", "sourceType": "notion", "metadata": {"by": "me"}}
+    first = at.call("add_document", **said)
+    assert (first["status"], first["chunksAdded"]) == ("added", 1)
+    assert at.call("add_document", **said)["status"] == "unchanged"
+    other = {**said, "text": "Buy bread."}
+    with pytest.raises(InvalidInput, match="replace: true"):
+        at.call("add_document", **other)
+    second = at.call("add_document", **other, replace=True)
+    assert (second["status"], second["sourceId"]) == ("replaced", first["sourceId"])
+
+
+def test_a_folder_that_the_person_allowed_may_be_added(at: Setting, allowed: Path) -> None:
+    result = at.call("add_path", path=str(allowed))
+    assert (result["status"], result["indexed"], result["problems"]) == ("done", 2, [])
+
+
+def test_a_path_outside_is_refused_and_the_allowed_folders_are_named(
+    at: Setting, allowed: Path, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret.md"
+    secret.write_text("Hush.", encoding="utf-8")
+    for path in (str(secret), str(allowed / ".." / "secret.md"), str(tmp_path), str(allowed) + "x", "/nowhere"):
+        with pytest.raises(AccessDenied, match="outside the folders") as raised:
+            at.call("add_path", path=path)
+        assert str(allowed) in str(raised.value)
+
+
+def test_a_link_does_not_lead_out_of_the_allowed_folders(at: Setting, allowed: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "a.md").write_text("Hush.", encoding="utf-8")
+    try:
+        (allowed / "link").symlink_to(tmp_path / "secret")
+    except OSError:
+        pytest.skip("links need a right that this user lacks")
+    with pytest.raises(AccessDenied):
+        at.call("add_path", path=str(allowed / "link"))
+    assert at.call("add_path", path=str(allowed))["indexed"] == 2
+
+
+def test_a_folder_that_was_added_may_be_added_again(at: Setting, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "a.md").write_text("Mine.", encoding="utf-8")
+    with pytest.raises(AccessDenied):
+        at.call("add_path", path=str(folder))
+    at.call("add_path", scope=Scope(caller="cli"), path=str(folder))
+    assert at.call("add_path", path=str(folder / "a.md"))["unchanged"] == 1
+
+
+def test_a_relative_path_means_nothing_to_an_assistant(at: Setting) -> None:
+    with pytest.raises(InvalidInput, match="absolute"):
+        at.call("add_path", path="docs")
+
+
+def test_a_refresh_finds_what_changed(at: Setting, allowed: Path) -> None:
+    at.call("add_path", path=str(allowed))
+    (allowed / "bees.md").write_text("# Bees\n\nThey dance.\n", encoding="utf-8")
+    (allowed / "roses.md").unlink()
+    result = at.call("refresh")
+    assert (result["updated"], result["missing"]) == (1, 1)
+
+
+def test_a_document_is_removed_and_restored(at: Setting) -> None:
+    source = at.call("add_document", text="Buy milk.", title="Shopping")["sourceId"]
+    assert at.call("remove_source", sourceId=source) == {"removed": 1, "trashDays": 30}
+    assert at.call("restore_source", sourceId=source) == {"sourceId": source, "title": "Shopping", "path": None}
+    with pytest.raises(NotFound):
+        at.call("restore_source", sourceId=source)
+
+
+def test_a_path_is_removed_with_everything_in_it(at: Setting, allowed: Path) -> None:
+    at.call("add_path", path=str(allowed))
+    assert at.call("remove_source", path=str(allowed))["removed"] == 2
+
+
+@pytest.mark.parametrize("arguments", [{}, {"sourceId": "a", "path": "b"}])
+def test_exactly_one_target_is_removed(at: Setting, arguments: dict[str, str]) -> None:
+    with pytest.raises(InvalidInput, match="either sourceId or path"):
+        at.call("remove_source", **arguments)
+
+
+def test_a_callers_collections_bound_what_its_tools_reach(at: Setting) -> None:
+    source = at.call("add_document", text="Hush.", title="Secret", collection="secret")["sourceId"]
+    narrow = Scope(caller="key-1", trusted=False, collections=frozenset(["default"]))
+    for name, arguments in (
+        ("remove_source", {"sourceId": source}),
+        ("add_document", {"text": "x", "title": "y", "collection": "secret"}),
+        ("refresh", {"collection": "secret"}),
+    ):
+        with pytest.raises(NotFound):
+            at.call(name, scope=narrow, **arguments)
+
+
+def test_long_work_is_answered_with_a_job_that_can_be_asked_for(database: Database, allowed: Path) -> None:
+    go_on = threading.Event()
+
+    class Slow(HashEmbedder):
+        def embed_passages(self, texts: Sequence[str]) -> Any:
+            assert go_on.wait(20)
+            return super().embed_passages(texts)
+
+    at = Setting(database, Settings(folders=(allowed,)), Slow(64), wait=0)
+    running = [
+        at.call("add_path", path=str(allowed)),
+        at.call("add_document", text="Buy milk.", title="Shopping"),
+        at.call("refresh"),
+    ]
+    assert [each["status"] for each in running] == ["running"] * 3
+    go_on.set()
+    ended = [at.call("job_status", jobId=each["jobId"], waitSeconds=20) for each in running]
+    assert [(each["kind"], each["status"]) for each in ended] == [
+        ("add_path", "done"),
+        ("add_document", "done"),
+        ("refresh", "done"),
+    ]
+    assert (ended[0]["result"]["indexed"], ended[1]["result"]["status"]) == (2, "added")
+
+
+def test_a_bad_argument_is_named_with_the_nearest_valid_one(at: Setting) -> None:
+    with pytest.raises(InvalidInput, match="did you mean 'sourceType'"):
+        at.call("add_document", text="x", title="y", source_type="docs")
+    with pytest.raises(InvalidInput, match="sourceType"):
+        at.call("add_document", text="x", title="y", sourceType="poem")

@@ -1,0 +1,404 @@
+"""The library kept up to date: what is deleted, moved, vanished, removed and brought back, and what it says of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from consistency import disagreements
+from folders import CountingEmbedder, column, ids, status, titles, write
+
+from localmcp.config import Settings
+from localmcp.embeddings import LazyEmbedder
+from localmcp.errors import InvalidInput, NeedsConfirmation, NotFound
+from localmcp.knowledge.ingest import Library
+from localmcp.storage.database import Database, fetch_all
+from localmcp.tools import Scope, use_scope
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    """After each test, everything in its file must agree."""
+    database = Database(tmp_path / "library.localmcp")
+    yield database
+    if database.path.exists():
+        assert disagreements(database) == []
+    database.close()
+
+
+@pytest.fixture
+def embedder() -> CountingEmbedder:
+    return CountingEmbedder()
+
+
+@pytest.fixture
+def library(database: Database, embedder: CountingEmbedder) -> Library:
+    return Library(database, LazyEmbedder(lambda: embedder), Settings())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three documents and a file that is none."""
+    folder = tmp_path / "docs"
+    write(folder / "bees.md", "# Bees\n\nA hive has one queen.\n")
+    write(folder / "garden" / "roses.md", "# Roses\n\nPrune them in late winter.\n")
+    write(folder / "garden" / "soil.txt", "Clay holds water; sand lets it through.\n")
+    (folder / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    return folder
+
+
+# ---------------------------------------------------------------- why
+
+
+def test_why_tells_of_a_path_that_was_never_offered_and_of_paths_like_it(library: Library, folder: Path) -> None:
+    library.add_paths([folder])
+    found = library.why(folder.parent / "elsewhere" / "bees.md")
+    assert found["explanation"] == "never offered: not below any added folder"
+    assert str(folder / "bees.md") in found["nearest"]
+
+
+def test_why_names_the_folder_that_was_passed_over(library: Library, folder: Path) -> None:
+    write(folder / "node_modules" / "x" / "readme.md", "x")
+    library.add_paths([folder])
+    says = library.why(folder / "node_modules" / "x" / "readme.md")["explanation"]
+    assert says == f"it lies in {folder / 'node_modules'}, which was skipped: ignored by default: node_modules/"
+
+
+def test_why_tells_what_is_not_seen_yet_and_what_was_never_there(library: Library, folder: Path) -> None:
+    library.add_paths([folder])
+    write(folder / "new.md", "x")
+    assert "not seen yet" in library.why(folder / "new.md")["explanation"]
+    assert "never such a file" in library.why(folder / "never.md")["explanation"]
+
+
+def test_why_compares_with_what_is_on_the_disk(library: Library, folder: Path) -> None:
+    library.add_paths([folder])
+    assert library.why(folder / "bees.md")["entries"][0]["onDisk"] == "unchanged"
+    write(folder / "bees.md", "# Bees\n\nOther words.\n")
+    assert library.why(folder / "bees.md")["entries"][0]["onDisk"] == "changed"
+    (folder / "bees.md").unlink()
+    found = library.why(folder / "bees.md")
+    assert (found["exists"], found["entries"][0]["onDisk"]) == (False, "missing")
+
+
+def test_why_tells_nothing_of_collections_that_the_caller_may_not_see(library: Library, folder: Path) -> None:
+    library.add_paths([folder], collection="secret")
+    with use_scope(Scope(collections=frozenset(["default"]))):
+        found = library.why(folder / "bees.md")
+    assert (found["entries"], found["nearest"]) == ([], [])
+    assert found["explanation"] == "never offered: not below any added folder"
+
+
+# ---------------------------------------------------------------- deleted, moved, vanished
+
+
+def test_a_deleted_file_goes_into_the_trash_and_comes_back_with_its_vectors(
+    library: Library, database: Database, embedder: CountingEmbedder, folder: Path
+) -> None:
+    library.add_paths([folder])
+    before = ids(database)
+    text = (folder / "bees.md").read_text()
+    (folder / "bees.md").unlink()
+    assert library.refresh().missing == 1
+    assert titles(database) == ["Roses", "soil"]
+    assert status(library, folder / "bees.md") == ("missing", "the file is gone; in the trash for 30 days")
+    embedder.embedded.clear()
+    write(folder / "bees.md", text)
+    assert library.refresh().restored == 1
+    assert (ids(database), embedder.embedded) == (before, [])
+
+
+def test_a_moved_file_keeps_its_id_and_nothing_is_embedded(
+    library: Library, database: Database, embedder: CountingEmbedder, folder: Path
+) -> None:
+    library.add_paths([folder])
+    before = ids(database)["bees.md"]
+    embedder.embedded.clear()
+    (folder / "animals").mkdir()
+    (folder / "bees.md").rename(folder / "animals" / "insects.md")
+    report = library.refresh()
+    assert (report.moved, report.missing, report.indexed) == (1, 0, 0)
+    assert (ids(database)["insects.md"], embedder.embedded) == (before, [])
+    assert status(library, folder / "bees.md") == ("moved", f"moved to {folder / 'animals' / 'insects.md'}")
+
+
+def test_a_renamed_folder_with_many_files_is_no_disappearance(
+    library: Library, database: Database, embedder: CountingEmbedder, folder: Path
+) -> None:
+    for number in range(40):
+        write(folder / "notes" / f"{number}.md", f"# Note {number}\n\nWords of note {number}.\n")
+    library.add_paths([folder])
+    before = ids(database)
+    embedder.embedded.clear()
+    (folder / "notes").rename(folder / "archive")
+    report = library.refresh()
+    assert (report.moved, report.missing) == (40, 0)
+    assert (ids(database), embedder.embedded) == (before, [])
+
+
+def test_a_file_named_after_itself_gets_its_new_name_as_title(
+    library: Library, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder])
+    before = ids(database)["soil.txt"]
+    (folder / "garden" / "soil.txt").rename(folder / "garden" / "earth.txt")
+    library.refresh()
+    assert titles(database) == ["Bees", "Roses", "earth"]
+    assert ids(database)["earth.txt"] == before
+
+
+def test_a_copy_is_a_document_of_its_own(library: Library, database: Database, folder: Path) -> None:
+    library.add_paths([folder])
+    shutil.copy(folder / "bees.md", folder / "copy.md")
+    report = library.refresh()
+    assert (report.indexed, report.moved) == (1, 0)
+    assert len(titles(database)) == 4
+
+
+def test_of_two_copies_only_one_can_have_moved(library: Library, database: Database, folder: Path) -> None:
+    library.add_paths([folder])
+    before = ids(database)["bees.md"]
+    for name in ("one.md", "two.md"):
+        shutil.copy(folder / "bees.md", folder / name)
+    (folder / "bees.md").unlink()
+    report = library.refresh()
+    assert (report.moved, report.indexed) == (1, 1)
+    assert list(ids(database).values()).count(before) == 1
+
+
+def test_two_files_that_change_places_keep_their_paths(library: Library, database: Database, folder: Path) -> None:
+    library.add_paths([folder])
+    first, second = folder / "bees.md", folder / "garden" / "roses.md"
+    first.rename(folder / "aside.md")
+    second.rename(first)
+    (folder / "aside.md").rename(second)
+    library.refresh()
+    with database.read() as connection:
+        rows = dict(fetch_all(connection, "select uri, title from sources where trashed_at is null"))
+    assert (rows[str(first)], rows[str(second)]) == ("Roses", "Bees")
+
+
+def test_a_missing_root_stops_and_asks(library: Library, database: Database, folder: Path) -> None:
+    library.add_paths([folder])
+    folder.rename(folder.parent / "unmounted")
+    with pytest.raises(NeedsConfirmation, match="is not there; 3 documents"):
+        library.refresh()
+    assert len(titles(database)) == 3
+    (folder.parent / "unmounted").rename(folder)
+    assert library.refresh().unchanged == 3
+
+
+def test_a_missing_root_goes_into_the_trash_when_that_is_confirmed(
+    library: Library, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder])
+    shutil.rmtree(folder)
+    assert library.refresh(confirm_removals=True).missing == 3
+    assert (titles(database), library.roots()) == ([], [])
+    assert library.refresh().missing == 0
+
+
+def test_many_files_gone_at_once_change_nothing_until_confirmed(
+    library: Library, database: Database, folder: Path
+) -> None:
+    other = write(folder.parent / "other" / "a.md", "Here.").parent
+    for number in range(30):
+        write(folder / "notes" / f"{number}.md", f"Note {number}.")
+    library.add_paths([folder, other])
+    shutil.rmtree(folder / "notes")
+    write(folder / "new.md", "New.")
+    write(other / "b.md", "There.")
+    for again in (library.refresh, lambda: library.add_paths([folder])):
+        with pytest.raises(NeedsConfirmation, match="30 of 33 documents"):
+            again()
+    assert len(titles(database)) == 35
+    assert "new" not in titles(database)
+    assert "b" in titles(database)
+    report = library.refresh(confirm_removals=True)
+    assert (report.missing, report.indexed) == (30, 1)
+
+
+def test_a_few_files_gone_need_no_confirmation(library: Library, folder: Path) -> None:
+    for number in range(10):
+        write(folder / "notes" / f"{number}.md", f"Note {number}.")
+    library.add_paths([folder])
+    shutil.rmtree(folder / "notes")
+    assert library.refresh().missing == 10
+
+
+def test_files_added_one_by_one_are_one_group_when_their_disk_is_missing(
+    library: Library, database: Database, tmp_path: Path
+) -> None:
+    disk = tmp_path / "disk"
+    library.add_paths([write(disk / f"{number}.md", f"Note {number}.") for number in range(12)])
+    disk.rename(tmp_path / "unplugged")
+    with pytest.raises(NeedsConfirmation, match="12 of 12 files"):
+        library.refresh()
+    assert len(titles(database)) == 12
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root may read everything")
+def test_what_lies_in_a_folder_that_cannot_be_read_stays(library: Library, database: Database, folder: Path) -> None:
+    library.add_paths([folder])
+    (folder / "garden").chmod(0)
+    try:
+        assert library.refresh().missing == 0
+    finally:
+        (folder / "garden").chmod(0o700)
+    assert len(titles(database)) == 3
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_be_read_again_is_read_again(library: Library, database: Database, folder: Path) -> None:
+    (folder / "bees.md").chmod(0)
+    try:
+        assert library.add_paths([folder]).failed == 1
+        assert status(library, folder / "bees.md") == ("failed", "cannot be read: permission denied")
+        assert library.refresh().failed == 1
+    finally:
+        (folder / "bees.md").chmod(0o600)
+    assert library.refresh().indexed == 1
+
+
+def test_what_becomes_ignored_leaves_the_search_and_comes_back_when_it_is_not(
+    library: Library, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder])
+    ignore = write(folder / ".localmcpignore", "garden/\nbees.md\n")
+    report = library.refresh()
+    assert (report.removed, titles(database)) == (3, [])
+    assert status(library, folder / "bees.md") == ("skipped", "ignored by .localmcpignore: bees.md")
+    assert "which was skipped: ignored by" in library.why(folder / "garden" / "soil.txt")["explanation"]
+    ignore.unlink()
+    report = library.refresh()
+    assert (report.restored, len(titles(database))) == (3, 3)
+
+
+# ---------------------------------------------------------------- the trash
+
+
+def test_a_removed_file_stays_out_until_it_is_added_by_its_own_path(
+    library: Library, database: Database, embedder: CountingEmbedder, folder: Path
+) -> None:
+    library.add_paths([folder])
+    before = ids(database)["bees.md"]
+    assert library.remove([str(folder / "bees.md")]).removed == 1
+    assert status(library, folder / "bees.md") == ("removed", "removed by you; in the trash for 30 days")
+    library.refresh()
+    library.add_paths([folder])
+    assert titles(database) == ["Roses", "soil"]
+    embedder.embedded.clear()
+    assert library.add_paths([folder / "bees.md"]).restored == 1
+    assert (ids(database)["bees.md"], embedder.embedded) == (before, [])
+
+
+def test_a_removed_folder_is_no_longer_watched_and_can_be_added_again(
+    library: Library, database: Database, embedder: CountingEmbedder, folder: Path
+) -> None:
+    library.add_paths([folder])
+    before = ids(database)
+    assert library.remove([str(folder)]).removed == 3
+    assert (titles(database), library.roots()) == ([], [])
+    assert library.refresh().indexed == 0
+    embedder.embedded.clear()
+    assert library.add_paths([folder]).restored == 3
+    assert (ids(database), embedder.embedded) == (before, [])
+
+
+def test_what_is_put_into_a_removed_folder_later_stays_out(library: Library, database: Database, folder: Path) -> None:
+    library.add_paths([folder])
+    library.remove([str(folder / "garden")])
+    write(folder / "garden" / "tulips.md", "# Tulips\n\nPlant in autumn.\n")
+    library.refresh()
+    assert titles(database) == ["Bees"]
+    library.add_paths([folder / "garden"])
+    assert titles(database) == ["Bees", "Roses", "Tulips", "soil"]
+
+
+def test_a_source_is_removed_by_id_or_by_a_title_that_only_it_has(
+    library: Library, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder])
+    library.remove([ids(database)["bees.md"], "Roses"])
+    assert titles(database) == ["soil"]
+    library.refresh()
+    assert titles(database) == ["soil"]
+
+
+def test_a_target_that_is_nothing_known_removes_nothing(library: Library, database: Database, folder: Path) -> None:
+    library.add_paths([folder])
+    with pytest.raises(NotFound, match="Did you mean 'Roses'"):
+        library.remove(["Bees", "Rosess"])
+    assert len(titles(database)) == 3
+
+
+def test_a_title_that_several_have_is_not_enough(library: Library, database: Database, tmp_path: Path) -> None:
+    library.add_paths([write(tmp_path / name / "same.md", f"# Same\n\nIn {name}.\n").parent for name in ("a", "b")])
+    with pytest.raises(InvalidInput, match="2 documents") as raised:
+        library.remove(["Same"])
+    assert all(each in str(raised.value) for each in ids(database).values())
+
+
+def test_a_restored_source_whose_file_is_gone_is_kept(library: Library, database: Database, folder: Path) -> None:
+    library.add_paths([folder])
+    (folder / "bees.md").unlink()
+    library.refresh()
+    [(source, _)] = library.trashed()
+    library.restore(source.uuid)
+    library.refresh()
+    assert "Bees" in titles(database)
+    assert status(library, folder / "bees.md")[0] == "kept"
+    with pytest.raises(NotFound):
+        library.restore(source.uuid)
+
+
+def test_a_version_in_the_trash_does_not_push_out_the_one_in_the_library(
+    library: Library, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder])
+    old = ids(database)["bees.md"]
+    library.remove([old])
+    write(folder / "bees.md", "# Bees\n\nAll new.\n")
+    library.add_paths([folder / "bees.md"])
+    with pytest.raises(InvalidInput, match="in the library again"):
+        library.restore(old)
+
+
+def test_the_trash_is_emptied_by_age(library: Library, database: Database, folder: Path) -> None:
+    library.add_paths([folder])
+    library.remove(["Bees"])
+    assert library.empty_trash(older_than_days=1) == 0
+    assert library.empty_trash() == 1
+    assert library.trashed() == []
+    assert column(database, "select count(*) from chunks") == column(database, "select count(*) from vectors") == [2]
+    library.refresh()
+    assert titles(database) == ["Roses", "soil"]
+
+
+def test_a_refresh_deletes_what_has_been_in_the_trash_too_long(
+    library: Library, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder / "bees.md"])
+    (folder / "bees.md").unlink()
+    library.refresh()
+    with database.write() as connection:
+        connection.execute("update sources set trashed_at = '2020-01-01T00:00:00.000Z'")
+    library.refresh()
+    assert column(database, "select count(*) from sources") == [0]
+    assert (library.roots(), library.why(folder / "bees.md")["entries"]) == ([], [])
+
+
+def test_nobody_removes_or_restores_what_they_may_not_see(library: Library, database: Database, folder: Path) -> None:
+    library.add_paths([folder], collection="secret")
+    source = ids(database)["bees.md"]
+    with use_scope(Scope(collections=frozenset(["default"]))):
+        for target in (source, "Bees", str(folder)):
+            with pytest.raises(NotFound):
+                library.remove([target])
+    library.remove([source])
+    with use_scope(Scope(collections=frozenset(["default"]))), pytest.raises(NotFound):
+        library.restore(source)
