@@ -8,10 +8,13 @@ from types import TracebackType
 from localmcp.config import Settings, load_settings, models_directory
 from localmcp.discovery import Discovery
 from localmcp.embeddings import Embedder, LazyEmbedder, open_embedder
+from localmcp.examples import Examples
 from localmcp.knowledge.citations import Citations
+from localmcp.knowledge.documents import KnowledgeBase
 from localmcp.knowledge.ingest import Library
-from localmcp.knowledge.search import KnowledgeBase
+from localmcp.knowledge.library_tools import LibraryTools
 from localmcp.knowledge.upkeep import Upkeep
+from localmcp.quickstarts.catalogue import Quickstarts
 from localmcp.search.index import Index
 from localmcp.storage.database import Database
 from localmcp.tools import Registry
@@ -27,10 +30,19 @@ class Workspace:
         self.index = Index(self.database, self.embedder, self.settings.semantic_weight)
         self.knowledge = KnowledgeBase(self.database, self.index)
         self.library = Library(self.database, self.embedder, self.settings)
+        self.library_tools = LibraryTools(self.library, self.database, self.settings)
         self.citations = Citations(self.database, self.index)
+        self.quickstarts = Quickstarts(self.database)
         self.registry = Registry()
         self.discovery = Discovery(self.registry)
-        for service in (self.knowledge, self.library, self.citations, self.discovery):
+        for service in (
+            self.knowledge,
+            self.library_tools,
+            self.citations,
+            self.quickstarts,
+            Examples(),
+            self.discovery,
+        ):
             self.registry.add_service(service)
         self.registry.show_all = self.settings.show_all_tools
         self.upkeep = Upkeep(self.library, self.settings.refresh_seconds)

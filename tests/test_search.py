@@ -12,7 +12,8 @@ from library import Library
 
 from localmcp.embeddings import HashEmbedder, LazyEmbedder
 from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable, NotFound
-from localmcp.knowledge.search import JOINT, MOST_DOCUMENT_BYTES, NOTHING_FOUND, KnowledgeBase
+from localmcp.knowledge.documents import JOINT, MOST_DOCUMENT_BYTES, KnowledgeBase
+from localmcp.knowledge.search import NOTHING_FOUND
 from localmcp.search.index import Index
 from localmcp.search.sources import trash_sources
 from localmcp.storage.database import Database
