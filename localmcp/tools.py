@@ -261,7 +261,8 @@ class MethodTool(Tool):
             return None
         if self._hints["return"] is Answer:
             return {"type": "object"}
-        return _tidy(TypeAdapter(self._hints["return"]).json_schema(mode="serialization"), _drop_from_output)
+        schema = TypeAdapter(self._hints["return"]).json_schema(mode="serialization")
+        return _shorten_output(_tidy(schema, _drop_from_output))
 
     def call(self, arguments: Json) -> Answer:
         try:
@@ -574,9 +575,17 @@ def _drop_from_input(key: str, value: Any) -> bool:
     return key == "title" or (key == "default" and value is None)
 
 
-def _drop_from_output(key: str, _value: Any) -> bool:
+def _drop_from_output(key: str, value: Any) -> bool:
     """Our docstrings explain results to developers; a model reads the result itself."""
-    return key in ("title", "description")
+    return key in ("title", "description") or (key == "additionalProperties" and value is True)
+
+
+def _shorten_output(schema: Json) -> Json:
+    """Which fields are always there is said for the result itself; said of every nested record too, it would make up
+    a tenth of tools/list."""
+    for record in schema.get("$defs", {}).values():
+        record.pop("required", None)
+    return schema
 
 
 def _without_null(schema: Json) -> Json:

@@ -226,6 +226,8 @@ class KnowledgeBase(PassageSearch):
             "list the documents in the collection {collection}",
             "which files are indexed",
             "what is in the knowledge base",
+            "what sources|documents are there",
+            "show all the files in the knowledge base",
         ),
         accepts={"limit": integer_or_string, "offset": integer_or_string},
     )
@@ -257,6 +259,7 @@ class KnowledgeBase(PassageSearch):
             "statistics of the knowledge base",
             "size of the index",
             "how many passages are there",
+            "give me statistics on the index",
         ),
     )
     def get_stats(self) -> StatsResult:

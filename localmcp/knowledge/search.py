@@ -23,24 +23,6 @@ NOTHING_FOUND = "No relevant results found. Try rephrasing your query or using a
 MODES = ("hybrid", "semantic", "keyword")
 
 
-class ArmExplanation(TypedDict):
-    """One arm's view of a hit."""
-
-    rank: int | None
-    raw: float
-    score: float
-    weight: float
-
-
-class HitExplanation(TypedDict):
-    """Why a hit stands where it stands."""
-
-    semantic: ArmExplanation
-    keyword: ArmExplanation
-    matchedWords: list[str]
-    language: str
-
-
 class SearchHit(TypedDict):
     """A passage that answers (S3-4)."""
 
@@ -61,7 +43,8 @@ class SearchHit(TypedDict):
     citation: Citation
     freshness: Freshness
     metadata: dict[str, Any]
-    explain: NotRequired[HitExplanation]
+    explain: NotRequired[dict[str, Any]]
+    """Per arm: rank, raw score, score, weight; the words that matched; the language."""
 
 
 class Repaired(TypedDict):
@@ -110,6 +93,9 @@ class PassageSearch:
             "look up {query} in the knowledge base",
             "which documents mention|contain {query}",
             "what is written about {query} in my documents",
+            "look up {query} in my docs|notes",
+            "where in my files|documents is {query}",
+            "look in the knowledge base for {query}",
         ),
         accepts={"mode": known_mode, "limit": integer_or_string},
         says={"query required": "Query parameter is required"},
@@ -249,7 +235,7 @@ def _search_hit(hit: Hit, outcome: SearchOutcome, explain: bool, adopted: bool) 
     return found
 
 
-def _explain_hit(hit: Hit, outcome: SearchOutcome) -> HitExplanation:
+def _explain_hit(hit: Hit, outcome: SearchOutcome) -> dict[str, Any]:
     weights = outcome.weights
     return {
         "semantic": {

@@ -128,7 +128,7 @@ class ToolServer(Server[Any]):
     def _list(self) -> list[wire.Tool]:
         try:
             with use_scope(self._scope()):
-                described = [_describe(each) for each in self._open_workspace().registry.visible()]
+                described = [describe_tool(each) for each in self._open_workspace().registry.visible()]
         except LocalMCPError as error:
             raise MCPError(code=wire.INTERNAL_ERROR, message=without_surrogates(_told(error))) from error
         except Exception as error:
@@ -186,7 +186,7 @@ class ToolServer(Server[Any]):
 # ---------------------------------------------------------------- tools and answers, as the wire wants them
 
 
-def _describe(each: Tool) -> wire.Tool | None:
+def describe_tool(each: Tool) -> wire.Tool | None:
     """The tool's entry in tools/list; None for one that would make clients reject the whole list."""
     mark = each.mark
     try:
@@ -204,7 +204,6 @@ def _describe(each: Tool) -> wire.Tool | None:
         input_schema=arguments,
         output_schema=result if result and result.get("type") == "object" else None,
         annotations=wire.ToolAnnotations(
-            title=mark.title,
             read_only_hint=mark.read_only,
             destructive_hint=mark.destructive,
             idempotent_hint=mark.idempotent,
