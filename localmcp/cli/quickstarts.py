@@ -1,0 +1,201 @@
+"""`localmcp quickstarts`: import, find, read, work through and export short guides."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localmcp.cli import terminal
+from localmcp.cli.session import Session, group, pass_session
+from localmcp.errors import InvalidInput, LocalMCPError, NotFound
+
+if TYPE_CHECKING:
+    from localmcp.tools import Answer
+
+Json = dict[str, Any]
+FORMATS = {".yml": "yaml", ".yaml": "yaml", ".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+MOST_WARNINGS = 10
+
+
+@group()
+def quickstarts() -> None:
+    """Import, search, read and work through short guides.
+
+    \b
+      localmcp quickstarts import --samples
+      localmcp quickstarts search "geting startd"
+      localmcp quickstarts show first-search
+    """
+
+
+def _call(session: Session, tool: str, arguments: Json) -> Answer:
+    return session.call_in(session.existing(), tool, arguments)
+
+
+@quickstarts.command("import")
+@click.argument("paths", nargs=-1, metavar="FILE|FOLDER...")
+@click.option("--samples", is_flag=True, help="The guides to localmcp that come with it.")
+@pass_session
+def import_files(session: Session, paths: tuple[str, ...], samples: bool) -> int:
+    """Import YAML, JSON and JSON Lines: ConsoleQuickStart documents, or rows {name, content}.
+
+    Quick starts that are known by name are updated. A file that cannot be read is reported and left out.
+    """
+    if samples:
+        from localmcp.config import sample_directory
+
+        paths = (*paths, str(sample_directory() / "quickstarts"))
+    if not paths:
+        raise InvalidInput("Name a file or folder, or say --samples.")
+    total: Json = {"added": 0, "updated": 0, "unchanged": 0, "skipped": [], "warnings": []}
+    for path in paths:
+        # The workspace is made if it is not there: importing is a beginning.
+        report = session.call_in(session.workspace, "importQuickstarts", {"path": os.path.abspath(path)}).value
+        total = {key: total[key] + report[key] for key in total}
+    session.answer(total, lambda report: _print_report(session, report))
+    nothing_read = total["added"] + total["updated"] + total["unchanged"] == 0
+    return 1 if total["skipped"] and nothing_read else 0
+
+
+def _print_report(session: Session, report: Json) -> None:
+    parts = [f"{report[key]:,} {key}" for key in ("added", "updated", "unchanged") if report[key]]
+    click.echo(", ".join(parts) or "Nothing imported.")
+    for each in report["skipped"]:
+        click.echo(f"{terminal.warned('left out')} {each['where']}: {each['problem']}", err=True)
+    warnings = report["warnings"]
+    for each in warnings[:MOST_WARNINGS]:
+        session.note(terminal.dim(f"{each['where']}: {each['problem']}"))
+    if len(warnings) > MOST_WARNINGS:
+        session.note(terminal.dim(f"… and {len(warnings) - MOST_WARNINGS} more (--json lists all)"))
+
+
+@quickstarts.command("search")
+@click.argument("words", nargs=-1)
+@click.option("--name", help="Search the names.")
+@click.option("--description", help="Search the descriptions.")
+@click.option("--tag", help="Only with this tag: VALUE or KIND:VALUE.")
+@click.option("-n", "--limit", type=click.IntRange(1, 50), default=10, show_default=True, help="Results.")
+@click.option("--max-distance", type=click.IntRange(0), default=7, show_default=True, help="Typing errors forgiven.")
+@pass_session
+def search(session: Session, words: tuple[str, ...], max_distance: int, **options: Any) -> None:
+    """Search by words of the title; typing errors and another word order are forgiven."""
+    if not (words or options["name"] or options["description"]):
+        raise InvalidInput("Say what to search for: words of the title, --name or --description.")
+    arguments = {"displayName": " ".join(words) or None, "maxDistance": max_distance, **options}
+    answer = _call(session, "searchQuickstarts", arguments)
+    if answer.is_error:
+        raise LocalMCPError(answer.text)
+    session.answer(answer.value, lambda value: _print_found(session, value))
+
+
+def _print_found(session: Session, value: Json) -> None:
+    if not value["results"]:
+        session.note(value["message"])
+        return
+    for each in value["results"]:
+        kind = each["matchType"].removesuffix("_match")
+        click.echo(f"{each['score']:>4}  {terminal.bold(each['displayName'] or each['name'])}  {terminal.dim(kind)}")
+        click.echo(f"      {terminal.dim(each['name'])}  {each['description']}")
+
+
+@quickstarts.command("list")
+@click.option("--tag", help="Only with this tag: VALUE or KIND:VALUE.")
+@click.option("--favourites", is_flag=True, help="Only favourites.")
+@click.option(
+    "--status", type=click.Choice(["Not started", "In Progress", "Complete"], case_sensitive=False), help="Progress."
+)
+@click.option("-n", "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Lines.")
+@click.option("--offset", type=click.IntRange(0), default=0, help="Lines passed over first.")
+@pass_session
+def list_catalogue(session: Session, **options: Any) -> None:
+    """List the quick starts by title."""
+    session.answer(_call(session, "listQuickstarts", options).value, lambda value: _print_list(session, value))
+
+
+def _print_list(session: Session, value: Json) -> None:
+    rows = [
+        ("★" if each["favourite"] else "", each["name"], each["displayName"], _status(each), ", ".join(each["tags"]))
+        for each in value["quickstarts"]
+    ]
+    if rows:
+        click.echo("\n".join(terminal.table(("", "name", "title", "status", "tags"), rows)))
+    if value["total"] > value["count"]:
+        session.note(terminal.dim(f"{value['count']} of {value['total']:,}; see --limit and --offset"))
+    if not value["total"]:
+        empty = "No quick starts. Begin with: localmcp quickstarts import --samples"
+        session.note("No quick start is like that." if value["tags"] else empty)
+
+
+def _status(each: Json) -> str:
+    return each["status"] if each["tasks"] or each["status"] != "Not started" else "link" if "link" in each else ""
+
+
+@quickstarts.command("show")
+@click.argument("name", nargs=-1, required=True)
+@pass_session
+def show(session: Session, name: tuple[str, ...]) -> None:
+    """Print a quick start, by name or title, as Markdown."""
+    shown = _call(session, "showQuickstart", {"name": " ".join(name)}).value
+    session.answer(shown, lambda value: click.echo(value["markdown"], nl=False))
+
+
+@quickstarts.command("favourite")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--off", is_flag=True, help="Take the mark away.")
+@pass_session
+def favourite(session: Session, names: tuple[str, ...], off: bool) -> None:
+    """Mark quick starts as favourites."""
+    marked: list[Json] = [
+        _call(session, "favouriteQuickstart", {"name": name, "favourite": not off}).value for name in names
+    ]
+    if session.as_json:
+        session.print_json(marked)
+    else:
+        session.note(f"{terminal.counted(len(marked), 'favourite')} {'removed' if off else 'marked'}.")
+
+
+@quickstarts.command("progress")
+@click.argument("name")
+@click.option("--task", type=click.IntRange(1), help="This task is done.")
+@click.option("--failed", is_flag=True, help="Its review failed.")
+@click.option(
+    "--status",
+    type=click.Choice(["Not started", "In Progress", "Complete"], case_sensitive=False),
+    help="Of the whole; 'Not started' forgets all.",
+)
+@pass_session
+def progress(session: Session, name: str, task: int | None, failed: bool, status: str | None) -> None:
+    """Record how far you are, or show it."""
+    if failed and task is None:
+        raise InvalidInput("--failed needs --task.")
+    arguments: Json = {"name": name, "task": task, "status": status, "passed": None if task is None else not failed}
+    session.answer(_call(session, "setQuickstartProgress", arguments).value, _print_progress)
+
+
+def _print_progress(value: Json) -> None:
+    done = f"{len(value['done'])} of {terminal.counted(value['tasks'], 'task')} done" if value["tasks"] else "no tasks"
+    failed = f", failed: {', '.join(map(str, value['failed']))}" if value["failed"] else ""
+    click.echo(f"{value['name']}: {value['status']} ({done}{failed})")
+
+
+@quickstarts.command("export")
+@click.argument("names", nargs=-1, metavar="[NAME...]")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write this file; its ending says the form.")
+@click.option("--format", "form", type=click.Choice(["yaml", "json", "jsonl"]), help="Form; yaml if nothing says.")
+@click.option("--tag", help="Only with this tag: VALUE or KIND:VALUE.")
+@pass_session
+def export(session: Session, names: tuple[str, ...], output: Path | None, form: str | None, tag: str | None) -> None:
+    """Print quick starts, all or the named ones, so that `import` reads them back without a difference."""
+    chosen = form or (FORMATS.get(output.suffix.lower(), "yaml") if output else "yaml")
+    exported = _call(session, "exportQuickstarts", {"names": list(names) or None, "format": chosen, "tag": tag}).value
+    if output is None:
+        session.answer(exported, lambda value: click.echo(value["text"], nl=False))
+        return
+    try:
+        output.write_text(exported["text"], encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise NotFound(f"{output} cannot be written: {error.strerror}.") from error
+    session.note(f"{terminal.counted(exported['count'], 'quick start')} written to {output}.")

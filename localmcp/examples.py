@@ -1,0 +1,112 @@
+"""Four small tools (S0-1, S0-2, S0-4), to try things with and to copy from.
+
+A tool is a public method marked `@tool`. Its docstring is the description that a model reads, its type hints are the
+schema, `Annotated[..., Param("…")]` says what a parameter means, a `Literal` is an enumeration, a default makes a
+parameter optional. Registering is one line: `registry.add_service(Examples())`. These are not listed to assistants
+(`visible=False`); they are found by `tool_search` and can be called by name.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, get_args
+
+from typing_extensions import TypedDict
+
+from localmcp.errors import InvalidInput
+from localmcp.tools import Param, tool
+
+CountType = Literal["words", "characters", "lines"]
+
+
+class Said(TypedDict):
+    """The structured answer. An assistant reads `message` as text: `text=` makes the text block from the answer."""
+
+    message: str
+
+
+def message_of(said: Said) -> str:
+    """The text block of an answer."""
+    return said["message"]
+
+
+def known_count_type(_name: str, value: Any) -> Any:
+    """An argument may be checked in one's own words; without this the schema's enumeration answers."""
+    if value not in get_args(CountType):
+        raise InvalidInput(f"invalid count_type: {value}. Must be 'words', 'characters', or 'lines'")
+    return value
+
+
+class Examples:
+    """Tools that need only their arguments. A service that needs the file takes a `Database` in its constructor."""
+
+    @tool(
+        "greetUser",
+        title="Greet a user",
+        keywords=("hello", "welcome", "say hi"),
+        examples=(
+            "greet {name}",
+            "say hello|hi to {name}",
+            "send greetings to {name}",
+        ),
+        visible=False,
+        text=message_of,
+    )
+    def greet_user(self, name: Annotated[str, Param("Name of the person to greet")]) -> Said:
+        """Greets users by their given name"""
+        return {"message": f"Hello, {name}!"}
+
+    @tool(
+        "addNumbers",
+        title="Add two numbers",
+        keywords=("sum", "plus", "total", "arithmetic"),
+        examples=(
+            "add {a} and {b}",
+            "what is {a} plus {b}",
+            "{a} + {b}",
+            "sum of {a} and {b}",
+        ),
+        visible=False,
+        text=message_of,
+    )
+    def add_numbers(
+        self, a: Annotated[float, Param("First number")], b: Annotated[float, Param("Second number")]
+    ) -> Said:
+        """Adds two numbers together"""
+        return {"message": f"{a:.2f} + {b:.2f} = {a + b:.2f}"}
+
+    @tool(
+        "reverseString",
+        title="Reverse a text",
+        keywords=("backwards", "invert", "string"),
+        examples=(
+            "reverse the text|word|string {text}",
+            "spell|write {text} backwards",
+        ),
+        visible=False,
+        text=message_of,
+    )
+    def reverse_string(self, text: Annotated[str, Param("Text to reverse")]) -> Said:
+        """Reverses a text, character by character"""
+        return {"message": f"Reversed '{text}' to '{text[::-1]}'"}
+
+    @tool(
+        "analyzeText",
+        title="Count words, characters or lines",
+        keywords=("length", "how many", "statistics", "count"),
+        examples=(
+            "count the {count_type} in|of {text}",
+            "how many {count_type} are in {text}",
+            "how many {count_type} does {text} have",
+        ),
+        visible=False,
+        accepts={"count_type": known_count_type},
+        text=message_of,
+    )
+    def analyze_text(
+        self,
+        text: Annotated[str, Param("Text to analyze")],
+        count_type: Annotated[CountType, Param("What to count")],
+    ) -> Said:
+        """Counts the words, characters or lines of a text"""
+        count = {"words": len(text.split()), "characters": len(text), "lines": len(text.split("\n"))}[count_type]
+        return {"message": f"Text analysis: {count} {count_type}"}

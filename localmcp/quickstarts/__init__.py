@@ -1,0 +1,1 @@
+"""Quick starts: short guides, imported, found in spite of typos, and worked through."""

@@ -1,0 +1,381 @@
+"""The catalogue of quick starts: in, found, read, worked through, and out again (S0-3, S0-5 to S0-21)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import apsw
+
+from localmcp.errors import AccessDenied, FileUnavailable, InvalidInput, LocalMCPError, NotFound
+from localmcp.quickstarts import store
+from localmcp.quickstarts.answers import (
+    CatalogueList,
+    ExportAnswer,
+    FavouriteAnswer,
+    ImportReport,
+    ProgressAnswer,
+    RemovalAnswer,
+    SearchAnswer,
+    SearchParams,
+    ShownQuickstart,
+    Status,
+    answer_text,
+    empty_answer,
+    exported_document,
+    listed_quickstart,
+    nothing_found,
+    progress_answer,
+    record_task,
+    search_answer,
+    search_params,
+    status_of,
+    write_documents,
+)
+from localmcp.quickstarts.candidates import WordCache
+from localmcp.quickstarts.documents import Draft, Problem, Reading, Unreadable, read_path, read_text
+from localmcp.quickstarts.markdown import render, task_count
+from localmcp.quickstarts.matching import Field
+from localmcp.quickstarts.search import Request, find_by_substring, find_quickstarts
+from localmcp.quickstarts.store import Row
+from localmcp.storage.database import Database
+from localmcp.tools import Param, current_scope, integer_or_string, nearest, tool
+
+log = logging.getLogger(__name__)
+
+DEFAULT_LIMIT, MOST_RESULTS = 10, 50
+DEFAULT_DISTANCE = 7
+IMPORTED_AT_ONCE = 500
+"""Quick starts written in one transaction; a file is never divided unless it alone holds more."""
+NOTHING_ASKED = "Error: At least one search parameter (name, displayName, or description) must be provided"
+NO_DATABASE = "Error: Database connection not available"
+
+
+def lenient_limit(name: str, value: Any) -> Any:
+    """S0-5, C0-2: above 50 means 50, nothing and less than 1 mean the default."""
+    number = integer_or_string(name, value)
+    if not isinstance(number, int):
+        return number
+    return min(number, MOST_RESULTS) if number > 0 else None
+
+
+def lenient_distance(name: str, value: Any) -> Any:
+    """S0-6; less than 0 means the default."""
+    number = integer_or_string(name, value)
+    return None if isinstance(number, int) and number < 0 else number
+
+
+def explain_failure(error: LocalMCPError) -> dict[str, Any]:
+    """S0-8: the answer when the file cannot be searched."""
+    if isinstance(error, InvalidInput):
+        raise error
+    log.warning("quick starts cannot be searched: %s", error)
+    message = NO_DATABASE if isinstance(error, FileUnavailable) else f"Error searching quickstarts: {error}"
+    return dict(empty_answer({"maxDistance": DEFAULT_DISTANCE}, message))
+
+
+class Quickstarts:
+    """Short guides: tasks to work through, or links to a manual."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._words = WordCache()
+
+    # ------------------------------------------------------------ search
+
+    @tool(
+        "searchQuickstarts",
+        title="Search quick starts",
+        keywords=("quickstart", "quick start", "guide", "tutorial", "how to", "getting started", "documentation"),
+        examples=(
+            "find the {name} quickstart",
+            "find the quickstart {name}",
+            "show {displayName}-related quickstarts {maxDistance=2}",
+            "find|show quickstarts about|on|for {displayName}",
+            "find|show quickstarts about creating|building|making {displayName:singular} for {description}",
+            "documentation|docs about|on|for {description:singular} {displayName=documentation}",
+            "which quickstarts explain|cover {displayName}",
+            "search the quickstarts for {displayName}",
+            "{displayName}",
+        ),
+        accepts={"limit": lenient_limit, "maxDistance": lenient_distance},
+        text=answer_text,
+        on_error=explain_failure,
+    )
+    def search(
+        self,
+        name: Annotated[str | None, Param("Identifier, exact or nearly")] = None,
+        displayName: Annotated[str | None, Param("Words of the title; typos and other word order are forgiven")] = None,
+        description: Annotated[str | None, Param("Words of the description")] = None,
+        limit: Annotated[int, Param("Results", minimum=1, maximum=MOST_RESULTS)] = DEFAULT_LIMIT,
+        maxDistance: Annotated[int, Param("Typing errors forgiven in all", minimum=0)] = DEFAULT_DISTANCE,
+        tag: Annotated[str | None, Param("Only with this tag: value or kind:value")] = None,
+    ) -> SearchAnswer:
+        """Find quick starts (short guides and links to manuals) by name, title or description, typos forgiven; give at
+        least one of the three. Returns the best match whole and the list, lowest score first (0 = exact)."""
+        given: dict[Field, str | None] = {"name": name, "display_name": displayName, "description": description}
+        texts: dict[Field, str] = {where: text for where, text in given.items() if text and text.strip()}
+        params = search_params(texts, maxDistance)
+        if not texts:
+            return empty_answer(params, NOTHING_ASKED)
+        request = Request(texts, limit, maxDistance, tag or None)
+        try:
+            with self._database.read() as connection:
+                return self._answer(connection, request, params)
+        except apsw.Error as error:
+            raise LocalMCPError(str(error)) from error
+
+    def _answer(self, connection: apsw.Connection, request: Request, params: SearchParams) -> SearchAnswer:
+        if self._database.levenshtein_works:
+            found = find_quickstarts(connection, self._words, request)
+        else:
+            log.warning("levenshtein is not available in this file: quick starts are searched by substring")
+            params["maxDistance"] = 0
+            found = find_by_substring(connection, request)
+        answer = search_answer(connection, found, params) if found else empty_answer(params, nothing_found(params))
+        if not self._database.levenshtein_works:
+            answer["fallback"] = True
+        return answer
+
+    # ------------------------------------------------------------ in
+
+    @tool(
+        "importQuickstarts",
+        title="Import quick starts",
+        keywords=("quickstart", "load", "add", "yaml", "json"),
+        examples=(
+            "import the quickstarts from {path}",
+            "import the quickstart file {path}",
+        ),
+        visible=False,
+        read_only=False,
+        idempotent=True,
+    )
+    def import_quickstarts(
+        self,
+        path: Annotated[str | None, Param("File or folder; only for the person at the machine")] = None,
+        text: Annotated[str | None, Param("The documents themselves", max_length=10_000_000)] = None,
+        format: Annotated[Literal["yaml", "json", "jsonl"], Param("Form of text")] = "yaml",  # noqa: A002
+    ) -> ImportReport:
+        """Import quick starts from YAML, JSON or JSON Lines: ConsoleQuickStart documents, or rows {name, content}.
+        Known names are updated. A broken file is reported and left out whole."""
+        if (path is None) == (text is None):
+            raise InvalidInput("Give either path or text.")
+        if path is not None:
+            if not current_scope().trusted:
+                raise AccessDenied("Files are imported by the person at the machine; hand over text instead.")
+            return self.import_path(path)
+        try:
+            readings = [read_text(cast(str, text), f".{format}", "text")]
+        except Unreadable as error:
+            readings = [Reading(problems=[Problem("text", str(error))])]
+        return self._import(readings)
+
+    def import_path(self, path: str | Path) -> ImportReport:
+        """Import a file, or every YAML and JSON file of a folder.
+
+        Raises:
+            NotFound: there is no such file or folder.
+        """
+        place = Path(path).expanduser()
+        if not place.exists():
+            raise NotFound(f"There is no file or folder {place}.")
+        return self._import(read_path(place))
+
+    def _import(self, readings: Iterable[Reading]) -> ImportReport:
+        report: ImportReport = {"added": 0, "updated": 0, "unchanged": 0, "skipped": [], "warnings": []}
+        waiting: list[Draft] = []
+        for reading in readings:
+            for each in reading.problems:
+                report["skipped" if each.fatal else "warnings"].append({"where": each.where, "problem": each.problem})
+            waiting += reading.drafts
+            if len(waiting) >= IMPORTED_AT_ONCE:
+                self._store(waiting, report)
+                waiting = []
+        self._store(waiting, report)
+        return report
+
+    def _store(self, drafts: Sequence[Draft], report: ImportReport) -> None:
+        for start in range(0, len(drafts), IMPORTED_AT_ONCE):
+            with self._database.write() as connection:
+                counts = store.put_quickstarts(connection, drafts[start : start + IMPORTED_AT_ONCE])
+            report["added"] += counts["added"]
+            report["updated"] += counts["updated"]
+            report["unchanged"] += counts["unchanged"]
+
+    # ------------------------------------------------------------ reading
+
+    @tool(
+        "listQuickstarts",
+        title="List quick starts",
+        keywords=("quickstart", "catalogue", "browse", "favourites", "tags"),
+        examples=(
+            "list all quickstarts",
+            "list the quickstarts tagged {tag}",
+            "which quickstarts are my favourites {favourites=true}",
+            "what quickstarts are there",
+            "which quickstarts have I completed {status=Complete}",
+            "show the catalogue of quickstarts",
+        ),
+        visible=False,
+        accepts={"limit": integer_or_string, "offset": integer_or_string},
+    )
+    def list_quickstarts(
+        self,
+        tag: Annotated[str | None, Param("Only with this tag: value or kind:value")] = None,
+        favourites: Annotated[bool, Param("Only favourites")] = False,
+        status: Annotated[Status | None, Param("Only with this progress")] = None,
+        limit: Annotated[int, Param("Quick starts", minimum=1, maximum=1000)] = 50,
+        offset: Annotated[int, Param("Passed over first", minimum=0)] = 0,
+    ) -> CatalogueList:
+        """List the quick starts by title, with tags, favourites and progress."""
+        with self._database.read() as connection:
+            rows, total = store.list_rows(connection, tag, favourites, status, limit, offset)
+            tags = store.count_tags(connection)
+        listed = [listed_quickstart(row) for row in rows]
+        return {"count": len(listed), "total": total, "quickstarts": listed, "tags": tags}
+
+    @tool(
+        "showQuickstart",
+        title="Show a quick start",
+        keywords=("quickstart", "read", "open", "steps", "tasks"),
+        examples=(
+            "show the quickstart {name}",
+            "open the {name} quickstart",
+            "show the steps|tasks of the quickstart {name}",
+        ),
+        visible=False,
+        text=lambda shown: shown["markdown"],
+    )
+    def show(self, name: Annotated[str, Param("Name or title")]) -> ShownQuickstart:
+        """Return a quick start as Markdown: introduction, tasks with review steps, conclusion, what comes next."""
+        with self._database.read() as connection:
+            row = _find(connection, name)
+        markdown = render(row.content, name=row.name, tags=row.tags, status=row.status, done=row.tasks)
+        return {
+            "name": row.name,
+            "displayName": row.display_name,
+            "markdown": markdown,
+            "tasks": task_count(row.content),
+            "favourite": row.favourite,
+            "progress": progress_answer(row),
+        }
+
+    # ------------------------------------------------------------ favourites and progress
+
+    @tool(
+        "favouriteQuickstart",
+        title="Mark a favourite quick start",
+        keywords=("quickstart", "bookmark", "star"),
+        examples=(
+            "make {name} a favourite",
+            "{name} is no longer a favourite {favourite=false}",
+            "star the quickstart {name}",
+            "remove {name} from my favourites {favourite=false}",
+            "add {name} to my favourites",
+        ),
+        visible=False,
+        read_only=False,
+        idempotent=True,
+    )
+    def favourite(
+        self,
+        name: Annotated[str, Param("Name or title")],
+        favourite: Annotated[bool, Param("false takes the mark away")] = True,
+    ) -> FavouriteAnswer:
+        """Mark a quick start as a favourite, or no longer."""
+        with self._database.write() as connection:
+            row = _find(connection, name)
+            store.set_favourite(connection, row.id, favourite)
+        return {"name": row.name, "favourite": favourite}
+
+    @tool(
+        "setQuickstartProgress",
+        title="Record progress in a quick start",
+        keywords=("quickstart", "task", "done", "complete", "review"),
+        examples=(
+            "task {task} of {name} is done",
+            "task {task} of {name} failed {passed=false}",
+            "I have done task {task} of {name}",
+            "I finished task {task} of the quickstart {name}",
+            "mark task {task} of|in {name} as complete",
+        ),
+        visible=False,
+        read_only=False,
+        idempotent=True,
+        accepts={"task": integer_or_string},
+    )
+    def set_progress(
+        self,
+        name: Annotated[str, Param("Name or title")],
+        task: Annotated[int | None, Param("Number of the task, from 1", minimum=1)] = None,
+        passed: Annotated[bool, Param("Its review: did it work?")] = True,
+        status: Annotated[Status | None, Param("Of the whole quick start; Not started forgets all")] = None,
+    ) -> ProgressAnswer:
+        """Record that a task was done (or failed its review), or set the status of the whole quick start. With neither,
+        only tell it. All tasks done makes it Complete."""
+        if task is None and status is None:
+            with self._database.read() as connection:
+                return progress_answer(_find(connection, name))
+        with self._database.write() as connection:
+            row = _find(connection, name)
+            tasks = record_task(row, task, passed, status)
+            store.set_progress(connection, row.id, status or status_of(tasks, task_count(row.content)), tasks)
+            return progress_answer(_find(connection, row.name))
+
+    # ------------------------------------------------------------ out
+
+    @tool(
+        "exportQuickstarts",
+        title="Export quick starts",
+        keywords=("quickstart", "save", "yaml", "json", "backup"),
+        examples=(
+            "export the quickstarts as {format}",
+            "give me the quickstarts as {format}",
+        ),
+        visible=False,
+    )
+    def export(
+        self,
+        names: Annotated[list[str] | None, Param("Which; all if not given")] = None,
+        format: Annotated[Literal["yaml", "json", "jsonl"], Param("Form of the text")] = "yaml",  # noqa: A002
+        tag: Annotated[str | None, Param("Only with this tag")] = None,
+    ) -> ExportAnswer:
+        """Return quick starts as one text that `importQuickstarts` reads back without a difference."""
+        with self._database.read() as connection:
+            if names is None:
+                rows, _ = store.list_rows(connection, tag, False, None, -1, 0)
+            else:
+                rows = [_find(connection, name) for name in names]
+        documents = [exported_document(row) for row in rows]
+        return {"count": len(documents), "format": format, "text": write_documents(documents, format)}
+
+    @tool(
+        "removeQuickstart",
+        title="Remove quick starts",
+        keywords=("quickstart", "delete"),
+        examples=(
+            "remove the quickstart {names}",
+            "take the quickstart {names} out of the catalogue",
+            "remove the quickstart {names} from the catalogue",
+        ),
+        visible=False,
+        read_only=False,
+        destructive=True,
+    )
+    def remove(self, names: Annotated[list[str], Param("Names", min_length=1)]) -> RemovalAnswer:
+        """Remove quick starts from the catalogue. Importing one again brings it back, with mark and progress."""
+        with self._database.write() as connection:
+            rows = [_find(connection, name) for name in names]
+            store.remove_quickstarts(connection, [row.id for row in rows])
+        return {"removed": [row.name for row in rows]}
+
+
+def _find(connection: apsw.Connection, name: str) -> Row:
+    row = store.find_row(connection, name)
+    if row is None:
+        near = nearest(name, store.names(connection))
+        raise NotFound(f"There is no quick start '{name}'.", hint=f"Did you mean '{near}'?" if near else None)
+    return row

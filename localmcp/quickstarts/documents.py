@@ -1,0 +1,316 @@
+"""Quick starts as files: ConsoleQuickStart documents and catalogue rows in YAML, JSON and JSON Lines."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from localmcp.quickstarts.validation import check_quickstart, is_quickstart
+
+SUFFIXES = (".yml", ".yaml", ".json", ".jsonl", ".ndjson")
+METADATA_FILES = ("metadata.yml", "metadata.yaml")
+"""The form that stands beside a quick start in its folder: {kind: QuickStarts, name, tags}."""
+MOST_BYTES = 100_000_000
+MOST_NODES, DEEPEST = 2_000_000, 60
+"""Of one file, after YAML aliases are expanded: a small file can otherwise stand for gigabytes."""
+
+Json = dict[str, Any]
+Tag = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A quick start as read, not yet stored."""
+
+    name: str
+    content: Json
+    tags: tuple[Tag, ...] = ()
+    id: int | None = None
+    """The id that a row asks for; it gets it if it is free."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong with a file or a part of it."""
+
+    where: str
+    problem: str
+    fatal: bool = True
+    """It was left out; otherwise it was taken as it is."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """What one file held."""
+
+    drafts: list[Draft] = field(default_factory=list[Draft])
+    problems: list[Problem] = field(default_factory=list[Problem])
+
+
+class Unreadable(ValueError):
+    """A file, or a part of it, that is not what it claims to be; the message says where."""
+
+
+def read_path(path: Path) -> Iterator[Reading]:
+    """Read a file, or every YAML and JSON file below a folder; one reading a file."""
+    if path.is_dir():
+        for each in _files_below(path):
+            yield read_file(each, str(each.relative_to(path)))
+    else:
+        yield read_file(path, path.name)
+
+
+def read_file(path: Path, shown: str) -> Reading:
+    """Read one file with the metadata beside it. A file that cannot be parsed gives one problem and nothing else."""
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise Unreadable(f"larger than {MOST_BYTES // 1_000_000} MB")
+        reading = read_text(path.read_text(encoding="utf-8-sig"), path.suffix.lower(), shown)
+    except (OSError, UnicodeDecodeError, Unreadable) as error:
+        return Reading(problems=[Problem(shown, str(error))])
+    try:
+        _add_metadata(reading, _metadata_beside(path), shown)
+    except (OSError, UnicodeDecodeError, Unreadable) as error:
+        reading.problems.append(Problem(shown, f"metadata.yml was left out: {error}", fatal=False))
+    return reading
+
+
+def read_text(text: str, suffix: str, shown: str) -> Reading:
+    """Read documents from text; `suffix` says which form it has.
+
+    Raises:
+        Unreadable: it cannot be parsed; the message gives the line.
+    """
+    reading = Reading()
+    for place, value in _plain_values(text, suffix):
+        where = f"{shown}{place}"
+        for number, item in enumerate(items := _items(value), start=1):
+            _read_item(item, f"{where}, item {number}" if len(items) > 1 else where, reading)
+    if not reading.drafts and not reading.problems:
+        reading.problems.append(Problem(shown, "holds no quick start"))
+    return reading
+
+
+def read_metadata(text: str) -> Json:
+    """The mapping of a `metadata.yml`.
+
+    Raises:
+        Unreadable: it is not one.
+    """
+    values = [value for _, value in _plain_values(text, ".yml")]
+    if len(values) != 1 or not isinstance(values[0], dict):
+        raise Unreadable("metadata.yml is not a mapping")
+    return cast(Json, values[0])
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        for name in sorted(names):
+            if not name.startswith(".") and name not in METADATA_FILES and Path(name).suffix.lower() in SUFFIXES:
+                yield Path(place, name)
+
+
+# ---------------------------------------------------------------- documents and rows
+
+
+def _items(value: Any) -> list[Any]:
+    """A list, or a Kubernetes List, is several documents."""
+    if isinstance(value, list):
+        return cast("list[Any]", value)
+    if isinstance(value, dict) and isinstance(cast(Json, value).get("items"), list):
+        return cast("list[Any]", cast(Json, value)["items"])
+    return [value]
+
+
+def _read_item(item: Any, where: str, reading: Reading) -> None:
+    try:
+        draft = _draft(item)
+    except Unreadable as error:
+        reading.problems.append(Problem(where, str(error)))
+        return
+    reading.drafts.append(draft)
+    complaints = check_quickstart(draft.content, draft.name)
+    reading.problems += [Problem(f"{where}: {draft.name}", each, fatal=False) for each in complaints]
+
+
+def _draft(item: Any) -> Draft:
+    if not isinstance(item, dict):
+        raise Unreadable("is not a quick start: a mapping is needed")
+    row = cast(Json, item)
+    if "content" in row and "spec" not in row:
+        content, name = _row_content(row), row.get("name")
+    else:
+        content, name = row, None
+    if not is_quickstart(content):
+        kind = content.get("kind")
+        raise Unreadable(
+            f"is not a quick start: kind is {kind!r}" if kind else "is not a quick start: it has no 'spec'"
+        )
+    metadata = _mapping(content.get("metadata"))
+    tags = row.get("tags") if row is not content else None
+    wanted = row.get("id") if row is not content else None
+    identity = wanted if isinstance(wanted, int) and 0 < wanted < 2**53 and not isinstance(wanted, bool) else None
+    return Draft(_name(name or metadata.get("name")), content, read_tags(tags or metadata.get("tags")), identity)
+
+
+def _row_content(row: Json) -> Json:
+    content = row["content"]
+    if isinstance(content, str):
+        content = next((value for _, value in _plain_values(content, ".json")), None)
+    if not isinstance(content, dict):
+        raise Unreadable("is not a quick start: 'content' is not a mapping")
+    return cast(Json, content)
+
+
+def _name(value: Any) -> str:
+    name = str(value or "").strip()
+    if not name:
+        raise Unreadable("has no name (metadata.name)")
+    if not name.isprintable() or len(name) > 253:
+        raise Unreadable(f"has a name that cannot be used: {name[:60]!r}")
+    return name
+
+
+def _mapping(value: Any) -> Json:
+    return cast(Json, value) if isinstance(value, dict) else {}
+
+
+def read_tags(value: Any) -> tuple[Tag, ...]:
+    """Tags given as [{kind, value}], where a value may be a list, or as plain words (kind "tag")."""
+    tags: dict[Tag, None] = {}
+    for each in cast("list[Any]", value) if isinstance(value, list) else []:
+        given = cast(Json, each) if isinstance(each, dict) else {"kind": "tag", "value": each}
+        values = cast("list[Any]", given["value"]) if isinstance(given.get("value"), list) else [given.get("value")]
+        for one in values:
+            if isinstance(one, str | int | float) and str(one).strip():
+                tags[str(given.get("kind") or "tag").strip(), str(one).strip()] = None
+    return tuple(tags)
+
+
+def _metadata_beside(path: Path) -> Json | None:
+    for name in METADATA_FILES:
+        beside = path.with_name(name)
+        if beside.is_file():
+            return read_metadata(beside.read_text(encoding="utf-8-sig"))
+    return None
+
+
+def _add_metadata(reading: Reading, metadata: Json | None, shown: str) -> None:
+    """Add the tags of `metadata.yml` to the quick start that it names."""
+    if metadata is None:
+        return
+    name, tags = str(metadata.get("name") or ""), read_tags(metadata.get("tags"))
+    named = [draft for draft in reading.drafts if draft.name == name]
+    if reading.drafts and not named:
+        names = ", ".join(draft.name for draft in reading.drafts)
+        complaint = f"metadata.yml names {name!r}, the quick start {names!r}; its tags were left out"
+        reading.problems.append(Problem(shown, complaint, fatal=False))
+    for draft in named:
+        place = reading.drafts.index(draft)
+        reading.drafts[place] = Draft(draft.name, draft.content, tuple(dict.fromkeys(draft.tags + tags)), draft.id)
+
+
+# ---------------------------------------------------------------- parsing
+
+
+def _plain_values(text: str, suffix: str) -> Iterator[tuple[str, Any]]:
+    """(where in the file, value) of each document, with nothing but JSON types in it."""
+    parse = _PARSERS.get(suffix, _parse_yaml)
+    budget = [MOST_NODES]
+    for place, value in parse(text):
+        if value is not None:
+            yield place, _plain(value, budget, DEEPEST)
+
+
+def _parse_json(text: str) -> list[tuple[str, Any]]:
+    try:
+        return [("", json.loads(text))]
+    except json.JSONDecodeError as error:
+        raise Unreadable(f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
+    except RecursionError as error:
+        raise Unreadable("nested too deeply") from error
+
+
+def _parse_lines(text: str) -> list[tuple[str, Any]]:
+    values: list[tuple[str, Any]] = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            values.append((f":{number}", json.loads(line)))
+        except json.JSONDecodeError as error:
+            raise Unreadable(f"not JSON Lines: {error.msg} at line {number}, column {error.colno}") from error
+        except RecursionError as error:
+            raise Unreadable(f"nested too deeply at line {number}") from error
+    return values
+
+
+def _parse_yaml(text: str) -> list[tuple[str, Any]]:
+    import yaml
+
+    try:
+        values = list(yaml.load_all(text, Loader=_yaml_loader()))
+    except yaml.MarkedYAMLError as error:
+        line = f" at line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise Unreadable(f"not YAML: {error.problem}{line}") from error
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        raise Unreadable(f"not YAML: {error}") from error
+    return [(f", document {number}" if len(values) > 1 else "", value) for number, value in enumerate(values, start=1)]
+
+
+_PARSERS: dict[str, Callable[[str], list[tuple[str, Any]]]] = {
+    ".json": _parse_json,
+    ".jsonl": _parse_lines,
+    ".ndjson": _parse_lines,
+}
+
+
+def _yaml_loader() -> Any:
+    """YAML's safe types without dates: JSON has none, and a date in a text is text."""
+    import yaml
+
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    resolvers = {
+        first: [(tag, pattern) for tag, pattern in known if not tag.endswith(":timestamp")]
+        for first, known in base.yaml_implicit_resolvers.items()
+    }
+    return type("QuickStartLoader", (base,), {"yaml_implicit_resolvers": resolvers})
+
+
+def _plain(value: Any, budget: list[int], depth: int) -> Any:
+    """`value` as JSON can hold it: text without lone surrogates and NUL, keys as text, finite numbers."""
+    budget[0] -= 1
+    if budget[0] < 0 or depth < 0:
+        raise Unreadable("nested too deeply or too large")
+    if isinstance(value, str):
+        return _clean(value) if _is_dirty(value) else value
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise Unreadable(f"holds a number that JSON does not have: {value}")
+        return value
+    if isinstance(value, dict):
+        items = cast("dict[Any, Any]", value).items()
+        return {_plain(_key(key), budget, depth): _plain(each, budget, depth - 1) for key, each in items}
+    if isinstance(value, list):
+        return [_plain(each, budget, depth - 1) for each in cast("list[Any]", value)]
+    raise Unreadable(f"holds a {type(value).__name__}, which JSON does not have")
+
+
+def _key(key: Any) -> str:
+    return key if isinstance(key, str) else json.dumps(key, default=str)
+
+
+def _clean(text: str) -> str:
+    return text.replace("\0", "\ufffd").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _is_dirty(text: str) -> bool:
+    return "\0" in text or (not text.isascii() and any("\ud800" <= each <= "\udfff" for each in text))

@@ -1,0 +1,102 @@
+"""A quick start as Markdown that a person or a model can read from top to bottom."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+Json = dict[str, Any]
+
+_HIGHLIGHT = re.compile(r"\[([^\]\n]+)\]\{\{highlight [^}]*\}\}")
+_ADMONITION = re.compile(r"\[([^\]]+)\]\{\{admonition ([^}]*)\}\}")
+_MARKER = re.compile(r"\{\{(?:copy|execute|highlight|admonition)[^}]*\}\}")
+
+
+def render(
+    content: Json,
+    *,
+    name: str,
+    tags: Sequence[tuple[str, str]] = (),
+    status: str = "Not started",
+    done: Mapping[str, str] | None = None,
+) -> str:
+    """Introduction, tasks with their review steps, conclusion and what comes next."""
+    spec = _mapping(content.get("spec"))
+    parts = [
+        f"# {_text(spec.get('displayName')) or name}",
+        _text(spec.get("description")),
+        _facts(spec, name, tags, status),
+        _listed("Before you begin", spec.get("prerequisites")),
+        _text(spec.get("introduction")),
+        *_tasks(spec, done or {}),
+        _section("Done", spec.get("conclusion")),
+        _listed("Next", spec.get("nextQuickStart")),
+        _link(_mapping(spec.get("link"))),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def task_count(content: Json) -> int:
+    """How many tasks a quick start has."""
+    tasks = _mapping(content.get("spec")).get("tasks")
+    return len(cast("list[Any]", tasks)) if isinstance(tasks, list) else 0
+
+
+def _facts(spec: Json, name: str, tags: Sequence[tuple[str, str]], status: str) -> str:
+    minutes = spec.get("durationMinutes")
+    facts = [
+        f"`{name}`",
+        _text(_mapping(spec.get("type")).get("text")),
+        f"{minutes} minutes" if isinstance(minutes, int) and minutes > 1 else "",
+        ", ".join(dict.fromkeys(value for _, value in tags)),
+        status if status != "Not started" else "",
+    ]
+    return " · ".join(fact for fact in facts if fact)
+
+
+def _tasks(spec: Json, done: Mapping[str, str]) -> Iterator[str]:
+    tasks = spec.get("tasks")
+    for number, task in enumerate(cast("list[Any]", tasks) if isinstance(tasks, list) else [], start=1):
+        given = _mapping(task)
+        mark = {"done": " ✓", "failed": " ✗"}.get(done.get(str(number), ""), "")
+        yield f"## {number}. {_text(given.get('title'))}{mark}"
+        yield _text(given.get("description"))
+        review, summary = _mapping(given.get("review")), _mapping(given.get("summary"))
+        yield _quoted("Check your work", review.get("instructions"))
+        yield _quoted("If that failed", review.get("failedTaskHelp"))
+        yield _text(summary.get("success"))
+
+
+def _quoted(title: str, value: Any) -> str:
+    text = _text(value)
+    return f"> **{title}.** " + text.replace("\n", "\n> ") if text else ""
+
+
+def _section(title: str, value: Any) -> str:
+    text = _text(value)
+    return f"## {title}\n\n{text}" if text else ""
+
+
+def _listed(title: str, value: Any) -> str:
+    items = [_text(each) for each in cast("list[Any]", value)] if isinstance(value, list) else []
+    lines = [f"- {item}" for item in items if item]
+    return "\n".join([f"**{title}**", "", *lines]) if lines else ""
+
+
+def _link(link: Json) -> str:
+    href = _text(link.get("href"))
+    return f"[{_text(link.get('text')) or href}]({href})" if href else ""
+
+
+def _text(value: Any) -> str:
+    """Text without the marks that only a web console understands."""
+    if not isinstance(value, str):
+        return ""
+    plain = _HIGHLIGHT.sub(r"**\1**", value.strip())
+    plain = _ADMONITION.sub(lambda found: f"**{found[2].strip().capitalize() or 'Note'}:** {found[1]}", plain)
+    return _MARKER.sub("", plain)
+
+
+def _mapping(value: Any) -> Json:
+    return cast(Json, value) if isinstance(value, dict) else {}

@@ -1,0 +1,385 @@
+"""How well one field of a quick start answers a query, as a score: lower is better (S0-9 to S0-15). Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Literal, NamedTuple
+
+from localmcp.text.normalize import detect_language, fold, stem, stop_words
+
+Field = Literal["name", "display_name", "description"]
+Option = tuple[int, int]
+"""A field word that a query word may stand for: its position, and the edits."""
+_States = dict[frozenset[int], tuple[int, dict[int, Option | None]]]
+MatchType = Literal["exact_match", "partial_match", "fuzzy_match", "fallback_match"]
+
+WEIGHTS: dict[Field, int] = {"name": 15, "display_name": 10, "description": 20}
+MOST_PARTIAL, FUZZY, MOST_FUZZY, FALLBACK, MOST_FALLBACK, NO_MATCH = 199, 200, 699, 700, 998, 999
+"""S0-10: partial 1..199, fuzzy 200..699, fallback 700..998; 999 is no match."""
+
+UNMATCHED_WORD = 6
+"""What a significant query word that stands nowhere in the field adds to the distance."""
+MOST_EXTRA_WORDS = 5
+COMMON_STEM = 2
+WHOLE_FIELD_SHARE = 0.3
+"""A whole field may be mistyped by this share of its length."""
+HARMLESS_SHARE = 0.1
+"""Up to this share of a field its edits are taken for typos wherever they stand."""
+MOST_ALTERNATIVES = 64
+"""Alignments followed at once when query words compete for the same field words."""
+
+FILLERS = frozenset(
+    """away back best concerning describe detail details down etc explain find give go going guide guides happen
+    happens help kind know let like look looking need needed off please possible quick quickstart quickstarts regarding
+    see show something tell thing things tutorial tutorials understand up via want wanted walk way ways wish""".split()
+)
+"""What people wrap a request in; counts only if the query has nothing else."""
+
+WEAK_WORDS = """
+    access add apply ask basic begin bring build call change check choose close configure connect control copy
+    create define delete deploy disable doc document documentation download edit enable example execute existing
+    explore export fix generate get guide handle import info information insert install introduce join learn limit
+    list load maintain make manage manual modify monitor move new open organize overview perform prepare provide put
+    read receive reference remove rename replace report reset resolve restrict review run save schedule search send
+    set setup share sign simple start step stop store switch test track transfer try turn update upgrade upload use
+    view visit work write
+"""
+"""What one does with anything: alone such a word does not show that a quick start is on the subject."""
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+def fold_text(text: str) -> str:
+    """`text` as it is compared: NFKC, no case, no accents, single spaces, trimmed."""
+    return " ".join(fold(text).split())
+
+
+def split_words(folded: str) -> list[str]:
+    """The runs of letters and digits, in order."""
+    return _WORD.findall(folded)
+
+
+@cache
+def _weak_stems() -> frozenset[str]:
+    return frozenset(stem(word, "english") for word in WEAK_WORDS.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A search text, taken apart."""
+
+    text: str
+    """Folded."""
+    words: tuple[str, ...]
+    significant: tuple[bool, ...]
+    """Of each word: it must be found, or costs; the others (stop words, "please show me") only help."""
+    strong: frozenset[str]
+    """The significant words that name a subject."""
+    only_stop_words: bool
+
+    @property
+    def significant_words(self) -> list[str]:
+        return [word for word, counts in zip(self.words, self.significant, strict=True) if counts]
+
+
+def bare(folded: str) -> str:
+    """A search text without the punctuation around it, which a field need not have."""
+    return folded.strip(" .,;:!?\"'()[]")
+
+
+def read_query(text: str) -> Query:
+    """Fold and split a search text, and tell which words matter."""
+    folded = fold_text(text)
+    words = tuple(split_words(folded))
+    language = detect_language(folded)
+    stop = stop_words("english") | stop_words(language or "english")
+    content = {word for word in words if word not in stop}
+    important = content - FILLERS or content
+    strong = frozenset(word for word in important if stem(word, "english") not in _weak_stems())
+    significant = tuple(word in important for word in words)
+    return Query(folded, words, significant, strong or frozenset(important), bool(words) and not content)
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The catalogue's words that a query word may stand for."""
+
+    edits: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Word -> Levenshtein distance, 2 for a common stem."""
+    evidence: frozenset[str] = frozenset()
+    """Those that, matched, show the quick start to be on the subject even if other words are not found."""
+    known_in: frozenset[Field] = frozenset(WEIGHTS)
+    """The fields in which some quick start has one of them; all while the catalogue is too small to tell."""
+
+
+class Match(NamedTuple):
+    """How a field matched. Of two equal scores the tighter match comes first."""
+
+    score: int
+    looseness: int
+    """Small words not found, and words that do not follow each other as in the query; 0..63."""
+
+
+def match_type(score: int) -> MatchType:
+    """The tier that a score lies in (S0-10)."""
+    if score == 0:
+        return "exact_match"
+    if score <= MOST_PARTIAL:
+        return "partial_match"
+    return "fuzzy_match" if score <= MOST_FUZZY else "fallback_match"
+
+
+def match_field(
+    query: Query,
+    where: Field,
+    text: str,
+    neighbours: Mapping[str, Neighbours],
+    whole_distance: int,
+    max_distance: int,
+) -> Match | None:
+    """The best tier in which `text` (folded) matches; None = not at all.
+
+    Args:
+        neighbours: for each significant word of the query.
+        whole_distance: Levenshtein distance of the query and the whole field.
+        max_distance: most edits in all.
+    """
+    if not text:
+        return None
+    if text == query.text:
+        return Match(0, 0)
+    weight = WEIGHTS[where]
+    distance = partial_distance(query, text)
+    if distance is not None:
+        return Match(min(max(weight * distance, 1), MOST_PARTIAL), 0)
+    fuzzy = _fuzzy_distance(query, where, text, neighbours, whole_distance, max_distance)
+    if fuzzy is None:
+        return None
+    distance, looseness = fuzzy
+    return Match(min(FUZZY + weight * distance, MOST_FUZZY), min(looseness, 63))
+
+
+def fallback_score(where: Field, distance: int) -> int:
+    """The score of a fallback match, 700..998."""
+    return min(FALLBACK + WEIGHTS[where] * distance, MOST_FALLBACK)
+
+
+# ---------------------------------------------------------------- partial
+
+
+def partial_distance(query: Query, text: str) -> int | None:
+    """Words of the field outside the match plus characters of the touched words outside it; None = no match.
+
+    The query may stand anywhere; of several places the best counts. Where it would match by chance, less is accepted:
+    a lone stop word nowhere ("not" in "notifications"), several only as whole words; one or two letters as a whole
+    word, three from the beginning of a word.
+    """
+    if not query.words:
+        return None
+    pattern = query.text if query.text in text else bare(query.text)
+    starts = _places(pattern, text)
+    spans = [match.span() for match in _WORD.finditer(text)] if starts else []
+    distances = (_distance_at(query, start, start + len(pattern), spans) for start in starts)
+    return min((each for each in distances if each is not None), default=None)
+
+
+def _places(pattern: str, text: str) -> list[int]:
+    places: list[int] = []
+    start = text.find(pattern) if pattern else -1
+    while start >= 0:
+        places.append(start)
+        start = text.find(pattern, start + 1)
+    return places
+
+
+def _distance_at(query: Query, start: int, stop: int, spans: Sequence[tuple[int, int]]) -> int | None:
+    outside = before = after = 0
+    for first, last in spans:
+        if last <= start or first >= stop:
+            outside += 1
+        else:
+            before += max(0, start - first)
+            after += max(0, last - stop)
+    if _is_chance(query, before, after):
+        return None
+    return outside + before + after
+
+
+def _is_chance(query: Query, before: int, after: int) -> bool:
+    if query.only_stop_words:
+        return len(query.words) == 1 or before + after > 0
+    if len(query.words) > 1 or not query.text.isascii():
+        return False
+    letters = sum(len(word) for word in query.words)
+    return before > 0 if letters == 3 else letters < 3 and before + after > 0
+
+
+# ---------------------------------------------------------------- fuzzy
+
+
+def word_budget(word: str) -> int:
+    """How many edits a query word may be away from a word: 0 for codes and up to 2 letters, then 1 to 5, 2 to 8, 3."""
+    if len(word) <= 2 or any(character.isdigit() for character in word):
+        return 0
+    return 1 if len(word) <= 5 else 2 if len(word) <= 8 else 3
+
+
+def stands_for(word: str, other: str, edits: int) -> bool:
+    """Whether a near word may be meant at all: words up to five letters, and any with three edits, keep their first
+    letter, and no short stop word is read into a typo ("form" is not "from")."""
+    if word == other:
+        return True
+    if (len(word) <= 5 or edits > 2) and word[0] != other[0]:
+        return False
+    return len(other) >= 5 or other not in stop_words("english")
+
+
+def is_sure(word: str, other: str, edits: int) -> bool:
+    """Whether a near word is certainly meant, and means something: the same, a form of it, or a typo in a long word."""
+    if word.isdigit():
+        return False
+    return edits == 0 or edits * 6 <= len(word) or stem(word, "english") == stem(other, "english")
+
+
+def have_common_stem(first: str, second: str) -> bool:
+    """Whether two words are forms of one: the same first four letters or more, and endings that only inflect them.
+
+    "started" and "start", "config" and "configuring"; not "openings" and "openshift".
+    """
+    shared = _common_prefix(first, second)
+    if shared < 4:
+        return False
+    shorter, longer = sorted((len(first), len(second)))
+    return (
+        shared == len(first)
+        or stem(first, "english") == stem(second, "english")
+        or (shared >= 0.7 * shorter and shared >= 0.5 * longer)
+    )
+
+
+def _common_prefix(first: str, second: str) -> int:
+    shared = 0
+    for one, other in zip(first, second, strict=False):
+        if one != other:
+            break
+        shared += 1
+    return shared
+
+
+def _fuzzy_distance(
+    query: Query,
+    where: Field,
+    text: str,
+    neighbours: Mapping[str, Neighbours],
+    whole_distance: int,
+    max_distance: int,
+) -> tuple[int, int] | None:
+    if not any(query.significant):
+        return None
+    words = split_words(text)
+    found = [_by_words(query, where, words, neighbours, max_distance)]
+    if whole_distance <= min(max_distance, WHOLE_FIELD_SHARE * max(len(text), len(query.text))):
+        found.append(_as_a_whole(query, words, text, neighbours, whole_distance))
+    return min((each for each in found if each), default=None)
+
+
+def _as_a_whole(
+    query: Query, words: Sequence[str], text: str, neighbours: Mapping[str, Neighbours], distance: int
+) -> tuple[int, int] | None:
+    """A field typed wrongly as a whole ("Get started" for "getting started"), unless one word is simply another."""
+    missing = [word for word in query.significant_words if not any(each in neighbours[word].edits for each in words)]
+    if any(word_budget(word) == 0 for word in missing):
+        return None
+    if distance > HARMLESS_SHARE * max(len(text), len(query.text)):
+        if not all(any(_common_prefix(word, each) >= 3 for each in words) for word in missing):
+            return None
+    return distance, MOST_EXTRA_WORDS
+
+
+def _by_words(
+    query: Query, where: Field, words: Sequence[str], neighbours: Mapping[str, Neighbours], max_distance: int
+) -> tuple[int, int] | None:
+    """(distance, looseness) of the best one-to-one alignment of query and field words, if it says enough."""
+    options = [
+        _options(word, counts, words, neighbours) for word, counts in zip(query.words, query.significant, strict=True)
+    ]
+    chosen = _align(options, [UNMATCHED_WORD if counts else 1 for counts in query.significant])
+    wanted = sum(query.significant)
+    hits = [each for each, counts in zip(chosen, query.significant, strict=True) if counts and each]
+    edits = sum(each[1] for each in hits)
+    if not hits or edits > max_distance:
+        return None
+    if len(hits) < wanted and not _says_enough(query, where, words, chosen, neighbours):
+        return None
+    aligned = [each[0] for each in chosen if each]
+    extra = min(MOST_EXTRA_WORDS, len(words) - len(aligned))
+    looseness = len(query.words) - wanted - (len(aligned) - len(hits))
+    looseness += sum(later != earlier + 1 for earlier, later in zip(aligned, aligned[1:], strict=False))
+    return edits + extra + UNMATCHED_WORD * (wanted - len(hits)), looseness
+
+
+def _options(word: str, counts: bool, words: Sequence[str], neighbours: Mapping[str, Neighbours]) -> list[Option]:
+    """(position, edits) of the field words that a query word may stand for, nearest first."""
+    if not counts:
+        return [(position, 0) for position, each in enumerate(words) if each == word]
+    edits = neighbours[word].edits
+    found = [(position, edits[each]) for position, each in enumerate(words) if each in edits]
+    return sorted(found, key=lambda option: option[1])
+
+
+def _align(options: Sequence[Sequence[Option]], costs: Sequence[int]) -> list[Option | None]:
+    """The cheapest choice of one option for each query word, no position twice; None, at its cost, for no option."""
+    claims = Counter(position for each in options for position, _ in each)
+    chosen: list[Option | None] = [None] * len(options)
+    contested: list[int] = []
+    for index, each in enumerate(options):
+        if each and claims[each[0][0]] == 1:
+            chosen[index] = each[0]
+        elif each:
+            contested.append(index)
+    taken = {each[0] for each in chosen if each}
+    for index, option in _settle(options, costs, contested, taken).items():
+        chosen[index] = option
+    return chosen
+
+
+def _settle(
+    options: Sequence[Sequence[Option]], costs: Sequence[int], contested: Sequence[int], taken: set[int]
+) -> dict[int, Option | None]:
+    """The cheapest alignment of the words that compete for positions."""
+    states: _States = {frozenset(taken): (0, {})}
+    for index in contested:
+        following: _States = {}
+        for used, (cost, choice) in states.items():
+            for option in (*(each for each in options[index] if each[0] not in used), None):
+                now = used | {option[0]} if option else used
+                total = cost + (option[1] if option else costs[index])
+                if now not in following or total < following[now][0]:
+                    following[now] = (total, {**choice, index: option})
+        states = dict(sorted(following.items(), key=lambda state: state[1][0])[:MOST_ALTERNATIVES])
+    return min(states.values(), key=lambda state: state[0])[1]
+
+
+def _says_enough(
+    query: Query,
+    where: Field,
+    words: Sequence[str],
+    chosen: Sequence[Option | None],
+    neighbours: Mapping[str, Neighbours],
+) -> bool:
+    """Whether a match that leaves significant words unfound may stand: never guess.
+
+    At least half of the significant words, or of those that name a subject, are found; one of the latter is certain;
+    and they outnumber the subjects of which the whole catalogue knows nothing ("mortgage" in "mortgage calculator").
+    """
+    found = {word: words[option[0]] for word, option in zip(query.words, chosen, strict=True) if option}
+    significant, strong = query.significant_words, query.strong
+    subjects = [word for word in found if word in strong]
+    if 2 * sum(word in found for word in significant) < len(significant) and 2 * len(subjects) < len(strong):
+        return False
+    foreign = sum(where not in neighbours[word].known_in for word in strong)
+    return len(subjects) > foreign and any(found[word] in neighbours[word].evidence for word in subjects)

@@ -1,0 +1,266 @@
+"""Ranking: candidates from memory, scored and ordered by one SQL statement with our registered functions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import apsw
+
+from localmcp.quickstarts.candidates import FIELDS, CatalogueWords, WordCache
+from localmcp.quickstarts.matching import (
+    NO_MATCH,
+    Field,
+    MatchType,
+    Neighbours,
+    Query,
+    fallback_score,
+    fold_text,
+    match_field,
+    match_type,
+    partial_distance,
+    read_query,
+)
+from localmcp.storage.database import fetch_all
+from localmcp.text.normalize import index_text
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+LOOSENESS_STEPS = 64
+"""The registered function packs score and looseness into one number: score x 64 + looseness."""
+MOST_FALLBACKS = 250
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is searched for; at least one text."""
+
+    texts: Mapping[Field, str]
+    limit: int = 10
+    max_distance: int = 7
+    tag: str | None = None
+    """`value` or `kind:value`; only quick starts that carry it."""
+
+
+class Found(NamedTuple):
+    """One quick start of the answer."""
+
+    id: int
+    name: str
+    display_name: str
+    description: str
+    score: int
+    matched_field: str
+    """The field whose score it is; `document` if the words were only found in the whole text."""
+
+    @property
+    def match_type(self) -> MatchType:
+        return match_type(self.score)
+
+
+def find_quickstarts(connection: apsw.Connection, cache: WordCache, request: Request) -> list[Found]:
+    """The best matches, best first; ties as §3 says: more parameters matched, then shorter title, then name."""
+    words = cache.read(connection)
+    queries: dict[Field, Query] = {where: read_query(text) for where, text in request.texts.items()}
+    allowed = tagged_ids(connection, request.tag)
+    mask = _mask(words, allowed)
+    neighbours: dict[str, Neighbours] = {}
+    ids: dict[int, None] = {}
+    for where, query in queries.items():
+        neighbours |= words.neighbours(query, connection)
+        chosen = words.candidates(query, where, neighbours, request.max_distance, request.limit, mask)
+        ids |= dict.fromkeys(chosen)
+    _register_functions(connection, queries, neighbours, request.max_distance)
+    found = _rank(connection, queries, ids, request.limit)
+    missing = request.limit - len(found)
+    return found + _in_documents(connection, queries, found, allowed, missing) if missing else found
+
+
+def find_by_substring(connection: apsw.Connection, request: Request) -> list[Found]:
+    """Fallback mode (S0-17): the text as it stands, anywhere in a field; nothing is forgiven."""
+    queries: dict[Field, Query] = {where: read_query(text) for where, text in request.texts.items()}
+    allowed = tagged_ids(connection, request.tag)
+    _register_functions(connection, queries, {}, 0)
+    tests = " or ".join(
+        f"quickstart_fold({where}) like :{where} escape '\\' and quickstart_substring('{where}', {where}) is not null"
+        for where in queries
+    )
+    scores = _least(f"coalesce(quickstart_substring('{where}', {where}), {NO_MATCH})" for where in queries)
+    rows = fetch_all(
+        connection,
+        f"""
+        select id, name, display_name, description, {scores} as score, '{next(iter(queries))}'
+        from quickstarts
+        where deleted_at is null and ({tests}) and (:ids is null or id in (select value from json_each(:ids)))
+        order by score, length(display_name), name
+        limit :limit
+        """,
+        {
+            **{where: f"%{_escape(query.text)}%" for where, query in queries.items()},
+            "ids": None if allowed is None else json.dumps(list(allowed)),
+            "limit": request.limit,
+        },
+    )
+    return [Found(*row) for row in rows]
+
+
+def tagged_ids(connection: apsw.Connection, tag: str | None) -> list[int] | None:
+    """Ids of the quick starts that carry a tag, written `value` or `kind:value`; None for no tag = all."""
+    if tag is None:
+        return None
+    kind, _, value = tag.rpartition(":")
+    rows = fetch_all(
+        connection,
+        """
+        select distinct quickstart_id from quickstart_tags
+        where value = :value and (:kind = '' or kind = :kind) or value = :tag
+        """,
+        {"kind": kind, "value": value, "tag": tag},
+    )
+    return [identity for (identity,) in rows]
+
+
+def _mask(words: CatalogueWords, allowed: list[int] | None) -> NDArray[Any] | None:
+    if allowed is None:
+        return None
+    import numpy as np
+
+    return np.isin(np.frombuffer(words.ids, dtype=np.int64), allowed)
+
+
+# ---------------------------------------------------------------- exact, partial, fuzzy
+
+
+def _register_functions(
+    connection: apsw.Connection, queries: Mapping[Field, Query], neighbours: Mapping[str, Neighbours], max_distance: int
+) -> None:
+    """The functions of one search: `quickstart_fold(text)`, `quickstart_rank(field, text, levenshtein)` and
+    `quickstart_substring(field, text)`; only top-level SQL may call them."""
+
+    def rank(where: Any, text: Any, whole_distance: Any) -> int | None:
+        match = match_field(queries[where], where, text, neighbours, whole_distance, max_distance)
+        return match and match.score * LOOSENESS_STEPS + match.looseness
+
+    def substring(where: Any, text: Any) -> int | None:
+        distance = partial_distance(queries[where], fold_text(text))
+        return None if distance is None else fallback_score(where, distance)
+
+    functions: dict[str, tuple[Callable[..., Any], int]] = {
+        "quickstart_fold": (fold_text, 1),
+        "quickstart_rank": (rank, 3),
+        "quickstart_substring": (substring, 2),
+    }
+    for name, (function, arguments) in functions.items():
+        connection.create_scalar_function(name, function, arguments, deterministic=True, flags=apsw.SQLITE_DIRECTONLY)
+
+
+def _rank(connection: apsw.Connection, queries: Mapping[Field, Query], ids: Iterable[int], limit: int) -> list[Found]:
+    none = NO_MATCH * LOOSENESS_STEPS
+    fields = [where for where in FIELDS if where in queries]
+    folded = ", ".join(f"quickstart_fold({where}) as {where}_folded" for where in fields)
+    by_field = (
+        f"coalesce(quickstart_rank('{{0}}', {{0}}_folded, levenshtein(:{{0}}, {{0}}_folded)), {none}) as by_{{0}}"
+    )
+    ranks = ", ".join(by_field.format(where) for where in fields)
+    score = f"best / {LOOSENESS_STEPS}"
+    best = " ".join(f"when by_{where} / {LOOSENESS_STEPS} = {score} then '{where}'" for where in fields)
+    rows = fetch_all(
+        connection,
+        f"""
+        with folded as materialized (
+            select id, name, display_name, description, {folded} from quickstarts
+            where id in (select value from json_each(:ids)) and deleted_at is null
+        ),
+        ranked as materialized (
+            select id, name, display_name, description, {ranks} from folded
+        ),
+        scored as (
+            select *, {_least(f"by_{where}" for where in fields)} as best,
+                {" + ".join(f"(by_{where} < {none})" for where in fields)} as matched_parameters
+            from ranked
+        )
+        select id, name, display_name, description, {score}, case {best} end
+        from scored
+        where best < {none}
+        order by {score}, matched_parameters desc, best, length(display_name), name
+        limit :limit
+        """,
+        {
+            "ids": json.dumps(list(ids)),
+            "limit": limit,
+            **{where: query.text for where, query in queries.items()},
+        },
+    )
+    return [Found(*row) for row in rows]
+
+
+def _least(columns: Iterable[str]) -> str:
+    listed = list(columns)
+    return listed[0] if len(listed) == 1 else f"min({', '.join(listed)})"
+
+
+def _escape(text: str) -> str:
+    """Make the metacharacters of LIKE literal."""
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+
+
+# ---------------------------------------------------------------- fallback
+
+
+def document_text(texts: Iterable[str]) -> str:
+    """What the index of whole documents holds: stems, so that forms of a word meet."""
+    return index_text("\n".join(texts), "english")
+
+
+def _in_documents(
+    connection: apsw.Connection,
+    queries: Mapping[Field, Query],
+    found: Iterable[Found],
+    allowed: list[int] | None,
+    limit: int,
+) -> list[Found]:
+    """Quick starts whose whole text holds every word that names the subject, those with most in the title first."""
+    seen = {each.id for each in found}
+    scored: dict[int, Found] = {}
+    for where, query in queries.items():
+        for each in _holding_all(connection, where, query, allowed):
+            if each.id not in seen and (each.id not in scored or each.score < scored[each.id].score):
+                scored[each.id] = each
+    order = sorted(scored.values(), key=lambda each: (each.score, len(each.display_name), each.name))
+    return order[:limit]
+
+
+def _holding_all(connection: apsw.Connection, where: Field, query: Query, allowed: list[int] | None) -> list[Found]:
+    wanted = [stems for word in query.words if word in query.strong and (stems := index_text(word, "english"))]
+    if not any(word.isalpha() and len(word) > 2 for word in query.strong) or query.only_stop_words:
+        return []
+    rows = fetch_all(
+        connection,
+        """
+        select id, name, display_name, description
+        from quickstarts_fts join quickstarts on id = quickstarts_fts.rowid
+        where quickstarts_fts match :words and deleted_at is null
+            and (:ids is null or id in (select value from json_each(:ids)))
+        order by length(display_name), name
+        limit :limit
+        """,
+        {
+            "words": " AND ".join(f'"{stems}"' for stems in wanted),
+            "ids": None if allowed is None else json.dumps(allowed),
+            "limit": MOST_FALLBACKS,
+        },
+    )
+    found: list[Found] = []
+    for identity, name, title, description in rows:
+        score = fallback_score(where, _absent(wanted, f"{name} {title}"))
+        found.append(Found(identity, name, title, description, score, "document"))
+    return found
+
+
+def _absent(wanted: Iterable[str], text: str) -> int:
+    """How many of the stemmed words a text lacks."""
+    present = f" {index_text(text, 'english')} "
+    return sum(f" {stems} " not in present for stems in wanted)

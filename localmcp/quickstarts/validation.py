@@ -1,0 +1,111 @@
+"""The data model of a quick start, checked: what a ConsoleQuickStart should have and this one lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+KINDS = ("ConsoleQuickStart", "QuickStarts")
+COLOURS = ("blue", "cyan", "green", "orange", "purple", "red", "grey")
+LONGEST_DESCRIPTION = 256
+
+Json = dict[str, Any]
+
+_TEXTS = ("displayName", "description", "introduction", "icon", "conclusion")
+_REQUIRED = ("displayName", "description", "durationMinutes", "introduction", "tasks")
+_LISTS_OF_TEXT = ("prerequisites", "nextQuickStart", "tags")
+_PARTS = (("review", "instructions", "failedTaskHelp"), ("summary", "success", "failed"))
+
+
+def is_quickstart(content: Json) -> bool:
+    """Whether a document is one at all: its kind, in any case and number, or the absence of another kind."""
+    kind = content.get("kind")
+    known = str(kind).lower().rstrip("s") in ("consolequickstart", "quickstart")
+    return isinstance(content.get("spec"), dict) and (kind is None or known)
+
+
+def check_quickstart(content: Json, name: str) -> list[str]:
+    """Every way in which a document departs from the data model (§3), each with its path; [] = none.
+
+    Real catalogues depart from it in most rows (a link to a manual has no tasks), so these are warnings.
+    """
+    return list(_check(content, name))
+
+
+def _check(content: Json, name: str) -> Iterator[str]:
+    if content.get("kind") not in KINDS:
+        yield f"kind: {content.get('kind')!r}; {' or '.join(KINDS)} is expected"
+    own = _mapping(content.get("metadata")).get("name")
+    if own is not None and own != name:
+        yield f"metadata.name: {own!r} differs from the name {name!r}"
+    spec = _mapping(content.get("spec"))
+    for each in _REQUIRED:
+        if spec.get(each) in (None, "", []):
+            yield f"spec.{each}: missing"
+    yield from _check_values(spec)
+    yield from _check_tasks(spec.get("tasks"))
+    yield from _check_link_and_type(spec)
+
+
+def _check_values(spec: Json) -> Iterator[str]:
+    for each in _TEXTS:
+        if not isinstance(spec.get(each), str | None):
+            yield f"spec.{each}: must be text"
+    description = spec.get("description")
+    if isinstance(description, str) and len(description) > LONGEST_DESCRIPTION:
+        yield f"spec.description: {len(description)} characters; at most {LONGEST_DESCRIPTION}"
+    minutes = spec.get("durationMinutes")
+    if minutes is not None and (not isinstance(minutes, int) or isinstance(minutes, bool) or minutes < 1):
+        yield f"spec.durationMinutes: {minutes!r}; a whole number from 1 is expected"
+    for each in _LISTS_OF_TEXT:
+        if not _is_list_of(spec.get(each), str):
+            yield f"spec.{each}: must be a list of texts"
+    if not _is_list_of(spec.get("accessReviewResources"), dict):
+        yield "spec.accessReviewResources: must be a list of mappings"
+
+
+def _check_tasks(tasks: Any) -> Iterator[str]:
+    if tasks is None:
+        return
+    if not isinstance(tasks, list):
+        yield "spec.tasks: must be a list"
+        return
+    for number, task in enumerate(cast("list[Any]", tasks)):
+        path = f"spec.tasks[{number}]"
+        if not isinstance(task, dict):
+            yield f"{path}: must be a mapping"
+            continue
+        yield from _check_task(path, cast(Json, task))
+
+
+def _check_task(path: str, task: Json) -> Iterator[str]:
+    for each in ("title", "description"):
+        if not isinstance(task.get(each), str) or not task[each]:
+            yield f"{path}.{each}: missing"
+    for part, *names in _PARTS:
+        value = task.get(part)
+        if value is None:
+            continue
+        for each in names:
+            if not isinstance(_mapping(value).get(each), str):
+                yield f"{path}.{part}.{each}: missing"
+
+
+def _check_link_and_type(spec: Json) -> Iterator[str]:
+    for part, names in (("link", ("href", "text")), ("type", ("text",))):
+        if spec.get(part) is None:
+            continue
+        for each in names:
+            if not isinstance(_mapping(spec[part]).get(each), str):
+                yield f"spec.{part}.{each}: missing"
+    colour = _mapping(spec.get("type")).get("color")
+    if colour is not None and colour not in COLOURS:
+        yield f"spec.type.color: {colour!r}; one of {', '.join(COLOURS)} is expected"
+
+
+def _mapping(value: Any) -> Json:
+    return cast(Json, value) if isinstance(value, dict) else {}
+
+
+def _is_list_of(value: Any, kind: type) -> bool:
+    return value is None or isinstance(value, list) and all(isinstance(each, kind) for each in cast("list[Any]", value))

@@ -1,0 +1,94 @@
+"""Three processes write and five read one file at once: no error may reach a user, nothing may be lost.
+
+    python tests/benchmarks/many_processes.py [--seconds 60] [--writers 3] [--readers 5]
+
+A writer adds documents one after the other and removes every fifth; a reader searches. Afterwards every acknowledged
+document must be there, and all indexes must agree with a recount.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from consistency import disagreements
+
+from localmcp.storage.database import Database, fetch_all
+
+WRITER = """
+import json, sys, time
+from localmcp.workspace import open_workspace
+number, until = sys.argv[2], float(sys.argv[3])
+kept, count, slowest = [], 0, 0.0
+with open_workspace(sys.argv[1], model="hash") as workspace:
+    while time.time() < until:
+        count += 1
+        start = time.perf_counter()
+        text = f"Note {count} of writer {number} about lanterns and rivers.\\n" * 20
+        done = workspace.library.add_text(text, f"w{number}-{count}")
+        kept.append(done.uuid)
+        if count % 5 == 0:
+            workspace.library.remove([kept.pop(0)])
+        slowest = max(slowest, time.perf_counter() - start)
+print(json.dumps({"kept": kept, "writes": count, "slowest": slowest}))
+"""
+READER = """
+import json, sys, time
+from localmcp.workspace import open_workspace
+until = float(sys.argv[3])
+count, slowest = 0, 0.0
+with open_workspace(sys.argv[1], model="hash") as workspace:
+    while time.time() < until:
+        start = time.perf_counter()
+        result = workspace.registry.call("search", {"query": f"lanterns writer {count % 3}", "limit": 5}).value
+        assert result["count"] <= 5
+        slowest = max(slowest, time.perf_counter() - start)
+        count += 1
+print(json.dumps({"searches": count, "slowest": slowest}))
+"""
+
+
+def start(program: str, database: Path, number: int, until: float) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", program, str(database), str(number), str(until)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--writers", type=int, default=3)
+    parser.add_argument("--readers", type=int, default=5)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["LOCALMCP_STATE_DIR"] = str(Path(folder) / "state")
+        database = Path(folder) / "shared.localmcp"
+        until = time.time() + options.seconds
+        writers = [start(WRITER, database, n, until) for n in range(options.writers)]
+        readers = [start(READER, database, n, until) for n in range(options.readers)]
+        kept: set[str] = set()
+        errors = 0
+        for kind, processes in (("writer", writers), ("reader", readers)):
+            for process in processes:
+                out, err = process.communicate()
+                errors += process.returncode != 0 or bool(err)
+                told = json.loads(out) if out else {}
+                kept |= set(told.pop("kept", ()))
+                print(kind, told, err.strip()[-300:])
+        with Database(database).read() as connection:
+            there = {row[0] for row in fetch_all(connection, "select uuid from sources where trashed_at is null")}
+        wrong = disagreements(Database(database))
+        print(f"errors {errors}, acknowledged {len(kept)}, lost {len(kept - there)}, unexpected {len(there - kept)}")
+        print("indexes agree" if not wrong else f"DISAGREE: {wrong}")
+        raise SystemExit(bool(errors or kept != there or wrong))
+
+
+if __name__ == "__main__":
+    main()
