@@ -166,7 +166,12 @@ class Discovery:
         TOOL_SEARCH,
         title="Find a tool",
         keywords=("tools", "discover", "capabilities", "documents", "folders", "collections", "citations"),
-        examples=("which tools can {query}", "find a tool to {query}"),
+        examples=(
+            "which tools can {query}",
+            "find a tool to|for {query}",
+            "is there a tool that|to {query}",
+            "what tools do you have for {query}",
+        ),
         accepts={"max_results": _results_at_most},
         text=_as_original,
     )

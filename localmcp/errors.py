@@ -10,7 +10,7 @@ LocalMCPError                       1  failure
 ├── NeedsConfirmation               1  something large would be removed; asks first
 ├── Unavailable                     3  something needed is not there right now
 │   ├── FileUnavailable             3  the database file cannot be opened, locked or written
-│   └── ModelUnavailable            3  the embedding model cannot be loaded or reached
+│   └── ModelUnavailable            3  a model cannot be loaded or reached
 └── ConfigurationError              4  a setting, or the file itself, does not fit this program
     ├── NotOurFile                  4  not a localmcp database
     ├── FileTooNew                  4  written by a newer localmcp
@@ -100,7 +100,7 @@ class FileUnavailable(Unavailable):
 
 
 class ModelUnavailable(Unavailable):
-    """The embedding model cannot be loaded or reached."""
+    """The embedding model, or the language model, cannot be loaded or reached."""
 
     code = "model_unavailable"
 

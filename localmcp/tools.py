@@ -120,7 +120,9 @@ def tool(
         name: how it is called on the wire; letters, digits, `_` and `-`, at most 40.
         title: a short label for people.
         keywords: words under which `tool_search` finds it.
-        examples: phrases a person would say; `{parameter}` marks where an argument stands.
+        examples: phrases a person would say. `{p}` captures the argument p, `{p:singular}` in the singular, `{p=value}`
+            stands for a constant, `a|b` for alternatives; a phrase that is only `{p}` takes the whole sentence and
+            counts only if the tool then finds something.
         visible: listed by tools/list; others are found by `tool_search`.
         read_only, destructive, idempotent, open_world: the annotations of MCP; idempotent follows read_only.
         accepts: parameter -> function(name, value) that turns a lenient value into a strict one (S0-6).

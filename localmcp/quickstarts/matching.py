@@ -239,10 +239,11 @@ def stands_for(word: str, other: str, edits: int) -> bool:
 
 
 def is_sure(word: str, other: str, edits: int) -> bool:
-    """Whether a near word is certainly meant, and means something: the same, a form of it, or a typo in a long word."""
+    """Whether a near word is certainly meant, and means something: the same, a form of it, or a typo in a long word,
+    though not in its first letter ("mother" is not "other")."""
     if word.isdigit():
         return False
-    return edits == 0 or edits * 6 <= len(word) or stem(word, "english") == stem(other, "english")
+    return edits == 0 or (edits * 6 <= len(word) and word[0] == other[0]) or stem(word, "english") == stem(other, "english")
 
 
 def have_common_stem(first: str, second: str) -> bool:

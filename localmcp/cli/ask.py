@@ -1,0 +1,51 @@
+"""`localmcp ask`: a sentence becomes a tool call."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from localmcp.cli import terminal
+from localmcp.cli.session import Session, command, pass_session
+
+Json = dict[str, Any]
+
+
+@command()
+@click.argument("query", nargs=-1, required=True)
+@click.option("-n", "--limit", type=int, help="Handed to the tool, if it takes one.")
+@click.option("--max-distance", type=int, help="Handed to the tool, if it takes one.")
+@pass_session
+def ask(session: Session, query: tuple[str, ...], limit: int | None, max_distance: int | None) -> int:
+    """Say in your own words what you want; the tool that does it is found and run.
+
+    Tools that remove something are only shown, with the command that runs them.
+
+    \b
+      localmcp ask "find quickstarts about backups"
+    """
+    arguments = {"query": " ".join(query), "limit": limit, "maxDistance": max_distance}
+    response: Json = session.call_in(session.workspace, "ask", arguments).value
+    session.answer(response, lambda value: print_response(session, value))
+    return 1 if response["status"] == "error" else 0
+
+
+def print_response(session: Session, response: Json) -> None:
+    """The tool's answer on stdout; what was called, or why nothing was, on stderr."""
+    sure = f"{response['certainty']:.0%} sure, {response['router']}"
+    if "tool_result" in response:
+        call = f"{response['tool_result']['tool']} {json.dumps(response['arguments'], ensure_ascii=False)}"
+        session.note(terminal.dim(f"{call}  ({sure})"))
+        data = response["tool_result"]["data"]
+        click.echo(data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, indent=2, default=str))
+    if "message" in response:
+        session.note(terminal.warned(response["message"]))
+    if "proposed" in response:
+        proposed = response["proposed"]
+        arguments = json.dumps(proposed["arguments"], ensure_ascii=False)
+        click.echo(f"localmcp call {proposed['tool']} '{arguments}'")
+    elif response["status"] == "no_tool_call":
+        nearest = ", ".join(each["tool"] for each in response["candidates"])
+        session.note(terminal.dim(f"Nearest: {nearest}"))

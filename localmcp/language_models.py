@@ -1,0 +1,174 @@
+"""A language model that picks a tool: Ollama, or any endpoint with OpenAI's chat completions. Off unless configured.
+
+ollama, ollama:MODEL          Ollama on this machine; without a model, llama3.1
+openai:MODEL                  api.openai.com; needs an API key
+http(s)://HOST/api#MODEL      Ollama elsewhere
+http(s)://HOST/v1#MODEL       any other endpoint with OpenAI's POST /chat/completions
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+from urllib.parse import urlsplit
+
+from localmcp.errors import ConfigurationError, ModelUnavailable
+from localmcp.http import EndpointWords, JsonEndpoint
+from localmcp.tools import Tool
+
+Json = dict[str, Any]
+
+DEFAULT_MODEL = "llama3.1"
+ACCEPTED = "Accepted: ollama, ollama:MODEL, openai:MODEL, http://HOST/api#MODEL (Ollama) or http://HOST/v1#MODEL."
+TASK = (
+    "Call the one function that does what the user asks, with arguments taken from the user's own words. "
+    "If no function does it, call none and answer in one sentence."
+)
+
+_SERVICES = {"ollama": "http://127.0.0.1:11434/api", "openai": "https://api.openai.com/v1"}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAddress:
+    """A parsed setting: nothing is contacted yet."""
+
+    dialect: Literal["ollama", "openai"]
+    url: str
+    """Of the chat endpoint itself."""
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """What a model wants called; neither name nor arguments are checked."""
+
+    name: str
+    arguments: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A model's answer: its words, and the first tool call if there is one (S0-24)."""
+
+    text: str
+    call: ToolCall | None
+
+
+class LanguageModel:
+    """One chat model behind HTTP; every question is a conversation of its own."""
+
+    def __init__(self, spec: str, api_key: str | None = None, *, timeout: float = 60.0) -> None:
+        """`spec` by the grammar above; `timeout` in seconds. Contacts nobody.
+
+        Raises:
+            ConfigurationError: the spec does not follow the grammar, or the key is missing or cannot be sent.
+        """
+        self.address = parse_address(spec)
+        if self.address.url.startswith(_SERVICES["openai"]) and not api_key:
+            raise ConfigurationError(
+                f"{spec} needs an API key.", hint="Set LOCALMCP_LANGUAGE_MODEL_KEY, or use a model on this machine."
+            )
+        words = EndpointWords(
+            name=f"The language model {self.address.model}",
+            key_setting="LOCALMCP_LANGUAGE_MODEL_KEY",
+            hints={404: f"Check the URL and the model's name; with Ollama: ollama pull {self.address.model}"},
+        )
+        self._endpoint = JsonEndpoint(self.address.url, words, api_key, timeout=timeout)
+
+    @property
+    def name(self) -> str:
+        """`ollama:llama3.1`."""
+        return f"{self.address.dialect}:{self.address.model}"
+
+    def choose(self, sentence: str, tools: Sequence[Tool]) -> Reply:
+        """The call that the model makes of a sentence, if any of `tools` serves it.
+
+        Raises:
+            ModelUnavailable: the endpoint fails or is too slow, the model is missing, or the answer is malformed.
+        """
+        body = self._endpoint.post(self._question(sentence, tools))
+        try:
+            message = self._message(json.loads(body))
+            calls = cast("list[Any]", message.get("tool_calls") or [])
+            return Reply(str(message.get("content") or ""), _read_call(calls[0]) if calls else None)
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+            raise ModelUnavailable(
+                f"{self._endpoint.where} answered with something that is not a chat message: {error}.",
+                hint="Check that the URL speaks Ollama's /api or OpenAI's /v1, and that the model can call tools.",
+            ) from error
+
+    def _question(self, sentence: str, tools: Sequence[Tool]) -> Json:
+        question: Json = {
+            "model": self.address.model,
+            "messages": [{"role": "system", "content": TASK}, {"role": "user", "content": sentence}],
+            "tools": [describe_function(each) for each in tools],
+            "stream": False,
+        }
+        # Some of OpenAI's models refuse any temperature but their own.
+        return {**question, "options": {"temperature": 0}} if self.address.dialect == "ollama" else question
+
+    def _message(self, reply: Any) -> Json:
+        message = reply["message"] if self.address.dialect == "ollama" else reply["choices"][0]["message"]
+        if not isinstance(message, dict):
+            raise TypeError("the message is no object")
+        return cast(Json, message)
+
+
+def describe_function(each: Tool) -> Json:
+    """A tool as both dialects want it: `{"type": "function", "function": {name, description, parameters}}` (S0-27)."""
+    function = {"name": each.name, "description": each.description, "parameters": each.input_schema}
+    return {"type": "function", "function": function}
+
+
+def _read_call(call: Any) -> ToolCall:
+    """The first call; its arguments are an object (Ollama) or JSON text (OpenAI).
+
+    Raises:
+        ValueError, TypeError, KeyError: it has another form.
+    """
+    name, arguments = call["function"]["name"], call["function"].get("arguments")
+    if isinstance(arguments, str):
+        arguments = json.loads(arguments or "{}")
+    if not isinstance(name, str):
+        raise TypeError("the function's name is not text")
+    if not isinstance(arguments, dict | None):
+        raise TypeError(f"the arguments of {name} are not an object")
+    return ToolCall(name, cast("Json | None", arguments) or {})
+
+
+def parse_address(spec: str) -> ModelAddress:
+    """`spec` taken apart by the grammar above.
+
+    Raises:
+        ConfigurationError: it does not follow the grammar; says what is accepted.
+    """
+    text = spec.strip()
+    if text.partition(":")[0].lower() in ("http", "https"):
+        return _parse_url(text)
+    service, _, model = text.partition(":")
+    if service == "ollama":
+        return ModelAddress("ollama", f"{_SERVICES['ollama']}/chat", model or DEFAULT_MODEL)
+    if service == "openai" and model:
+        return ModelAddress("openai", f"{_SERVICES['openai']}/chat/completions", model)
+    raise ConfigurationError(f"'{text}' names no language model.", hint=ACCEPTED)
+
+
+def _parse_url(text: str) -> ModelAddress:
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise ConfigurationError(f"The language model's URL cannot be read: {error}.", hint=ACCEPTED) from error
+    if parts.username is not None or parts.password is not None:
+        # The URL is not repeated: it holds a secret.
+        raise ConfigurationError(
+            "The language model's URL may not hold a user or password.", hint="Set LOCALMCP_LANGUAGE_MODEL_KEY instead."
+        )
+    if not host or not parts.fragment:
+        raise ConfigurationError(f"'{text}' lacks {'the model, as #MODEL' if host else 'a host'}.", hint=ACCEPTED)
+    base = text.partition("#")[0].rstrip("/")
+    if parts.path.rstrip("/").endswith(("/api", "/api/chat")):
+        return ModelAddress("ollama", base.removesuffix("/chat") + "/chat", parts.fragment)
+    return ModelAddress("openai", base.removesuffix("/chat/completions") + "/chat/completions", parts.fragment)

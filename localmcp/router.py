@@ -1,0 +1,296 @@
+"""Sentences that become tool calls: `ask` (S0-22 to S0-26), by rank alone or with a language model's help."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NotRequired, cast
+
+from typing_extensions import TypedDict
+
+from localmcp.errors import LocalMCPError, UnknownTool
+from localmcp.language_models import LanguageModel
+from localmcp.search.phrases import written
+from localmcp.search.tool_arguments import bare_parameter, fill_arguments
+from localmcp.search.tool_ranking import RankedTool, Ranking, ToolRanking
+from localmcp.tools import Answer, Json, Param, Registry, Tool, integer_or_string, tool
+
+log = logging.getLogger(__name__)
+
+ASK = "ask"
+INDIRECT = frozenset({ASK, "execute_tool"})
+"""Tools that run others; a sentence is never routed to them, since the router is one of them itself."""
+
+OFFERED = 8
+"""Tools, by rank, that a language model chooses among."""
+SHOWN = 3
+"""Candidates in a response."""
+SURE_ENOUGH_TO_CHANGE = 0.6
+"""A tool that changes something needs this certainty; one that only reads needs less."""
+
+QUERY_EMPTY = "Query field cannot be empty"
+ERROR_STATUS = {"empty_query": 400, "tool_not_found": 400, "no_tool_call_generated": 500, "tool_failed": 500}
+"""`code` of an error response -> HTTP status of the original (S0-24)."""
+
+
+# ---------------------------------------------------------------- responses
+
+
+class ToolResult(TypedDict):
+    """What a tool answered."""
+
+    tool: str
+    data: Any
+    """The tool's object; a text that is not JSON stays a string (S0-26)."""
+
+
+class Proposal(TypedDict):
+    """A call that was not made."""
+
+    tool: str
+    arguments: dict[str, Any]
+
+
+class Candidate(TypedDict):
+    """A tool that was considered."""
+
+    tool: str
+    certainty: float
+
+
+class Response(TypedDict):
+    """What became of a sentence."""
+
+    status: Literal["success", "no_tool_call", "error"]
+    query: str
+    tool_result: NotRequired[ToolResult]
+    arguments: NotRequired[dict[str, Any]]
+    proposed: NotRequired[Proposal]
+    message: NotRequired[str]
+    code: NotRequired[str]
+    router: str
+    """`embedded`, or the language model that decided: `ollama:llama3.1`."""
+    certainty: float
+    """How likely the tool is the one that is meant, 0..1, by the embedded ranking."""
+    candidates: NotRequired[list[Candidate]]
+    """The next best, best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a sentence was understood to ask, before anything runs."""
+
+    tool: Tool | None
+    arguments: Json
+    certainty: float
+    said: str
+    """Why there is no call; empty when there is one."""
+    exploring: bool = False
+    """The tool may say that it has nothing, and then there was no call (see `Router._explore`)."""
+
+
+# ---------------------------------------------------------------- the router
+
+
+class Router:
+    """Chooses the tool and its arguments for a sentence, and makes the call unless the tool is destructive.
+
+    A tool that only reads is called when it is likely enough; one that changes something needs a certainty of 0.6; a
+    destructive one is never called but proposed, with its arguments, whoever chose it.
+    """
+
+    def __init__(
+        self, registry: Registry, ranking: ToolRanking, open_model: Callable[[], LanguageModel | None] = lambda: None
+    ) -> None:
+        """`open_model` gives the configured language model, or None; it is asked at every sentence."""
+        self._registry = registry
+        self._ranking = ranking
+        self._open_model = open_model
+
+    @tool(
+        ASK,
+        title="Ask in your own words",
+        keywords=("natural language", "sentence", "request"),
+        visible=False,
+        read_only=False,
+        accepts={"limit": integer_or_string, "maxDistance": integer_or_string},
+    )
+    def ask(
+        self,
+        query: Annotated[str, Param("What is wanted, in one sentence", required=True, max_length=20_000)] = "",
+        limit: Annotated[int | None, Param("Handed to the tool, if it has such a parameter")] = None,
+        maxDistance: Annotated[int | None, Param("Handed to the tool, if it has such a parameter")] = None,
+    ) -> Response:
+        """Find the tool that a sentence asks for, fill in its arguments, and run it. Destructive tools are proposed,
+        not run; when no tool fits, none is."""
+        beside = {"limit": limit, "maxDistance": maxDistance}
+        given = {name: value for name, value in beside.items() if value is not None}
+        if not query.strip():
+            return _failed(query, "empty_query", QUERY_EMPTY)
+        ranking = self._ranking.rank(query, self._routable())
+        try:
+            model = self._open_model()
+            deciding = model.name if model else "embedded"
+            decision = self._ask_model(model, ranking, given) if model else self.decide(ranking, given)
+        except UnknownTool as error:
+            return _with_candidates(_failed(query, "tool_not_found", error.message, "language model"), ranking)
+        except LocalMCPError as error:
+            said = f"Failed to generate tool call: {error}"
+            return _with_candidates(_failed(query, "no_tool_call_generated", said, "language model"), ranking)
+        response = self._carry_out(query, decision, deciding)
+        return _with_candidates(response, ranking, decision.tool)
+
+    def rank(self, sentence: str) -> Ranking:
+        """The tools that a sentence may be routed to, ranked."""
+        return self._ranking.rank(sentence, self._routable())
+
+    def _routable(self) -> list[Tool]:
+        return [each for each in self._registry.tools() if each.name not in INDIRECT]
+
+    # ------------------------------------------------------------ deciding
+
+    def decide(self, ranking: Ranking, given: Json) -> Decision:
+        """The call for a ranked sentence, without a language model."""
+        best = _named(ranking) or ranking.best
+        if best is None or (not best.tool.mark.read_only and best.certainty < SURE_ENOUGH_TO_CHANGE):
+            return self._explore(ranking, given)
+        filled = fill_arguments(ranking.sentence, ranking.tokens, best, given)
+        if filled.missing:
+            needs = ", ".join(_explain_parameter(best.tool, name) for name in filled.missing)
+            return Decision(None, filled.arguments, best.certainty, f"{best.tool.name} fits, but needs {needs}.")
+        return Decision(best.tool, filled.arguments, best.certainty, "")
+
+    def _explore(self, ranking: Ranking, given: Json) -> Decision:
+        """No tool is asked for by its deed: the words may still name something that a tool has.
+
+        `create a blueprint` is the title of a quick start. A reading tool with an example phrase that is one slot is
+        tried; unless it finds something there was no call.
+        """
+        for each in self._routable():
+            parameter = bare_parameter(each) if each.mark.read_only else None
+            if parameter and ranking.tokens:
+                properties = each.input_schema.get("properties", {})
+                arguments = {name: value for name, value in given.items() if name in properties}
+                words = written(ranking.sentence, ranking.tokens)
+                certainty = next(one.certainty for one in ranking.tools if one.tool is each)
+                return Decision(each, {**arguments, parameter: words}, certainty, "", exploring=True)
+        return _no_decision(ranking)
+
+    def _ask_model(self, model: LanguageModel, ranking: Ranking, given: Json) -> Decision:
+        """The call that the language model makes.
+
+        Raises:
+            UnknownTool: it named a tool that does not exist, or that no sentence is routed to.
+            LocalMCPError: it gave no usable answer.
+        """
+        reply = model.choose(ranking.sentence, [each.tool for each in ranking.tools[:OFFERED]])
+        if reply.call is None:
+            return Decision(None, {}, 0.0, reply.text)
+        name = reply.call.name
+        chosen = next((each for each in ranking.tools if each.tool.name == name), None)
+        if chosen is None:
+            raise UnknownTool(f"Tool not found: {name}")
+        properties = chosen.tool.input_schema.get("properties", {})
+        beside = {key: value for key, value in given.items() if key in properties}
+        return Decision(chosen.tool, {**reply.call.arguments, **beside}, chosen.certainty, "")
+
+    # ------------------------------------------------------------ acting
+
+    def _carry_out(self, query: str, decision: Decision, router: str) -> Response:
+        if decision.tool is None:
+            return _not_called(query, decision.said, decision.certainty, router)
+        name, arguments = decision.tool.name, decision.arguments
+        if decision.tool.mark.destructive:
+            said = f"{name} may remove or overwrite something and is only proposed. Call it yourself to go on."
+            response = _not_called(query, said, decision.certainty, router)
+            return {**response, "message": said, "proposed": {"tool": name, "arguments": arguments}}
+        try:
+            answer = self._registry.call(name, arguments)
+        except Exception as error:
+            # The contract has one text for everything that goes wrong in a tool; bugs are logged with their traceback.
+            if not isinstance(error, LocalMCPError):
+                log.exception("%s failed", name)
+            failed = _failed(query, "tool_failed", f"Error executing tool: {error}", router)
+            return {**failed, "arguments": arguments, "certainty": round(decision.certainty, 3)}
+        if decision.exploring and not answer.value.get("count", 0):
+            return _not_called(query, "No tool fits.", decision.certainty, router)
+        return _answered(query, decision, answer, router)
+
+
+def _named(ranking: Ranking) -> RankedTool | None:
+    """The tool whose very name the sentence says: `searchQuickstarts`, `run get_stats`."""
+    names = {token.text.lower() for token in ranking.tokens}
+    said = [each for each in ranking.tools if each.tool.name.lower() in names and _is_identifier(each.tool.name)]
+    whole = ranking.sentence.strip().lower()
+    exact = [each for each in ranking.tools if each.tool.name.lower() == whole]
+    return next(iter(exact or said), None)
+
+
+def _is_identifier(name: str) -> bool:
+    """Whether a name is no everyday word: `get_stats`, `greetUser`."""
+    return "_" in name or name != name.lower()
+
+
+def _explain_parameter(each: Tool, name: str) -> str:
+    described = each.input_schema["properties"][name].get("description")
+    return f"{name} ({described})" if described else name
+
+
+def _no_decision(ranking: Ranking) -> Decision:
+    certainty = ranking.tools[0].certainty if ranking.tools else 0.0
+    return Decision(None, {}, certainty, "No tool fits.")
+
+
+def _answered(query: str, decision: Decision, answer: Answer, router: str) -> Response:
+    assert decision.tool is not None
+    response: Response = {
+        "status": "success",
+        "query": query,
+        "tool_result": {"tool": decision.tool.name, "data": _data(answer)},
+        "arguments": decision.arguments,
+        "router": router,
+        "certainty": round(decision.certainty, 3),
+    }
+    if answer.is_error:
+        said = answer.value.get("message") or answer.value.get("error") or answer.text
+        return {**response, "status": "error", "code": "tool_failed", "message": f"Error executing tool: {said}"}
+    return response
+
+
+def _data(answer: Answer) -> Any:
+    """The tool's object; where its text is not JSON, the text (S0-22, S0-26)."""
+    try:
+        read: Any = json.loads(answer.text)
+    except ValueError:
+        return answer.text
+    return cast(Json, read) if isinstance(read, dict) else answer.value
+
+
+def _not_called(query: str, said: str, certainty: float, router: str) -> Response:
+    message = f'No tool call generated for query: "{query}". Message content: "{said}"'
+    return {
+        "status": "no_tool_call",
+        "query": query,
+        "message": message,
+        "router": router,
+        "certainty": round(certainty, 3),
+    }
+
+
+def _failed(query: str, code: str, message: str, router: str = "embedded") -> Response:
+    return {
+        "status": "error",
+        "query": query,
+        "message": message,
+        "code": code,
+        "router": router,
+        "certainty": 0.0,
+    }
+
+
+def _with_candidates(response: Response, ranking: Ranking, chosen: Tool | None = None) -> Response:
+    others = [each for each in ranking.tools if each.tool is not chosen][:SHOWN]
+    shown: list[Candidate] = [{"tool": each.tool.name, "certainty": round(each.certainty, 3)} for each in others]
+    return {**response, "candidates": shown}

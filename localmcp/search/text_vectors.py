@@ -1,0 +1,87 @@
+"""Vectors of short texts that seldom change, kept by digest in memory and in a file of the cache directory."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import threading
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from localmcp.embeddings import Embedder
+
+log = logging.getLogger(__name__)
+
+
+def digest_of(text: str) -> str:
+    """32 hex digits of a text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+class TextVectors:
+    """Embeds each text once for each model. Thread-safe; processes may share the folder."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """`folder` None keeps the vectors in memory only."""
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._model = ""
+        self._known: dict[str, NDArray[np.float32]] = {}
+
+    def of(self, texts: Collection[str], embedder: Embedder) -> dict[str, NDArray[np.float32]]:
+        """Text -> unit vector of shape (dimension,).
+
+        Raises:
+            ModelUnavailable: the model fails.
+        """
+        digests = {text: digest_of(text) for text in texts}
+        with self._lock:
+            self._turn_to(embedder.identity.fingerprint)
+            missing = {digest: text for text, digest in sorted(digests.items()) if digest not in self._known}
+            if missing:
+                self._known.update(zip(missing, embedder.embed_passages(list(missing.values())), strict=True))
+                self._save()
+            return {text: self._known[digest] for text, digest in digests.items()}
+
+    def _turn_to(self, model: str) -> None:
+        """Forget the vectors of another model, and read what the file has for this one."""
+        if model == self._model:
+            return
+        self._model, self._known = model, {}
+        path = self._path()
+        if path is None or not path.exists():
+            return
+        from zipfile import BadZipFile
+
+        import numpy as np
+
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+                digests, rows = stored["digests"], stored["vectors"].astype(np.float32)
+                self._known = dict(zip(digests.tolist(), rows, strict=True))
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+            log.warning("%s cannot be read and is made again: %s", path, error)
+
+    def _save(self) -> None:
+        path = self._path()
+        if path is None:
+            return
+        import numpy as np
+
+        # Written beside and moved over, so that no other process reads half a file.
+        beside = path.with_name(f"{path.stem}.{os.getpid()}.npz")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            np.savez(beside, digests=np.array(list(self._known)), vectors=np.stack(list(self._known.values())))
+            beside.replace(path)
+        except OSError as error:
+            log.info("the vectors of the tools cannot be kept in %s: %s", path, error)
+
+    def _path(self) -> Path | None:
+        return self._folder / f"tools-{self._model}.npz" if self._folder else None

@@ -1,0 +1,193 @@
+"""How well sentences become tool calls: right tool, right arguments, false calls, time.
+
+    python tests/benchmarks/router_quality.py [--half dev|held] [--misses] [--json FILE] [--fit]
+
+`router_sentences.jsonl` holds sentences, each with the tool that it means (null: none can serve it) and every set of
+arguments that would be right. The weights were fitted to the half `dev` (`--fit` prints them anew); the half `held` was
+written before and fitted to nothing. Letter case does not count in arguments. A sentence that no tool can serve counts
+as a false call if anything was run or proposed for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+SENTENCES = Path(__file__).with_name("router_sentences.jsonl")
+LEARNING_RATE, STEPS, PENALTY = 0.05, 1500, 0.002
+UNSEEN_WEIGHT, UNSERVABLE_WEIGHT = 0.6, 1.5
+"""In fitting: of a sentence whose best phrases were hidden, and of one that no tool serves."""
+
+
+def read_sentences(half: str | None) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in SENTENCES.read_text(encoding="utf-8").splitlines()]
+    return [row for row in rows if half in (None, row["half"])]
+
+
+def folded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: folded(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [folded(each) for each in value]
+    return value.casefold().strip() if isinstance(value, str) else value
+
+
+def open_workspace(folder: Path) -> Any:
+    """A new file with the sample quick starts, its model loaded and every tool embedded."""
+    os.environ["LOCALMCP_STATE_DIR"] = str(folder / "state")
+    from localmcp.config import load_settings, sample_directory
+    from localmcp.workspace import Workspace
+
+    workspace = Workspace(load_settings(database=folder / "router.localmcp"))
+    quickstarts = sample_directory() / "quickstarts"
+    if quickstarts.is_dir() and any(quickstarts.iterdir()):
+        workspace.registry.call("importQuickstarts", {"path": str(quickstarts)})
+    workspace.router.rank("begin")
+    return workspace
+
+
+def measure(workspace: Any, rows: list[dict[str, Any]]) -> tuple[dict[str, float], list[str]]:
+    """The figures, and one line for each sentence that went wrong."""
+    existing = {each.name for each in workspace.registry.tools()}
+    rows = [row for row in rows if row["tool"] is None or row["tool"] in existing]
+    servable = right_tool = right_arguments = false_calls = 0
+    took, misses = [], []
+    for row in rows:
+        start = time.perf_counter()
+        ranking = workspace.router.rank(row["sentence"])
+        decision = workspace.router.decide(ranking, {})
+        took.append(1000 * (time.perf_counter() - start))
+        if row["tool"] is None:
+            response = workspace.router.ask(row["sentence"])
+            if response["status"] != "no_tool_call" or "proposed" in response:
+                false_calls += 1
+                misses.append(f"FALSE CALL  {row['sentence']} -> {response}")
+            continue
+        servable += 1
+        if decision.exploring or decision.tool is None or decision.tool.name != row["tool"]:
+            nearest = [(each.tool.name, round(each.certainty, 2)) for each in ranking.tools[:3]]
+            misses.append(f"TOOL  {row['sentence']} -> {nearest}, wanted {row['tool']}; {decision.said}")
+            continue
+        right_tool += 1
+        if folded(decision.arguments) in folded(row["arguments"]):
+            right_arguments += 1
+        else:
+            misses.append(f"ARGUMENTS  {row['sentence']} -> {decision.arguments}, wanted {row['arguments'][0]}")
+    unservable = len(rows) - servable
+    figures = {
+        "sentences": len(rows),
+        "servable": servable,
+        "right_tool_percent": 100 * right_tool / max(1, servable),
+        "right_arguments_percent": 100 * right_arguments / max(1, right_tool),
+        "unservable": unservable,
+        "false_calls_percent": 100 * false_calls / max(1, unservable),
+        "median_ms": statistics.median(took),
+        "p95_ms": statistics.quantiles(took, n=20)[-1],
+    }
+    return figures, misses
+
+
+# ---------------------------------------------------------------- fitting
+
+
+def training_sets(workspace: Any, rows: list[dict[str, Any]]) -> Iterator[tuple[Any, int, float]]:
+    """(features of every tool, place of the right one or -1, weight) of each sentence.
+
+    A servable sentence comes twice, the second time with the phrases hidden that it says, as an author who thought of
+    other phrases would have left it.
+    """
+    import numpy as np
+
+    from localmcp.search.tool_certainty import features
+
+    ranking = workspace.tool_ranking
+    tools = {each.tool.name: each.tool for each in workspace.router.rank("begin").tools}
+    for row in rows:
+        for hidden in (False, True) if row["tool"] in tools else (False,):
+            kept = None
+            if hidden:
+                each = tools[row["tool"]]
+                kept = ranking._profile(each)
+                ranking._profiles[each] = _without_said(kept, row["sentence"])
+            ranked = ranking.rank(row["sentence"], list(tools.values()), always_embed=True).tools
+            place = next((n for n, one in enumerate(ranked) if one.tool.name == row["tool"]), -1)
+            weight = UNSEEN_WEIGHT if hidden else UNSERVABLE_WEIGHT if place < 0 else 1.0
+            yield np.array([features(one.evidence) for one in ranked]), place, weight
+            if kept is not None:
+                ranking._profiles[tools[row["tool"]]] = kept
+
+
+def _without_said(profile: Any, sentence: str) -> Any:
+    from localmcp.search.phrases import match_phrase
+    from localmcp.search.sentences import tokenize
+    from localmcp.search.tool_ranking import said_alone
+
+    tokens = tokenize(sentence)
+    matches = [match_phrase(each, tokens, profile.properties) for each in profile.phrases]
+    phrases = tuple(p for p, match in zip(profile.phrases, matches, strict=True) if not match or match.score < 0.72)
+    texts = (profile.texts[0], *filter(None, map(said_alone, phrases)))
+    return dataclasses.replace(profile, phrases=phrases, texts=texts)
+
+
+def fit(sets: list[tuple[Any, int, float]], count: int) -> Any:
+    """Weights of a softmax over the tools and "none of them" (log odds 0), by Adam on the first `count` features."""
+    import numpy as np
+
+    weights, mean, square = np.zeros(count), np.zeros(count), np.zeros(count)
+    penalised = np.r_[0, np.ones(count - 1)]
+    for step in range(1, STEPS + 1):
+        gradient = PENALTY * weights * penalised
+        for features, place, weight in sets:
+            rows = features[:, :count]
+            odds = np.exp(np.clip(rows @ weights, -50, 50))
+            share = odds / (1 + odds.sum())
+            if place >= 0:
+                share[place] -= 1
+            gradient += weight * (rows.T @ share) / len(sets)
+        mean, square = 0.9 * mean + 0.1 * gradient, 0.99 * square + 0.01 * gradient**2
+        unbiased = mean / (1 - 0.9**step), square / (1 - 0.99**step)
+        weights -= LEARNING_RATE * unbiased[0] / (np.sqrt(unbiased[1]) + 1e-8)
+    return weights
+
+
+def print_weights(workspace: Any) -> None:
+    from localmcp.search.tool_certainty import WITH_MODEL, WITHOUT_MODEL
+
+    sets = list(training_sets(workspace, read_sentences("dev")))
+    for name, table in (("WITH_MODEL", WITH_MODEL), ("WITHOUT_MODEL", WITHOUT_MODEL)):
+        fitted = fit(sets, len(table))
+        print(name, "=", {key: round(float(value), 2) for key, value in zip(table, fitted, strict=True)})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--half", choices=("dev", "held"))
+    parser.add_argument("--misses", action="store_true")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--fit", action="store_true")
+    options = parser.parse_args()
+    result = {}
+    with tempfile.TemporaryDirectory() as folder, open_workspace(Path(folder)) as workspace:
+        if options.fit:
+            print_weights(workspace)
+            return
+        for half in [options.half] if options.half else ["dev", "held"]:
+            figures, misses = measure(workspace, read_sentences(half))
+            result[half] = figures
+            print(half, *(f"{name} {value:.1f}" for name, value in figures.items()), sep="\n  ")
+            if options.misses:
+                print("\n".join(misses))
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""Language models: real HTTP round trips with a scripted server that speaks Ollama's and OpenAI's dialect."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Annotated, Any, ClassVar
+
+import pytest
+
+from localmcp.errors import ConfigurationError, ModelUnavailable
+from localmcp.language_models import LanguageModel, ToolCall, parse_address
+from localmcp.tools import Param, Tool, tool, tools_of
+
+KEY = "sk-a-secret-key"
+
+
+class Shop:
+    @tool("orderTea", title="Order tea", examples=("order {kind} tea",))
+    def order(self, kind: Annotated[str, Param("Which tea")], cups: int = 1) -> dict[str, Any]:
+        """Orders tea."""
+        return {"kind": kind, "cups": cups}
+
+
+TOOLS: list[Tool] = list(tools_of(Shop()))
+
+
+class ChatServer:
+    """Answers POST with what the test scripted; remembers paths, bodies and headers."""
+
+    def __init__(self) -> None:
+        self.replies: list[tuple[int, bytes]] = []
+        self.requests: list[tuple[str, Any, dict[str, str]]] = []
+        self.release: threading.Event | None = None
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version: ClassVar[str] = "HTTP/1.1"  # type: ignore[misc]
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                server.requests.append((self.path, body, dict(self.headers)))
+                if server.release is not None:
+                    server.release.wait(5)
+                status, reply = server.replies.pop(0)
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(reply)))
+                self.end_headers()
+                self.wfile.write(reply)
+
+            def log_message(self, format: str, *args: Any) -> None: ...  # noqa: A002
+
+            def handle(self) -> None:
+                try:
+                    super().handle()
+                except ConnectionError:
+                    pass  # The client gave up waiting, which is what one test is about.
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def will_say(self, dialect: str, content: str | None, *calls: tuple[str, Any]) -> None:
+        """Script one answer in a dialect; OpenAI's arguments are JSON text."""
+        if dialect == "ollama":
+            made = [{"function": {"name": name, "arguments": arguments}} for name, arguments in calls]
+            message = {"role": "assistant", "content": content or "", **({"tool_calls": made} if made else {})}
+            reply: Any = {"model": "m", "message": message, "done": True}
+        else:
+            made = [
+                {"id": "c", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+                for name, arguments in calls
+            ]
+            message = {"role": "assistant", "content": content, **({"tool_calls": made} if made else {})}
+            reply = {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+        self.replies.append((200, json.dumps(reply).encode()))
+
+    def spec(self, dialect: str) -> str:
+        return f"{self.url}/{'api' if dialect == 'ollama' else 'v1'}#m"
+
+
+@pytest.fixture
+def chat() -> Iterator[ChatServer]:
+    chat = ChatServer()
+    thread = threading.Thread(target=chat.server.serve_forever, args=(0.01,))
+    thread.start()
+    yield chat
+    if chat.release is not None:
+        chat.release.set()
+    chat.server.shutdown()
+    thread.join()
+    chat.server.server_close()
+
+
+both = pytest.mark.parametrize("dialect", ["ollama", "openai"])
+
+
+@both
+def test_the_first_tool_call_counts(chat: ChatServer, dialect: str) -> None:
+    chat.will_say(dialect, None, ("orderTea", {"kind": "green", "cups": 2}), ("orderTea", {"kind": "black"}))
+    reply = LanguageModel(chat.spec(dialect)).choose("two green teas", TOOLS)
+    assert reply.call == ToolCall("orderTea", {"kind": "green", "cups": 2})
+
+
+@both
+def test_words_without_a_call_are_passed_on(chat: ChatServer, dialect: str) -> None:
+    chat.will_say(dialect, "I only sell tea.")
+    reply = LanguageModel(chat.spec(dialect)).choose("a car, please", TOOLS)
+    assert (reply.text, reply.call) == ("I only sell tea.", None)
+
+
+@both
+def test_the_request_carries_sentence_schema_and_no_key(chat: ChatServer, dialect: str) -> None:
+    chat.will_say(dialect, "")
+    LanguageModel(chat.spec(dialect)).choose("green tea", TOOLS)
+    path, body, headers = chat.requests[0]
+    assert path == {"ollama": "/api/chat", "openai": "/v1/chat/completions"}[dialect]
+    assert body["stream"] is False
+    assert body["messages"][-1] == {"role": "user", "content": "green tea"}
+    function = body["tools"][0]["function"]
+    assert (function["name"], function["parameters"]["required"]) == ("orderTea", ["kind"])
+    assert "Authorization" not in headers
+
+
+def test_the_key_is_sent_and_never_shown(chat: ChatServer, caplog: pytest.LogCaptureFixture) -> None:
+    chat.replies.append((400, json.dumps({"error": {"message": f"no tools for {KEY}"}}).encode()))
+    with caplog.at_level(logging.DEBUG), pytest.raises(ModelUnavailable, match=r"no tools for \*\*\*") as failure:
+        LanguageModel(chat.spec("openai"), KEY).choose("tea", TOOLS)
+    assert chat.requests[0][2]["Authorization"] == f"Bearer {KEY}"
+    assert KEY not in caplog.text + str(failure.value)
+
+
+@both
+def test_a_missing_model_says_how_to_get_it(chat: ChatServer, dialect: str) -> None:
+    chat.replies.append((404, b'{"error": "model \'m\' not found"}'))
+    with pytest.raises(ModelUnavailable, match="model 'm' not found.*ollama pull m"):
+        LanguageModel(chat.spec(dialect)).choose("tea", TOOLS)
+
+
+@both
+@pytest.mark.parametrize(
+    "reply", [b"<html>", b"[]", b"{}", b'{"choices": []}', b'{"message": "tea"}', b'{"message": {"tool_calls": [{}]}}']
+)
+def test_an_answer_of_another_form_is_explained(chat: ChatServer, dialect: str, reply: bytes) -> None:
+    chat.replies.append((200, reply))
+    with pytest.raises(ModelUnavailable, match="not a chat message"):
+        LanguageModel(chat.spec(dialect)).choose("tea", TOOLS)
+
+
+@both
+@pytest.mark.parametrize("arguments", [[1], "green", 3])
+def test_arguments_that_are_no_object_are_refused(chat: ChatServer, dialect: str, arguments: Any) -> None:
+    chat.will_say(dialect, None, ("orderTea", arguments))
+    with pytest.raises(ModelUnavailable, match="not a chat message"):
+        LanguageModel(chat.spec(dialect)).choose("tea", TOOLS)
+
+
+@both
+def test_a_call_without_arguments_has_none(chat: ChatServer, dialect: str) -> None:
+    chat.will_say(dialect, None, ("orderTea", None))
+    reply = LanguageModel(chat.spec(dialect)).choose("tea", TOOLS)
+    assert reply.call == ToolCall("orderTea", {})
+
+
+@both
+def test_a_slow_model_is_given_up(chat: ChatServer, dialect: str) -> None:
+    chat.release = threading.Event()
+    chat.will_say(dialect, "too late")
+    with pytest.raises(ModelUnavailable, match="did not answer within 0.2 seconds"):
+        LanguageModel(chat.spec(dialect), timeout=0.2).choose("tea", TOOLS)
+
+
+@both
+def test_a_server_that_is_not_running_is_named(dialect: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/{'api' if dialect == 'ollama' else 'v1'}#m"
+        with pytest.raises(ModelUnavailable, match="refused the connection.*ollama serve"):
+            LanguageModel(url).choose("tea", TOOLS)
+
+
+@pytest.mark.parametrize(
+    ("spec", "dialect", "url", "model"),
+    [
+        ("ollama", "ollama", "http://127.0.0.1:11434/api/chat", "llama3.1"),
+        ("ollama:qwen3:8b", "ollama", "http://127.0.0.1:11434/api/chat", "qwen3:8b"),
+        ("openai:gpt-x", "openai", "https://api.openai.com/v1/chat/completions", "gpt-x"),
+        ("http://nas:11434/api/#phi", "ollama", "http://nas:11434/api/chat", "phi"),
+        ("http://localhost:1234/v1#phi", "openai", "http://localhost:1234/v1/chat/completions", "phi"),
+        ("http://h/v1/chat/completions#phi", "openai", "http://h/v1/chat/completions", "phi"),
+    ],
+)
+def test_a_setting_names_dialect_address_and_model(spec: str, dialect: str, url: str, model: str) -> None:
+    address = parse_address(spec)
+    assert (address.dialect, address.url, address.model) == (dialect, url, model)
+
+
+@pytest.mark.parametrize(
+    "spec", ["llama", "openai:", "http://host/v1", "http:///v1#m", "http://u:p@host/v1#m", "http://[#m"]
+)
+def test_a_setting_that_names_no_model_is_refused(spec: str) -> None:
+    with pytest.raises(ConfigurationError) as failure:
+        LanguageModel(spec, KEY)
+    assert "u:p" not in str(failure.value)
+
+
+def test_openai_needs_a_key() -> None:
+    with pytest.raises(ConfigurationError, match="LOCALMCP_LANGUAGE_MODEL_KEY"):
+        LanguageModel("openai:gpt-x")

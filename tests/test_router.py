@@ -1,0 +1,274 @@
+"""Sentences that become tool calls, through the tool `ask` and a real file."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_language_models import ChatServer
+from test_language_models import chat as chat
+
+from localmcp.config import load_settings
+from localmcp.errors import LocalMCPError
+from localmcp.router import ERROR_STATUS
+from localmcp.tools import Scope, tool, tools_of
+from localmcp.workspace import Workspace
+
+QUICKSTARTS = [
+    ("insights-apis", "APIs", "Explore the API catalog and documentation."),
+    ("insights-blueprints", "Create a blueprint", "Learn how to make RHEL images from a blueprint."),
+    ("getting-started", "Getting started", "The first steps."),
+]
+
+
+class Shed:
+    """Tools that go wrong or change something."""
+
+    def __init__(self) -> None:
+        self.emptied = 0
+
+    @tool("empty_shed", title="Empty the shed", examples=("empty the shed",), read_only=False, destructive=True)
+    def empty(self) -> dict[str, Any]:
+        """Throws everything in the shed away."""
+        self.emptied += 1
+        return {}
+
+    @tool("count_spades", title="Count the spades", examples=("how many spades are in the shed",))
+    def count(self) -> dict[str, Any]:
+        """Counts the spades."""
+        raise LocalMCPError("the shed is locked")
+
+    @tool("break_spade", title="Break a spade", examples=("break the spade",))
+    def snap(self) -> dict[str, Any]:
+        """Breaks a spade."""
+        return {"pieces": 1 // 0}
+
+    @tool("list_rakes", title="List the rakes", examples=("list the rakes",), text=lambda rakes: json.dumps(["a", "b"]))
+    def rakes(self) -> dict[str, Any]:
+        """Lists the rakes."""
+        return {"rakes": ["a", "b"]}
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
+    folder = tmp_path_factory.mktemp("router")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOCALMCP_STATE_DIR", str(folder))
+        patch.setenv("LOCALMCP_CONFIG_DIR", str(folder))
+        with Workspace(load_settings(database=folder / "a.localmcp")) as workspace:
+            workspace.registry.add_service(Shed())
+            rows = [
+                {"name": name, "content": {"spec": {"displayName": title, "description": text}}}
+                for name, title, text in QUICKSTARTS
+            ]
+            text = "\n".join(json.dumps(row) for row in rows)
+            workspace.registry.call("importQuickstarts", {"text": text, "format": "jsonl"})
+            yield workspace
+
+
+def ask(workspace: Workspace, query: str, **beside: Any) -> dict[str, Any]:
+    return workspace.registry.call("ask", {"query": query, **beside}).value
+
+
+@pytest.mark.parametrize(
+    ("sentence", "tool_name", "arguments"),
+    [
+        ("Find the insights-apis quickstart", "searchQuickstarts", {"name": "insights-apis"}),
+        ("Show API-related quickstarts", "searchQuickstarts", {"displayName": "API", "maxDistance": 2}),
+        (
+            "Documentation about blueprints",
+            "searchQuickstarts",
+            {"description": "blueprint", "displayName": "documentation"},
+        ),
+        (
+            "Find quickstarts about creating blueprints for RHEL images",
+            "searchQuickstarts",
+            {"displayName": "blueprint", "description": "RHEL images"},
+        ),
+        ("Please greet John", "greetUser", {"name": "John"}),
+        ("add 5.5 and 3.2", "addNumbers", {"a": 5.5, "b": 3.2}),
+        (
+            "how many words are in 'the quick fox'",
+            "analyzeText",
+            {"text": "the quick fox", "count_type": "words"},
+        ),
+    ],
+)
+def test_the_worked_routings_give_exactly_these_calls(
+    workspace: Workspace, sentence: str, tool_name: str, arguments: dict[str, Any]
+) -> None:
+    response = ask(workspace, sentence)
+    assert (response["status"], response["query"]) == ("success", sentence)
+    assert response["tool_result"]["tool"] == tool_name
+    assert response["arguments"] == arguments
+    assert response["router"] == "embedded"
+    assert response["certainty"] > 0.6
+    assert tool_name not in [each["tool"] for each in response["candidates"]]
+
+
+def test_data_is_an_object_and_other_text_stays_text(workspace: Workspace) -> None:
+    found = ask(workspace, "Find the insights-apis quickstart")["tool_result"]
+    assert found["data"]["result"]["quickstart"]["name"] == "insights-apis"
+    assert ask(workspace, "Please greet John")["tool_result"]["data"] == "Hello, John!"
+    assert ask(workspace, "list the rakes")["tool_result"]["data"] == {"rakes": ["a", "b"]}
+
+
+@pytest.mark.parametrize("sentence", ["create a blueprint", "create a blueprnt", "getting startd"])
+def test_a_title_alone_finds_the_quick_start(workspace: Workspace, sentence: str) -> None:
+    response = ask(workspace, sentence)
+    assert response["tool_result"]["data"]["searchParams"] == {"displayName": sentence, "maxDistance": 7}
+
+
+def test_the_name_of_a_tool_calls_it_with_what_stands_beside(workspace: Workspace) -> None:
+    response = ask(workspace, "searchQuickstarts", maxDistance="10")
+    assert (response["tool_result"]["tool"], response["arguments"]) == ("searchQuickstarts", {"maxDistance": 10})
+
+
+def test_limit_goes_only_to_a_tool_that_has_one(workspace: Workspace) -> None:
+    assert ask(workspace, "list my documents", limit=2, maxDistance=3)["arguments"] == {"limit": 2}
+    assert ask(workspace, "Please greet John", limit=2)["arguments"] == {"name": "John"}
+
+
+@pytest.mark.parametrize(
+    "sentence", ["Book me a flight to Rome", "What's the weather tomorrow?", "???", "tell me a joke"]
+)
+def test_what_no_tool_can_do_calls_none(workspace: Workspace, sentence: str) -> None:
+    response = ask(workspace, sentence)
+    assert response["status"] == "no_tool_call"
+    assert response["message"].startswith(f'No tool call generated for query: "{sentence}". Message content: "')
+    assert "tool_result" not in response
+    assert len(response["candidates"]) == 3
+
+
+@pytest.mark.parametrize("query", ["", "  \n"])
+def test_an_empty_query_is_an_error(workspace: Workspace, query: str) -> None:
+    response = ask(workspace, query)
+    assert (response["status"], response["message"]) == ("error", "Query field cannot be empty")
+    assert ERROR_STATUS[response["code"]] == 400
+
+
+def test_a_missing_argument_is_named(workspace: Workspace) -> None:
+    response = ask(workspace, "open the document")
+    assert response["status"] == "no_tool_call"
+    assert "get_document fits, but needs sourceId (Id, path or title of the document)" in response["message"]
+
+
+def test_a_destructive_tool_is_proposed_and_not_run(workspace: Workspace) -> None:
+    shed = Shed()
+    for each in tools_of(shed):
+        workspace.registry.add(each)
+    response = ask(workspace, "empty the shed")
+    assert response["proposed"] == {"tool": "empty_shed", "arguments": {}}
+    assert (response["status"], shed.emptied) == ("no_tool_call", 0)
+
+
+def test_what_a_tool_raises_is_told(workspace: Workspace) -> None:
+    response = ask(workspace, "how many spades are in the shed")
+    assert (response["status"], response["message"]) == ("error", "Error executing tool: the shed is locked")
+    assert ERROR_STATUS[response["code"]] == 500
+
+
+def test_a_bug_in_a_tool_is_told_and_logged(workspace: Workspace, caplog: pytest.LogCaptureFixture) -> None:
+    response = ask(workspace, "break the spade")
+    assert response["message"].startswith("Error executing tool: ")
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_only_tools_of_the_scope_are_routed_to(workspace: Workspace) -> None:
+    scope = Scope(tools=frozenset({"ask", "list_sources"}))
+    response = workspace.registry.call("ask", {"query": "Please greet John"}, scope).value
+    assert response["status"] == "no_tool_call"
+    assert [each["tool"] for each in response["candidates"]] == ["list_sources"]
+
+
+def test_every_call_passes_the_registry(workspace: Workspace) -> None:
+    seen: list[str] = []
+    workspace.registry.observe(lambda record: seen.append(record.tool))
+    ask(workspace, "Please greet John")
+    assert seen == ["greetUser", "ask"]
+
+
+# ---------------------------------------------------------------- with a language model
+
+
+@pytest.fixture(params=["ollama", "openai"])
+def dialect(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def with_model(tmp_path: Path, chat: ChatServer, dialect: str) -> Iterator[Workspace]:
+    settings = load_settings(
+        database=tmp_path / "a.localmcp", model="hash", language_model=chat.spec(dialect), language_model_timeout=0.5
+    )
+    with Workspace(settings) as workspace:
+        workspace.registry.add_service(Shed())
+        yield workspace
+
+
+def test_the_models_call_is_made(with_model: Workspace, chat: ChatServer, dialect: str) -> None:
+    chat.will_say(dialect, None, ("greetUser", {"name": "Ada"}), ("greetUser", {"name": "Bob"}))
+    response = ask(with_model, "say something nice to Ada")
+    assert response["tool_result"] == {"tool": "greetUser", "data": "Hello, Ada!"}
+    assert response["router"] == f"{dialect}:m"
+    offered = [each["function"]["name"] for each in chat.requests[0][1]["tools"]]
+    assert len(offered) == 8 and not {"ask", "execute_tool"} & set(offered)
+
+
+def test_the_models_words_are_passed_on(with_model: Workspace, chat: ChatServer, dialect: str) -> None:
+    chat.will_say(dialect, "I cannot.")
+    response = ask(with_model, "dance")
+    assert response["message"] == 'No tool call generated for query: "dance". Message content: "I cannot."'
+
+
+def test_a_tool_that_does_not_exist_is_named(with_model: Workspace, chat: ChatServer, dialect: str) -> None:
+    chat.will_say(dialect, None, ("danceTango", {}))
+    response = ask(with_model, "dance")
+    assert (response["status"], response["message"]) == ("error", "Tool not found: danceTango")
+    assert ERROR_STATUS[response["code"]] == 400
+
+
+def test_bad_arguments_are_answered_by_the_schema(with_model: Workspace, chat: ChatServer, dialect: str) -> None:
+    chat.will_say(dialect, None, ("addNumbers", {"a": "five", "c": 1}))
+    response = ask(with_model, "add five and one")
+    assert response["status"] == "error"
+    assert response["message"].startswith("Error executing tool: Invalid arguments for addNumbers:")
+
+
+def test_a_destructive_choice_of_the_model_is_only_proposed(
+    with_model: Workspace, chat: ChatServer, dialect: str
+) -> None:
+    chat.will_say(dialect, None, ("empty_shed", {}))
+    assert ask(with_model, "tidy up")["proposed"] == {"tool": "empty_shed", "arguments": {}}
+
+
+def test_a_missing_model_fails_clearly(with_model: Workspace, chat: ChatServer) -> None:
+    chat.replies.append((404, b'{"error": "model not found"}'))
+    response = ask(with_model, "dance")
+    assert response["message"].startswith("Failed to generate tool call: The language model m at http://127.0.0.1:")
+    assert "ollama pull m" in response["message"]
+    assert ERROR_STATUS[response["code"]] == 500
+
+
+def test_a_time_out_and_a_refused_connection_fail_clearly(tmp_path: Path) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/api#m"
+        settings = load_settings(
+            database=tmp_path / "a.localmcp", model="hash", language_model=url, language_model_timeout=0.2
+        )
+        with Workspace(settings) as workspace:
+            assert "refused the connection" in ask(workspace, "dance")["message"]
+            silent.listen()
+            assert "did not answer within 0.2 seconds" in ask(workspace, "dance")["message"]
+
+
+def test_a_setting_that_names_no_model_fails_clearly(tmp_path: Path) -> None:
+    settings = load_settings(database=tmp_path / "a.localmcp", model="hash", language_model="llama")
+    with Workspace(settings) as workspace:
+        message = ask(workspace, "dance")["message"]
+    assert message.startswith("Failed to generate tool call: 'llama' names no language model.")
