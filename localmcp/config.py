@@ -113,6 +113,17 @@ class Settings:
         says="Embedding model: default, hash, fastembed:NAME, folder:PATH, ollama:MODEL, openai:MODEL or URL#MODEL.",
     )
     model_api_key: str = _setting("", env="LOCALMCP_MODEL_API_KEY", says="Key for an embedding endpoint; never logged.")
+    language_model: str = _setting(
+        "",
+        env="LOCALMCP_LANGUAGE_MODEL",
+        says="Model that helps `ask`: ollama:MODEL, openai:MODEL or URL#MODEL; empty = none.",
+    )
+    language_model_key: str = _setting(
+        "", env="LOCALMCP_LANGUAGE_MODEL_KEY", says="Key for the language model's endpoint; never logged."
+    )
+    language_model_timeout: float = _setting(
+        60.0, env="LOCALMCP_LANGUAGE_MODEL_TIMEOUT", says="Seconds to wait for its answer.", least=0.1, most=3600
+    )
     threads: int = _setting(
         0, env="LOCALMCP_THREADS", says="Threads of the embedding model; 0 = chosen.", least=0, most=64
     )
@@ -122,6 +133,16 @@ class Settings:
         env="LOCALMCP_SEMANTIC_WEIGHT",
         says="Weight of meaning in hybrid search; words get the rest.",
         least=0,
+        most=1,
+    )
+    rules_max_results: int = _setting(
+        5, env="SIMILARITY_SEARCH_MAX_RESULTS", says="Rules returned at most.", least=1, most=100
+    )
+    rules_threshold: float = _setting(
+        0.7,
+        env="SIMILARITY_SEARCH_THRESHOLD",
+        says="Relevance from which a rule is returned; 0.7 = clearly relevant.",
+        least=-1,
         most=1,
     )
     folders: tuple[Path, ...] = _setting(

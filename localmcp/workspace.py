@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from types import TracebackType
 
-from localmcp.config import Settings, load_settings, models_directory
+from localmcp.config import Settings, cache_directory, load_settings, models_directory
 from localmcp.discovery import Discovery
 from localmcp.embeddings import Embedder, LazyEmbedder, open_embedder
 from localmcp.examples import Examples
@@ -14,8 +14,17 @@ from localmcp.knowledge.documents import KnowledgeBase
 from localmcp.knowledge.ingest import Library
 from localmcp.knowledge.library_tools import LibraryTools
 from localmcp.knowledge.upkeep import Upkeep
+from localmcp.language_models import LanguageModel
 from localmcp.quickstarts.catalogue import Quickstarts
+from localmcp.router import Router
+from localmcp.rules.care import RuleCare
+from localmcp.rules.catalogue import RuleCatalogue
+from localmcp.rules.exchange import RuleExchange
+from localmcp.rules.finder import RuleFinder
+from localmcp.rules.generalizer import ModelGeneralizer
+from localmcp.rules.memory import RuleMemory
 from localmcp.search.index import Index
+from localmcp.search.tool_ranking import ToolRanking
 from localmcp.storage.database import Database
 from localmcp.tools import Registry
 
@@ -33,15 +42,30 @@ class Workspace:
         self.library_tools = LibraryTools(self.library, self.database, self.settings)
         self.citations = Citations(self.database, self.index)
         self.quickstarts = Quickstarts(self.database)
+        self.rule_finder = RuleFinder(
+            self.database, self.index, self.settings.rules_max_results, self.settings.rules_threshold
+        )
+        self.rules = RuleCatalogue(self.database, self.index, self.rule_finder)
+        self.rule_exchange = RuleExchange(self.rules)
+        self.rule_care = RuleCare(self.rules)
+        self.rule_memory = RuleMemory(self.rules, ModelGeneralizer(self._open_language_model))
         self.registry = Registry()
         self.discovery = Discovery(self.registry)
+        self.tool_ranking = ToolRanking(self.embedder, cache_directory())
+        self.router = Router(self.registry, self.tool_ranking, self._open_language_model)
         for service in (
             self.knowledge,
             self.library_tools,
             self.citations,
             self.quickstarts,
+            self.rule_finder,
+            self.rules,
+            self.rule_care,
+            self.rule_memory,
+            self.rule_exchange,
             Examples(),
             self.discovery,
+            self.router,
         ):
             self.registry.add_service(service)
         self.registry.show_all = self.settings.show_all_tools
@@ -54,6 +78,16 @@ class Workspace:
             api_key=self.settings.model_api_key or None,
             threads=self.settings.threads or None,
             models_directory=models_directory(),
+        )
+
+    def _open_language_model(self) -> LanguageModel | None:
+        settings = self.settings
+        if not settings.language_model:
+            return None
+        return LanguageModel(
+            settings.language_model,
+            settings.language_model_key or None,
+            timeout=settings.language_model_timeout,
         )
 
     def instructions(self) -> str:

@@ -29,8 +29,15 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "remove": ("removal", "Put documents into the trash."),
         "trash": ("removal", "List, restore or empty the trash."),
     },
+    "Quick starts": {
+        "quickstarts": ("quickstarts", "Import, search, read and work through short guides."),
+    },
+    "Rules": {
+        "rules": ("rules", "Keep rules for assistants, and find those that a task needs."),
+    },
     "Assistants": {
         "serve": ("serve", "Serve the tools over MCP, on stdin and stdout."),
+        "ask": ("ask", "Say in your own words what you want; the tool that does it is found and run."),
         "tools": ("calls", "List the tools, the hidden ones too."),
         "call": ("calls", "Call any tool with JSON arguments."),
     },

@@ -300,3 +300,64 @@ def m002_quickstarts(connection: apsw.Connection) -> None:
             text, content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 2'
         );
     """)
+
+
+@migration
+def m003_rules(connection: apsw.Connection) -> None:
+    """Rules, the instructions they came from, and where they were used (S2-8)."""
+    connection.execute("""
+        create table user_instructions (
+            id integer primary key autoincrement,
+            instruction text not null,
+            context text not null,
+            origin text not null default '',   -- a file and its line, `added by hand`, `remembered`
+            inserted_at text not null,
+            rule_id integer references rules (id) on delete set null
+        ) strict;
+        create index user_instructions_by_rule on user_instructions (rule_id);
+
+        create table rules (
+            id integer primary key autoincrement,
+            rule_text text not null,
+            category text not null,
+            context text not null,
+            relevance_score real not null default 1.0,   -- weight: importance, moved by what is reported of its use
+            embedding integer,         -- its row in `vectors`; null while no model was there
+            created_from_instruction_id integer not null references user_instructions (id),
+            last_applied text,
+            instructions_count integer not null default 0,
+            inserted_at text not null,
+            updated_at text not null,
+            retired_at text,
+            project text,              -- null = holds in every project
+            globs text not null default '[]',            -- JSON: files it is about; empty = any
+            always_apply integer not null default 0,
+            language text not null,
+            digest blob not null       -- of the folded rule text: the same rule is stored once a project
+        ) strict;
+        -- Filters read these alone, not the rows.
+        create index rules_by_category on rules (category, retired_at, project, globs);
+        create index rules_in_force on rules (retired_at, project, globs);
+        create index rules_by_globs on rules (globs) where globs <> '[]';
+        create index rules_by_digest on rules (digest);
+        create index rules_by_instruction on rules (created_from_instruction_id);
+        create index rules_always on rules (id) where always_apply = 1;
+        create index rules_without_vector on rules (id) where embedding is null;
+
+        create table rule_uses (
+            id integer primary key autoincrement,
+            rule_id integer not null references rules (id) on delete cascade,
+            occasion text not null,    -- rules that were applied together share it
+            task text not null default '',
+            useful integer not null,   -- 1, or 0 when it was reported as not useful
+            used_at text not null
+        ) strict;
+        create index rule_uses_by_rule on rule_uses (rule_id, useful);
+        create index rule_uses_by_occasion on rule_uses (occasion);
+
+        -- Category, context and text, stemmed by the rule's language.
+        create virtual table rules_fts using fts5 (
+            text, content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 2'
+        );
+        create virtual table rules_terms using fts5vocab (rules_fts, row);
+    """)

@@ -1,0 +1,277 @@
+"""`localmcp rules`: what a developer taught an assistant, kept by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from localmcp.cli import terminal
+from localmcp.cli.session import Session, group, pass_session
+from localmcp.errors import InvalidInput
+
+Json = dict[str, Any]
+FORMATS = click.Choice(["jsonl", "claude", "agents", "cursorrules", "mdc", "copilot", "markdown"])
+CATEGORIES = (
+    "testing, naming, architecture, documentation, error-handling, performance, security, style, best-practices"
+)
+
+
+@group()
+def rules() -> None:
+    """Keep rules for assistants, and find those that a task needs.
+
+    \b
+      localmcp rules import .                          CLAUDE.md, AGENTS.md, .cursorrules, ...
+      localmcp rules add "Write tests for every fix."
+      localmcp rules search "add an endpoint that stores orders"
+    """
+
+
+@rules.command("search")
+@click.argument("task", nargs=-1, required=True)
+@click.option("-n", "--limit", type=click.IntRange(1, 100), help="Rules at most.  [default: 5]")
+@click.option("--threshold", type=click.FloatRange(-1, 1), help="Least relevance.  [default: 0.7]")
+@click.option("--category", help="Only this category.")
+@click.option("--project", help="Rules of this project and general ones.")
+@click.option("--file", "files", multiple=True, metavar="PATH", help="A file being changed; may be repeated.")
+@click.option("--context", help="What the conversation was about so far.")
+@click.option("--max-tokens", type=click.IntRange(1), help="Room for the rule texts.")
+@pass_session
+def search_rules(session: Session, task: tuple[str, ...], **options: Any) -> int:
+    """Find the rules that a task needs, and say why."""
+    arguments: Json = {
+        "taskDescription": " ".join(task),
+        "maxResults": options["limit"],
+        "similarityThreshold": options["threshold"],
+        "category": options["category"],
+        "project": options["project"],
+        "files": list(options["files"]) or None,
+        "context": options["context"],
+        "maxTokens": options["max_tokens"],
+    }
+    answer = session.call("getRelevantRules", **arguments)
+    if answer.is_error and not session.as_json:
+        return session.fail("failure", answer.value["error"], None, 1)
+    session.answer(answer.value, lambda value: _print_relevant(session, value))
+    return 1 if answer.is_error else 0
+
+
+def _print_relevant(session: Session, result: Json) -> None:
+    for notice in result.get("notices", ()):
+        session.note(terminal.warned(notice))
+    if not result["rules"]:
+        click.echo("No rule fits this task.")
+    for each in result["rules"]:
+        bar = click.style(terminal.score_bar(each["relevance_score"] * 100), fg="green")
+        click.echo(f"{bar} {each['relevance_score']:.2f}  {terminal.bold(each['rule_text'])}")
+        facts = [f"rule {each['id']}", each["category"], *each["why"]]
+        click.echo(terminal.dim(f"{'':15}{'; '.join(facts)}"))
+    _print_more("For every task:", result.get("always", []))
+    _print_more("Often applied together with these:", result.get("combinations", []))
+    if result.get("omitted"):
+        session.note(terminal.dim(f"{result['omitted']} more did not fit into --max-tokens."))
+    if result.get("uncalibrated"):
+        session.note(terminal.warned("This model is not calibrated: relevance is the cosine. Try --threshold 0.4."))
+
+
+def _print_more(title: str, listed: list[Json]) -> None:
+    if listed:
+        click.echo(title)
+        click.echo("\n".join(f"  {each['rule_text']}  {terminal.dim('rule ' + str(each['id']))}" for each in listed))
+
+
+# ---------------------------------------------------------------- in
+
+
+@rules.command("add")
+@click.argument("rule_text", metavar="RULE")
+@click.option("--category", help=f"One of {CATEGORIES}; chosen by meaning when left out.")
+@click.option("--context", help="When it matters.")
+@click.option("--project", help="Only for this project.")
+@click.option("--glob", "globs", multiple=True, help="Files it is about; may be repeated.")
+@click.option("--always", is_flag=True, help="It holds for every task.")
+@click.option("--weight", type=click.FloatRange(0, 2), help="Importance; 1 is ordinary.")
+@click.option("--duplicate", type=click.Choice(["ask", "count", "add"]), help="When a rule says the same.")
+@pass_session
+def add_rule(session: Session, rule_text: str, **options: Any) -> int:
+    """Add a rule, unless one says nearly the same."""
+    arguments: Json = {
+        "rule_text": rule_text,
+        "category": options["category"],
+        "context": options["context"],
+        "project": options["project"],
+        "globs": list(options["globs"]) or None,
+        "alwaysApply": options["always"] or None,
+        "weight": options["weight"],
+        "onDuplicate": options["duplicate"],
+    }
+    return _changed(session, _make(session, "addRule", arguments))
+
+
+@rules.command("remember")
+@click.argument("instruction")
+@click.option("--context", help="What was being worked on.")
+@click.option("--project", help="Holds in this project only.")
+@pass_session
+def remember(session: Session, instruction: str, **options: Any) -> int:
+    """Make a rule of an instruction in your own words, unless it was meant for the moment."""
+    return _changed(session, _make(session, "rememberDeveloperInstruction", {"instruction": instruction, **options}))
+
+
+@rules.command("import")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--project", help="They hold in this project only.")
+@pass_session
+def import_rules(session: Session, paths: tuple[Path, ...], project: str | None) -> int:
+    """Import rules: a file, or a project folder with CLAUDE.md, AGENTS.md, .cursorrules, .cursor/rules, Copilot files.
+
+    Files may be Markdown, .mdc or JSON Lines (rule_text, category, context). Rules that are known stay as they are.
+    """
+    report: Json = dict(session.workspace.rule_exchange.import_paths(paths, project))
+    session.answer(report, lambda value: _print_import(session, value))
+    return 1 if report["skipped"] and not report["added"] and not report["known"] else 0
+
+
+def _print_import(session: Session, report: Json) -> None:
+    for each in report["skipped"]:
+        session.note(terminal.warned(f"{terminal.short_path(each['where'])}: {each['problem']}"))
+    known = f", {report['known']} known already" if report["known"] else ""
+    files = terminal.counted(len(report["files"]), "file")
+    session.note(f"{terminal.counted(report['added'], 'rule')} added from {files}{known}.")
+
+
+# ---------------------------------------------------------------- reading
+
+
+@rules.command("list")
+@click.option("--category", help="Only this category.")
+@click.option("--project", help="Rules of this project and general ones.")
+@click.option("--words", help="Only rules that hold this text.")
+@click.option("--retired", is_flag=True, help="Retired ones instead.")
+@click.option("-n", "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Rules.")
+@click.option("--offset", type=click.IntRange(0), default=0, help="Rules to skip.")
+@pass_session
+def list_rules(session: Session, **options: Any) -> None:
+    """List the rules, newest first."""
+    result = session.call("listRules", **options).value
+    session.answer(result, lambda value: _print_list(session, value, options["offset"]))
+
+
+def _print_list(session: Session, result: Json, offset: int) -> None:
+    for each in result["rules"]:
+        facts = [each["category"], each["context"], each.get("project", ""), ", ".join(each.get("globs", []))]
+        click.echo(f"{each['id']:>4}  {each['rule_text']}  {terminal.dim(' · '.join(filter(None, facts)))}")
+    shown = offset + result["count"]
+    if shown < result["total"]:
+        session.note(terminal.dim(f"{shown} of {result['total']:,}; more: --offset {shown}"))
+    elif not result["total"]:
+        session.note("No rules. Begin with: localmcp rules import FOLDER")
+
+
+@rules.command("export")
+@click.option("--format", "kind", type=FORMATS, default="jsonl", show_default=True, help="Form.")
+@click.option("--to", "folder", type=click.Path(path_type=Path), help="Write files below this folder, not to stdout.")
+@click.option("--category", help="Only this category.")
+@click.option("--project", help="Rules of this project and general ones.")
+@click.option("--force", is_flag=True, help="Files that are there may be replaced.")
+@pass_session
+def export_rules(session: Session, kind: str, folder: Path | None, force: bool, **options: Any) -> None:
+    """Print the rules in a form that can be imported again, or write them to files."""
+    result = session.call("exportRules", format=kind, **options).value
+    if folder is None:
+        session.answer(result, lambda value: click.echo("".join(each["text"] for each in value["files"]), nl=False))
+        return
+    places = [folder / each["name"] for each in result["files"]]
+    taken = next((place for place in places if place.exists() and not force), None)
+    if taken is not None:
+        raise InvalidInput(f"{taken} is there already.", hint="Name another folder, or replace it with --force.")
+    for place, each in zip(places, result["files"], strict=True):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(each["text"], encoding="utf-8")
+    written = {"count": result["count"], "format": kind, "files": [str(place) for place in places]}
+    session.answer(written, lambda value: session.note(f"Written: {', '.join(value['files'])}"))
+
+
+@rules.command("stats")
+@pass_session
+def stats(session: Session) -> None:
+    """Count rules by category and project, and how often they were applied."""
+    session.answer(session.call("ruleStats").value, _print_stats)
+
+
+def _print_stats(result: Json) -> None:
+    click.echo(f"{terminal.counted(result['rules'], 'rule')} in force, {result['retired']} retired")
+    click.echo(f"applied {terminal.counted(result['uses'], 'time')}, {result['notUseful']} times not useful")
+    for name, number in (result["categories"] | result["projects"]).items():
+        click.echo(f"{number:>6}  {name}")
+    for each in result["mostApplied"]:
+        click.echo(terminal.dim(f"most applied: {each['rule_text']}"))
+
+
+# ---------------------------------------------------------------- changing
+
+
+@rules.command("edit")
+@click.argument("rule_id", type=int, metavar="ID")
+@click.option("--text", "rule_text", help="Other words.")
+@click.option("--category", help="Another category.")
+@click.option("--context", help="When it matters.")
+@click.option("--project", help="Only this project; '' = every one.")
+@click.option("--glob", "globs", multiple=True, help="Files it is about; '' = any.")
+@click.option("--always/--not-always", default=None, help="Whether it holds for every task.")
+@click.option("--weight", type=click.FloatRange(0, 2), help="Importance; 1 is ordinary.")
+@pass_session
+def edit_rule(session: Session, rule_id: int, **options: Any) -> int:
+    """Change a rule; what is left out stays."""
+    given = options.pop("globs")
+    globs = [each for each in given if each] if given else None
+    arguments = {"id": rule_id, "globs": globs, "alwaysApply": options.pop("always"), **options}
+    return _changed(session, session.call("editRule", **arguments).value)
+
+
+@rules.command("retire")
+@click.argument("rule_id", type=int, metavar="ID")
+@pass_session
+def retire(session: Session, rule_id: int) -> int:
+    """Take a rule out of use; it can be restored."""
+    return _changed(session, session.call("retireRule", id=rule_id).value)
+
+
+@rules.command("restore")
+@click.argument("rule_id", type=int, metavar="ID")
+@pass_session
+def restore(session: Session, rule_id: int) -> int:
+    """Bring a retired rule back into use."""
+    return _changed(session, session.call("restoreRule", id=rule_id).value)
+
+
+@rules.command("merge")
+@click.argument("source", type=int)
+@click.argument("target", type=int)
+@pass_session
+def merge(session: Session, source: int, target: int) -> int:
+    """Merge rule SOURCE into TARGET, which says the same."""
+    return _changed(session, session.call("mergeRules", source=source, target=target).value)
+
+
+@rules.command("reembed")
+@click.option("--all", "again", is_flag=True, help="Rules that were read by this model already, too.")
+@pass_session
+def reembed(session: Session, again: bool) -> None:
+    """Let the model at hand read the rules that it has not read."""
+    done = session.existing().rules.embed_missing(again=again)
+    session.answer({"embedded": done}, lambda _: session.note(f"{terminal.counted(done, 'rule')} read."))
+
+
+def _make(session: Session, name: str, arguments: Json) -> Json:
+    """Call a tool that may make the file."""
+    return session.call_in(session.workspace, name, arguments).value
+
+
+def _changed(session: Session, answer: Json) -> int:
+    session.answer(answer, lambda value: session.note(value["message"]))
+    if answer.get("notice"):
+        session.note(terminal.warned(answer["notice"]))
+    return 0 if answer["success"] else 1

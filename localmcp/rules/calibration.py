@@ -1,0 +1,127 @@
+"""What a similarity means: the numbers that turn what the model says of a task and a rule into a relevance of 0..1."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
+
+import apsw
+
+from localmcp.storage.database import fetch_one
+from localmcp.text.normalize import stem, words
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from localmcp.embeddings import Embedder, ModelIdentity
+
+DEFAULT_MODEL = "all-MiniLM-L6-v2"
+RELEVANT = 0.7
+"""The documented default threshold; the maps below are laid so that a rule passes it exactly when it should count."""
+_AT_THRESHOLD = math.log(RELEVANT / (1 - RELEVANT))
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How similarity becomes relevance, for one model. Similarities are cosines plus what shared rare words add.
+
+    Two questions are asked, and the less certain answer counts: does any rule fit this task (`fits`), and is this rule
+    one of those that do (`belongs`)? Fitted by `tests/benchmarks/rules_quality.py --calibrate` on the judged tasks of
+    `sample_data/rules/tasks.jsonl`, the first by logistic regression over tasks.
+    """
+
+    best: float = 22.0
+    """Slope over the similarity of the best rule."""
+    everyday: float = 9.9
+    """Slope over the task's similarity to the nearest everyday request: what is near to those is not about rules."""
+    offset: float = -1.4
+    share: float = 0.65
+    """A rule belongs when it reaches this share of the best one's similarity."""
+    sharpness: float = 12.0
+    """Slope over the distance from that share."""
+    generality: float = 0.188
+    """How near an ordinary rule is to everyday requests."""
+
+    def relevance(self, similarity: float, best: float, everyday: float) -> float:
+        """Relevance 0..1 of a rule, given the best rule's similarity and that of the nearest everyday request."""
+        fits = self.best * best - self.everyday * everyday + self.offset
+        belongs = self.sharpness * (similarity - self.share * best) + _AT_THRESHOLD
+        return logistic(min(fits, belongs))
+
+
+def logistic(value: float) -> float:
+    """1 / (1 + exp(-value)), without overflow."""
+    return 1 / (1 + math.exp(-max(-60.0, min(60.0, value))))
+
+
+def find_calibration(connection: apsw.Connection, identity: ModelIdentity) -> Calibration | None:
+    """The calibration of a model: the one stored in the file, the one shipped for the default model, or None."""
+    sql = "select calibration from models where fingerprint = ?"
+    stored = fetch_one(connection, sql, (identity.fingerprint,))
+    table = cast("dict[str, Any]", json.loads(stored)).get("rules") if stored else None
+    if table:
+        known = {each.name for each in fields(Calibration)}
+        return Calibration(**{name: float(value) for name, value in table.items() if name in known})
+    return Calibration() if is_shipped(identity) else None
+
+
+def store_calibration(connection: apsw.Connection, model_id: int, calibration: Calibration) -> None:
+    """Keep a model's calibration in the file. Part of the caller's write transaction."""
+    stored = fetch_one(connection, "select calibration from models where id = ?", (model_id,))
+    table = cast("dict[str, Any]", json.loads(stored or "{}"))
+    table["rules"] = asdict(calibration)
+    connection.execute("update models set calibration = ? where id = ?", (json.dumps(table), model_id))
+
+
+def is_shipped(identity: ModelIdentity) -> bool:
+    """Whether vectors of the everyday requests come with the package for this model."""
+    return identity.fingerprint == _shipped()[0]
+
+
+# ---------------------------------------------------------------- everyday requests
+
+
+@cache
+def _shipped() -> tuple[str, Any]:
+    """Fingerprint of the model, and its unit vectors (n, dimension) of the everyday requests."""
+    import numpy as np
+
+    from localmcp.config import tokenizer_directory
+
+    with np.load(tokenizer_directory() / "everyday_requests.npz", allow_pickle=False) as stored:
+        return str(stored["fingerprint"]), stored["vectors"].astype(np.float32)
+
+
+@cache
+def everyday_requests() -> list[str]:
+    """Short requests from all walks of life, none of which a rule of software development answers."""
+    from localmcp.config import tokenizer_directory
+
+    text = (tokenizer_directory() / "everyday_requests.txt").read_text(encoding="utf-8")
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+
+@cache
+def everyday_words() -> frozenset[str]:
+    """The stems of the words in them."""
+    return frozenset(stem(word, "english") for text in everyday_requests() for word in words(text))
+
+
+class EverydayRequests:
+    """Their vectors, for the model at hand: shipped for the default one, else embedded once."""
+
+    def __init__(self) -> None:
+        self._vectors: dict[str, NDArray[np.float32]] = {}
+
+    def vectors(self, embedder: Embedder) -> NDArray[np.float32]:
+        """Unit vectors (n, dimension)."""
+        fingerprint = embedder.identity.fingerprint
+        if is_shipped(embedder.identity):
+            return _shipped()[1]
+        if fingerprint not in self._vectors:
+            self._vectors[fingerprint] = embedder.embed_passages(everyday_requests())
+        return self._vectors[fingerprint]

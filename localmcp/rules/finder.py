@@ -1,0 +1,352 @@
+"""`getRelevantRules`: the rules that a task needs (S2-1 to S2-17)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, cast
+
+import apsw
+from typing_extensions import TypedDict
+
+from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelUnavailable
+from localmcp.rules import rulebook
+from localmcp.rules.calibration import EverydayRequests, find_calibration
+from localmcp.rules.relevance import Match, Task, category_shares, lift, match_rules, rate, split_clauses
+from localmcp.rules.rulebook import CATEGORIES, Rule, Selection
+from localmcp.search.collections import Collection
+from localmcp.search.index import MODEL_WAIT_SECONDS, Index
+from localmcp.search.vector import Block, nearest_chunks
+from localmcp.storage.database import Database, fetch_all, read_generations
+from localmcp.tools import Json, Param, integer_or_string, tool
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vector = NDArray[np.float32]
+
+MOST_CHARACTERS = 10_000
+EMPTY_TASK = "Error: taskDescription cannot be empty"
+LONG_TASK = f"Error: taskDescription must be at most {MOST_CHARACTERS} characters"
+RESULTS_OUT_OF_RANGE = "Error: maxResults must be between 1 and 100"
+THRESHOLD_OUT_OF_RANGE = "Error: similarityThreshold must be between -1 and 1"
+EMBEDDING_FAILED = "Failed to generate embedding for task description: {}"
+NO_RULES = "No relevant rules found for this task."
+MOST_COMBINED = 3
+
+
+class RelevantRule(TypedDict):
+    """A rule that fits the task (S2-2)."""
+
+    id: int
+    rule_text: str
+    category: str
+    context: str
+    relevance_score: float
+    instructions_count: int
+    last_applied: str | None
+    inserted_at: str
+    cosine: float
+    why: list[str]
+    project: NotRequired[str]
+    globs: NotRequired[list[str]]
+
+
+class StandingRule(TypedDict):
+    """A rule that holds for every task."""
+
+    id: int
+    rule_text: str
+
+
+class CombinedRule(TypedDict):
+    """A rule that was applied together with those returned (S2-15)."""
+
+    id: int
+    rule_text: str
+    applied_together: int
+
+
+class RelevantRules(TypedDict):
+    """The answer of `getRelevantRules`."""
+
+    success: bool
+    rules: NotRequired[list[RelevantRule]]
+    error: NotRequired[str]
+    always: NotRequired[list[StandingRule]]
+    combinations: NotRequired[list[CombinedRule]]
+    omitted: NotRequired[int]
+    """Relevant rules left out by maxTokens."""
+    uncalibrated: NotRequired[bool]
+    notices: NotRequired[list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to look for; thresholds are on the relevance."""
+
+    limit: int
+    threshold: float
+    selection: Selection
+    max_tokens: int | None = None
+
+
+def number_or_string(name: str, value: Any) -> Any:
+    """A number may come as text; empty text means the default (None)."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return float(value) if value.strip() else None
+    except ValueError as error:
+        raise InvalidInput(f"invalid {name} value: {value}") from error
+
+
+def failure(error: LocalMCPError) -> Json:
+    """S2-11: an error is a result."""
+    return {"success": False, "error": str(error)}
+
+
+def as_text(answer: Any) -> str:
+    """The rules as a list to follow (C2-5); every fact is in the structured result."""
+    result = cast(RelevantRules, answer)
+    if not result["success"]:
+        return result.get("error", "")
+    rules = result.get("rules", [])
+    lines = ["Follow these rules:"] if rules else [NO_RULES]
+    lines += [
+        f"- {each['rule_text']} [rule {each['id']}, {each['category']}, {each['relevance_score']:.2f}: "
+        f"{'; '.join(each['why'])}]"
+        for each in rules
+    ]
+    for title, key in (("For every task:", "always"), ("Often applied together with these:", "combinations")):
+        more = cast("list[StandingRule]", result.get(key, []))
+        lines += [title, *(f"- {each['rule_text']} [rule {each['id']}]" for each in more)] if more else []
+    return "\n".join([*lines, *result.get("notices", [])])
+
+
+class RuleFinder:
+    """Finds the rules that fit a task. Thread-safe."""
+
+    def __init__(self, database: Database, index: Index, max_results: int = 5, threshold: float = 0.7) -> None:
+        self._database = database
+        self._index = index
+        self._max_results = max_results
+        self._threshold = threshold
+        self._everyday = EverydayRequests()
+        self._lock = threading.Lock()
+        self._category_vectors: dict[str, Vector] = {}
+
+    # ------------------------------------------------------------ the tool
+
+    @tool(
+        "getRelevantRules",
+        title="Rules for a task",
+        keywords=("rules", "guidelines", "conventions", "preferences", "standards", "how we work"),
+        examples=(
+            "which rules apply when I {taskDescription}",
+            "what should I keep in mind to {taskDescription}",
+            "what are our conventions for {taskDescription}",
+        ),
+        accepts={
+            "maxResults": integer_or_string,
+            "similarityThreshold": number_or_string,
+            "maxTokens": integer_or_string,
+        },
+        says={
+            "taskDescription": EMPTY_TASK,
+            "taskDescription required": EMPTY_TASK,
+            "maxResults": RESULTS_OUT_OF_RANGE,
+            "similarityThreshold": THRESHOLD_OUT_OF_RANGE,
+        },
+        text=as_text,
+        on_error=failure,
+    )
+    def get_relevant_rules(
+        self,
+        taskDescription: Annotated[str, Param("What you are about to do")],
+        maxResults: Annotated[int | None, Param("Default 5", minimum=1, maximum=100)] = None,
+        similarityThreshold: Annotated[
+            float | None, Param("Least relevance; default 0.7", minimum=-1, maximum=1)
+        ] = None,
+        category: Annotated[str | None, Param("Only this category")] = None,
+        project: Annotated[str | None, Param("Rules of this project and general ones")] = None,
+        files: Annotated[list[str] | None, Param("Paths being changed; rules for other files are left out")] = None,
+        context: Annotated[str | None, Param("What the conversation was about so far", max_length=20_000)] = None,
+        maxTokens: Annotated[int | None, Param("Room for the rule texts", minimum=1)] = None,
+    ) -> RelevantRules:
+        """Get the developer's own rules and conventions that matter for a task; call it before starting work. Returns
+        the fitting rules with relevance 0..1 and the reason; none when no rule fits."""
+        if not taskDescription.strip():
+            raise InvalidInput(EMPTY_TASK)
+        if len(taskDescription) > MOST_CHARACTERS:
+            raise InvalidInput(LONG_TASK)
+        request = Request(
+            self._max_results if maxResults is None else maxResults,
+            self._threshold if similarityThreshold is None else similarityThreshold,
+            Selection(category.strip().lower() if category else None, project or None),
+            maxTokens,
+        )
+        return self.find(taskDescription, request, tuple(files or ()), context or "")
+
+    # ------------------------------------------------------------ searching
+
+    def find(self, text: str, request: Request, files: tuple[str, ...] = (), conversation: str = "") -> RelevantRules:
+        """The rules for a task.
+
+        Raises:
+            ModelUnavailable: the task cannot be embedded; the message says so in the words of S2-7.
+        """
+        with self._database.read() as connection:
+            collection = rulebook.find_collection(connection)
+            if collection is None or not rulebook.has_rules(connection):
+                return {"success": True, "rules": []}
+        task = self._embed(text, files, conversation)
+        with self._database.read() as connection:
+            matches = self._matches(connection, task, collection, request)
+            notices = self._notices(connection, collection)
+            return self._answer(connection, matches, request, notices)
+
+    def find_similar_rules(self, embedding: Vector, limit: int, threshold: float) -> list[tuple[Rule, float]]:
+        """Rules by plain cosine with a vector, best first, none below the threshold (S2-4)."""
+        with self._database.read() as connection:
+            collection = rulebook.find_collection(connection)
+            if collection is None or collection.model_id is None:
+                return []
+            blocks = self._blocks(connection, collection)
+            near = nearest_chunks(connection, collection.model_id, blocks, embedding, limit)
+            cosines = {rulebook.rule_id_of(each): cosine for each, cosine in near if cosine >= threshold}
+            rules = rulebook.load_rules(connection, cosines)
+        return [(rule, cosines[rule_id]) for rule_id, rule in rules.items()]
+
+    def _embed(self, text: str, files: tuple[str, ...], conversation: str) -> Task:
+        """The task with its clauses; a repeated text is not embedded again."""
+        embedder = self._index.embedder
+        try:
+            task = Task(text, embedder.embed_query(text, wait=MODEL_WAIT_SECONDS), files=files)
+            task.clauses = [(each, embedder.embed_query(each)) for each in split_clauses(text)]
+            if conversation.strip():
+                task.conversation = embedder.embed_query(conversation)
+        except (ModelUnavailable, ConfigurationError) as error:
+            raise ModelUnavailable(EMBEDDING_FAILED.format(error.message), hint=error.hint) from error
+        return task
+
+    def _matches(
+        self, connection: apsw.Connection, task: Task, collection: Collection, request: Request
+    ) -> list[Match]:
+        """The relevant rules, best first."""
+        embedder = self._index.embedder.get()
+        calibration = find_calibration(connection, embedder.identity)
+        if calibration is not None:
+            task.everyday = self._everyday.vectors(embedder)
+        matches = match_rules(connection, task, collection, self._blocks(connection, collection), request.selection)
+        rate(matches, task, calibration)
+        relevant = [match for match in matches if match.relevance >= request.threshold]
+        lift(relevant, task, category_shares(task.vector, self._categories()))
+        return sorted(relevant, key=lambda match: (-match.relevance, -match.similarity(), match.rule.id))
+
+    def _answer(
+        self, connection: apsw.Connection, matches: list[Match], request: Request, notices: list[str]
+    ) -> RelevantRules:
+        count_tokens = self._index.embedder.get().count_tokens
+        chosen = _within_budget(choose(matches, request.limit), request.max_tokens, count_tokens)
+        result: RelevantRules = {"success": True, "rules": [_relevant_rule(match) for match in chosen]}
+        if omitted := min(len(matches), request.limit) - len(chosen):
+            result["omitted"] = omitted
+        ids = [match.rule.id for match in chosen]
+        if always := _standing_rules(connection, request.selection, ids):
+            result["always"] = always
+        if combined := rulebook.rules_used_with(connection, ids, MOST_COMBINED):
+            result["combinations"] = [
+                {"id": rule.id, "rule_text": rule.rule_text, "applied_together": times} for rule, times in combined
+            ]
+        if find_calibration(connection, self._index.embedder.get().identity) is None:
+            result["uncalibrated"] = True
+        if notices:
+            result["notices"] = notices
+        return result
+
+    def _blocks(self, connection: apsw.Connection, collection: Collection) -> list[Block]:
+        """The rules' sign codes; none when another model made their vectors."""
+        identity = self._index.embedder.get().identity
+        if collection.model_id is None or not rulebook.is_bound_to(connection, collection, identity):
+            return []
+        return self._index.sign_blocks(connection, collection.model_id, read_generations(connection), [collection.id])
+
+    def _notices(self, connection: apsw.Connection, collection: Collection) -> list[str]:
+        bound = collection.model_id is None or rulebook.is_bound_to(
+            connection, collection, self._index.embedder.get().identity
+        )
+        if bound and not rulebook.rules_without_vector(connection, 1):
+            return []
+        return ["Some rules were not read by this model and are not found: run `localmcp rules reembed`."]
+
+    def _categories(self) -> Vector:
+        """Vectors of the nine categories (9, dimension)."""
+        embedder = self._index.embedder.get()
+        fingerprint = embedder.identity.fingerprint
+        with self._lock:
+            if fingerprint not in self._category_vectors:
+                texts = [f"{name}: {words}" for name, words in CATEGORIES.items()]
+                self._category_vectors[fingerprint] = embedder.embed_passages(texts)
+            return self._category_vectors[fingerprint]
+
+    def nearest_category(self, vector: Vector) -> str:
+        """The one of the nine categories that a text is nearest to."""
+        return list(CATEGORIES)[int((self._categories() @ vector).argmax())]
+
+
+def choose(matches: Sequence[Match], limit: int) -> list[Match]:
+    """The most relevant, best first; where they do not all fit, the best rule of each clause goes before the rest, so
+    that one part of a task does not crowd out the others."""
+    best_of_clause = {match.view: match for match in reversed(matches)}
+    first = sorted(best_of_clause.values(), key=lambda match: -match.relevance)[:limit]
+    taken = {match.rule.id for match in first}
+    rest = [match for match in matches if match.rule.id not in taken]
+    return sorted([*first, *rest[: limit - len(first)]], key=lambda match: -match.relevance)
+
+
+def _within_budget(matches: Sequence[Match], max_tokens: int | None, count_tokens: Any) -> list[Match]:
+    """The best rules whose texts fit together; a long one is passed over for shorter ones behind it."""
+    if max_tokens is None:
+        return list(matches)
+    left, chosen = max_tokens, list[Match]()
+    for match in matches:
+        tokens = count_tokens(match.rule.rule_text)
+        if tokens <= left:
+            left -= tokens
+            chosen.append(match)
+    return chosen
+
+
+def _relevant_rule(match: Match) -> RelevantRule:
+    rule = match.rule
+    shown: RelevantRule = {
+        "id": rule.id,
+        "rule_text": rule.rule_text,
+        "category": rule.category,
+        "context": rule.context,
+        "relevance_score": round(match.relevance, 4),
+        "instructions_count": rule.instructions_count,
+        "last_applied": rule.last_applied,
+        "inserted_at": rule.inserted_at,
+        "cosine": round(match.cosine, 4),
+        "why": match.reasons,
+    }
+    if rule.project is not None:
+        shown["project"] = rule.project
+    if rule.globs:
+        shown["globs"] = rule.globs
+    return shown
+
+
+def _standing_rules(connection: apsw.Connection, selection: Selection, shown: Sequence[int]) -> list[StandingRule]:
+    condition, bindings = selection.condition()
+    # By itself SQLite would go through all rules in force.
+    sql = f"""
+        select id, rule_text from rules indexed by rules_always
+        where always_apply = 1 and {condition} order by id limit 20
+    """
+    rows = fetch_all(connection, sql, bindings)
+    return [{"id": rule_id, "rule_text": text} for rule_id, text in rows if rule_id not in shown]

@@ -1,0 +1,392 @@
+"""Which rules fit a task: candidates by meaning and by word, a calibrated relevance, and the reasons."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import apsw
+
+from localmcp.rules.calibration import Calibration, everyday_words
+from localmcp.rules.concepts import PREFIX, matters_of
+from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, embedded_text, load_rules, rule_ids_of
+from localmcp.search.collections import Collection
+from localmcp.search.vector import Block, candidates
+from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.text.normalize import detect_language, stem, stems, stop_words, words
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vector = NDArray[np.float32]
+
+NEAREST = 200
+"""Rules compared exactly for the whole task; a clause and the conversation get fewer, words half as many."""
+NEAREST_TO_CLAUSE = 80
+MOST_BY_WORDS = 100
+WEIGHED = 80
+"""Rules whose words are compared with the task's."""
+CLAUSE_WEIGHT = 0.85
+"""A rule that fits one clause of a task counts nearly as much as one that fits the whole of it."""
+CONVERSATION_WEIGHT = 0.7
+MOST_CLAUSES = 6
+WORD_WEIGHT = 0.094
+"""What a shared word adds to the similarity if no other rule holds it; a word in every rule adds nothing."""
+MOST_FOR_WORDS = 0.16
+EVERYDAY_WORD = 0.25
+"""The part of that which a word of everyday requests keeps: it names no matter of software."""
+MATTER_WEIGHT, MOST_FOR_MATTERS = 0.07, 0.15
+"""The same for a matter that both are about, in whatever words."""
+GENERALITY_WEIGHT = 0.5
+"""How much a rule loses for being near to everyday requests: it is near to everything (hubness)."""
+POSTINGS_BUDGET = 8_000
+MOST_WORDS = 100
+"""Words of a task that are looked at."""
+
+_BREAK = re.compile(
+    r"[.;:?!]\s+|,\s+(?:and\s+|then\s+|but\s+)?|\s+(?:and|then|so that|but|because|which|that|who|when|where|with)\s+",
+    re.IGNORECASE,
+)
+_EMPTY_WORDS = frozenset("add every get give keep let make need never new please put set show use want write".split())
+"""Words that stand in tasks and rules of every kind."""
+
+# Tie-breakers (S2-10): each moves a relevant rule by at most this part of what it lacks to 1.
+FOR_CATEGORY, FOR_FILES, FOR_USE, FOR_RECENCY, FOR_WEIGHT = 0.06, 0.1, 0.04, 0.04, 0.1
+USE_THAT_COUNTS_FULL = 50
+RECENT_DAYS = 30.0
+
+
+@dataclass(slots=True)
+class Task:
+    """What is asked, embedded."""
+
+    text: str
+    vector: Vector
+    clauses: list[tuple[str, Vector]] = field(default_factory=list[tuple[str, Any]])
+    conversation: Vector | None = None
+    everyday: Vector | None = None
+    """Vectors of the everyday requests (n, dimension), where the model is calibrated."""
+    files: tuple[str, ...] = ()
+
+    @property
+    def nearest_everyday(self) -> float:
+        """Cosine with the everyday request that is most like the task."""
+        return 0.0 if self.everyday is None else float((self.everyday @ self.vector).max())
+
+    def views(self) -> list[tuple[Vector, float, int]]:
+        """Each vector that rules are compared with, its weight, and how many of the nearest it brings."""
+        found = [(self.vector, 1.0, NEAREST)]
+        found += [(vector, CLAUSE_WEIGHT, NEAREST_TO_CLAUSE) for _, vector in self.clauses]
+        if self.conversation is not None:
+            found.append((self.conversation, CONVERSATION_WEIGHT, NEAREST_TO_CLAUSE))
+        return found
+
+
+@dataclass(slots=True)
+class Match:
+    """A rule, and how well it fits the task."""
+
+    rule: Rule
+    cosine: float
+    """With the whole task."""
+    nearest: float
+    """The largest weighted cosine: with the task, one of its clauses, or the conversation."""
+    view: int
+    """Which of the task's views that was."""
+    generality: float
+    """Mean cosine with the ten everyday requests that are most like the rule."""
+    words: list[str]
+    """Words of the task that the rule holds, rarest first."""
+    for_words: float
+    matters: list[str]
+    """What both are about, in whatever words; rarest first."""
+    for_matters: float
+    relevance: float = 0.0
+    reasons: list[str] = field(default_factory=list[str])
+
+    def similarity(self, usual_generality: float = 0.0) -> float:
+        """Cosine, shared words and matters, less what comes of the rule being near to everything."""
+        shared = self.for_words + self.for_matters
+        return self.nearest + shared - GENERALITY_WEIGHT * (self.generality - usual_generality)
+
+
+def split_clauses(text: str) -> list[str]:
+    """The clauses of a task that says several things, at most six; empty when it says one."""
+    parts = [part.strip(" .,;:?!") for part in _BREAK.split(text)]
+    parts = list(dict.fromkeys(part for part in parts if len(part.split()) >= 3))
+    return parts[:MOST_CLAUSES] if len(parts) > 1 else []
+
+
+# ---------------------------------------------------------------- candidates
+
+
+def match_rules(
+    connection: apsw.Connection, task: Task, collection: Collection, blocks: Sequence[Block], selection: Selection
+) -> list[Match]:
+    """The rules nearest in meaning or sharing rare words, with their similarity, best first; relevance is not set."""
+    allowed = allowed_rules(connection, selection, task.files)
+    terms = _terms(connection, task.text, sum(len(block.ids) for block in blocks))
+    found = _by_meaning(task, blocks, allowed)
+    found |= dict.fromkeys(_by_words(connection, terms, allowed))
+    nearest = _compare(connection, collection, task, list(found))
+    by_words = [each for each in found if each in terms.rules]
+    first = sorted(nearest, key=lambda each: -nearest[each].nearest)[:WEIGHED]
+    rules = load_rules(connection, dict.fromkeys([*first, *by_words]))
+    matches = [_match(rule, nearest.get(rule.id, _Nearness(0.0, 0.0, 0, 0.0)), terms) for rule in rules.values()]
+    return sorted(matches, key=lambda match: (-match.similarity(), match.rule.id))
+
+
+def allowed_rules(connection: apsw.Connection, selection: Selection, files: Sequence[str]) -> Any:
+    """Sorted ids of the rules that may answer; None = all in force."""
+    import numpy as np
+
+    if selection == Selection() and not files:
+        return None
+    condition, bindings = selection.condition()
+    if files:
+        known = fetch_all(connection, "select distinct globs from rules where globs <> '[]'")
+        about = [globs for (globs,) in known if any(match_globs(json.loads(globs), each) for each in files)]
+        condition += " and (globs = '[]' or globs in (select value from json_each(:about)))"
+        bindings["about"] = json.dumps(about)
+    rows = fetch_all(connection, f"select id from rules where {condition}", bindings)
+    return np.sort(np.fromiter((row[0] for row in rows), dtype=np.int64, count=len(rows)))
+
+
+def match_globs(globs: Sequence[str], path: str) -> bool:
+    """Whether a path, relative to the project, is one that the patterns mean; `{a,b}` and `**` work as in Cursor."""
+    from pathspec import GitIgnoreSpec
+
+    patterns = [each for glob in globs for each in _expand_braces(glob)]
+    return GitIgnoreSpec.from_lines(patterns).match_file(path.replace("\\", "/").removeprefix("./"))
+
+
+def _expand_braces(glob: str) -> list[str]:
+    opened = re.search(r"\{([^{}]*)\}", glob)
+    if opened is None:
+        return [glob]
+    return [
+        each
+        for part in opened[1].split(",")
+        for each in _expand_braces(glob[: opened.start()] + part.strip() + glob[opened.end() :])
+    ]
+
+
+def _by_meaning(task: Task, blocks: Sequence[Block], allowed: Any) -> dict[int, None]:
+    found: dict[int, None] = {}
+    for vector, _, depth in task.views():
+        ids = rule_ids_of(candidates(blocks, vector, allowed)[:depth])
+        found |= dict.fromkeys(int(each) for each in ids)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Nearness:
+    """What the vectors say of a rule; the fields are those of `Match`."""
+
+    cosine: float
+    nearest: float
+    view: int
+    generality: float
+
+
+def _compare(
+    connection: apsw.Connection, collection: Collection, task: Task, rule_ids: Sequence[int]
+) -> dict[int, _Nearness]:
+    """Compare the vectors of rules with every view of the task."""
+    import numpy as np
+
+    if not rule_ids:
+        return {}
+    rows = fetch_all(
+        connection,
+        """
+        select rules.id, vectors.embedding from rules join vectors on vectors.id = rules.embedding
+        where rules.id in (select value from carray(:ids)) and rules.embedding >> 40 = :model
+        """,
+        {"ids": apsw.carray(np.array(rule_ids, dtype=np.int64)), "model": collection.model_id},
+    )
+    if not rows:
+        return {}
+    vectors = np.frombuffer(b"".join(row[1] for row in rows), dtype="<f4").reshape(len(rows), -1)
+    views = task.views()
+    cosines = vectors @ np.stack([vector for vector, _, _ in views]).T
+    weighted = cosines * np.array([weight for _, weight, _ in views], dtype=np.float32)
+    best = weighted.argmax(axis=1)
+    general = np.zeros(len(rows))
+    if task.everyday is not None:
+        general = np.sort(vectors @ task.everyday.T, axis=1)[:, -10:].mean(axis=1)
+    return {
+        row[0]: _Nearness(float(cosines[i, 0]), float(weighted[i, best[i]]), int(best[i]), float(general[i]))
+        for i, row in enumerate(rows)
+    }
+
+
+# ---------------------------------------------------------------- words
+
+
+@dataclass(slots=True)
+class _Terms:
+    """The task's telling words: stem -> word as typed, and what sharing it adds; and the rules that hold any."""
+
+    words: dict[str, str] = field(default_factory=dict[str, str])
+    worth: dict[str, float] = field(default_factory=dict[str, float])
+    matters: dict[str, float] = field(default_factory=dict[str, float])
+    """What the task is about, and what sharing it adds."""
+    rules: dict[int, None] = field(default_factory=dict[int, None])
+
+
+def _terms(connection: apsw.Connection, text: str, total: int) -> _Terms:
+    """The words of a task that may tell rules apart; what one adds grows with its rarity among the `total` rules."""
+    language = detect_language(text) or "english"
+    idle = stop_words(language) | _EMPTY_WORDS
+    said = {stem(word, language): word for word in words(text)[:MOST_WORDS] if word not in idle and len(word) > 1}
+    terms = _Terms()
+    for stemmed, word in said.items():
+        if holding := _holding(connection, stemmed):
+            part = EVERYDAY_WORD if stemmed in everyday_words() else 1.0
+            terms.words[stemmed] = word
+            terms.worth[stemmed] = WORD_WEIGHT * part * rarity(holding, total)
+    for name in matters_of(said):
+        if holding := _holding(connection, f"{PREFIX}{name}"):
+            terms.matters[name] = MATTER_WEIGHT * rarity(holding, total)
+    return terms
+
+
+def _holding(connection: apsw.Connection, term: str) -> int | None:
+    """How many rules hold a term."""
+    return fetch_one(connection, "select doc from rules_terms where term = ?", (term,))
+
+
+def rarity(holding: int, total: int) -> float:
+    """1 for a word that a single rule holds, 0 for one that all hold: ln(1 + (N-n+½)/(n+½)) / ln(1 + N), at most 1."""
+    ratio = (total - holding + 0.5) / (holding + 0.5)
+    return min(1.0, math.log(1 + max(ratio, 0.0)) / math.log(1 + max(total, 1)))
+
+
+def _by_words(connection: apsw.Connection, terms: _Terms, allowed: Any) -> dict[int, None]:
+    """The rules that hold the rarest words of the task, at most a hundred of those allowed."""
+    chosen: list[str] = []
+    left = POSTINGS_BUDGET
+    for stemmed in sorted(terms.worth, key=lambda each: -terms.worth[each]):
+        left -= _holding(connection, stemmed) or 0
+        if left >= 0:
+            chosen.append(stemmed)
+    if not chosen:
+        return {}
+    match = " OR ".join(f'"{each}"' for each in chosen)
+    sql = "select rowid from rules_fts where rules_fts match ? order by bm25(rules_fts) limit ?"
+    found = [row[0] for row in fetch_all(connection, sql, (match, MOST_BY_WORDS if allowed is None else 1000))]
+    if allowed is not None:
+        # Quicker than handing SQLite a hundred thousand allowed rules.
+        found = [each for each in found if _holds(allowed, each)][:MOST_BY_WORDS]
+    terms.rules = dict.fromkeys(found)
+    return terms.rules
+
+
+def _holds(allowed: Any, rule_id: int) -> bool:
+    """Whether a sorted array holds an id."""
+    at = int(allowed.searchsorted(rule_id))
+    return at < len(allowed) and int(allowed[at]) == rule_id
+
+
+def _match(rule: Rule, near: _Nearness, terms: _Terms) -> Match:
+    held = set(stems(words(embedded_text(rule.category, rule.context, rule.rule_text)), rule.language))
+    shared = sorted(terms.worth.keys() & held, key=lambda each: (-terms.worth[each], each))
+    for_words = min(MOST_FOR_WORDS, sum(terms.worth[each] for each in shared))
+    said = [terms.words[each] for each in shared]
+    matters = sorted(terms.matters.keys() & matters_of(held).keys(), key=lambda each: (-terms.matters[each], each))
+    for_matters = min(MOST_FOR_MATTERS, sum(terms.matters[each] for each in matters))
+    return Match(rule, near.cosine, near.nearest, near.view, near.generality, said, for_words, matters, for_matters)
+
+
+# ---------------------------------------------------------------- relevance
+
+
+def rate(matches: Sequence[Match], task: Task, calibration: Calibration | None) -> None:
+    """Set relevance and reasons. Without a calibration the relevance is the cosine.
+
+    A weight below 1 (rules reported as not useful) lowers the relevance; everything else only moves what is relevant
+    already, see `lift`.
+    """
+    usual = calibration.generality if calibration else 0.0
+    best = max((match.similarity(usual) for match in matches), default=0.0)
+    everyday = task.nearest_everyday
+    for match in matches:
+        if calibration is None:
+            relevance = match.cosine
+        else:
+            relevance = calibration.relevance(match.similarity(usual), best, everyday)
+        match.relevance = relevance * min(1.0, match.rule.weight)
+        match.reasons = _reasons(match, task)
+
+
+def _reasons(match: Match, task: Task) -> list[str]:
+    percent = f"{match.nearest:.2f}"
+    if match.view == 0:
+        reasons = [f"close in meaning (cosine {percent})"]
+    elif match.view <= len(task.clauses):
+        reasons = [f"close to “{task.clauses[match.view - 1][0]}” ({percent})"]
+    else:
+        reasons = [f"close to the conversation ({percent})"]
+    if match.words:
+        reasons.append("shares " + ", ".join(f"“{word}”" for word in match.words[:4]))
+    if match.matters:
+        reasons.append(f"both about {', '.join(match.matters[:3])}")
+    return reasons
+
+
+def lift(matches: Sequence[Match], task: Task, categories: Mapping[str, float]) -> None:
+    """Let category, files, weight, use and recency order rules that are relevant already; never more than to 1.
+
+    Called for rules above the threshold only, so that no irrelevant rule is lifted over it (S2-10).
+    """
+    for match in matches:
+        parts = _tie_breakers(match.rule, task, categories)
+        bonus = sum(value for value, _ in parts)
+        match.relevance += (1 - match.relevance) * bonus
+        match.reasons += [reason for _, reason in parts if reason]
+
+
+def _tie_breakers(rule: Rule, task: Task, categories: Mapping[str, float]) -> list[tuple[float, str]]:
+    """Each bonus, 0..0.1, with its reason."""
+    share = min(1.0, math.log1p(max(0, rule.instructions_count - 1)) / math.log1p(USE_THAT_COUNTS_FULL))
+    parts = [
+        (FOR_USE * share, f"asked for {rule.instructions_count} times" if rule.instructions_count > 1 else ""),
+        (FOR_CATEGORY * categories.get(rule.category, 0.0), ""),
+        (FOR_RECENCY * _recency(rule.last_applied), ""),
+    ]
+    if categories.get(rule.category, 0.0) >= 1.0:
+        parts[1] = (FOR_CATEGORY, f"the task is about {rule.category}")
+    if task.files and rule.globs:
+        parts.append((FOR_FILES, f"is about files like {rule.globs[0]}"))
+    if rule.weight > 1:
+        parts.append((FOR_WEIGHT * min(1.0, rule.weight - 1), "marked as important"))
+    return parts
+
+
+def _recency(last_applied: str | None) -> float:
+    """1 for just applied, halved about every three weeks."""
+    if last_applied is None:
+        return 0.0
+    try:
+        applied = datetime.fromisoformat(last_applied)
+    except ValueError:
+        return 0.0
+    if applied.tzinfo is None:
+        applied = applied.replace(tzinfo=UTC)
+    days = (datetime.now(UTC) - applied).total_seconds() / 86_400
+    return math.exp(-max(0.0, days) / RECENT_DAYS)
+
+
+def category_shares(vector: Vector, category_vectors: Any) -> dict[str, float]:
+    """Category -> 0..1: how near the task is to it, where 1 is the nearest and 0 the average of the nine."""
+    cosines = category_vectors @ vector
+    top, mean = float(cosines.max()), float(cosines.mean())
+    spread = max(top - mean, 1e-6)
+    return {name: max(0.0, (float(c) - mean) / spread) for name, c in zip(CATEGORIES, cosines, strict=True)}

@@ -1,0 +1,444 @@
+"""Rules in the file: rows, their words, their vectors, and what is reported of their use."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import apsw
+
+from localmcp.rules.concepts import matter_tokens
+from localmcp.search import vector
+from localmcp.search.collections import Collection, claim_collection, ensure_collection, visible_collections
+from localmcp.storage.database import bump_generations, fetch_all, fetch_one
+from localmcp.storage.migrations import utc_now
+from localmcp.text.normalize import detect_language, fold, index_text
+
+if TYPE_CHECKING:
+    from localmcp.embeddings import ModelIdentity
+
+CATEGORIES: dict[str, str] = {
+    "testing": "unit tests, integration tests, test data, mocks, coverage, fixtures, continuous integration",
+    "naming": "names of variables, functions, classes, files, tables; naming conventions, prefixes, casing",
+    "architecture": "modules, layers, dependencies, services, design patterns, structure of the application, queues",
+    "documentation": "docstrings, comments, README, changelog, manuals, decision records, explanations",
+    "error-handling": "exceptions, errors, retries, time-outs, logging failures, messages when something goes wrong",
+    "performance": "speed, memory, caching, slow queries, batching, lazy loading, profiling, load",
+    "security": "passwords, secrets, permissions, login, encryption, injection, privacy, personal data, validation",
+    "style": "formatting, layout of code, type hints, short functions, idioms of the language, constants, consistency",
+    "best-practices": "commits, pull requests, code review, releases, tools, configuration, deployment, working habits",
+}
+"""The nine categories of the original, each with words by which a text is put into it."""
+
+COLLECTION, KIND = "developer rules", "rules"
+"""Rules stand in a collection of their own kind, which binds them to one model; no search for documents sees it."""
+_VECTOR_IDS = 1 << 39
+"""A rule's vector lies at this plus its id: the upper half of the numbers a chunk can have, which no chunk reaches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A stored rule; the fields are the columns of the query, in order."""
+
+    id: int
+    rule_text: str
+    category: str
+    context: str
+    weight: float
+    """Importance, 1 = ordinary; the column `relevance_score` (C2-6)."""
+    last_applied: str | None
+    instructions_count: int
+    inserted_at: str
+    retired_at: str | None
+    project: str | None
+    globs_json: str
+    always_apply: int
+    language: str
+    embedding: int | None
+
+    @property
+    def globs(self) -> list[str]:
+        return json.loads(self.globs_json)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleDraft:
+    """A rule that is to be stored, with the instruction that it came from (C2-4)."""
+
+    rule_text: str
+    category: str
+    context: str = ""
+    instruction: str = ""
+    """What the person said; empty = the rule text itself."""
+    origin: str = "added by hand"
+    project: str | None = None
+    globs: tuple[str, ...] = ()
+    always_apply: bool = False
+    weight: float = 1.0
+
+    @property
+    def embedded(self) -> str:
+        return embedded_text(self.category, self.context, self.rule_text)
+
+
+def embedded_text(category: str, context: str, rule_text: str) -> str:
+    """What is embedded and indexed of a rule: category, context, and the rule itself."""
+    return "\n".join(part for part in (f"{category}: {context}" if context else category, rule_text) if part)
+
+
+def digest_of(rule_text: str) -> bytes:
+    """The same for texts that differ only in case, accents, spaces and the full stop."""
+    plain = " ".join(fold(rule_text).rstrip(" .!").split())
+    return hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+_RULE = """
+    select id, rule_text, category, context, relevance_score, last_applied, instructions_count, inserted_at, retired_at,
+        project, globs, always_apply, language, embedding
+    from rules
+"""
+
+
+# ---------------------------------------------------------------- reading
+
+
+def find_collection(connection: apsw.Connection) -> Collection | None:
+    """The collection of the rules; None when there are none, or the caller may not see them."""
+    return next(iter(visible_collections(connection, KIND)), None)
+
+
+def is_hidden(connection: apsw.Connection) -> bool:
+    """Whether the caller may not see the rules that are there."""
+    there = fetch_one(connection, "select 1 from collections where kind = ?", (KIND,))
+    return bool(there) and find_collection(connection) is None
+
+
+def find_rule(connection: apsw.Connection, rule_id: int) -> Rule | None:
+    row = fetch_one(connection, f"{_RULE} where id = ?", (rule_id,))
+    return Rule(*row) if row else None
+
+
+def load_rules(connection: apsw.Connection, rule_ids: Iterable[int]) -> dict[int, Rule]:
+    """Rule id -> rule, in the order asked for; unknown ids are left out."""
+    rows = ((each, fetch_one(connection, f"{_RULE} where id = ?", (each,))) for each in rule_ids)
+    return {rule_id: Rule(*row) for rule_id, row in rows if row}
+
+
+def find_same(connection: apsw.Connection, rule_text: str, project: str | None) -> Rule | None:
+    """The rule in force with the same text in the same project."""
+    row = fetch_one(
+        connection,
+        f"{_RULE} where digest = ? and project is ? and retired_at is null limit 1",
+        (digest_of(rule_text), project),
+    )
+    return Rule(*row) if row else None
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which rules; None = any."""
+
+    category: str | None = None
+    project: str | None = None
+    """Rules of this project, and those of every project."""
+    retired: bool | None = False
+    """False: in force, True: retired, None: both."""
+    words: str | None = None
+    """Text that the rule or its context holds."""
+
+    def condition(self) -> tuple[str, dict[str, Any]]:
+        """SQL and its bindings."""
+        parts = ["1"]
+        if self.category is not None:
+            parts.append("category = :category")
+        if self.project is not None:
+            parts.append("(project is null or project = :project)")
+        if self.retired is not None:
+            parts.append(f"retired_at is {'not ' if self.retired else ''}null")
+        if self.words:
+            parts.append("(instr(lower(rule_text), lower(:words)) or instr(lower(context), lower(:words)))")
+        bindings = {"category": self.category, "project": self.project, "words": self.words}
+        return " and ".join(parts), {name: value for name, value in bindings.items() if value is not None}
+
+
+def select_rules(connection: apsw.Connection, selection: Selection, limit: int = -1, offset: int = 0) -> list[Rule]:
+    """The rules, newest first; a limit of -1 cuts nothing."""
+    condition, bindings = selection.condition()
+    sql = f"{_RULE} where {condition} order by id desc limit :limit offset :offset"
+    return [Rule(*row) for row in fetch_all(connection, sql, {**bindings, "limit": limit, "offset": offset})]
+
+
+def has_rules(connection: apsw.Connection) -> bool:
+    """Whether any rule is in force."""
+    return bool(fetch_one(connection, "select 1 from rules where retired_at is null limit 1"))
+
+
+def count_rules(connection: apsw.Connection, selection: Selection) -> int:
+    condition, bindings = selection.condition()
+    return fetch_one(connection, f"select count(*) from rules where {condition}", bindings)
+
+
+# ---------------------------------------------------------------- writing
+
+
+def add_rule(connection: apsw.Connection, draft: RuleDraft) -> Rule:
+    """Store a rule, its instruction and its words; the vector follows with `store_vectors`. Part of the transaction.
+
+    Raises:
+        NotFound: the scope may not see the rules.
+    """
+    ensure_collection(connection, COLLECTION, kind=KIND)
+    instruction_id = _insert_instruction(connection, draft.instruction or draft.rule_text, draft.context, draft.origin)
+    rule_id: int = fetch_one(
+        connection,
+        """
+        insert into rules (rule_text, category, context, relevance_score, created_from_instruction_id, project, globs,
+                           always_apply, language, digest, instructions_count, inserted_at, updated_at)
+        values (:rule_text, :category, :context, :weight, :instruction, :project, :globs, :always, :language, :digest,
+                1, :now, :now)
+        returning id
+        """,
+        {**_columns(draft), "instruction": instruction_id, "now": utc_now()},
+    )
+    connection.execute("update user_instructions set rule_id = ? where id = ?", (rule_id, instruction_id))
+    _index_words(connection, rule_id)
+    bump_generations(connection, "content")
+    return load_rules(connection, [rule_id])[rule_id]
+
+
+def count_instruction(connection: apsw.Connection, rule_id: int, instruction: str, context: str, origin: str) -> int:
+    """Count an instruction towards a rule that is there; returns the id of the instruction."""
+    instruction_id = _insert_instruction(connection, instruction, context, origin)
+    connection.execute("update user_instructions set rule_id = ? where id = ?", (rule_id, instruction_id))
+    connection.execute("update rules set instructions_count = instructions_count + 1 where id = ?", (rule_id,))
+    return instruction_id
+
+
+def change_rule(connection: apsw.Connection, rule: Rule, draft: RuleDraft) -> bool:
+    """Write other columns; True when the text that is embedded changed, and the vector is gone."""
+    text_changed = draft.embedded != embedded_text(rule.category, rule.context, rule.rule_text)
+    connection.execute(
+        """
+        update rules set rule_text = :rule_text, category = :category, context = :context, relevance_score = :weight,
+            project = :project, globs = :globs, always_apply = :always, language = :language, digest = :digest,
+            updated_at = :now
+        where id = :id
+        """,
+        {**_columns(draft), "id": rule.id, "now": utc_now()},
+    )
+    if text_changed and rule.retired_at is None:
+        _index_words(connection, rule.id)
+    if text_changed:
+        _forget_vectors(connection, [rule.id])
+    bump_generations(connection, "content", "signs")
+    return text_changed
+
+
+def retire_rule(connection: apsw.Connection, rule_id: int) -> None:
+    """Take a rule out of every search; text, vector and history stay."""
+    connection.execute("update rules set retired_at = ? where id = ?", (utc_now(), rule_id))
+    connection.execute("delete from rules_fts where rowid = ?", (rule_id,))
+    _remove_signs(connection, [rule_id])
+    bump_generations(connection, "content", "signs")
+
+
+def restore_rule(connection: apsw.Connection, rule_id: int) -> None:
+    """Bring a retired rule back."""
+    connection.execute("update rules set retired_at = null where id = ?", (rule_id,))
+    _index_words(connection, rule_id)
+    collection = find_collection(connection)
+    embedded = fetch_one(connection, "select embedding from rules where id = ?", (rule_id,))
+    if collection and collection.model_id is not None and embedded is not None:
+        vector.add_signs(connection, collection.model_id, collection.id, [rule_id], [_VECTOR_IDS + rule_id])
+    bump_generations(connection, "content", "signs")
+
+
+def delete_rule(connection: apsw.Connection, rule_id: int) -> None:
+    """Delete a rule for good, with its vector and what was reported of it; instructions that led to it stay."""
+    connection.execute("delete from rules_fts where rowid = ?", (rule_id,))
+    _forget_vectors(connection, [rule_id])
+    # The rule names the instruction it came from, and an instruction the rule it was counted to.
+    connection.execute("delete from rules where id = ?", (rule_id,))
+    bump_generations(connection, "content", "signs")
+
+
+def move_history(connection: apsw.Connection, source: Rule, target: Rule) -> None:
+    """Give a rule the instructions, uses and count of another that is merged into it."""
+    connection.execute("update user_instructions set rule_id = ? where rule_id = ?", (target.id, source.id))
+    connection.execute("update rule_uses set rule_id = ? where rule_id = ?", (target.id, source.id))
+    connection.execute(
+        """
+        update rules set instructions_count = instructions_count + :more,
+            last_applied = nullif(max(coalesce(last_applied, ''), coalesce(:applied, '')), '')
+        where id = :id
+        """,
+        {"more": source.instructions_count, "applied": source.last_applied, "id": target.id},
+    )
+    connection.execute("update rules set instructions_count = 0 where id = ?", (source.id,))
+
+
+def draft_of(rule: Rule, **changes: Any) -> RuleDraft:
+    """A rule as a draft, with some fields changed."""
+    same = RuleDraft(
+        rule.rule_text,
+        rule.category,
+        rule.context,
+        project=rule.project,
+        globs=tuple(rule.globs),
+        always_apply=bool(rule.always_apply),
+        weight=rule.weight,
+    )
+    return replace(same, **changes)
+
+
+def _insert_instruction(connection: apsw.Connection, instruction: str, context: str, origin: str) -> int:
+    sql = """
+        insert into user_instructions (instruction, context, origin, inserted_at) values (?, ?, ?, ?) returning id
+    """
+    return fetch_one(connection, sql, (instruction, context, origin, utc_now()))
+
+
+def _columns(draft: RuleDraft) -> dict[str, Any]:
+    return {
+        "rule_text": draft.rule_text,
+        "category": draft.category,
+        "context": draft.context,
+        "weight": draft.weight,
+        "project": draft.project,
+        "globs": json.dumps(list(draft.globs), ensure_ascii=False),
+        "always": int(draft.always_apply),
+        "language": detect_language(draft.rule_text) or "english",
+        "digest": digest_of(draft.rule_text),
+    }
+
+
+def _index_words(connection: apsw.Connection, rule_id: int) -> None:
+    row = "select category, context, rule_text, language from rules where id = ?"
+    category, context, rule_text, language = fetch_one(connection, row, (rule_id,))
+    connection.execute("delete from rules_fts where rowid = ?", (rule_id,))
+    text = embedded_text(category, context, rule_text)
+    indexed = f"{index_text(text, language)} {matter_tokens(text)}"
+    connection.execute("insert into rules_fts (rowid, text) values (?, ?)", (rule_id, indexed))
+
+
+# ---------------------------------------------------------------- vectors
+
+
+def claim_model(connection: apsw.Connection, model_id: int) -> Collection:
+    """The rules' collection, made if absent, bound to a model.
+
+    Raises:
+        ModelMismatch: the vectors that are there come from another model.
+    """
+    return claim_collection(connection, ensure_collection(connection, COLLECTION, kind=KIND), model_id)
+
+
+def store_vectors(
+    connection: apsw.Connection, collection: Collection, model_id: int, embeddings: Mapping[int, bytes]
+) -> None:
+    """Store rule id -> float32 vector, for rules that have none. Part of the caller's write transaction."""
+    ids = list(embeddings)
+    keys = [_VECTOR_IDS + each for each in ids]
+    vector.write_vectors(connection, model_id, collection.id, ids, keys, list(embeddings.values()))
+    connection.executemany(
+        "update rules set embedding = ? where id = ?",
+        ((vector.vector_id(model_id, _VECTOR_IDS + each), each) for each in ids),
+    )
+    bump_generations(connection, "signs")
+
+
+def rules_without_vector(connection: apsw.Connection, limit: int) -> list[Rule]:
+    """Rules in force that no model has read yet."""
+    # The plus keeps SQLite from sorting all rules in force instead of reading the index of those without a vector.
+    sql = f"{_RULE} where embedding is null and +retired_at is null order by id limit ?"
+    return [Rule(*row) for row in fetch_all(connection, sql, (limit,))]
+
+
+def forget_all_vectors(connection: apsw.Connection) -> None:
+    """Take the vectors of all rules away, and the model they were bound to: another one is to read them."""
+    _forget_vectors(connection, [row[0] for row in fetch_all(connection, "select id from rules")])
+    connection.execute("update collections set model_id = null where kind = ?", (KIND,))
+    bump_generations(connection, "content", "signs")
+
+
+def rule_ids_of(vector_ids: Any) -> Any:
+    """Rule ids of the numbers under which their vectors lie: an int64 array."""
+    return vector_ids - _VECTOR_IDS
+
+
+def rule_id_of(vector_id: int) -> int:
+    """The rule's id of one such number."""
+    return vector_id - _VECTOR_IDS
+
+
+def _forget_vectors(connection: apsw.Connection, rule_ids: Sequence[int]) -> None:
+    _remove_signs(connection, rule_ids)
+    vector.remove_vectors(connection, [_VECTOR_IDS + each for each in rule_ids])
+    connection.executemany("update rules set embedding = null where id = ?", ((each,) for each in rule_ids))
+
+
+def _remove_signs(connection: apsw.Connection, rule_ids: Sequence[int]) -> None:
+    collection = find_collection(connection)
+    if collection and collection.model_id is not None:
+        vector.remove_signs(connection, collection.model_id, collection.id, [_VECTOR_IDS + each for each in rule_ids])
+
+
+def is_bound_to(connection: apsw.Connection, collection: Collection, identity: ModelIdentity) -> bool:
+    """Whether the rules' vectors come from this model."""
+    sql = "select fingerprint from models where id = ?"
+    return fetch_one(connection, sql, (collection.model_id,)) == identity.fingerprint
+
+
+# ---------------------------------------------------------------- use
+
+_USEFUL, _NOT_USEFUL = 0.05, -0.1
+LEAST_WEIGHT, MOST_WEIGHT = 0.5, 1.5
+
+
+def record_use(connection: apsw.Connection, rule_ids: Iterable[int], occasion: str, task: str, useful: bool) -> None:
+    """Note that rules were applied together, or did not help; moves their weight between 0.5 and 1.5 (S2-16)."""
+    now = utc_now()
+    for rule_id in rule_ids:
+        connection.execute(
+            "insert into rule_uses (rule_id, occasion, task, useful, used_at) values (?, ?, ?, ?, ?)",
+            (rule_id, occasion, task, int(useful), now),
+        )
+        connection.execute(
+            """
+            update rules set last_applied = iif(:useful, :now, last_applied),
+                relevance_score = max(:least, min(max(:most, relevance_score), relevance_score + :step))
+            where id = :id
+            """,
+            {
+                "useful": int(useful),
+                "now": now,
+                "least": LEAST_WEIGHT,
+                "most": MOST_WEIGHT,
+                "step": _USEFUL if useful else _NOT_USEFUL,
+                "id": rule_id,
+            },
+        )
+
+
+def rules_used_with(connection: apsw.Connection, rule_ids: Sequence[int], limit: int) -> list[tuple[Rule, int]]:
+    """Other rules in force that were applied together with these at least twice, and how often (S2-15)."""
+    if not rule_ids:
+        return []
+    marks = ",".join("?" * len(rule_ids))
+    rows = fetch_all(
+        connection,
+        f"""
+        select other.rule_id, count(distinct other.occasion) as times
+        from rule_uses as ours
+        join rule_uses as other on other.occasion = ours.occasion and other.useful = 1
+        join rules on rules.id = other.rule_id and retired_at is null
+        where ours.useful = 1 and ours.rule_id in ({marks}) and other.rule_id not in ({marks})
+        group by 1 having times >= 2 order by times desc, 1 limit ?
+        """,
+        (*rule_ids, *rule_ids, limit),
+    )
+    found = load_rules(connection, [row[0] for row in rows])
+    return [(found[rule_id], times) for rule_id, times in rows if rule_id in found]
