@@ -243,7 +243,11 @@ def is_sure(word: str, other: str, edits: int) -> bool:
     though not in its first letter ("mother" is not "other")."""
     if word.isdigit():
         return False
-    return edits == 0 or (edits * 6 <= len(word) and word[0] == other[0]) or stem(word, "english") == stem(other, "english")
+    return (
+        edits == 0
+        or (edits * 6 <= len(word) and word[0] == other[0])
+        or stem(word, "english") == stem(other, "english")
+    )
 
 
 def have_common_stem(first: str, second: str) -> bool:
