@@ -1,0 +1,72 @@
+"""The judged questions that come with the sample documents are answered, by the real model."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localmcp.config import Settings, sample_directory
+from localmcp.workspace import Workspace
+
+SAMPLES = sample_directory()
+QUESTIONS = [json.loads(line) for line in (SAMPLES / "queries.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
+    folder = tmp_path_factory.mktemp("samples")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOCALMCP_STATE_DIR", str(folder / "state"))
+        with Workspace(Settings(database=folder / "samples.localmcp")) as opened:
+            report = opened.library.add_paths([SAMPLES / "documents"])
+            assert report.failed == 0
+            yield opened
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def is_answer(hit: dict[str, Any], question: dict[str, Any]) -> bool:
+    return any(
+        Path(hit["citation"]["path"]).as_posix().endswith(answer["path"])
+        and one_line(answer["contains"]) in one_line(hit["content"])
+        for answer in question["answers"]
+    )
+
+
+def share_answered(workspace: Workspace, mode: str, limit: int) -> dict[str, float]:
+    """Kind of question -> the share with an accepted passage among the first `limit`."""
+    found: dict[str, list[bool]] = defaultdict(list)
+    for question in QUESTIONS:
+        if question["answers"]:
+            arguments = {"query": question["query"], "mode": mode, "limit": limit}
+            hits = workspace.registry.call("search", arguments).value["results"]
+            found[question["kind"]].append(any(is_answer(hit, question) for hit in hits))
+    return {kind: sum(each) / len(each) for kind, each in found.items()}
+
+
+def test_hybrid_search_answers_the_judged_questions(workspace: Workspace) -> None:
+    answered = share_answered(workspace, "hybrid", 5)
+    floors = {"keyword": 0.95, "code": 0.95, "typo": 0.9, "paraphrase": 0.85, "italian": 0.85}
+    assert {kind: share for kind, share in answered.items() if share < floors.get(kind, 0)} == {}
+
+
+def test_hybrid_search_answers_at_least_as_much_as_either_arm(workspace: Workspace) -> None:
+    def whole(mode: str) -> float:
+        shares = share_answered(workspace, mode, 5)
+        weights = {kind: sum(q["kind"] == kind for q in QUESTIONS if q["answers"]) for kind in shares}
+        return sum(shares[kind] * weights[kind] for kind in shares) / sum(weights.values())
+
+    assert whole("hybrid") >= max(whole("semantic"), whole("keyword"))
+
+
+def test_joining_a_documents_passages_gives_back_its_text(workspace: Workspace) -> None:
+    from localmcp.text.readers import read
+
+    for path in sorted((SAMPLES / "documents").rglob("*.md")):
+        document = workspace.knowledge.get_document(str(path))
+        assert document["source"]["content"] == read(path).text
