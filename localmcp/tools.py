@@ -6,22 +6,38 @@ A tool is a public method marked `@tool(...)`. Its docstring is the description,
 from __future__ import annotations
 
 import inspect
-import json
 import logging
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol, TypeVar, cast, get_args, get_type_hints
+from typing import Any, Protocol, TypeVar, cast, get_type_hints
 
 from localmcp.errors import InvalidInput, LocalMCPError, UnknownTool
+from localmcp.schemas import Json as Json
+from localmcp.schemas import Param as Param
+from localmcp.schemas import (
+    bare_type,
+    describe_kind,
+    drop_from_input,
+    drop_from_output,
+    field_limits,
+    lower_first,
+    param_of,
+    shorten_output,
+    shorten_value,
+    tidy,
+    without_null,
+)
+from localmcp.schemas import compact_json as compact_json
+from localmcp.schemas import nearest as nearest
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -64,19 +80,6 @@ def use_scope(scope: Scope) -> Generator[Scope]:
 
 
 # ---------------------------------------------------------------- declaring a tool
-
-
-@dataclass(frozen=True, slots=True)
-class Param:
-    """What the schema says of one parameter besides its type; stands in `Annotated[type, Param(...)]`."""
-
-    description: str
-    minimum: float | None = None
-    maximum: float | None = None
-    min_length: int | None = None
-    max_length: int | None = None
-    required: bool = False
-    """Advertised as required in spite of its default: the tool itself answers a call without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +185,7 @@ class Answer:
     is_error: bool = False
 
 
-class Tool:
+class Tool(ABC):
     """Anything that can be listed, searched and called."""
 
     mark: ToolMark
@@ -193,15 +196,16 @@ class Tool:
         return self.mark.name
 
     @property
+    @abstractmethod
     def input_schema(self) -> Json:
         """JSON Schema (2020-12) of the arguments; the root is an object that refuses unknown keys."""
-        raise NotImplementedError  # pragma: no cover
 
     @property
     def output_schema(self) -> Json | None:
         """JSON Schema of the structured result, an object."""
         return None
 
+    @abstractmethod
     def call(self, arguments: Json) -> Answer:
         """Check the arguments and run.
 
@@ -209,7 +213,6 @@ class Tool:
             InvalidInput: the arguments do not fit; the message lists every problem.
             LocalMCPError: what the tool itself raises.
         """
-        raise NotImplementedError  # pragma: no cover
 
 
 _ARGUMENT = "argument_"
@@ -235,10 +238,10 @@ class MethodTool(Tool):
         fields: dict[str, Any] = {}
         for name, parameter in inspect.signature(self.method).parameters.items():
             required = parameter.default is parameter.empty
-            limits = _field_limits(self._hints[name])
+            limits = field_limits(self._hints[name])
             # Names of our own, because pydantic warns of fields called `json`, `copy` or `schema`.
             fields[_ARGUMENT + name] = (
-                _bare(self._hints[name]),
+                bare_type(self._hints[name]),
                 Field(... if required else parameter.default, alias=name, **limits),
             )
         config = ConfigDict(extra="forbid", strict=True)
@@ -246,8 +249,8 @@ class MethodTool(Tool):
 
     @cached_property
     def input_schema(self) -> Json:  # pyright: ignore[reportIncompatibleMethodOverride]
-        schema = _without_null(_tidy(self._model.model_json_schema(), _drop_from_input))
-        promised = [name for name, hint in self._hints.items() if (param := _param(hint)) and param.required]
+        schema = without_null(tidy(self._model.model_json_schema(), drop_from_input))
+        promised = [name for name, hint in self._hints.items() if (param := param_of(hint)) and param.required]
         for name in promised:
             del schema["properties"][name]["default"]
         if promised:
@@ -264,7 +267,7 @@ class MethodTool(Tool):
         if self._hints["return"] is Answer:
             return {"type": "object"}
         schema = TypeAdapter(self._hints["return"]).json_schema(mode="serialization")
-        return _shorten_output(_tidy(schema, _drop_from_output))
+        return shorten_output(tidy(schema, drop_from_output))
 
     def call(self, arguments: Json) -> Answer:
         try:
@@ -326,13 +329,13 @@ class MethodTool(Tool):
         if problem["type"] == "extra_forbidden":
             near = nearest(place, self.input_schema["properties"])
             return f"{place}: not a parameter" + (f"; did you mean '{near}'?" if near else "")
-        return f"{place}: {_lower_first(problem['msg'])}, got {_shown(problem['input'])}"
+        return f"{place}: {lower_first(problem['msg'])}, got {shorten_value(problem['input'])}"
 
     def signature(self) -> str:
         """The parameters in one line: `query* (string), limit (integer 1..50)`; `*` = required."""
         required = self.input_schema.get("required", [])
         parts = [
-            f"{name}{'*' if name in required else ''} ({_kind(spec)})"
+            f"{name}{'*' if name in required else ''} ({describe_kind(spec)})"
             for name, spec in self.input_schema["properties"].items()
         ]
         return ", ".join(parts) or "none"
@@ -519,102 +522,3 @@ class Registry:
             record = CallRecord(each.name, arguments, scope, started_at, seconds, failure, answer)
             for observer in self.observers:
                 observer(record)
-
-
-# ---------------------------------------------------------------- words about schemas
-
-
-def compact_json(value: Any) -> str:
-    """JSON without spaces, text as it is."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The most similar of `names`, if one is similar enough to be meant."""
-    from rapidfuzz import fuzz, process
-
-    best = process.extractOne(name.lower(), {n: n.lower() for n in names}, scorer=fuzz.ratio, score_cutoff=60)
-    return best[2] if best else None
-
-
-def _bare(hint: Any) -> Any:
-    """The type without our `Param`, which pydantic does not know."""
-    return get_args(hint)[0] if _param(hint) else hint
-
-
-def _param(hint: Any) -> Param | None:
-    return next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Param)), None)
-
-
-def _field_limits(hint: Any) -> Json:
-    param = _param(hint)
-    if param is None:
-        return {}
-    limits = {
-        "description": param.description,
-        "ge": param.minimum,
-        "le": param.maximum,
-        "min_length": param.min_length,
-        "max_length": param.max_length,
-    }
-    return {key: value for key, value in limits.items() if value is not None}
-
-
-def _tidy(schema: Any, drop: Callable[[str, Any], bool], *, names: bool = False) -> Any:
-    """The schema without what only costs tokens; `names`: the keys are names of properties, not keywords."""
-    if isinstance(schema, list):
-        return [_tidy(item, drop) for item in cast("list[Any]", schema)]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: _tidy(value, drop, names=not names and key in ("properties", "$defs"))
-        for key, value in cast(Json, schema).items()
-        if names or not drop(key, value)
-    }
-
-
-def _drop_from_input(key: str, value: Any) -> bool:
-    return key == "title" or (key == "default" and value is None)
-
-
-def _drop_from_output(key: str, value: Any) -> bool:
-    """Our docstrings explain results to developers; a model reads the result itself."""
-    return key in ("title", "description") or (key == "additionalProperties" and value is True)
-
-
-def _shorten_output(schema: Json) -> Json:
-    """Which fields are always there is said for the result itself; said of every nested record too, it would make up
-    a tenth of tools/list."""
-    for record in schema.get("$defs", {}).values():
-        record.pop("required", None)
-    return schema
-
-
-def _without_null(schema: Json) -> Json:
-    """An optional parameter may be left out, so its null alternative need not be advertised."""
-    properties: Json = schema.setdefault("properties", {})
-    for name, spec in properties.items():
-        alternatives = [each for each in spec.get("anyOf", ()) if each != {"type": "null"}]
-        if len(alternatives) == 1:
-            properties[name] = {**alternatives[0], **{key: spec[key] for key in spec if key != "anyOf"}}
-    return schema
-
-
-def _kind(spec: Json) -> str:
-    if "enum" in spec:
-        return "|".join(map(str, spec["enum"]))
-    kind = str(spec.get("type", "any"))
-    if "minimum" in spec or "maximum" in spec:
-        kind += f" {spec.get('minimum', '')}..{spec.get('maximum', '')}"
-    if kind == "array":
-        kind = f"array of {spec.get('items', {}).get('type', 'any')}"
-    return kind
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _lower_first(text: str) -> str:
-    return text[:1].lower() + text[1:]

@@ -294,6 +294,8 @@ def test_tables_that_a_person_added_are_left_alone(tmp_path: Path) -> None:
     database = Database(path)
     with database.write() as connection:
         connection.execute("insert into my_notes values ('kept')")
+    with database.read() as connection:
+        assert fetch_one(connection, "select text from my_notes") == "kept"
     database.close()
 
 

@@ -26,7 +26,7 @@ from localmcp.__main__ import plain_serve
 from localmcp.errors import ConfigurationError
 from localmcp.server import quick_reply
 from localmcp.server.handlers import MAX_RESULT, ToolServer, build_server
-from localmcp.tools import Registry, Scope, Tool, ToolMark
+from localmcp.tools import Answer, Registry, Scope, Tool, ToolMark
 
 ERAS = ["legacy", "auto", "2026-07-28"]
 
@@ -478,6 +478,9 @@ def odd_tool(name: str, schema: Any) -> Tool:
             if schema is None:
                 raise RuntimeError("no schema")
             return schema
+
+        def call(self, arguments: Any) -> Answer:
+            return Answer({}, "never called")
 
     return Odd()
 

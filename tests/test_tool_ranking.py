@@ -198,8 +198,10 @@ class TestArguments:
     @given(st.text(max_size=200))
     def test_never_break(self, words: str) -> None:
         ranked = ToolRanking().rank(f"water {words}", TOOLS)
+        assert 0 <= ranked.none <= 1
         for each in ranked.tools:
-            fill_arguments(ranked.sentence, ranked.tokens, each, {})
+            filled = fill_arguments(ranked.sentence, ranked.tokens, each, {})
+            assert set(filled.arguments) <= set(each.tool.input_schema["properties"])
 
 
 class Counting:
