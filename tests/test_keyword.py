@@ -107,6 +107,12 @@ def manual(library: Library) -> Index:
     return library.index
 
 
+def test_a_word_that_stands_nowhere_is_shown_and_keeps_a_hit_from_being_a_full_match(manual: Index) -> None:
+    whole, partial = search(manual, "pump"), search(manual, "pump zzyzx qwrtz xkcdq")
+    assert ("zzyzx", "stands nowhere") in query_of(partial).dropped
+    assert partial.hits[0].scores.keyword < whole.hits[0].scores.keyword
+
+
 def test_frequent_stop_words_are_dropped_and_shown(manual: Index) -> None:
     outcome = search(manual, "where is the boiler")
     assert titles(outcome) == ["Boiler"]
