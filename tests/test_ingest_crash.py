@@ -32,27 +32,6 @@ def database(tmp_path: Path) -> Iterator[Database]:
     database.close()
 
 
-@pytest.fixture
-def embedder() -> CountingEmbedder:
-    return CountingEmbedder()
-
-
-@pytest.fixture
-def library(database: Database, embedder: CountingEmbedder) -> Library:
-    return Library(database, LazyEmbedder(lambda: embedder), Settings())
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Three documents and a file that is none."""
-    folder = tmp_path / "docs"
-    write(folder / "bees.md", "# Bees\n\nA hive has one queen.\n")
-    write(folder / "garden" / "roses.md", "# Roses\n\nPrune them in late winter.\n")
-    write(folder / "garden" / "soil.txt", "Clay holds water; sand lets it through.\n")
-    (folder / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
-    return folder
-
-
 # ---------------------------------------------------------------- killed, interrupted, crowded
 
 INGEST = """

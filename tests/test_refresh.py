@@ -12,8 +12,6 @@ import pytest
 from consistency import disagreements
 from folders import CountingEmbedder, column, ids, status, titles, write
 
-from localmcp.config import Settings
-from localmcp.embeddings import LazyEmbedder
 from localmcp.errors import InvalidInput, NeedsConfirmation, NotFound
 from localmcp.knowledge.ingest import Library
 from localmcp.storage.database import Database, fetch_all
@@ -28,27 +26,6 @@ def database(tmp_path: Path) -> Iterator[Database]:
     if database.path.exists():
         assert disagreements(database) == []
     database.close()
-
-
-@pytest.fixture
-def embedder() -> CountingEmbedder:
-    return CountingEmbedder()
-
-
-@pytest.fixture
-def library(database: Database, embedder: CountingEmbedder) -> Library:
-    return Library(database, LazyEmbedder(lambda: embedder), Settings())
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Three documents and a file that is none."""
-    folder = tmp_path / "docs"
-    write(folder / "bees.md", "# Bees\n\nA hive has one queen.\n")
-    write(folder / "garden" / "roses.md", "# Roses\n\nPrune them in late winter.\n")
-    write(folder / "garden" / "soil.txt", "Clay holds water; sand lets it through.\n")
-    (folder / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
-    return folder
 
 
 # ---------------------------------------------------------------- why

@@ -304,7 +304,8 @@ def _fuse(mode: Mode, arms: _Arms, outcome: SearchOutcome, floor: float) -> list
         fused = _fuse_one_arm(arms.keyword_ranks, arms.bm25, lambda bm25: keyword_score(bm25, full), "keyword_only")
     else:
         fused = fuse(candidates, arms.bm25, full, outcome.weights, floor)
-    return sorted(fused, key=arms.is_deep)
+    # Without a deeper look nothing is deep.
+    return sorted(fused, key=arms.is_deep) if arms.depth > ARM_DEPTH else fused
 
 
 def _fuse_one_arm(
