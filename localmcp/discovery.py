@@ -194,6 +194,7 @@ class Discovery:
         keywords=("call", "run", "invoke", "tool"),
         examples=("run the tool {name}",),
         read_only=False,
+        proxy=True,
     )
     def execute_tool(
         self,

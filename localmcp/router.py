@@ -115,6 +115,7 @@ class Router:
         keywords=("natural language", "sentence", "request"),
         visible=False,
         read_only=False,
+        proxy=True,
         accepts={"limit": integer_or_string, "maxDistance": integer_or_string},
     )
     def ask(

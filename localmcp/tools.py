@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeVar, cast, get_type_hints
 
-from localmcp.errors import InvalidInput, LocalMCPError, UnknownTool
+from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, UnknownTool
 from localmcp.schemas import Json as Json
 from localmcp.schemas import Param as Param
 from localmcp.schemas import (
@@ -58,6 +58,14 @@ class Scope:
     """Names of the callable tools; None = all."""
     providers: tuple[Provider, ...] = ()
     """Tools that exist for this request only (S1-6)."""
+    provider_names: frozenset[str] | None = None
+    """Names of the global providers whose tools exist for this caller; None = all."""
+    rights: frozenset[str] = frozenset({"read", "write", "admin"})
+    """What the caller may do; without `write`, only tools that are marked read-only."""
+
+    def allows(self, mark: ToolMark) -> bool:
+        """Whether the caller's rights reach that far; a tool that runs others leaves the question to those."""
+        return mark.read_only or mark.proxy or "write" in self.rights
 
 
 EVERYTHING = Scope()
@@ -95,6 +103,7 @@ class ToolMark:
     destructive: bool = False
     idempotent: bool = True
     open_world: bool = False
+    proxy: bool = False
     accepts: Mapping[str, Callable[[str, Any], Any]] = field(default_factory=dict[str, Callable[[str, Any], Any]])
     says: Mapping[str, str] = field(default_factory=dict[str, str])
     text: Callable[[Any], str] | None = None
@@ -112,6 +121,7 @@ def tool(
     destructive: bool = False,
     idempotent: bool | None = None,
     open_world: bool = False,
+    proxy: bool = False,
     accepts: Mapping[str, Callable[[str, Any], Any]] | None = None,
     says: Mapping[str, str] | None = None,
     text: Callable[[Any], str] | None = None,
@@ -128,6 +138,7 @@ def tool(
             counts only if the tool then finds something.
         visible: listed by tools/list; others are found by `tool_search`.
         read_only, destructive, idempotent, open_world: the annotations of MCP; idempotent follows read_only.
+        proxy: it only runs another tool through the registry, whose rights are then asked for.
         accepts: parameter -> function(name, value) that turns a lenient value into a strict one (S0-6).
         says: the contract's own words for a bad argument: `"texts"` for the field, `"texts[]"` for an item
             (`{index}` is filled in), `"texts required"` when it is missing.
@@ -144,6 +155,7 @@ def tool(
         destructive=destructive,
         idempotent=read_only if idempotent is None else idempotent,
         open_world=open_world,
+        proxy=proxy,
         accepts=dict(accepts or {}),
         says=dict(says or {}),
         text=text,
@@ -183,6 +195,8 @@ class Answer:
     value: Json
     text: str
     is_error: bool = False
+    content: tuple[Json, ...] | None = None
+    """The content blocks of a tool of another MCP server (text, images, ...), which then stand instead of `text`."""
 
 
 class Tool(ABC):
@@ -358,6 +372,11 @@ def tools_of(service: object) -> list[MethodTool]:
 class Provider(Protocol):
     """A source of tools."""
 
+    @property
+    def name(self) -> str:
+        """How people and keys call it: `commands`, `queries`, `mcp:github`."""
+        ...
+
     def tools(self) -> Iterable[Tool]:
         """Every tool it offers to the current scope. Raising means the provider is down: searches skip it."""
         ...
@@ -383,6 +402,8 @@ class CallRecord:
 
 class Registry:
     """A provider made of tools and providers; of two tools with one name the first keeps it. Thread-safe."""
+
+    name = "registry"
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -438,8 +459,12 @@ class Registry:
                         found.setdefault(each.name, each)
                 except Exception:
                     log.warning("a tool provider could not list its tools and is skipped", exc_info=True)
-        allowed = current_scope().tools
-        return [each for each in found.values() if allowed is None or each.name in allowed]
+        scope = current_scope()
+        return [
+            each
+            for each in found.values()
+            if (scope.tools is None or each.name in scope.tools) and scope.allows(each.mark)
+        ]
 
     def visible(self) -> list[Tool]:
         """The tools that tools/list shows."""
@@ -485,8 +510,10 @@ class Registry:
         """Global providers, then the request's, in a scope without the latter: a registry is a provider too (S1-4),
         and would ask itself for ever."""
         scope = current_scope()
+        names = scope.provider_names
+        ours = self._providers if names is None else tuple(each for each in self._providers if each.name in names)
         with use_scope(replace(scope, providers=())):
-            yield (*self._providers, *scope.providers)
+            yield (*ours, *scope.providers)
 
     def _unknown(self, name: str) -> UnknownTool:
         near = nearest(name, [each.name for each in self.tools()])
@@ -497,6 +524,7 @@ class Registry:
 
         Raises:
             UnknownTool: no such tool for this caller; the message names the nearest.
+            AccessDenied: the tool changes things, and the caller may only read.
             LocalMCPError: what the tool raises.
         """
         if self.refusal is not None:
@@ -505,6 +533,11 @@ class Registry:
             each = self.find(name)
             if each is None:
                 raise self._unknown(name)
+            if not inside.allows(each.mark):
+                raise AccessDenied(
+                    f"{name} changes things, and the key of this caller may only read.",
+                    hint="Use a key with the scope write.",
+                )
             return self._timed(each, arguments or {}, inside)
 
     def _timed(self, each: Tool, arguments: Json, scope: Scope) -> Answer:

@@ -21,6 +21,7 @@ from mcp.server.models import InitializationOptions
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import TypeAdapter
 
 from localmcp import __version__
 from localmcp.errors import LocalMCPError, UnknownTool
@@ -224,9 +225,13 @@ def _result(name: str, answer: Answer) -> wire.CallToolResult:
             f"The answer of {name} has {size / 1e6:.1f} MB, and at most {MAX_RESULT / 1e6:.0f} MB can be sent. "
             "Ask for less: a smaller limit, a narrower question, or one part at a time."
         )
-    return wire.CallToolResult(
-        content=[wire.TextContent(text=text)], structured_content=value, is_error=answer.is_error
-    )
+    content = [wire.TextContent(text=text)] if answer.content is None else _content_blocks(answer.content)
+    return wire.CallToolResult(content=content, structured_content=value, is_error=answer.is_error)
+
+
+def _content_blocks(blocks: tuple[Json, ...]) -> list[wire.ContentBlock]:
+    """The blocks of another server's answer, as they came."""
+    return TypeAdapter(list[wire.ContentBlock]).validate_python(without_surrogates(list(blocks)))
 
 
 def _wire_size(text: str, value: Json) -> int:

@@ -1,0 +1,1 @@
+"""Where the vectors of a collection are searched: in the file, or on a Milvus server."""

@@ -1,0 +1,123 @@
+"""What a place that holds and searches vectors can do; the SQLite file and Milvus both do it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from localmcp.search.conditions import Condition
+
+    Vectors = NDArray[np.float32]
+
+Json = dict[str, Any]
+
+DEFAULT_PARTITION = "_default"
+"""Where a chunk stands whose source names no partition (Milvus' own word)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbor:
+    """A vector near a query."""
+
+    id: int
+    """The chunk's id."""
+    score: float
+    """Cosine similarity, -1..1; higher is nearer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One vector with what is told about it."""
+
+    id: int
+    vector: Vectors
+    """float32 unit vector, shape (dimension,)."""
+    text: str
+    metadata: Json = field(default_factory=dict[str, Any])
+    """The source's own metadata plus path, title and page."""
+    partition: str = DEFAULT_PARTITION
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """One collection as the backend holds it."""
+
+    name: str
+    dimension: int
+    model: str
+    """Text form of the embedding model's identity; empty when the backend was not told."""
+    count: int
+    partitions: dict[str, int]
+    """Partition -> vectors; counts are -1 where the backend cannot tell."""
+
+
+class Backend(Protocol):
+    """Holds and searches the vectors of collections. Thread-safe; every call ends within its time-out.
+
+    Every method raises `Unavailable` when the place cannot be reached or does not answer in time, `AccessDenied` for
+    bad credentials, `NotFound` for a missing collection or partition, `ModelMismatch` for a vector of another length.
+    """
+
+    @property
+    def name(self) -> str:
+        """`sqlite` or `milvus`."""
+        ...
+
+    def describe(self, collection: str) -> Space: ...
+
+    def collections(self) -> list[str]:
+        """Names, sorted."""
+        ...
+
+    def create(self, collection: str, dimension: int, model: str) -> None:
+        """Make the collection if it is not there."""
+        ...
+
+    def drop(self, collection: str) -> None: ...
+
+    def create_partition(self, collection: str, partition: str) -> None: ...
+
+    def drop_partition(self, collection: str, partition: str) -> None: ...
+
+    def upsert(self, collection: str, records: Sequence[Record]) -> None:
+        """Insert, or replace those of the same id."""
+        ...
+
+    def delete(self, collection: str, ids: Sequence[int]) -> None:
+        """Unknown ids are passed over."""
+        ...
+
+    def search(
+        self,
+        collection: str,
+        queries: Vectors,
+        limit: int,
+        *,
+        partition: str | None = None,
+        condition: Condition | None = None,
+        exact: bool = False,
+    ) -> list[list[Neighbor]]:
+        """The nearest of each query, best first; equal scores by id.
+
+        Args:
+            queries: float32 unit vectors, shape (queries, dimension).
+            partition: only this one; None = all.
+            condition: only records whose metadata fulfil it.
+            exact: compare every vector, where the backend has a faster way.
+        """
+        ...
+
+    def fetch(self, collection: str, ids: Sequence[int]) -> dict[int, Record]:
+        """The records of those ids; missing ones are left out."""
+        ...
+
+    def records(self, collection: str, batch: int = 500) -> Iterator[list[Record]]:
+        """Every record, by id, in batches."""
+        ...
+
+    def close(self) -> None: ...
