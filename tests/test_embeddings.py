@@ -145,6 +145,53 @@ print(embedder.embed_query("hello").shape, embedder.embed_passages(["a", "b"]).s
         assert done.stderr.splitlines() == ["[]", "(384,) (2, 384)"]
 
 
+@pytest.fixture(scope="module")
+def models_with_fast_form(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of models in which the fast form was made."""
+    folder = tmp_path_factory.mktemp("models")
+    open_embedder("fast", models_directory=folder, download=True, threads=1)
+    return folder
+
+
+class TestFastForm:
+    def test_is_close_to_the_default_model_and_another_one(
+        self, default: Embedder, models_with_fast_form: Path
+    ) -> None:
+        texts = ["The cat sleeps on the sofa.", "Interest rates rose by a quarter point.", "snapshot restore " * 120]
+        fast = open_embedder("fast", models_directory=models_with_fast_form, threads=1)
+        cosines = (fast.embed_passages(texts) * default.embed_passages(texts)).sum(axis=1)
+        assert cosines.min() > 0.98
+        assert fast.identity.fingerprint != default.identity.fingerprint
+        assert fast.identity.max_tokens == default.identity.max_tokens
+
+    def test_gives_a_text_the_same_vector_whatever_stands_beside_it(self, models_with_fast_form: Path) -> None:
+        fast = open_embedder("fast", models_directory=models_with_fast_form, threads=1)
+        alone = fast.embed_passages(["How to reset a password"])
+        beside = fast.embed_passages(["a much longer text about something else " * 20, "How to reset a password"])
+        assert np.array_equal(alone[0], beside[1])
+
+    def test_is_the_same_model_when_it_is_made_again(self, models_with_fast_form: Path, tmp_path: Path) -> None:
+        again = open_embedder("fast", models_directory=tmp_path, download=True, threads=1)
+        first = open_embedder("fast", models_directory=models_with_fast_form, threads=1)
+        assert again.identity == first.identity
+
+    def test_leaves_nothing_but_the_model_behind(self, models_with_fast_form: Path) -> None:
+        files = sorted(path.name for path in models_with_fast_form.rglob("*") if path.is_file())
+        assert files == ["model.json", "model.onnx"]
+
+    def test_that_was_not_made_says_how_to_make_it(self, tmp_path: Path) -> None:
+        with pytest.raises(ModelUnavailable) as refused:
+            open_embedder("fast", models_directory=tmp_path)
+        assert "localmcp models add fast" in (refused.value.hint or "")
+
+    def test_that_is_damaged_is_refused(self, models_with_fast_form: Path, tmp_path: Path) -> None:
+        shutil.copytree(models_with_fast_form, tmp_path / "models")
+        weights = next((tmp_path / "models").rglob("model.onnx"))
+        weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+        with pytest.raises(ModelUnavailable, match="damaged"):
+            open_embedder("fast", models_directory=tmp_path / "models")
+
+
 class TestIdentity:
     def test_is_the_same_under_another_name_and_window(self, default: Embedder) -> None:
         other = replace(default.identity, name="other", max_tokens=100)
@@ -481,7 +528,7 @@ class TestSpec:
         ("spec", "message"),
         [
             ("", "names no embedding model"),
-            ("nonsense", "Accepted: default, hash"),
+            ("nonsense", "Accepted: default, fast, hash"),
             ("folder:", "names no embedding model"),
             ("text-embedding-ada-002", "Did you mean openai:text-embedding-ada-002"),
             ("BAAI/bge-small-en-v1.5", "did you mean fastembed:BAAI"),

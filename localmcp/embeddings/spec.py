@@ -1,6 +1,7 @@
 """The grammar by which a person names an embedding model, and the opening of what it names.
 
     default                       all-MiniLM-L6-v2, shipped with localmcp; no network
+    fast                          its fast form, made on this machine by `localmcp models add fast`; no network
     hash, hash:DIMENSION          word hashes, for tests; no weights at all
     fastembed:NAME                a model that fastembed knows, for instance fastembed:BAAI/bge-small-en-v1.5
     folder:PATH, or just PATH     a folder with model.onnx, tokenizer.json and tokenizer_config.json
@@ -23,18 +24,21 @@ from urllib.parse import parse_qsl, urlsplit
 
 from localmcp.embeddings.embedder import Embedder
 from localmcp.embeddings.endpoint import EndpointEmbedder
+from localmcp.embeddings.fast import FastEmbedder, has_fast_form, make_fast_form
 from localmcp.embeddings.hashing import HashEmbedder
 from localmcp.embeddings.onnx import DefaultEmbedder, FastEmbedModel, FolderEmbedder
 from localmcp.errors import ConfigurationError
 
 ACCEPTED = (
-    "Accepted: default, hash, hash:DIMENSION, fastembed:NAME, folder:PATH, openai:MODEL, ollama:MODEL,"
+    "Accepted: default, fast, hash, hash:DIMENSION, fastembed:NAME, folder:PATH, openai:MODEL, ollama:MODEL,"
     " http://HOST/v1#MODEL or https://HOST/v1#MODEL."
 )
 
+_BARE = ("default", "fast", "hash")
 _PREFIXES = ("query_prefix", "passage_prefix")
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "default": (),
+    "fast": (),
     "hash": (),
     "fastembed": _PREFIXES,
     "folder": (*_PREFIXES, "pooling"),
@@ -48,7 +52,7 @@ class ModelSpec:
     """A parsed model setting: nothing is opened yet."""
 
     kind: str
-    """default, hash, fastembed, folder or endpoint."""
+    """default, fast, hash, fastembed, folder or endpoint."""
     target: str = ""
     """Dimension, name, path, or URL of the endpoint, by kind."""
     model: str = ""
@@ -74,8 +78,8 @@ def open_embedder(
     Args:
         api_key: for endpoints only.
         threads: for models that run here; None or 0 means up to 4, by the number of cores.
-        models_directory: where fastembed's models are kept; needed for `fastembed:` only.
-        download: let `fastembed:` fetch a missing model; only for a command the person typed.
+        models_directory: where models are kept; needed for `fastembed:` and `fast` only.
+        download: let `fastembed:` fetch a missing model, and `fast` make its own; only for a command the person typed.
 
     Raises:
         ConfigurationError: the spec does not follow the grammar; says what is accepted.
@@ -86,18 +90,26 @@ def open_embedder(
     match parsed.kind:
         case "default":
             return DefaultEmbedder(threads=threads)
+        case "fast":
+            directory = _needed(models_directory, spec)
+            if download and not has_fast_form(directory):
+                make_fast_form(directory)
+            return FastEmbedder(directory, threads=threads)
         case "hash":
             return HashEmbedder(_number(parsed.target, "hash:DIMENSION")) if parsed.target else HashEmbedder()
         case "folder":
             return FolderEmbedder(Path(parsed.target), threads=threads, **options)
         case "fastembed":
-            if models_directory is None:
-                raise ConfigurationError(f"{spec} needs a folder where models are kept.")
-            return FastEmbedModel(
-                parsed.target, models_directory, local_files_only=not download, threads=threads, **options
-            )
+            directory = _needed(models_directory, spec)
+            return FastEmbedModel(parsed.target, directory, local_files_only=not download, threads=threads, **options)
         case _:
             return _open_endpoint(parsed, api_key)
+
+
+def _needed(models_directory: Path | None, spec: str) -> Path:
+    if models_directory is None:
+        raise ConfigurationError(f"{spec} needs a folder where models are kept.")
+    return models_directory
 
 
 def parse_spec(spec: str) -> ModelSpec:
@@ -108,7 +120,7 @@ def parse_spec(spec: str) -> ModelSpec:
     """
     text = spec.strip()
     folder = _expand_home(text)
-    if text not in ("default", "hash") and os.path.isdir(folder):
+    if text not in _BARE and os.path.isdir(folder):
         return ModelSpec("folder", folder)
     body, _, query = text.partition("?")
     parsed = _parse_body(body)
@@ -121,7 +133,7 @@ def _parse_body(body: str) -> ModelSpec:
     scheme, colon, rest = body.partition(":")
     if scheme.lower() in ("http", "https"):
         return _parse_url(body)
-    if body in ("default", "hash"):
+    if body in _BARE:
         return ModelSpec(body)
     if colon and rest and scheme in _SERVICES:
         return ModelSpec("endpoint", _SERVICES[scheme], rest)
