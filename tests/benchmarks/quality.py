@@ -1,6 +1,6 @@
 """Retrieval quality on judged collections: nDCG@10 of each mode, best passage per document.
 
-    python tests/benchmarks/quality.py --workdir /tmp/bench FOLDER [FOLDER ...] [--json FILE]
+    python tests/benchmarks/quality.py --workdir /tmp/bench FOLDER [FOLDER ...] [--model SPEC] [--json FILE]
 
 A FOLDER holds a collection in BEIR form: corpus.jsonl (_id, title, text), queries.jsonl (_id, text), qrels.tsv.
 Documents go in through the same door as everybody's (`Library.add_text`); the file is made once and kept in the work
@@ -78,12 +78,13 @@ def main() -> None:
     parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--workdir", type=Path, required=True)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--model", default="default", help="the embedding model, as in the settings")
     options = parser.parse_args()
     options.workdir.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("LOCALMCP_STATE_DIR", str(options.workdir / "state"))
     results: dict[str, dict[str, float]] = {}
     for folder in options.folders:
-        settings = Settings(database=options.workdir / f"{folder.name}.localmcp")
+        settings = Settings(database=options.workdir / f"{folder.name}.localmcp", model=options.model)
         with Workspace(settings) as workspace:
             index(workspace, folder)
             results[folder.name] = evaluate(workspace, folder)
