@@ -1,0 +1,269 @@
+"""The log of calls: observes the registry for every face, writes late, prunes itself, and is read back."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+import apsw
+
+from localmcp.activity.entries import COLUMNS, LogEntry, LogPage, Statistics, Usage
+from localmcp.activity.noted_call import NotedCall, note
+from localmcp.config import Settings
+from localmcp.errors import InvalidInput
+from localmcp.schemas import shorten_value
+from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.storage.late_writer import LateWriter
+from localmcp.tools import CallRecord, Json, current_scope
+
+log = logging.getLogger(__name__)
+
+PROXIES = frozenset({"execute_tool", "ask"})
+"""Tools that only run another one, which is then the call that is kept."""
+MOST_ENTRIES = 1000
+SIZE_CHECKED_EVERY = 200
+"""Calls between two looks at the size of the log."""
+PRUNED_AT_ONCE = 5000
+"""Rows deleted in one transaction at most, so that nobody waits long for the file."""
+
+
+class Activity:
+    """What was called, by whom, how long it took and how it ended. Thread-safe.
+
+    A call never waits for its record and never fails because of it (see `LateWriter`); where a file may not be
+    changed, nothing is kept. Who reads it does so in a scope: without the right `admin` a caller sees only its own
+    calls, and one that is bound to some collections only calls that were about those.
+    """
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self._database = database
+        self._settings = settings
+        self._recent = threading.local()
+        self._writer: LateWriter[NotedCall] = LateWriter(database, self._store, "log of calls")
+
+    # ------------------------------------------------------------ writing
+
+    def note_call(self, record: CallRecord) -> None:
+        """Observer of the registry: takes a finished call; the writing comes within about a second."""
+        if not self._settings.log_calls:
+            return
+        now = time.perf_counter()
+        try:
+            noted = note(record)
+        except Exception:
+            log.warning("a call of %s could not be noted", record.tool, exc_info=True)
+            return
+        if not self._ran_another(noted, now):
+            self._writer.add(noted)
+
+    def flush(self) -> None:
+        """Write what waits now, if the file can be written."""
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Write what waits, within half a second, and take no more."""
+        self._writer.close()
+
+    def _ran_another(self, noted: NotedCall, now: float) -> bool:
+        """Whether this call only ran others, which are kept instead of it.
+
+        An inner call is noted before its outer one, in the same thread, after the outer one began.
+        """
+        recent: list[tuple[float, NotedCall]] = getattr(self._recent, "calls", [])
+        inner = [each for noted_at, each in recent if noted_at >= now - noted.seconds and each.via == noted.tool]
+        kept_instead = noted.tool in PROXIES and bool(inner)
+        if kept_instead and not noted.success and all(each.success for each in inner):
+            kept_instead = False
+        if not kept_instead:
+            recent = [*recent[-7:], (now, noted)]
+        self._recent.calls = recent
+        return kept_instead
+
+    def _store(self, connection: apsw.Connection, calls: list[NotedCall]) -> None:
+        connection.executemany(
+            """
+            insert into calls (tool, via, caller, collections, started_at, seconds, success, argument_bytes,
+                               result_bytes, error_class, error_message, arguments, origin, stored_bytes)
+            values (:tool, :via, :caller, :collections, :started_at, :seconds, :success, :argument_bytes,
+                    :result_bytes, :error_class, :error_message, :arguments, :origin, :stored_bytes)
+            """,
+            [each.row(keep_arguments=self._settings.log_arguments) for each in calls],
+        )
+        self._prune_by_age(connection)
+        last = connection.last_insert_rowid()
+        if (last - len(calls)) // SIZE_CHECKED_EVERY != last // SIZE_CHECKED_EVERY:
+            self._prune_by_size(connection)
+
+    def _prune_by_age(self, connection: apsw.Connection) -> None:
+        oldest = datetime.now(UTC) - timedelta(days=self._settings.log_days)
+        connection.execute(
+            "delete from calls where id in (select id from calls where started_at < ? order by started_at limit ?)",
+            (_iso(oldest), PRUNED_AT_ONCE),
+        )
+
+    def _prune_by_size(self, connection: apsw.Connection) -> None:
+        """Down to nine tenths of what is allowed, the oldest first."""
+        allowed = self._settings.log_max_mb * 1_000_000
+        stored = fetch_one(connection, "select coalesce(sum(stored_bytes), 0) from calls")
+        if stored <= allowed:
+            return
+        excess = stored - allowed * 0.9
+        connection.execute(
+            """
+            with oldest as (select id, stored_bytes from calls order by id limit :most),
+            running as (select id, sum(stored_bytes) over (order by id) - stored_bytes as before from oldest)
+            delete from calls where id in (select id from running where before < :excess)
+            """,
+            {"most": PRUNED_AT_ONCE, "excess": excess},
+        )
+
+    # ------------------------------------------------------------ reading
+
+    def logs(
+        self,
+        *,
+        key_id: str | None = None,
+        collection: str | None = None,
+        tool: str | None = None,
+        errors: bool = False,
+        since: str | None = None,
+        after: int | None = None,
+        limit: int = 50,
+        offset: int = 0,
+    ) -> LogPage:
+        """Calls, the latest first.
+
+        Args:
+            key_id: only this caller: the id of a key, or `cli`, `tui`, `stdio`.
+            collection: only calls of keys bound to it, or that named it.
+            tool: only this tool, or what was run through it.
+            errors: only calls that failed.
+            since: ISO 8601; UTC where there is no offset.
+            after: only calls with a greater id.
+            limit: 1..1000.
+            offset: how many of the latest to skip.
+
+        Raises:
+            InvalidInput: a value that cannot be used.
+            FileUnavailable: the file cannot be read.
+        """
+        if not 1 <= limit <= MOST_ENTRIES:
+            raise InvalidInput(f"limit: {limit} is not between 1 and {MOST_ENTRIES}.")
+        if not 0 <= offset < 2**63:
+            raise InvalidInput(f"offset: {offset} must be 0 or more.")
+        where, values = _conditions(key_id, collection, tool, errors, since, after)
+        if not self._is_there():
+            return LogPage([], 0)
+        with self._database.read() as connection:
+            total = fetch_one(connection, f"select count(*) from calls where {where}", values)
+            rows = fetch_all(
+                connection,
+                f"""
+                select {COLUMNS} from calls left join api_keys on api_keys.id = caller
+                where {where} order by calls.id desc limit :limit offset :offset
+                """,
+                {**values, "limit": limit, "offset": offset},
+            )
+        return LogPage([LogEntry.from_row(row) for row in rows], total)
+
+    def stats(
+        self,
+        *,
+        key_id: str | None = None,
+        collection: str | None = None,
+        tool: str | None = None,
+        since: str | None = None,
+    ) -> Statistics:
+        """What the calls add up to, by tool and by caller; the arguments are those of `logs`.
+
+        Raises:
+            InvalidInput: a value that cannot be used.
+            FileUnavailable: the file cannot be read.
+        """
+        where, values = _conditions(key_id, collection, tool, False, since, None)
+        if not self._is_there():
+            return Statistics([], [])
+        with self._database.read() as connection:
+            return Statistics(_usage(connection, "tool", where, values), _usage(connection, "caller", where, values))
+
+    def _is_there(self) -> bool:
+        """Reading the log makes no file."""
+        self.flush()
+        return self._database.path.exists()
+
+
+def _usage(connection: apsw.Connection, by: str, where: str, values: Json) -> list[Usage]:
+    """Percentiles are nearest ranks: the smallest duration that at least that share of the calls did not exceed."""
+    rows = fetch_all(
+        connection,
+        f"""
+        with ranked as (
+            select *, {by} as of, row_number() over (partition by {by} order by seconds) as place,
+                   count(*) over (partition by {by}) as many
+            from calls where {where}
+        )
+        select of, api_keys.name, many, sum(1 - success),
+               min(case when place >= 0.5 * many then seconds end),
+               min(case when place >= 0.95 * many then seconds end),
+               sum(argument_bytes), sum(result_bytes), max(started_at)
+        from ranked left join api_keys on api_keys.id = of
+        group by of order by many desc, of
+        """,
+        values,
+    )
+    return [Usage(*row) for row in rows]
+
+
+_NAMED = "select value from json_each(case when json_valid(calls.collections) then calls.collections end)"
+_CONDITIONS = {
+    "key_id": "caller = :key_id",
+    "collection": f"exists (select 1 from ({_NAMED}) where value = :collection collate nocase)",
+    "tool": "(tool = :tool or via = :tool)",
+    "since": "started_at >= :since",
+    "after": "calls.id > :after",
+    "own_calls": "caller = :own_calls",
+    "own_collections": f"""
+        calls.collections is not null
+        and not exists (select 1 from ({_NAMED}) where value not in (select value from json_each(:own_collections)))
+    """,
+}
+
+
+def _conditions(
+    key_id: str | None,
+    collection: str | None,
+    tool: str | None,
+    errors: bool,
+    since: str | None,
+    after: int | None,
+) -> tuple[str, Json]:
+    """The SQL that chooses calls, and its bindings."""
+    own = current_scope()
+    values: Json = {
+        "key_id": key_id,
+        "collection": collection,
+        "tool": tool,
+        "since": None if since is None else _since(since),
+        "after": after,
+        "own_calls": None if "admin" in own.rights else own.caller,
+        "own_collections": None if own.collections is None else json.dumps(sorted(own.collections)),
+    }
+    given = {name: value for name, value in values.items() if value is not None}
+    conditions = [_CONDITIONS[name] for name in given] + (["success = 0"] if errors else [])
+    return " and ".join(conditions) or "true", given
+
+
+def _since(text: str) -> str:
+    try:
+        moment = datetime.fromisoformat(text)
+        return _iso(moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC))
+    except (TypeError, ValueError, OverflowError) as error:
+        form = "write it like 2026-01-31 or 2026-01-31T12:00Z"
+        raise InvalidInput(f"since: {shorten_value(text)} is no date; {form}.") from error
+
+
+def _iso(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,240 @@
+"""One finished call on its way into the log: little enough to wait in memory, and without its secrets."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from localmcp.errors import LocalMCPError
+from localmcp.masking import mask_secrets, mask_text
+from localmcp.tools import Answer, CallRecord, Json, Scope, compact_json
+
+MOST_ARGUMENT_BYTES = 2048
+"""Of one call, as they are kept (S0-29)."""
+WAITING_CHARACTERS = 2 * MOST_ARGUMENT_BYTES
+"""What waits is cut before secrets are masked, so twice as much is kept: a secret at the end is still whole enough."""
+DEEPEST = 12
+MOST_MESSAGE_CHARACTERS = 300
+ROW_BYTES = 150
+"""What a row takes besides its texts, about."""
+CUT = "…"
+
+
+@dataclass(frozen=True, slots=True)
+class CallOrigin:
+    """Where a request over HTTP came from."""
+
+    ip: str | None = None
+    user_agent: str | None = None
+    referer: str | None = None
+    method: str = "tools/call"
+
+
+call_origin: ContextVar[CallOrigin | None] = ContextVar("localmcp_call_origin", default=None)
+"""Set by a face that knows it, around the call."""
+
+
+@dataclass(slots=True)
+class NotedCall:
+    """A call that waits to be written."""
+
+    tool: str
+    caller: str
+    collections: list[str] | None
+    started_at: float
+    seconds: float
+    arguments: Json
+    """Cut to about WAITING_CHARACTERS; secrets are masked when it is written, by the thread that writes."""
+    argument_bytes: int | None
+    """None when nothing was cut, so that the arguments themselves tell it."""
+    result_bytes: int
+    error_class: str | None
+    error_message: str | None
+    origin: CallOrigin | None
+    via: str | None = None
+
+    @property
+    def success(self) -> bool:
+        return self.error_class is None
+
+    def row(self, *, keep_arguments: bool) -> Json:
+        """The columns of `calls`. A message repeats arguments, so it goes where they go."""
+        arguments = kept_json(self.arguments) if keep_arguments else None
+        message = _kept_message(self.error_message) if keep_arguments else None
+        origin = _kept_origin(self.origin)
+        size = self.argument_bytes
+        return {
+            "tool": _well_formed(self.tool[:100]),
+            "via": self.via and _well_formed(self.via[:100]),
+            "caller": _well_formed(self.caller[:100]),
+            "collections": None if self.collections is None else _well_formed(compact_json(self.collections)),
+            "started_at": _iso(self.started_at),
+            "seconds": self.seconds,
+            "success": int(self.success),
+            "argument_bytes": len(_encoded(_dumped(self.arguments))) if size is None else size,
+            "result_bytes": self.result_bytes,
+            "error_class": self.error_class,
+            "error_message": message,
+            "arguments": arguments,
+            "origin": origin,
+            "stored_bytes": ROW_BYTES + sum(len(each) for each in (arguments, message, origin) if each),
+        }
+
+
+def note(record: CallRecord) -> NotedCall:
+    """What the log keeps of a call. Takes a few microseconds whatever the size of the arguments' texts."""
+    error, answer = record.error, record.answer
+    error_class, message = None, None
+    if error is not None:
+        error_class = type(error).__name__
+        message = error.message if isinstance(error, LocalMCPError) else str(error)
+    elif answer is not None and answer.is_error:
+        error_class, message = "ToolError", answer.text
+    clipper = Clipper(WAITING_CHARACTERS)
+    return NotedCall(
+        tool=record.tool,
+        caller=record.scope.caller,
+        collections=_collections_of(record.scope, record.arguments),
+        started_at=record.started_at,
+        seconds=record.seconds,
+        arguments=clipper.clip(record.arguments),
+        argument_bytes=rough_size(record.arguments) if clipper.has_cut else None,
+        result_bytes=_size_of(answer),
+        error_class=error_class,
+        error_message=message[:WAITING_CHARACTERS] if message else message,
+        origin=call_origin.get(),
+        via=record.via,
+    )
+
+
+def _collections_of(scope: Scope, arguments: Json) -> list[str] | None:
+    """Those that the caller is bound to, else the one that it named."""
+    if scope.collections is not None:
+        return sorted(scope.collections)
+    named = arguments.get("collection") or arguments.get("collection_name")
+    return [named[:100]] if isinstance(named, str) else None
+
+
+def _size_of(answer: Answer | None) -> int:
+    """Bytes of what the caller's model reads."""
+    if answer is None:
+        return 0
+    if answer.content is None:
+        return _bytes_in(answer.text)
+    return sum(_bytes_in(str(block.get("text") or block.get("data") or "")) for block in answer.content)
+
+
+def _bytes_in(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+
+# ---------------------------------------------------------------- short enough to keep
+
+
+class Clipper:
+    """Copies a JSON value up to a number of characters; `…` stands where something was left out."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self.has_cut = False
+
+    def clip(self, value: Any, depth: int = 0) -> Any:
+        if isinstance(value, str):
+            return self._clip_text(value)
+        if isinstance(value, Mapping):
+            return self._clip_object(cast("Mapping[Any, Any]", value), depth)
+        if isinstance(value, list | tuple):
+            return self._clip_array(cast("list[Any]", value), depth)
+        if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+            self._room -= 6
+            return value
+        return self._clip_text(str(value))
+
+    def _clip_text(self, text: str) -> str:
+        room = max(self._room, 0)
+        self._room -= len(text) + 2
+        if len(text) <= room:
+            return text
+        self.has_cut = True
+        return text[:room] + CUT
+
+    def _clip_object(self, value: Mapping[Any, Any], depth: int) -> Json:
+        clipped: Json = {}
+        for key, each in value.items():
+            if self._room <= 0 or depth >= DEEPEST:
+                self.has_cut = True
+                clipped[CUT] = CUT
+                break
+            name = self._clip_text(str(key))
+            clipped[name] = self.clip(each, depth + 1)
+        return clipped
+
+    def _clip_array(self, value: list[Any], depth: int) -> list[Any]:
+        clipped: list[Any] = []
+        for each in value:
+            if self._room <= 0 or depth >= DEEPEST:
+                self.has_cut = True
+                clipped.append(CUT)
+                break
+            clipped.append(self.clip(each, depth + 1))
+        return clipped
+
+
+def rough_size(value: Any, depth: int = 0) -> int:
+    """About how many bytes a JSON value takes; of a long array only the beginning is looked at."""
+    if isinstance(value, str):
+        return len(value) + 2
+    if isinstance(value, Mapping):
+        items = cast("Mapping[Any, Any]", value).items()
+        return 2 + (sum(len(str(key)) + 4 + rough_size(each, depth + 1) for key, each in items) if depth < 50 else 0)
+    if isinstance(value, list | tuple):
+        array = cast("list[Any]", value)
+        seen = array[:64] if depth < 50 else []
+        return 2 + int(sum(rough_size(each, depth + 1) + 1 for each in seen) * len(array) / max(len(seen), 1))
+    return len(str(value))
+
+
+def kept_json(arguments: Json) -> str:
+    """The arguments as JSON of at most MOST_ARGUMENT_BYTES, secrets masked; never raises."""
+    masked = mask_secrets(arguments)
+    for room in (MOST_ARGUMENT_BYTES, 1500, 1000, 500, 200, 20):
+        text = _well_formed(_dumped(Clipper(room).clip(masked)))
+        if len(text.encode()) <= MOST_ARGUMENT_BYTES:
+            return text
+    return json.dumps({CUT: CUT})
+
+
+def _kept_message(message: str | None) -> str | None:
+    if message is None:
+        return None
+    masked = _well_formed(mask_text(message))
+    return masked if len(masked) <= MOST_MESSAGE_CHARACTERS else masked[: MOST_MESSAGE_CHARACTERS - 1] + CUT
+
+
+def _kept_origin(origin: CallOrigin | None) -> str | None:
+    if origin is None:
+        return None
+    known = {name: mask_text(value)[:300] for name, value in asdict(origin).items() if value}
+    return _well_formed(compact_json(known))
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
+
+
+def _well_formed(text: str) -> str:
+    """SQLite stores no lone surrogates."""
+    return _encoded(text).decode()
+
+
+def _iso(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,124 @@
+"""What a new key may open: values that can be used, and never more than its maker has."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+import apsw
+
+from localmcp.api_keys.key_info import RIGHTS, KeyInfo, moment_of
+from localmcp.errors import AccessDenied, InvalidInput
+from localmcp.schemas import shorten_value
+from localmcp.search.collections import choose_collections, visible_collections
+from localmcp.tools import Scope, current_scope
+
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_PROVIDER_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
+
+
+def managing_scope() -> Scope:
+    """The scope of whoever manages keys.
+
+    Raises:
+        AccessDenied: a caller without the right `admin`.
+    """
+    scope = current_scope()
+    if "admin" not in scope.rights:
+        raise AccessDenied("API keys are managed with an admin key, or by `localmcp keys`.")
+    return scope
+
+
+def is_within(info: KeyInfo, own: Scope) -> bool:
+    """Whether a key opens no collection that the caller does not see."""
+    return own.collections is None or (bool(info.collections) and own.collections.issuperset(info.collections or ()))
+
+
+def bind(connection: apsw.Connection, names: Iterable[str] | None) -> str | None:
+    """The collections as a key keeps them, JSON: by id and by name, so that one that takes over a name is not opened.
+
+    Raises:
+        NotFound: no such collection.
+        InvalidInput: no list, or an empty one.
+    """
+    if names is None and current_scope().collections is None:
+        return None
+    if isinstance(names, str):
+        raise InvalidInput("collections: a list of names is needed, not one text.")
+    chosen = visible_collections(connection) if names is None else choose_collections(connection, list(names))
+    if not chosen:
+        raise InvalidInput("collections: name at least one, or leave it out for all.")
+    return json.dumps([{"id": each.id, "name": each.name} for each in chosen], ensure_ascii=False)
+
+
+def checked_name(name: str) -> str:
+    """The name without the space around it."""
+    name = name.strip()
+    if len(name) > 100 or not name.isprintable():
+        raise InvalidInput(f"name: {shorten_value(name)} cannot be a name; use at most 100 printable characters.")
+    return name
+
+
+def checked_scopes(scopes: Iterable[str]) -> list[str]:
+    """The scopes in the order of `RIGHTS`, each once."""
+    given = [scopes] if isinstance(scopes, str) else list(scopes)
+    wrong = [each for each in given if each not in list(RIGHTS)]
+    if wrong or not given:
+        raise InvalidInput(
+            f"scopes: {shorten_value(wrong[0] if wrong else given)} is no scope; use read, write or admin."
+        )
+    return [each for each in RIGHTS if each in given]
+
+
+def checked_tools(names: Iterable[str] | None, own: Scope) -> tuple[str, ...] | None:
+    """The names of the tools, or None for all; at most those of the caller.
+
+    Raises:
+        InvalidInput: no list, an empty one, or what cannot be a name.
+        AccessDenied: a tool that the caller may not use.
+    """
+    return _narrowed("tools", _checked_names("tools", names, _TOOL_NAME), own.tools)
+
+
+def checked_providers(names: Iterable[str] | None, own: Scope) -> tuple[str, ...] | None:
+    """The same for the names of providers."""
+    return _narrowed("providers", _checked_names("providers", names, _PROVIDER_NAME), own.provider_names)
+
+
+def _checked_names(what: str, names: Iterable[str] | None, form: re.Pattern[str]) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    if isinstance(names, str):
+        raise InvalidInput(f"{what}: a list of names is needed, not one text.")
+    given = tuple(dict.fromkeys(str(each) for each in names))
+    wrong = [each for each in given if not form.fullmatch(each)]
+    if wrong:
+        raise InvalidInput(f"{what}: {shorten_value(wrong[0])} cannot be a name.")
+    if not given:
+        raise InvalidInput(f"{what}: name at least one, or leave it out for all.")
+    return given
+
+
+def _narrowed(what: str, names: tuple[str, ...] | None, own: frozenset[str] | None) -> tuple[str, ...] | None:
+    if own is None:
+        return names
+    beyond = sorted(set(names or ()) - own)
+    if beyond:
+        raise AccessDenied(f"{what}: the key of this caller does not open {', '.join(beyond)}.")
+    return names or tuple(sorted(own))
+
+
+def checked_expiry(text: str | None) -> str | None:
+    """The end of a key as it is kept: UTC, in milliseconds."""
+    if text is None:
+        return None
+    try:
+        moment = moment_of(text)
+    except (TypeError, ValueError, OverflowError) as error:
+        form = "write it like 2027-01-31 or 2027-01-31T12:00Z"
+        raise InvalidInput(f"expires_at: {shorten_value(text)} is no date; {form}.") from error
+    if moment <= datetime.now(UTC):
+        raise InvalidInput(f"expires_at: {text} has passed.")
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,182 @@
+"""What is known of a key, and how it is read from the file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import apsw
+
+from localmcp.storage.database import fetch_all
+from localmcp.tools import Json, Scope
+
+RIGHTS = {"read": {"read"}, "write": {"read", "write"}, "admin": {"read", "write", "admin"}}
+"""Scope of a key -> what it may do; each implies the ones before it."""
+WARNING = "Save this API key now. It will not be shown again."
+
+
+@dataclass(frozen=True, slots=True)
+class KeyInfo:
+    """All that is known of a key, which is everything but the key."""
+
+    id: str
+    name: str
+    prefix: str
+    """Its first 12 characters."""
+    scopes: tuple[str, ...]
+    """Of `read`, `write`, `admin`, as given."""
+    collections: tuple[str, ...] | None
+    """Those it opens; None = all. One that was renamed or dropped since is no longer among them."""
+    tools: tuple[str, ...] | None
+    providers: tuple[str, ...] | None
+    expires_at: str | None
+    created_at: str
+    last_used_at: str | None
+    is_active: bool
+    uses: int = 0
+    """Requests it has opened."""
+
+    @property
+    def status(self) -> str:
+        """`active`, `revoked` or `expired`."""
+        if not self.is_active:
+            return "revoked"
+        return "expired" if _is_over(self.expires_at) else "active"
+
+    def scope(self) -> Scope:
+        """What a call with this key may reach."""
+        return Scope(
+            caller=self.id,
+            trusted=False,
+            collections=_frozen(self.collections),
+            tools=_frozen(self.tools),
+            provider_names=_frozen(self.providers),
+            rights=frozenset(right for each in self.scopes for right in RIGHTS.get(each, ())),
+        )
+
+    def as_json(self) -> Json:
+        """The original's field names (`requirements.md` section 5), and ours beside them."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "created_at": self.created_at,
+            "scopes": list(self.scopes),
+            "is_active": self.is_active,
+            "expires_at": self.expires_at,
+            "last_used_at": self.last_used_at,
+            "prefix": self.prefix,
+            "status": self.status,
+            "uses": self.uses,
+            "collections": _listed(self.collections),
+            "tools": _listed(self.tools),
+            "providers": _listed(self.providers),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """A key that was just made: the only time it is seen."""
+
+    key: str = field(repr=False)
+    info: KeyInfo
+
+    def as_json(self) -> Json:
+        """The original's answer to `generate`."""
+        return {"success": True, "apiKey": self.key, "keyInfo": self.info.as_json(), "warning": WARNING}
+
+
+# ---------------------------------------------------------------- rows
+
+
+def read_keys(connection: apsw.Connection, where: str, bindings: tuple[Any, ...]) -> list[tuple[KeyInfo, str]]:
+    """Keys with their hashes, the newest first."""
+    rows = fetch_all(
+        connection,
+        f"""
+        select id, name, prefix, scopes, collections, tools, providers, expires_at, created_at, last_used_at,
+               is_active, uses, key_hash
+        from api_keys where {where} order by created_at desc, rowid desc
+        """,
+        bindings,
+    )
+    names: dict[int, str] = {}
+    if any(row[4] is not None for row in rows):
+        names = dict(fetch_all(connection, "select id, name from collections"))
+    return [(_info(row, names), row[12]) for row in rows]
+
+
+def _info(row: tuple[Any, ...], names: dict[int, str]) -> KeyInfo:
+    return KeyInfo(
+        id=row[0],
+        name=row[1],
+        prefix=row[2],
+        scopes=_strings(row[3]) or (),
+        collections=_still_there(row[4], names),
+        tools=_strings(row[5]),
+        providers=_strings(row[6]),
+        expires_at=row[7],
+        created_at=row[8],
+        last_used_at=row[9],
+        is_active=row[10] == 1,
+        uses=row[11],
+    )
+
+
+def _parsed(text: str) -> list[Any]:
+    """What cannot be read opens nothing."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return []
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def _strings(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(each for each in _parsed(text) if isinstance(each, str))
+
+
+def _still_there(text: str | None, names: dict[int, str]) -> tuple[str, ...] | None:
+    """The collections that still bear the name under which the key was bound to them."""
+    if text is None:
+        return None
+    bound = [cast(Json, each) for each in _parsed(text) if isinstance(each, dict)]
+    there = set(names.items())
+    return tuple(name for each in bound if (name := str(each.get("name"))) and (_id_of(each), name) in there)
+
+
+def _id_of(bound: Json) -> int:
+    value = bound.get("id")
+    return value if isinstance(value, int) else 0
+
+
+# ---------------------------------------------------------------- times and lists
+
+
+def moment_of(text: str) -> datetime:
+    """A time in UTC; one without an offset is taken as UTC.
+
+    Raises:
+        ValueError, OverflowError: not ISO 8601.
+    """
+    moment = datetime.fromisoformat(text)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _is_over(expires_at: str | None) -> bool:
+    if expires_at is None:
+        return False
+    try:
+        return moment_of(expires_at) <= datetime.now(UTC)
+    except (ValueError, OverflowError):
+        # A time that cannot be read must not mean "never".
+        return True
+
+
+def _frozen(names: tuple[str, ...] | None) -> frozenset[str] | None:
+    return None if names is None else frozenset(names)
+
+
+def _listed(names: tuple[str, ...] | None) -> list[str] | None:
+    return None if names is None else list(names)

@@ -1,0 +1,278 @@
+"""The keys of one file: made, shown once, kept as bcrypt hashes, and verified on every request (S3-10, S3-11)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+import string
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterable
+from functools import cached_property
+
+import apsw
+
+from localmcp.api_keys.grants import (
+    bind,
+    checked_expiry,
+    checked_name,
+    checked_providers,
+    checked_scopes,
+    checked_tools,
+    is_within,
+    managing_scope,
+)
+from localmcp.api_keys.key_info import KeyInfo, NewKey, read_keys
+from localmcp.errors import AccessDenied, InvalidInput, NotFound
+from localmcp.search.collections import choose_collections
+from localmcp.storage.database import Database
+from localmcp.storage.late_writer import LateWriter
+from localmcp.storage.migrations import utc_now
+from localmcp.tools import Json
+
+PREFIX_LENGTH = 12
+BCRYPT_COST = 10
+REMEMBERED = 1000
+"""Keys whose bcrypt check has succeeded and need not be made again."""
+
+_LETTERS = string.ascii_letters + string.digits
+_KEY = re.compile(r"mcp_[A-Za-z0-9]{32}")
+
+
+class ApiKeys:
+    """The keys of one file. Thread-safe.
+
+    Whoever manages keys does so in a scope: a caller that is bound to some collections, tools or providers sees and
+    makes only keys that open no more than its own.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._salt = secrets.token_bytes(32)
+        self._verified: dict[bytes, tuple[str, str]] = {}
+        """Salted digest of a key -> its id and the hash that it was checked against."""
+        self._lock = threading.Lock()
+        self._uses: LateWriter[tuple[str, str]] = LateWriter(database, _store_uses, "use of API keys")
+
+    # ------------------------------------------------------------ managing
+
+    def create(
+        self,
+        *,
+        name: str = "",
+        scopes: Iterable[str] = ("read",),
+        collections: Iterable[str] | None = None,
+        tools: Iterable[str] | None = None,
+        providers: Iterable[str] | None = None,
+        expires_at: str | None = None,
+    ) -> NewKey:
+        """Make a key.
+
+        Args:
+            name: for people, at most 100 characters.
+            scopes: of `read`, `write`, `admin`; each implies the ones before it.
+            collections, tools, providers: names; None = all that the caller may reach.
+            expires_at: ISO 8601, in the future; without an offset it is UTC. None = never.
+
+        Raises:
+            InvalidInput: a value that cannot be used.
+            NotFound: no such collection.
+            AccessDenied: the caller may not manage keys, or would give away more than it has.
+        """
+        own = managing_scope()
+        key = "mcp_" + "".join(secrets.choice(_LETTERS) for _ in range(32))
+        row: Json = {
+            "id": str(uuid.uuid4()),
+            "prefix": key[:PREFIX_LENGTH],
+            "name": checked_name(name),
+            "scopes": json.dumps(checked_scopes(scopes)),
+            "tools": _listed(checked_tools(tools, own)),
+            "providers": _listed(checked_providers(providers, own)),
+            "expires_at": checked_expiry(expires_at),
+            "created_at": utc_now(),
+        }
+        row["key_hash"] = _hash(key)
+        with self._database.write() as connection:
+            row["collections"] = bind(connection, collections)
+            connection.execute(
+                """
+                insert into api_keys (id, prefix, key_hash, name, scopes, collections, tools, providers, expires_at,
+                                      created_at)
+                values (:id, :prefix, :key_hash, :name, :scopes, :collections, :tools, :providers, :expires_at,
+                        :created_at)
+                """,
+                row,
+            )
+            info = read_keys(connection, "id = ?", (row["id"],))[0][0]
+        return NewKey(key, info)
+
+    def list(self, collection: str | None = None) -> list[KeyInfo]:
+        """Every key, the newest first; with `collection` those that open it.
+
+        Raises:
+            NotFound: no such collection.
+            AccessDenied: the caller may not manage keys.
+        """
+        own = managing_scope()
+        if not self._database.path.exists():
+            return []
+        self._uses.flush()
+        with self._database.read() as connection:
+            wanted = choose_collections(connection, [collection])[0].name if collection is not None else None
+            keys = [info for info, _ in read_keys(connection, "true", ()) if is_within(info, own)]
+        return [each for each in keys if wanted is None or each.collections is None or wanted in each.collections]
+
+    def find(self, text: str) -> KeyInfo:
+        """The key of that id, of that beginning (12 characters, or the whole key), or of that name.
+
+        Raises:
+            NotFound: there is none, or the caller may not see it.
+            InvalidInput: several keys are called so.
+        """
+        keys = self.list()
+        beginning = text[:PREFIX_LENGTH] if text.startswith("mcp_") and len(text) >= PREFIX_LENGTH else None
+        found = [each for each in keys if each.id == text or each.prefix == beginning]
+        found = found or [each for each in keys if text and each.name == text]
+        if not found:
+            # The text may be a key that was mistyped, and errors are shown and kept.
+            raise NotFound(f"No API key '{beginning or text}'.", hint="List them with: localmcp keys list")
+        if len(found) > 1:
+            ids = ", ".join(each.id for each in found[:5])
+            raise InvalidInput(f"{len(found)} API keys are called '{text}'.", hint=f"Name one by its id: {ids}.")
+        return found[0]
+
+    def revoke(self, key_id: str) -> KeyInfo:
+        """Make a key useless at once, in every process; it stays listed.
+
+        Raises:
+            NotFound: no key of that id, or the caller may not see it.
+        """
+        return self._change(key_id, "update api_keys set is_active = 0 where id = ?")
+
+    def delete(self, key_id: str) -> KeyInfo:
+        """Remove a key; returns what it was.
+
+        Raises:
+            NotFound: no key of that id, or the caller may not see it.
+        """
+        return self._change(key_id, "delete from api_keys where id = ?")
+
+    def _change(self, key_id: str, sql: str) -> KeyInfo:
+        own = managing_scope()
+        if not self._database.path.exists():
+            raise NotFound(f"No API key '{key_id}'.")
+        with self._database.write() as connection:
+            before = read_keys(connection, "id = ?", (key_id,))
+            if not before or not is_within(before[0][0], own):
+                raise NotFound(f"No API key '{key_id}'.", hint="List them with: localmcp keys list")
+            connection.execute(sql, (key_id,))
+            after = read_keys(connection, "id = ?", (key_id,))
+        return (after or before)[0][0]
+
+    # ------------------------------------------------------------ using
+
+    def verify(self, key: str) -> KeyInfo:
+        """The key's row, read now, so that a revoke in another process counts at once; notes the use.
+
+        The first time in a process it costs a bcrypt check (some 60 ms), whether the key is known or not.
+
+        Raises:
+            AccessDenied: missing, malformed, unknown, revoked or expired. Only who holds the key learns which of the
+                last two.
+            FileUnavailable: the file cannot be read.
+        """
+        if not key:
+            raise AccessDenied("An API key is required.", hint="Make one with: localmcp keys create")
+        if not _KEY.fullmatch(key):
+            raise AccessDenied("Invalid API key.")
+        digest = hashlib.sha256(self._salt + key.encode()).digest()
+        info = self._read_verified(digest) or self._check(key, digest)
+        if info is None:
+            raise AccessDenied("Invalid API key.")
+        if info.status != "active":
+            raise AccessDenied(f"The API key is {info.status}.", hint="Make another with: localmcp keys create")
+        self.note_use(info.id)
+        return info
+
+    def note_use(self, key_id: str) -> None:
+        """Count a request and remember its time (S3-15), soon; `verify` does it."""
+        self._uses.add((key_id, utc_now()))
+
+    def close(self) -> None:
+        """Write the uses that wait."""
+        self._uses.close()
+
+    def _read_verified(self, digest: bytes) -> KeyInfo | None:
+        """The row of a key that was checked before; None when it was not, or when the row has gone or changed."""
+        known = self._verified.get(digest)
+        if known is None:
+            return None
+        for info, key_hash in self._trusted_rows("id = ?", known[0]):
+            if key_hash == known[1]:
+                return info
+        with self._lock:
+            self._verified.pop(digest, None)
+        return None
+
+    def _check(self, key: str, digest: bytes) -> KeyInfo | None:
+        rows = self._trusted_rows("prefix = ?", key[:PREFIX_LENGTH])
+        if not rows:
+            # As slow as for a key that begins like one of ours.
+            _matches(key, self._nobodys_hash)
+        for info, key_hash in rows:
+            if _matches(key, key_hash):
+                self._remember(digest, info.id, key_hash)
+                return info
+        return None
+
+    def _remember(self, digest: bytes, key_id: str, key_hash: str) -> None:
+        with self._lock:
+            if len(self._verified) >= REMEMBERED:
+                del self._verified[next(iter(self._verified))]
+            self._verified[digest] = (key_id, key_hash)
+
+    def _trusted_rows(self, where: str, value: str) -> list[tuple[KeyInfo, str]]:
+        """Keys in a file that is not ours open nothing: who made the file would know them."""
+        if not self._database.path.exists():
+            return []
+        with self._database.read() as connection:
+            return read_keys(connection, where, (value,)) if self._database.adopted else []
+
+    @cached_property
+    def _nobodys_hash(self) -> str:
+        return _hash(secrets.token_hex(16))
+
+
+def _listed(names: tuple[str, ...] | None) -> str | None:
+    return None if names is None else json.dumps(names)
+
+
+def _store_uses(connection: apsw.Connection, uses: list[tuple[str, str]]) -> None:
+    latest = dict(uses)
+    for key_id, count in Counter(key_id for key_id, _ in uses).items():
+        connection.execute(
+            "update api_keys set uses = uses + ?, last_used_at = max(coalesce(last_used_at, ''), ?) where id = ?",
+            (count, latest[key_id], key_id),
+        )
+
+
+# ---------------------------------------------------------------- hashes
+
+
+def _hash(key: str) -> str:
+    import bcrypt
+
+    return bcrypt.hashpw(key.encode(), bcrypt.gensalt(BCRYPT_COST)).decode()
+
+
+def _matches(key: str, key_hash: str) -> bool:
+    import bcrypt
+
+    try:
+        return bcrypt.checkpw(key.encode(), key_hash.encode())
+    except ValueError:
+        # Not a bcrypt hash: nobody's key.
+        return False

@@ -1,0 +1,178 @@
+"""`localmcp keys`: who may call over HTTP, and what each key opens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localmcp.cli import terminal
+from localmcp.cli.moments import FORM, from_now, local_time
+from localmcp.cli.session import Session, group, pass_session
+
+if TYPE_CHECKING:
+    from localmcp.activity import Statistics
+    from localmcp.api_keys import KeyInfo, NewKey
+
+SCOPES = ("read", "write", "admin")
+
+
+@group()
+def keys() -> None:
+    """Make, list and revoke the API keys that requests over HTTP need.
+
+    A key is shown once, when it is made; the file keeps only a hash of it.
+    """
+
+
+def _split(_ctx: click.Context, option: click.Parameter, values: Sequence[str]) -> tuple[str, ...] | None:
+    """Names given with commas, or by repeating the option; None when there are none."""
+    names = tuple(name for value in values for each in value.split(",") if (name := each.strip()))
+    if values and not names:
+        raise click.BadParameter("name at least one, or leave it out for all.", param=option)
+    return names or None
+
+
+def _names(*options: str, **attributes: Any) -> Any:
+    return click.option(*options, multiple=True, callback=_split, metavar="NAME[,NAME]", **attributes)
+
+
+@keys.command("create")
+@click.option("--name", default="", help="What you will know it by.")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    callback=_split,
+    metavar="|".join(SCOPES),
+    help="What it may do; each implies the ones before it.  [default: read]",
+)
+@_names("-c", "--collection", "collections", help="Open only these collections.")
+@_names("--tools", help="Open only these tools.")
+@_names("--providers", help="Open only the tools of these providers, besides localmcp's own.")
+@click.option("--expires", metavar="WHEN", help=f"When it ends: {FORM}.")
+@pass_session
+def create(
+    session: Session,
+    name: str,
+    scopes: tuple[str, ...] | None,
+    collections: tuple[str, ...] | None,
+    tools: tuple[str, ...] | None,
+    providers: tuple[str, ...] | None,
+    expires: str | None,
+) -> None:
+    """Make a key and print it, once.
+
+    \b
+      KEY=$(localmcp keys create --name editor --scope read --expires 90d)
+    """
+    workspace = session.workspace
+    for each in tools or ():
+        # Refuses a misspelt name, with the nearest one.
+        workspace.registry.get(each)
+    made = workspace.api_keys.create(
+        name=name,
+        scopes=scopes or ("read",),
+        collections=collections,
+        tools=tools,
+        providers=providers,
+        expires_at=from_now("--expires", expires) if expires else None,
+    )
+    session.answer(made.as_json(), lambda value: _print_new(session, made, value["warning"]))
+
+
+def _print_new(session: Session, made: NewKey, warning: str) -> None:
+    click.echo(made.key)
+    session.note(f"{_called(made.info)}: {_opened(made.info)}, {_expiry(made.info)}. {terminal.warned(warning)}")
+    session.note(terminal.dim(f"Take it back with: localmcp keys revoke {made.info.id}"))
+
+
+@keys.command("list")
+@click.option("-c", "--collection", help="Only keys that open this collection.")
+@pass_session
+def list_keys(session: Session, collection: str | None) -> None:
+    """List the keys, the newest first: what each opens, and how it was used."""
+    workspace = session.existing()
+    found = workspace.api_keys.list(collection)
+    used = workspace.activity.stats()
+    described = {"success": True, "keys": [{**each.as_json(), **_usage(each, used)} for each in found]}
+    session.answer(described, lambda _: _print_keys(session, found, used))
+
+
+def _usage(info: KeyInfo, used: Statistics) -> dict[str, Any]:
+    """What the log of calls knows of a key; as far back as the log goes."""
+    usage = used.of(info.id)
+    return {
+        "calls": usage.calls if usage else 0,
+        "errors": usage.errors if usage else 0,
+        "errorRate": round(usage.error_rate, 4) if usage else 0.0,
+    }
+
+
+def _print_keys(session: Session, found: Sequence[KeyInfo], used: Statistics) -> None:
+    rows = [
+        (
+            each.name or "-",
+            each.id,
+            f"{each.prefix}…",
+            _opened(each),
+            each.status if each.status != "active" else _expiry(each),
+            local_time(each.last_used_at) if each.last_used_at else "never",
+            f"{each.uses:,}",
+            f"{_usage(each, used)['errorRate']:.0%}",
+        )
+        for each in found
+    ]
+    if not rows:
+        session.note("There are no keys. Make one with: localmcp keys create --name NAME")
+        return
+    head = ("name", "id", "key", "opens", "ends", "last used", "requests", "errors")
+    click.echo("\n".join(terminal.table(head, rows, right=(6, 7))))
+
+
+@keys.command("revoke")
+@click.argument("key", metavar="ID|NAME|KEY")
+@pass_session
+def revoke(session: Session, key: str) -> None:
+    """Make a key useless at once, also for servers that are running; it stays in the list."""
+    api_keys = session.existing().api_keys
+    info = api_keys.revoke(api_keys.find(key).id)
+    _print_done(session, info, "API key revoked successfully", "is revoked")
+
+
+@keys.command("delete")
+@click.argument("key", metavar="ID|NAME|KEY")
+@pass_session
+def delete(session: Session, key: str) -> None:
+    """Remove a key for good; its calls stay in the log."""
+    api_keys = session.existing().api_keys
+    info = api_keys.delete(api_keys.find(key).id)
+    _print_done(session, info, "API key deleted successfully", "is deleted")
+
+
+def _print_done(session: Session, info: KeyInfo, message: str, done: str) -> None:
+    value = {"success": True, "message": message, "keyInfo": info.as_json()}
+    session.answer(value, lambda _: session.note(f"{_called(info)} ({info.prefix}…) {done}."))
+
+
+# ---------------------------------------------------------------- words
+
+
+def _called(info: KeyInfo) -> str:
+    return f"The key '{info.name}'" if info.name else "The key"
+
+
+def _opened(info: KeyInfo) -> str:
+    """`read, write: collections notes, work; tools search`."""
+    parts = [
+        f"{what} {', '.join(names) or 'none'}"
+        for what, names in (("collections", info.collections), ("tools", info.tools), ("providers", info.providers))
+        if names is not None
+    ]
+    rights = ", ".join(info.scopes) or "nothing"
+    return f"{rights}: {'; '.join(parts)}" if parts else f"{rights}: everything"
+
+
+def _expiry(info: KeyInfo) -> str:
+    return f"until {local_time(info.expires_at)}" if info.expires_at else "for ever"

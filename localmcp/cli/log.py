@@ -1,0 +1,182 @@
+"""`localmcp log`: what was called, by whom, how long it took, and what it adds up to."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localmcp.cli import terminal
+from localmcp.cli.moments import local_time, until_now
+from localmcp.cli.session import Session, group, pass_session
+from localmcp.errors import NotFound
+
+if TYPE_CHECKING:
+    from localmcp.activity import LogEntry, LogPage, Usage
+    from localmcp.workspace import Workspace
+
+FOLLOW_SECONDS = 0.5
+_tool = click.option("--tool", help="Only this tool, or what was run through it.")
+_key = click.option("--key", metavar="ID|NAME|CALLER", help="Only calls with this API key, or from cli, tui or stdio.")
+_since = click.option("--since", metavar="WHEN", help="Only what is newer: 2h, 7d, or a date.")
+_collection = click.option("-c", "--collection", help="Only calls about this collection.")
+
+
+@group("log", invoke_without_command=True)
+@_tool
+@_key
+@_collection
+@click.option("--errors", is_flag=True, help="Only calls that failed.")
+@_since
+@click.option("-n", "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Calls.")
+@click.option("--offset", type=click.IntRange(0), default=0, help="Of the latest, calls to skip.")
+@click.option("-f", "--follow", is_flag=True, help="Go on and print each call as it comes (Ctrl-C ends it).")
+@pass_session
+@click.pass_context
+def log(
+    ctx: click.Context,
+    session: Session,
+    tool: str | None,
+    key: str | None,
+    collection: str | None,
+    errors: bool,
+    since: str | None,
+    limit: int,
+    offset: int,
+    follow: bool,
+) -> None:
+    """Show what was called, by whom, and how it ended; what it adds up to.
+
+    Every face is in it: the command line, assistants, HTTP. The latest calls stand last. Arguments are kept with their
+    secrets masked, unless the setting log_arguments is off; log_calls = false keeps nothing.
+    """
+    if ctx.invoked_subcommand:
+        return
+    workspace = session.existing()
+    chosen: dict[str, Any] = {**_chosen(workspace, tool, key, since), "collection": collection, "errors": errors}
+    page = workspace.activity.logs(**chosen, limit=limit, offset=offset)
+    if follow:
+        _follow(session, workspace, page, chosen)
+    session.answer(page.as_json(), lambda _: _print_page(session, page, offset))
+
+
+def _chosen(workspace: Workspace, tool: str | None, key: str | None, since: str | None) -> dict[str, Any]:
+    return {
+        "tool": tool,
+        "key_id": _caller(workspace, key) if key else None,
+        "since": until_now("--since", since) if since else None,
+    }
+
+
+def _caller(workspace: Workspace, key: str) -> str:
+    """A face, or the id of a key; one that was deleted can still be named by its id."""
+    from localmcp.activity.entries import FACES
+
+    if key in FACES:
+        return key
+    try:
+        return workspace.api_keys.find(key).id
+    except NotFound:
+        try:
+            return str(uuid.UUID(key))
+        except ValueError:
+            pass
+        raise
+
+
+def _print_page(session: Session, page: LogPage, offset: int) -> None:
+    for each in reversed(page.entries):
+        click.echo(_line(each))
+    shown = offset + len(page.entries)
+    if not page.total:
+        off = "" if session.settings.log_calls else " The log is turned off (the setting log_calls)."
+        session.note(f"No calls.{off}")
+    elif shown < page.total:
+        session.note(terminal.dim(f"{shown:,} of {page.total:,}; more: --offset {shown}"))
+
+
+def _follow(session: Session, workspace: Workspace, page: LogPage, chosen: dict[str, Any]) -> None:
+    """Print what is there and then what comes, until the person stops it; one JSON document a line with --json."""
+    last = 0
+    while True:
+        for each in reversed(page.entries):
+            if session.as_json:
+                session.print_json(each.as_json())
+            else:
+                click.echo(_line(each))
+            last = max(last, each.id)
+        time.sleep(FOLLOW_SECONDS)
+        page = workspace.activity.logs(**chosen, after=last, limit=1000)
+
+
+def _line(entry: LogEntry) -> str:
+    """`2026-11-22 03:34:41  stdio     search  6.8 ms  730 bytes  query="how to restore"`."""
+    via = terminal.dim(f" via {entry.via}") if entry.via else ""
+    facts = [
+        terminal.dim(local_time(entry.started_at)),
+        (entry.key_name or entry.caller)[:24].ljust(8),
+        terminal.bold(entry.tool) + via,
+        _milliseconds(entry.seconds),
+        terminal.size(entry.result_bytes),
+    ]
+    if not entry.success:
+        said = (entry.error_message or "").partition("\n")[0]
+        facts.append(click.style(f"{entry.error_class}: {said}".rstrip(": "), fg="red"))
+    if entry.arguments:
+        facts.append(terminal.dim(_brief(entry.arguments)))
+    return "  ".join(facts)
+
+
+def _brief(arguments: dict[str, Any], most: int = 80) -> str:
+    import json
+
+    text = " ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _milliseconds(seconds: float) -> str:
+    return terminal.duration(seconds) if seconds >= 1 else f"{seconds * 1000:.1f} ms"
+
+
+@log.command("stats")
+@_tool
+@_key
+@_collection
+@_since
+@pass_session
+def stats(session: Session, tool: str | None, key: str | None, collection: str | None, since: str | None) -> None:
+    """Add the calls up, by tool and by caller: how many, how many failed, how long they took, how much they answered.
+
+    A tool that was run through execute_tool or ask counts once, as itself.
+    """
+    workspace = session.existing()
+    found = workspace.activity.stats(**_chosen(workspace, tool, key, since), collection=collection)
+    if session.as_json:
+        session.print_json(found.as_json())
+        return
+    if not found.calls:
+        session.note("No calls.")
+        return
+    click.echo("\n".join(_usage_table("tool", found.tools)))
+    click.echo()
+    click.echo("\n".join(_usage_table("caller", found.callers)))
+
+
+def _usage_table(what: str, usage: Sequence[Usage]) -> list[str]:
+    rows = [
+        (
+            each.key_name or each.name,
+            f"{each.calls:,}",
+            f"{each.error_rate:.0%}",
+            _milliseconds(each.median_seconds),
+            _milliseconds(each.p95_seconds),
+            terminal.size(each.result_bytes),
+            local_time(each.last_at),
+        )
+        for each in usage
+    ]
+    head = (what, "calls", "errors", "median", "95 %", "answered", "last")
+    return terminal.table(head, rows, right=(1, 2, 3, 4, 5))

@@ -1,0 +1,51 @@
+"""Points in time as a person types them: a date, or how far away it is."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from localmcp.errors import InvalidInput
+
+_SPAN = re.compile(r"(\d{1,6})\s*(s|min|h|d|w|y)", re.IGNORECASE)
+_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_536_000}
+FORM = "30min, 12h, 7d, 2w, 1y, a date like 2027-01-31, or a time like 2027-01-31T12:00"
+
+
+def from_now(option: str, text: str) -> str:
+    """The time that lies that far ahead, or the time itself; ISO 8601 in UTC.
+
+    Raises:
+        InvalidInput: neither; names the option.
+    """
+    return _read(option, text, 1)
+
+
+def until_now(option: str, text: str) -> str:
+    """The time that lies that far back, or the time itself; ISO 8601 in UTC.
+
+    Raises:
+        InvalidInput: neither; names the option.
+    """
+    return _read(option, text, -1)
+
+
+def _read(option: str, text: str, direction: int) -> str:
+    span = _SPAN.fullmatch(text.strip())
+    try:
+        if span:
+            moment = datetime.now(UTC) + direction * timedelta(seconds=int(span[1]) * _SECONDS[span[2].lower()])
+        else:
+            # Without an offset it is the clock on the person's wall.
+            moment = datetime.fromisoformat(text.strip()).astimezone(UTC)
+    except (ValueError, OverflowError, OSError) as error:
+        raise InvalidInput(f"{option}: '{text}' is no time; write {FORM}.") from error
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def local_time(moment: str) -> str:
+    """A time of the file (UTC) as the clock here shows it, to the second."""
+    try:
+        return datetime.fromisoformat(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return moment

@@ -1,0 +1,81 @@
+"""Secrets taken out of what is kept or shown: by the name they go under, and by how keys look (S0-29)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+MASK = "***"
+
+_SECRET_WORDS = frozenset(
+    "key keys apikey apikeys token tokens secret secrets password passwords passwd passphrase passcode pwd pin otp "
+    "authorization auth credential credentials cookie cookies bearer jwt".split()
+)
+_SECRET_PARTS = re.compile(
+    r"passw(?:or)?d|passphrase|secret|credential|authorization|apikey|cookie|"
+    r"(?:access|auth|bearer|refresh|session|id|api)_?token|(?:access|private|signing|encryption|license|master)_?key",
+    re.IGNORECASE,
+)
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+
+# A text that was cut in the middle of a secret shows its beginning, so no pattern asks for an end.
+_LOOKS_SECRET = re.compile(
+    r"""
+      -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----(?:(?!-----END).)*(?:-----END[ ][A-Z ]*-----)?
+    | mcp_(?:(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{6,}|[a-z]{24,})      # ours; a tool may be called mcp_something
+    | (?<![A-Za-z0-9])(?:
+          (?i:bearer)\s+[A-Za-z0-9._~+/=-]{6,}
+        | (?i:basic)\s+(?=[a-z]*[A-Z0-9+/=])[A-Za-z0-9+/=]{6,}
+        | (?:sk|rk)[-_][A-Za-z0-9_-]{6,}                        # OpenAI, Anthropic, Stripe
+        | (?:gh[opusr]|glpat|dop_v1|shpat|xox[abeoprs]|xapp)[-_][A-Za-z0-9_-]{6,} | (?:hf|npm)_[A-Za-z0-9]{20,}
+        | github_pat_\w{10,} | pypi-[\w-]{16,} | SG\.[\w-]{10,}[\w.-]*
+        | (?:AKIA|ASIA)[A-Z0-9]{8,} | AIza[\w-]{20,}
+        | eyJ[\w-]{8,}[\w.-]*                                   # JSON web tokens
+      )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_PASSWORD_IN_URL = re.compile(r"(://[^\s/:@]*:)[^\s/@]+(?=@)")
+_ASSIGNED = re.compile(
+    r"""
+    (?P<name>
+        (?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|authorization)[\w-]{0,40}
+        \\?["']?\s*(?:=|:(?!//))\s*
+    )
+    (?:"[^"]*"?|'[^']*'?|\\"(?:(?!\\").)*(?:\\")?|[^\s,;&"'}\])]+)
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+def names_secret(name: str) -> bool:
+    """Whether what goes under this name is a secret: `api_key`, `apiKey`, `Authorization`; not `keywords`."""
+    words = {word.lower() for word in _WORD.findall(name)}
+    return not words.isdisjoint(_SECRET_WORDS) or _SECRET_PARTS.search(name) is not None
+
+
+def mask_text(text: str) -> str:
+    """The text with every part that looks like a key, a password or a token replaced by `***`."""
+    text = _LOOKS_SECRET.sub(MASK, text)
+    text = _PASSWORD_IN_URL.sub(rf"\g<1>{MASK}", text)
+    return _ASSIGNED.sub(rf"\g<name>{MASK}", text)
+
+
+def mask_secrets(value: Any, name: str = "") -> Any:
+    """A JSON value without its secrets: what stands under a secret name goes whole, texts lose what looks like one.
+
+    Keys of objects are texts too, since a secret can be one. true, false and null hide nothing and stay.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if names_secret(name):
+        return MASK
+    if isinstance(value, str):
+        return mask_text(value)
+    if isinstance(value, Mapping):
+        items = cast("Mapping[Any, Any]", value).items()
+        return {mask_text(str(key)): mask_secrets(each, str(key)) for key, each in items}
+    if isinstance(value, list | tuple):
+        return [mask_secrets(each) for each in cast("list[Any]", value)]
+    return value
