@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +14,7 @@ import apsw
 
 from localmcp.config import Settings
 from localmcp.embeddings import Embedder, LazyEmbedder
-from localmcp.errors import InvalidInput, ModelMismatch, ModelUnavailable, NeedsConfirmation
+from localmcp.errors import FileUnavailable, InvalidInput, ModelMismatch, ModelUnavailable, NeedsConfirmation
 from localmcp.knowledge import ledger, trash
 from localmcp.knowledge.indexing import Indexer, digests_without_vector, drop_pending, no_model_notice
 from localmcp.knowledge.ledger import Entry, Explanation, Kind, Root
@@ -32,6 +33,7 @@ from localmcp.knowledge.reading import Chunker, Origin, draft_source, one_ahead,
 from localmcp.knowledge.report import Progress as Progress
 from localmcp.knowledge.report import ProgressCallback, Report, Run
 from localmcp.knowledge.trash import SourceRow
+from localmcp.search.adaptation import adapt_weights
 from localmcp.search.collections import (
     Collection,
     choose_collections,
@@ -44,6 +46,8 @@ from localmcp.search.sources import Indexed, put_source
 from localmcp.storage.database import Database, fetch_one
 from localmcp.storage.migrations import utc_now
 from localmcp.text.readers import Document, read_text
+
+log = logging.getLogger(__name__)
 
 BURIED_AT_ONCE = 50
 """Sources put into the trash in one transaction."""
@@ -94,6 +98,7 @@ class Library:
             plans = self._plan_adding(place, targets, options)
             waiting = self._set_aside(plans, confirmed=False)
             self._carry_out(place, plans, run, remember=remember)
+        self._adapt_weights()
         _ask(waiting)
         return run.end()
 
@@ -124,6 +129,7 @@ class Library:
                 self._fill_vectors(each, run)
             with self._database.write() as connection:
                 trash.purge(connection, self._settings.trash_days)
+        self._adapt_weights()
         _ask(waiting)
         return run.end()
 
@@ -281,6 +287,16 @@ class Library:
         if embedder is not None:
             fill_vectors(self._database, Indexer(self._database, collection, embedder, run))
 
+    def _adapt_weights(self) -> None:
+        """Measure kinds of text that have grown much since they were last measured; without a model at hand, later."""
+        if not self._settings.adaptive_weight or not self._embedder.loaded:
+            return
+        try:
+            adapt_weights(self._database, self._embedder.get())
+        except FileUnavailable as error:
+            # The documents are in; the next refresh measures again.
+            log.info("the weights were not measured: %s", error)
+
     # ------------------------------------------------------------ texts
 
     def add_text(
@@ -322,7 +338,9 @@ class Library:
                 f"'{document.title}' is already in collection '{place.name}' with another text.",
                 hint="Ask for it to be replaced (replace: true), or choose another title.",
             )
-        return self._put_text(place, document, origin, before)
+        indexed = self._put_text(place, document, origin, before)
+        self._adapt_weights()
+        return indexed
 
     def _put_text(self, place: Collection, document: Document, origin: Origin, before: _Text | None) -> Indexed:
         run = Run()

@@ -6,24 +6,35 @@ import json
 import logging
 import threading
 import time
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import apsw
 
 from localmcp.embeddings import LazyEmbedder
 from localmcp.errors import ConfigurationError, ModelUnavailable
+from localmcp.search.adaptation import DEEP, weight_for
 from localmcp.search.collections import Collection, choose_collections, find_model, visible_collections
 from localmcp.search.filters import Filters, allowed_sources
-from localmcp.search.fusion import Fused, MatchType, Weights, full_keyword_match, fuse, keyword_score, semantic_score
+from localmcp.search.fusion import (
+    Fused,
+    MatchType,
+    Weights,
+    full_keyword_match,
+    fuse,
+    is_doubtful,
+    keyword_score,
+    semantic_score,
+)
 from localmcp.search.fuzzy import Vocabulary
 from localmcp.search.keyword import KeywordQuery, build_query, matched_words, search_words
 from localmcp.search.lexicon import heading_of
 from localmcp.search.passages import Passage, load_passages
 from localmcp.search.vector import Block, SignIndex, exact_cosines, nearest_chunks
-from localmcp.storage.database import Database, Generations, fetch_one, read_generations
+from localmcp.storage.database import Database, Generations, fetch_all, fetch_one, read_generations
 
 if TYPE_CHECKING:
     import numpy as np
@@ -99,6 +110,8 @@ class SearchOutcome:
     """Candidates after fusion; a lower bound of what matches."""
     query: KeywordQuery | None = None
     weights: Weights = field(default_factory=Weights)
+    doubtful: bool = False
+    """The collections searched are hardly about this (`is_doubtful`); known in hybrid mode only."""
     notices: list[str] = field(default_factory=list[str])
     """What the person should know: no model, other model, ..."""
     milliseconds: dict[str, float] = field(default_factory=dict[str, float])
@@ -128,16 +141,44 @@ class _Arms:
         return all(rank is None or rank > ARM_DEPTH for rank in ranks)
 
 
+@dataclass(frozen=True, slots=True)
+class FoundElsewhere:
+    """What another server found."""
+
+    near: Mapping[int, Sequence[int]] = field(default_factory=dict[int, Sequence[int]])
+    """Collection id -> chunk ids; a collection that is missing here is searched in the file."""
+    notices: Sequence[str] = ()
+
+
+class Elsewhere(Protocol):
+    """Another server that searches the vectors of some collections."""
+
+    def nearest(self, request: SearchRequest, vector: Vector, depth: int) -> FoundElsewhere:
+        """The `depth` chunks nearest to the query in each of the request's collections that it holds.
+
+        It never raises because the server fails: a collection is then left out, and a notice says why.
+        """
+        ...
+
+
+NOWHERE_ELSE = FoundElsewhere()
+
+
 class Index:
     """Searches one file. Safe to call from many threads; every search sees one snapshot."""
 
-    def __init__(self, database: Database, embedder: LazyEmbedder, semantic_weight: float = 0.7) -> None:
+    def __init__(
+        self, database: Database, embedder: LazyEmbedder, semantic_weight: float = 0.7, *, adaptive: bool = False
+    ) -> None:
         self.database = database
         self.embedder = embedder
         self.weights = Weights(semantic_weight)
+        self.adaptive = adaptive
+        """Weight by the kinds of text that were found, where they were measured."""
         self.vocabulary = Vocabulary()
         self._lock = threading.Lock()
         self._signs: dict[int, SignIndex] = {}
+        self.elsewhere: Elsewhere | None = None
 
     def search(self, request: SearchRequest) -> SearchOutcome:
         """The best chunks for the request.
@@ -150,11 +191,16 @@ class Index:
         clock = _Clock(outcome.milliseconds)
         vector = self._query_vector(request, outcome)
         clock.lap("embedding")
+        elsewhere = NOWHERE_ELSE
+        if self.elsewhere is not None and vector is not None:
+            elsewhere = self.elsewhere.nearest(request, vector, _depth(request))
+            outcome.notices += elsewhere.notices
+            clock.lap("elsewhere")
         with self.database.read() as connection:
             collections = choose_collections(connection, list(request.collections) if request.collections else None)
             if not collections:
                 return outcome
-            self._search(connection, request, collections, vector, outcome, clock)
+            self._search(connection, request, collections, vector, elsewhere, outcome, clock)
         return outcome
 
     def _query_vector(self, request: SearchRequest, outcome: SearchOutcome) -> Vector | None:
@@ -180,7 +226,7 @@ class Index:
 
     def _search(
         self, connection: apsw.Connection, request: SearchRequest, collections: list[Collection], vector: Vector | None,
-        outcome: SearchOutcome, clock: _Clock,
+        elsewhere: FoundElsewhere, outcome: SearchOutcome, clock: _Clock,
     ) -> None:  # fmt: skip
         generations = read_generations(connection)
         allowed = self._restriction(connection, collections, request.filters)
@@ -188,7 +234,7 @@ class Index:
         if allowed is not None:
             outcome.searched["sources"] = len(allowed)
         clock.lap("filters")
-        arms = _Arms(ARM_DEPTH if request.offset + request.limit <= ARM_DEPTH else DEEPEST)
+        arms = _Arms(_depth(request))
         ours = self._with_our_vectors(connection, request, collections, outcome) if vector is not None else None
         if request.mode != "semantic" or ours is None:
             self._keyword_arm(connection, request, collections, generations, allowed, arms, outcome)
@@ -196,9 +242,13 @@ class Index:
         floor = DEFAULT_FLOOR
         if vector is not None and ours is not None:
             floor = _floor(connection, ours.model_id)
-            blocks = self._blocks(connection, ours, generations, outcome)
-            _vector_arm(connection, request, ours.model_id, blocks, vector, allowed, arms)
+            near = _live(connection, elsewhere, ours, allowed) if elsewhere.near else []
+            blocks = self._blocks(connection, ours, elsewhere, generations, outcome)
+            _vector_arm(connection, request, ours.model_id, blocks, vector, allowed, arms, near)
             clock.lap("vector")
+            if self.adaptive and request.mode == "hybrid":
+                outcome.weights = self._adapted(connection, arms)
+            outcome.doubtful = request.mode == "hybrid" and _is_doubtful(arms, outcome.query)
         fused = _fuse(request.mode if ours is not None else "keyword", arms, outcome, floor)
         outcome.total = len(fused)
         page = fused[request.offset : request.offset + request.limit]
@@ -232,10 +282,17 @@ class Index:
             outcome.notices.append(f"{left}, because their vectors come from another model: {foreign}.")
         return _Ours(model_id, ids) if ids and model_id is not None else None
 
+    def _adapted(self, connection: apsw.Connection, arms: _Arms) -> Weights:
+        """The weights of the kinds of text that were found."""
+        by_word, by_meaning = list(islice(arms.keyword_ranks, DEEP)), list(islice(arms.semantic_ranks, DEEP))
+        return Weights(weight_for(connection, by_word, by_meaning, self.weights.semantic))
+
     def _blocks(
-        self, connection: apsw.Connection, ours: _Ours, generations: Generations, outcome: SearchOutcome
-    ) -> list[Block]:
-        blocks = self.sign_blocks(connection, ours.model_id, generations, ours.collection_ids)
+        self, connection: apsw.Connection, ours: _Ours, elsewhere: FoundElsewhere, generations: Generations,
+        outcome: SearchOutcome,
+    ) -> list[Block]:  # fmt: skip
+        here = [each for each in ours.collection_ids if each not in elsewhere.near]
+        blocks = self.sign_blocks(connection, ours.model_id, generations, here)
         outcome.searched["vectors"] = sum(len(block.ids) for block in blocks)
         return blocks
 
@@ -255,17 +312,44 @@ class Index:
 
 def _vector_arm(
     connection: apsw.Connection, request: SearchRequest, model_id: int, blocks: Sequence[Block], vector: Vector,
-    allowed: Any, arms: _Arms,
+    allowed: Any, arms: _Arms, elsewhere: Sequence[int] = (),
 ) -> None:  # fmt: skip
-    """Find the nearest chunks, and complete the keyword arm's hits with their cosines."""
+    """Find the nearest chunks, and complete the keyword arm's hits with their cosines.
+
+    `elsewhere`: chunks that another server found; their cosines are taken from the file.
+    """
     nearest = dict(nearest_chunks(connection, model_id, blocks, vector, ARM_DEPTH, allowed, request.exact))
     if arms.depth > ARM_DEPTH:
         # Behind the first hundred, which stay as earlier pages showed them.
         deeper = nearest_chunks(connection, model_id, blocks, vector, arms.depth, allowed, request.exact)
         nearest |= {each: cosine for each, cosine in deeper if each not in nearest}
+    if elsewhere:
+        nearest |= exact_cosines(connection, model_id, elsewhere, vector)
+        nearest = dict(sorted(nearest.items(), key=lambda each: (-each[1], each[0]))[: arms.depth])
     arms.semantic_ranks = {each: rank for rank, each in enumerate(nearest, 1)}
     missing = [each for each in arms.keyword_ranks if each not in nearest]
     arms.cosines = nearest | exact_cosines(connection, model_id, missing, vector)
+
+
+def _depth(request: SearchRequest) -> int:
+    return ARM_DEPTH if request.offset + request.limit <= ARM_DEPTH else DEEPEST
+
+
+def _live(connection: apsw.Connection, elsewhere: FoundElsewhere, ours: _Ours, allowed: Any) -> list[int]:
+    """What another server found, without what has left the file meanwhile, or is not asked for."""
+    ids = array("q", [each for collection in ours.collection_ids for each in elsewhere.near.get(collection, ())])
+    if not len(ids) or (allowed is not None and not len(allowed)):
+        return []
+    sql = f"""
+        select chunks.id from chunks join sources on sources.id = source_id
+        where chunks.id in (select value from carray(:ids)) and trashed_at is null
+            and collection_id in (select value from carray(:collections))
+            {"and source_id in (select value from carray(:allowed))" if allowed is not None else ""}
+    """
+    bindings: dict[str, Any] = {"ids": apsw.carray(ids), "collections": apsw.carray(array("q", ours.collection_ids))}
+    if allowed is not None:
+        bindings["allowed"] = apsw.carray(allowed)
+    return [row[0] for row in fetch_all(connection, sql, bindings)]
 
 
 class _Clock:
@@ -279,6 +363,16 @@ class _Clock:
         now = time.perf_counter()
         self.laps[name] = round((now - self.last) * 1000, 3)
         self.last = now
+
+
+def _is_doubtful(arms: _Arms, query: KeywordQuery | None) -> bool:
+    if query is None or not arms.cosines:
+        return False
+    ceiling = query.ceiling
+    best = max(
+        cosine + (arms.bm25.get(each, 0.0) / ceiling if ceiling else 0.0) for each, cosine in arms.cosines.items()
+    )
+    return is_doubtful(best, query.content_words)
 
 
 def _count_chunks(connection: apsw.Connection, collections: list[Collection]) -> int:

@@ -1,0 +1,155 @@
+"""How much meaning should count in each kind of text: measured on the text itself, used when its passages are found.
+
+A model that knows a kind of text tells its passages sharply apart, and ten words of a passage lead it back to that one;
+where it does not know the language, everything looks alike. The gap between the nearest passage and the tenth is that
+sharpness, and it tells how far the model can be trusted against the words.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import apsw
+
+from localmcp.embeddings import Embedder
+from localmcp.search.collections import find_model
+from localmcp.search.vector import Block, SignIndex, nearest_chunks
+from localmcp.storage.database import Database, fetch_all, fetch_one, read_generations
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vector = NDArray[np.float32]
+
+log = logging.getLogger(__name__)
+
+FAMILY = "all-MiniLM-L6-v2"
+"""The constants below belong to this model in all its forms; another model keeps the weight of the settings."""
+WINDOWS = 32
+WINDOW_WORDS = 10
+LEAST_WORDS = 30
+LEAST_CHUNKS = 40
+"""Smaller groups keep the weight of the settings: too few passages to tell how near is near."""
+NEUTRAL_GAP, NEUTRAL_WEIGHT, SLOPE = 0.125, 0.60, 2.0
+LEAST_WEIGHT, MOST_WEIGHT = 0.30, 0.88
+READ_LANGUAGE, FOREIGN_PENALTY = "english", 0.12
+"""The model was made for English: in other languages it is trusted less than its gap says."""
+DEEP = 10
+"""The nearest passage is compared with this one; and so many hits of each arm say which groups are concerned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Passages of one collection, language and kind (prose or code)."""
+
+    id: int
+    collection_id: int
+    language: str
+    chunks: int
+
+
+def weight_of(gap: float, language: str) -> float:
+    """The weight of meaning, 0.30..0.88, for a gap of cosines: 0.60 + 2 x (gap - 0.125), 0.12 less if not English."""
+    weight = NEUTRAL_WEIGHT + SLOPE * (gap - NEUTRAL_GAP) - (FOREIGN_PENALTY if language != READ_LANGUAGE else 0)
+    return min(max(weight, LEAST_WEIGHT), MOST_WEIGHT)
+
+
+def adapt_weights(database: Database, embedder: Embedder) -> int:
+    """Measure the groups that were not measured yet, or have doubled or halved since; returns how many.
+
+    Costs about 0.2 s a group: 32 short texts are embedded and looked up. Reading, then one short transaction.
+    """
+    if not embedder.identity.name.startswith(FAMILY):
+        return 0
+    with database.read() as connection:
+        model_id = find_model(connection, embedder.identity)
+        groups = _changed_groups(connection, model_id) if model_id is not None else []
+    measured = [(group, gap) for group in groups if (gap := measure_gap(database, embedder, group)) is not None]
+    if measured:
+        with database.write() as connection:
+            connection.executemany(
+                "update groups set gap = ?, semantic_weight = ?, measured_chunks = ? where id = ?",
+                ((gap, weight_of(gap, group.language), group.chunks, group.id) for group, gap in measured),
+            )
+    return len(measured)
+
+
+def _changed_groups(connection: apsw.Connection, model_id: int) -> list[Group]:
+    sql = """
+        select groups.id, collection_id, language, chunks from groups join collections on collections.id = collection_id
+        where model_id = ? and chunks >= ? and (chunks >= 2 * measured_chunks or 2 * chunks <= measured_chunks)
+    """
+    return [Group(*row) for row in fetch_all(connection, sql, (model_id, LEAST_CHUNKS))]
+
+
+def measure_gap(database: Database, embedder: Embedder, group: Group) -> float | None:
+    """Mean difference of the cosines of the nearest and the tenth passage, over windows of the group's own text.
+
+    The windows' own passages stay in: how surely they are found is what is measured. None for a group whose passages
+    are too short or have no vectors.
+    """
+    with database.read() as connection:
+        texts = _sample(connection, group)
+    windows = [_window(text, number) for number, text in enumerate(texts)]
+    if len(windows) < WINDOWS // 2:
+        return None
+    vectors = embedder.embed_passages(windows)
+    with database.read() as connection:
+        model_id = find_model(connection, embedder.identity)
+        if model_id is None:
+            return None
+        # Of its own: a command that only adds documents keeps no index in memory.
+        blocks = SignIndex(model_id).blocks(connection, read_generations(connection).signs, [group.collection_id])
+        gaps = [gap for vector in vectors if (gap := _gap(connection, model_id, blocks, vector)) is not None]
+    return sum(gaps) / len(gaps) if gaps else None
+
+
+def _sample(connection: apsw.Connection, group: Group) -> list[str]:
+    """Texts spread over the group, the same ones every time."""
+    sql = """
+        select text from chunks where id in (
+            select chunks.id from chunks join sources on sources.id = source_id
+            where group_id = ? and words >= ? and trashed_at is null
+            order by chunks.id * 2654435761 % 4294967296 limit ?
+        )
+    """
+    return [text for (text,) in fetch_all(connection, sql, (group.id, LEAST_WORDS, WINDOWS))]
+
+
+def _window(text: str, number: int) -> str:
+    words = text.split()
+    room = max(len(words) - WINDOW_WORDS, 0)
+    start = (number * 7919) % (room + 1)
+    return " ".join(words[start : start + WINDOW_WORDS])
+
+
+def _gap(connection: apsw.Connection, model_id: int, blocks: Sequence[Block], vector: Vector) -> float | None:
+    nearest = nearest_chunks(connection, model_id, blocks, vector, DEEP)
+    return nearest[0][1] - nearest[-1][1] if len(nearest) == DEEP else None
+
+
+def weight_for(connection: apsw.Connection, by_word: Sequence[int], by_meaning: Sequence[int], default: float) -> float:
+    """The mean weight of the groups that the first ten hits of both arms stand in; unmeasured groups count `default`.
+
+    A hit counts once for each arm that found it.
+    """
+    ids = [*by_word[:DEEP], *by_meaning[:DEEP]]
+    if not ids:
+        return default
+    sql = """
+        select chunks.id, semantic_weight from chunks join groups on groups.id = group_id
+        where chunks.id in (select value from carray(?))
+    """
+    weights = dict(fetch_all(connection, sql, (apsw.carray(array("q", dict.fromkeys(ids))),)))
+    known = [default if weights.get(each) is None else weights[each] for each in ids]
+    return round(sum(known) / len(known), 4)
+
+
+def has_weights(connection: apsw.Connection) -> bool:
+    """Whether any group was measured."""
+    return fetch_one(connection, "select 1 from groups where semantic_weight is not null limit 1") is not None
