@@ -72,6 +72,10 @@ EVERYTHING = Scope()
 _scope: ContextVar[Scope] = ContextVar("localmcp_scope", default=EVERYTHING)
 
 
+_running: ContextVar[str | None] = ContextVar("localmcp_running", default=None)
+"""The tool whose call is under way."""
+
+
 def current_scope() -> Scope:
     """The scope of the call that is running."""
     return _scope.get()
@@ -183,6 +187,21 @@ def integer_or_string(name: str, value: Any) -> Any:
         return int(value.strip())
     except ValueError as error:
         raise InvalidInput(f"invalid {name} value: {value}") from error
+
+
+MOST_INTEGER = 2**63 - 1
+
+
+def integer_beyond_64_bits(value: Any) -> int | None:
+    """A whole number in `value`, however deep, that SQLite cannot hold; None if there is none."""
+    if isinstance(value, int):
+        return value if abs(value) > MOST_INTEGER else None
+    inner: Iterable[Any] = ()
+    if isinstance(value, Mapping):
+        inner = cast("Mapping[Any, Any]", value).values()
+    elif isinstance(value, list | tuple):
+        inner = cast("Iterable[Any]", value)
+    return next((found for each in inner if (found := integer_beyond_64_bits(each)) is not None), None)
 
 
 # ---------------------------------------------------------------- tools
@@ -306,7 +325,11 @@ class MethodTool(Tool):
         except ValidationError as error:
             problems = cast("list[Json]", error.errors(include_url=False, include_context=True))
             raise InvalidInput(self._complaint(problems)) from None
-        return {name: getattr(model, _ARGUMENT + name) for name in given}
+        checked = {name: getattr(model, _ARGUMENT + name) for name in given}
+        for name, value in checked.items():
+            if (large := integer_beyond_64_bits(value)) is not None:
+                raise InvalidInput(f"{name}: {shorten_value(large)} is too large; whole numbers end at {MOST_INTEGER}.")
+        return checked
 
     def _accepted(self, arguments: Json) -> Json:
         """The arguments after the declared leniencies; null stands for "not given" where there is a default."""
@@ -398,6 +421,8 @@ class CallRecord:
     seconds: float
     error: LocalMCPError | Exception | None
     answer: Answer | None
+    via: str | None = None
+    """The tool that ran it for the caller, such as `execute_tool`."""
 
 
 class Registry:
@@ -449,11 +474,17 @@ class Registry:
         with self._lock:
             self.observers = (*self.observers, observer)
 
-    def tools(self) -> list[Tool]:
-        """Every tool the current scope may call: registered ones first, then providers, then the request's own."""
+    def tools(self, *, for_listing: bool = False) -> list[Tool]:
+        """Every tool the current scope may call: registered ones first, then providers, then the request's own.
+
+        `for_listing` passes over providers that say `only_hidden`: clients list tools at every start, and asking other
+        servers for tools that the list does not show could take seconds.
+        """
         found = dict(self._tools)
         with self._asking_providers() as providers:
             for provider in providers:
+                if for_listing and getattr(provider, "only_hidden", False):
+                    continue
                 try:
                     for each in provider.tools():
                         found.setdefault(each.name, each)
@@ -468,7 +499,7 @@ class Registry:
 
     def visible(self) -> list[Tool]:
         """The tools that tools/list shows."""
-        return [each for each in self.tools() if each.mark.visible or self.show_all]
+        return [each for each in self.tools(for_listing=not self.show_all) if each.mark.visible or self.show_all]
 
     def find(self, name: str) -> Tool | None:
         """The tool of that name in the current scope, or None."""
@@ -527,31 +558,38 @@ class Registry:
             AccessDenied: the tool changes things, and the caller may only read.
             LocalMCPError: what the tool raises.
         """
+        with use_scope(scope or current_scope()) as inside:
+            return self._timed(name, arguments or {}, inside)
+
+    def _callable(self, name: str, scope: Scope) -> Tool:
         if self.refusal is not None:
             raise self.refusal
-        with use_scope(scope or current_scope()) as inside:
-            each = self.find(name)
-            if each is None:
-                raise self._unknown(name)
-            if not inside.allows(each.mark):
-                raise AccessDenied(
-                    f"{name} changes things, and the key of this caller may only read.",
-                    hint="Use a key with the scope write.",
-                )
-            return self._timed(each, arguments or {}, inside)
+        each = self.find(name)
+        if each is None:
+            raise self._unknown(name)
+        if not scope.allows(each.mark):
+            raise AccessDenied(
+                f"{name} changes things, and the key of this caller may only read.",
+                hint="Use a key with the scope write.",
+            )
+        return each
 
-    def _timed(self, each: Tool, arguments: Json, scope: Scope) -> Answer:
+    def _timed(self, name: str, arguments: Json, scope: Scope) -> Answer:
+        """Run it and tell the observers, also of a call that never reached a tool."""
         started_at, start = time.time(), time.perf_counter()
         answer: Answer | None = None
         failure: Exception | None = None
+        via = _running.get()
+        token = _running.set(name)
         try:
-            answer = each.call(arguments)
+            answer = self._callable(name, scope).call(arguments)
             return answer
         except Exception as error:
             failure = error
             raise
         finally:
+            _running.reset(token)
             seconds = time.perf_counter() - start
-            record = CallRecord(each.name, arguments, scope, started_at, seconds, failure, answer)
+            record = CallRecord(name, arguments, scope, started_at, seconds, failure, answer, via)
             for observer in self.observers:
                 observer(record)

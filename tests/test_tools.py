@@ -400,7 +400,7 @@ def test_adding_replaces_and_removing_tells_whether_there_was_one(registry: Regi
 # ---------------------------------------------------------------- observers
 
 
-def test_observers_receive_every_finished_call(registry: Registry) -> None:
+def test_observers_receive_every_call_also_of_tools_that_are_not_there(registry: Registry) -> None:
     records: list[CallRecord] = []
     registry.observe(records.append)
     registry.call("whoami", scope=Scope(caller="key-1"))
@@ -414,6 +414,7 @@ def test_observers_receive_every_finished_call(registry: Registry) -> None:
         ("whoami", "key-1", type(None)),
         ("find_books", "local", InvalidInput),
         ("burn", "local", RuntimeError),
+        ("nobody", "local", UnknownTool),
     ]
     assert records[0].answer is not None and records[0].seconds >= 0 and records[0].started_at > 0
     assert records[1].arguments == {"limit": 1} and records[1].answer is None
