@@ -4,10 +4,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from localmcp.errors import ToolNotFound
+    from localmcp.server.tool_registry import ToolRegistry, with_request_providers
     from localmcp.workspace import open_workspace as open  # noqa: A004  (the public name of the Python API)
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "open"]
+__all__ = ["ToolNotFound", "ToolRegistry", "__version__", "open", "with_request_providers"]
 
 
 def __getattr__(name: str) -> "Any":
@@ -16,4 +18,8 @@ def __getattr__(name: str) -> "Any":
         from localmcp.workspace import open_workspace
 
         return open_workspace
+    if name in ("ToolRegistry", "ToolNotFound", "with_request_providers"):
+        from localmcp.server import tool_registry
+
+        return getattr(tool_registry, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,15 +7,30 @@ import sys
 
 def main() -> None:
     """Run the command line in `sys.argv`."""
-    plain, database = plain_serve(sys.argv[1:])
-    if plain:
+    profile, rest = take_profile(sys.argv[1:])
+    plain, database = plain_serve(rest)
+    if plain and profile != "":
         # The CLI's imports take several times as long as the whole first reply.
         from localmcp.server import quick_reply
 
-        quick_reply.main(database)
+        quick_reply.main(database, profile)
     from localmcp.cli import main as cli_main
 
     cli_main()
+
+
+def take_profile(arguments: list[str]) -> tuple[str | None, list[str]]:
+    """The value of `--profile` (None without one, empty when it is missing), and the other words."""
+    words: list[str] = []
+    profile: str | None = None
+    rest = iter(arguments)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if name == "--profile":
+            profile = value if equals else next(rest, "")
+        else:
+            words.append(word)
+    return profile, words
 
 
 def plain_serve(arguments: list[str]) -> tuple[bool, str | None]:

@@ -53,6 +53,11 @@ def config_file() -> Path:
     return config_directory() / "config.toml"
 
 
+def servers_file() -> Path:
+    """The user's other MCP servers, JSON with the table `mcpServers`."""
+    return config_directory() / "mcp.json"
+
+
 def default_database() -> Path:
     """The file that is opened when none is named."""
     return data_directory() / f"main{SUFFIX}"
@@ -95,11 +100,12 @@ def _setting(
     choices: tuple[str, ...] = (),
     least: float | None = None,
     most: float | None = None,
+    secret: bool = False,
 ) -> Any:
-    metadata = {"env": env, "says": says, "choices": choices, "least": least, "most": most}
+    metadata = {"env": env, "says": says, "choices": choices, "least": least, "most": most, "secret": secret}
     if callable(default):
         return field(default_factory=default, metadata=metadata)
-    return field(default=default, metadata=metadata)
+    return field(default=default, metadata=metadata, repr=not secret)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +116,21 @@ class Settings:
     model: str = _setting(
         "default",
         env="LOCALMCP_MODEL",
-        says="Embedding model: default, hash, fastembed:NAME, folder:PATH, ollama:MODEL, openai:MODEL or URL#MODEL.",
+        says="Embedding model: default, fast, hash, fastembed:NAME, folder:PATH, ollama:MODEL, openai:MODEL or URL#MODEL.",
     )
-    model_api_key: str = _setting("", env="LOCALMCP_MODEL_API_KEY", says="Key for an embedding endpoint; never logged.")
+    model_api_key: str = _setting(
+        "", env="LOCALMCP_MODEL_API_KEY", says="Key for an embedding endpoint; never logged.", secret=True
+    )
     language_model: str = _setting(
         "",
         env="LOCALMCP_LANGUAGE_MODEL",
         says="Model that helps `ask`: ollama:MODEL, openai:MODEL or URL#MODEL; empty = none.",
     )
     language_model_key: str = _setting(
-        "", env="LOCALMCP_LANGUAGE_MODEL_KEY", says="Key for the language model's endpoint; never logged."
+        "",
+        env="LOCALMCP_LANGUAGE_MODEL_KEY",
+        says="Key for the language model's endpoint; never logged.",
+        secret=True,
     )
     language_model_timeout: float = _setting(
         60.0, env="LOCALMCP_LANGUAGE_MODEL_TIMEOUT", says="Seconds to wait for its answer.", least=0.1, most=3600
@@ -134,6 +145,11 @@ class Settings:
         says="Weight of meaning in hybrid search; words get the rest.",
         least=0,
         most=1,
+    )
+    adaptive_weight: bool = _setting(
+        True,
+        env="LOCALMCP_ADAPTIVE_WEIGHT",
+        says="Measure how well the model knows each kind of text, and weight meaning by that instead.",
     )
     rules_max_results: int = _setting(
         5, env="SIMILARITY_SEARCH_MAX_RESULTS", says="Rules returned at most.", least=1, most=100
@@ -159,18 +175,75 @@ class Settings:
     trash_days: int = _setting(
         30, env="LOCALMCP_TRASH_DAYS", says="Days that removed documents are kept.", least=0, most=3650
     )
+    milvus_address: str = _setting(
+        "",
+        env="MILVUS_ADDRESS",
+        says="Milvus for collections that outgrow this machine: http(s)://HOST:PORT, or a Milvus Lite file.db.",
+    )
+    milvus_username: str = _setting("", env="MILVUS_USERNAME", says="User of the Milvus server.")
+    milvus_password: str = _setting(
+        "", env="MILVUS_PASSWORD", says="Password of that user; never logged.", secret=True
+    )
+    milvus_token: str = _setting(
+        "", env="MILVUS_TOKEN", says="Token instead of user and password; never logged.", secret=True
+    )
+    milvus_database: str = _setting("", env="MILVUS_DATABASE", says="Database on the Milvus server; empty = its default.")
+    milvus_tls: bool = _setting(False, env="MILVUS_TLS", says="Encrypt the connection; https:// in the address does too.")
+    milvus_ca_file: str = _setting("", env="MILVUS_CA_FILE", says="Certificate (PEM) by which the server is known.")
+    milvus_timeout: float = _setting(
+        10.0, env="MILVUS_TIMEOUT", says="Seconds that one request to Milvus may take.", least=0.1, most=600
+    )
+    http_port: int = _setting(8080, env="LOCALMCP_HTTP_PORT", says="Port of `serve --http`.", least=0, most=65535)
+    http_hosts: str = _setting(
+        "", env="LOCALMCP_HTTP_HOSTS", says="Further names of this machine that requests may use, with commas."
+    )
+    http_origins: str = _setting(
+        "", env="LOCALMCP_HTTP_ORIGINS", says="Web pages, besides those of this machine, that may call: https://NAME, ..."
+    )
+    http_max_body_mb: int = _setting(
+        4, env="LOCALMCP_HTTP_MAX_BODY_MB", says="Larger requests over HTTP are refused.", least=1, most=64
+    )
+    http_key_requests: int = _setting(
+        60_000, env="LOCALMCP_HTTP_KEY_REQUESTS", says="Requests a minute of one key; 0 = no limit.", least=0, most=10**9
+    )
+    http_address_requests: int = _setting(
+        120_000,
+        env="LOCALMCP_HTTP_ADDRESS_REQUESTS",
+        says="Requests a minute from one address; 0 = no limit.",
+        least=0,
+        most=10**9,
+    )
+    log_format: str = _setting(
+        "text", env="LOCALMCP_LOG_FORMAT", says="Log lines of `serve --http`.", choices=("text", "json")
+    )
     show_all_tools: bool = _setting(False, env="LOCALMCP_SHOW_ALL_TOOLS", says="List the discoverable tools too.")
+    theme: str = _setting(
+        "localmcp", env="LOCALMCP_THEME", says="Colours of the TUI; `terminal` takes those of your terminal."
+    )
     log_level: str = _setting(
         "warning",
         env="LOCALMCP_LOG_LEVEL",
         says="Messages on stderr.",
         choices=("debug", "info", "warning", "error"),
     )
+    log_calls: bool = _setting(True, env="LOCALMCP_LOG_CALLS", says="Keep a log of calls in the file (localmcp log).")
+    log_arguments: bool = _setting(
+        True, env="LOCALMCP_LOG_ARGUMENTS", says="Keep what was asked in it too, secrets masked, at most 2 kB a call."
+    )
+    log_days: int = _setting(30, env="LOCALMCP_LOG_DAYS", says="Days that calls are kept.", least=1, most=3650)
+    log_max_mb: int = _setting(
+        20, env="LOCALMCP_LOG_MAX_MB", says="Size of the log; the oldest calls go first.", least=1, most=10000
+    )
 
 
 def setting_names() -> list[str]:
     """The valid keys of `config.toml`, in order."""
     return [f.name for f in fields(Settings)]
+
+
+def is_secret(name: str) -> bool:
+    """Whether the setting's value is never shown."""
+    return next(bool(f.metadata["secret"]) for f in fields(Settings) if f.name == name)
 
 
 def describe_settings() -> list[dict[str, Any]]:
@@ -287,7 +360,8 @@ def parse_setting(name: str, raw: Any, where: str) -> Any:
         value = _PARSERS[str(spec.type)](raw)
         _check_range(value, spec.metadata)
     except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"{name} = {raw!r} in {where} cannot be used: {error}.") from error
+        shown = "(hidden)" if spec.metadata["secret"] else repr(raw)
+        raise ConfigurationError(f"{name} = {shown} in {where} cannot be used: {error}.") from error
     return value
 
 

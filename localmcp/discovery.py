@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
+from weakref import WeakKeyDictionary
 
 from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput, UnknownTool
+from localmcp.schemas import describe_kind
+from localmcp.search.tool_finder import PATIENCE, ToolFinder
+from localmcp.search.tool_ladder import ToolMetadata as ToolMetadata
+from localmcp.search.tool_ladder import score_query as score_query
+from localmcp.search.tool_ladder import score_word as score_word
+from localmcp.search.tool_texts import ToolDescription, first_sentence
 from localmcp.tools import Answer, Json, Param, Registry, Tool, compact_json, integer_or_string, tool
 
 log = logging.getLogger(__name__)
@@ -20,26 +28,15 @@ MAX_RESULTS = 100
 """C1-1: more are cut to this."""
 NOTHING_FOUND = "No tools found. Try different keywords or a broader search term."
 NAME_REQUIRED = "Tool name is required"
+ONE_LINE = 160
+"""Characters of a description in a brief answer."""
+KEPT_DESCRIPTIONS = 20_000
 
-_PUNCTUATION = ".,;:!?()[]{}\"'"
-_ALIKE = 0.6
-"""Similarity that a fuzzy match must exceed."""
+Profile = Literal["best", "classic"]
+Detail = Literal["full", "brief"]
 
 
 # ---------------------------------------------------------------- records
-
-
-@dataclass(frozen=True, slots=True)
-class ToolMetadata:
-    """What a tool is found by (S1-3)."""
-
-    name: str
-    description: str = ""
-    keywords: tuple[str, ...] = ()
-
-    def lower(self) -> ToolMetadata:
-        """The same in lower case."""
-        return ToolMetadata(self.name.lower(), self.description.lower(), tuple(each.lower() for each in self.keywords))
 
 
 class ToolHit(TypedDict):
@@ -53,72 +50,50 @@ class ToolHit(TypedDict):
     inputSchema: NotRequired[dict[str, Any]]
 
 
-class ToolHits(TypedDict):
-    """The tools that fit, best first."""
+class BriefHit(TypedDict):
+    """A tool that fits, in a few words."""
 
-    tools: list[ToolHit]
-    count: int
-
-
-# ---------------------------------------------------------------- the ladder of the `classic` profile
-
-
-def score_query(query: str, metadata: ToolMetadata) -> float:
-    """How well a tool fits a query, 0..1; 0 = not at all, 1 = its name, or an empty query (requirements.md, section 4).
-
-    Several words are scored one by one: all found, their average x 0.9; else the average over all words x the share
-    of words found.
-    """
-    query = query.strip().lower()
-    lowered = metadata.lower()
-    if query in ("", lowered.name):
-        return 1.0
-    scores = [score_word(word, lowered) for word in query.split()]
-    if len(scores) == 1:
-        return scores[0]
-    average = sum(scores) / len(scores)
-    found = sum(score > 0 for score in scores)
-    return average * (0.9 if found == len(scores) else found / len(scores))
+    name: str
+    description: str
+    score: float
+    parameters: NotRequired[str]
+    """`to* (string), cc* (array of string), +2 optional`; `*` = required."""
 
 
-def score_word(word: str, metadata: ToolMetadata) -> float:
-    """The highest rung that one word reaches, 0..0.9; likeness counts only where no rung is reached.
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """What a search found, before it is told."""
+
+    hits: tuple[tuple[ToolDescription, float], ...]
+    """Tools and scores of 0..1, best first."""
+    nearest: tuple[str, ...] = ()
+    """If nothing fits: names of what comes nearest, if anything does."""
+
+
+# ---------------------------------------------------------------- ranking
+
+
+def rank_tools(
+    query: str,
+    tools: Sequence[ToolDescription],
+    finder: ToolFinder,
+    profile: Profile = "best",
+    patience: float = PATIENCE,
+) -> Ranked:
+    """The tools that fit a query, best first; an empty query lists all with score 1.0 by name.
 
     Args:
-        word: not empty, in lower case.
-        metadata: in lower case.
+        profile: `classic` is the original's ladder (requirements.md, section 4): of equal scores by name. `best`
+            keeps its score for a name and for single words, and weighs words, meaning and use for anything else.
+        patience: seconds that `best` waits for the model before words alone decide.
     """
-    rungs = [_score_name(word, metadata.name), _score_description(word, metadata.description)]
-    rungs += [_score_keyword(word, keyword) for keyword in metadata.keywords]
-    return max(rungs) or _score_likeness(word, metadata)
-
-
-def _score_name(word: str, name: str) -> float:
-    if name.startswith(word):
-        return 0.9
-    return 0.8 if word in name else 0.0
-
-
-def _score_keyword(word: str, keyword: str) -> float:
-    if keyword == word:
-        return 0.85
-    return 0.7 if word in keyword else 0.0
-
-
-def _score_description(word: str, description: str) -> float:
-    if word not in description:
-        return 0.0
-    words = (each.strip(_PUNCTUATION) for each in description.split())
-    return 0.6 if word in words else 0.5
-
-
-def _score_likeness(word: str, metadata: ToolMetadata) -> float:
-    """Likeness = 1 - Levenshtein distance / length of the longer, in code points."""
-    from rapidfuzz.distance import Levenshtein
-
-    weighted = [(0.7, metadata.name), *((0.6, keyword) for keyword in metadata.keywords)]
-    likeness = ((weight, Levenshtein.normalized_similarity(word, each)) for weight, each in weighted)
-    return max((weight * alike for weight, alike in likeness if alike > _ALIKE), default=0.0)
+    if not query.strip() or profile == "classic":
+        scored = [
+            (each, score_query(query, ToolMetadata(each.name, each.description, each.keywords))) for each in tools
+        ]
+        return Ranked(tuple(sorted((one for one in scored if one[1] > 0), key=lambda one: (-one[1], one[0].name))))
+    found = finder.find(query, tools, patience=patience)
+    return Ranked(tuple((each.tool, each.score) for each in found.hits), tuple(each.name for each in found.nearest))
 
 
 # ---------------------------------------------------------------- the two tools
@@ -132,13 +107,6 @@ def _results_at_most(name: str, value: Any) -> Any:
     return min(number, MAX_RESULTS) if number > 0 else None
 
 
-def _as_original(hits: ToolHits) -> str:
-    """The original's text: an array with one spelling of the schema, or a sentence."""
-    if not hits["tools"]:
-        return NOTHING_FOUND
-    return compact_json([{key: hit[key] for key in hit if key != "inputSchema"} for hit in hits["tools"]])
-
-
 class Discovery:
     """Searches every tool that the caller may call, and runs it. Thread-safe.
 
@@ -146,18 +114,41 @@ class Discovery:
     seed forbids it, and a client that defers this server's tools has only the search to find them.
     """
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, finder: ToolFinder | None = None) -> None:
+        """Without a `finder`, words alone are compared, not meaning."""
         self.registry = registry
+        self.finder = finder or ToolFinder()
+        self._described: WeakKeyDictionary[Tool, ToolDescription] = WeakKeyDictionary()
+        self._by_content: dict[tuple[Any, ...], ToolDescription] = {}
 
-    def search(self, query: str = "", max_results: int = 0) -> list[ToolHit]:
-        """The tools that fit, best first, then by name; an empty query lists all. 0 and less do not cut."""
-        scored = [
-            (score, each)
-            for each in self.registry.tools()
-            if each.name not in (TOOL_SEARCH, EXECUTE_TOOL) and (score := score_query(query, _metadata_of(each))) > 0
-        ]
-        scored.sort(key=lambda pair: (-pair[0], pair[1].name))
-        return [_hit(score, each) for score, each in scored[: max_results if max_results > 0 else None]]
+    def searchable(self) -> list[ToolDescription]:
+        """Every tool that a search may find in the current scope."""
+        return [self.describe(each) for each in self._searchable().values()]
+
+    def search(self, query: str = "", max_results: int = 0, *, profile: Profile = "best") -> list[ToolHit]:
+        """The tools that fit, best first, as `rank_tools` says. 0 and less do not cut."""
+        tools = self._searchable()
+        ranked = rank_tools(query, [self.describe(each) for each in tools.values()], self.finder, profile)
+        hits = ranked.hits[: max_results if max_results > 0 else None]
+        return [_full(tools[each.name], score) for each, score in hits]
+
+    def describe(self, each: Tool) -> ToolDescription:
+        """What a tool is found by; the same object for the same tool, or for another one with the same words."""
+        described = self._described.get(each)
+        if described is None:
+            # Some providers make their tools anew at every listing.
+            mark = each.mark
+            key = (each.name, each.description, mark.keywords, mark.title, mark.examples)
+            described = self._by_content.get(key)
+            if described is None:
+                if len(self._by_content) >= KEPT_DESCRIPTIONS:
+                    self._by_content.clear()
+                described = self._by_content[key] = ToolDescription(*key, schema=_schema_of(each) or {})
+            self._described[each] = described
+        return described
+
+    def _searchable(self) -> dict[str, Tool]:
+        return {each.name: each for each in self.registry.tools() if each.name not in (TOOL_SEARCH, EXECUTE_TOOL)}
 
     # With many servers connected, hosts hide these two tools as well and search their descriptions, so both name the
     # fields that the hidden tools work in.
@@ -173,27 +164,37 @@ class Discovery:
             "what tools do you have for {query}",
         ),
         accepts={"max_results": _results_at_most},
-        text=_as_original,
     )
     def tool_search(
         self,
         query: Annotated[str, Param("What the tool should do, in a few words; empty lists all", max_length=2000)] = "",
         max_results: Annotated[int, Param("Tools at most", minimum=1, maximum=MAX_RESULTS)] = 10,
-    ) -> ToolHits:
+        detail: Annotated[Detail, Param("brief: one line and required parameters each")] = "full",
+    ) -> Answer:
         """Find tools that are not listed here: add, index, refresh or remove documents, files, folders, sources and
         collections, verify citations, and more. Returns name, description, score and input schema of each; run one
         with execute_tool."""
-        found = self.search(query, max_results)
-        return {"tools": found, "count": len(found)}
+        tools = self._searchable()
+        ranked = rank_tools(query, [self.describe(each) for each in tools.values()], self.finder)
+        if not ranked.hits:
+            return _nothing_found(ranked.nearest)
+        tell: Callable[[Tool, float], Any] = _full if detail == "full" else _brief
+        told = [tell(tools[each.name], score) for each, score in ranked.hits[:max_results]]
+        # The original's text is an array with one spelling of the schema.
+        text = compact_json([{key: hit[key] for key in hit if key != "inputSchema"} for hit in told])
+        return Answer({"tools": told, "count": len(told)}, text)
 
-    # Not read-only, since it runs whatever it is given. Not destructive, since clients would then ask the person
-    # before every hidden call, harmless ones too; our own removals go to the trash and ask when they are large.
+    # It runs whatever it is given, so it is marked like the most dangerous tool behind it: a client that trusts
+    # annotations would otherwise remove things without asking. Attaching adds exactly two tools (S1-1), so there is
+    # no second one for tools that only read; those can be called by their own names, under their own annotations.
     @tool(
         EXECUTE_TOOL,
         title="Run a tool",
         keywords=("call", "run", "invoke", "tool"),
         examples=("run the tool {name}",),
         read_only=False,
+        destructive=True,
+        open_world=True,
         proxy=True,
     )
     def execute_tool(
@@ -205,7 +206,7 @@ class Discovery:
         """Run a tool that tool_search found (adding, refreshing, removing documents, files, folders, collections;
         verifying citations; and more) and return its own answer."""
         if not name:
-            return _told({"error": NAME_REQUIRED})
+            return Answer({"error": NAME_REQUIRED}, NAME_REQUIRED)
         if name == EXECUTE_TOOL:
             raise InvalidInput(f"name: {EXECUTE_TOOL} cannot run itself; give the name of the tool that is meant.")
         try:
@@ -215,24 +216,60 @@ class Discovery:
             # A known tool may raise it too, about something else.
             if self.registry.find(name) is not None:
                 raise
-            told = {"error": f"Tool not found: {name}. Use {TOOL_SEARCH} to discover available tools."}
-            return _told({**told, "hint": error.hint} if error.hint else told)
+            told = f"Tool not found: {name}. Use {TOOL_SEARCH} to discover available tools."
+            return _refused({"error": told}, told, error.hint)
 
 
-def _metadata_of(each: Tool) -> ToolMetadata:
-    return ToolMetadata(each.name, each.description, each.mark.keywords)
+# ---------------------------------------------------------------- answers
 
 
-def _hit(score: float, each: Tool) -> ToolHit:
+def _full(each: Tool, score: float) -> ToolHit:
     hit: ToolHit = {"name": each.name, "description": each.description, "score": round(score, 4)}
+    schema = _schema_of(each)
+    return hit if schema is None else {**hit, "input_schema": schema, "inputSchema": schema}
+
+
+def _brief(each: Tool, score: float) -> BriefHit:
+    line = first_sentence(each.description)
+    line = line if len(line) <= ONE_LINE else line[: ONE_LINE - 1] + "…"
+    hit: BriefHit = {"name": each.name, "description": line, "score": round(score, 4)}
+    schema = _schema_of(each)
+    return hit if schema is None else {**hit, "parameters": required_parameters(schema)}
+
+
+def required_parameters(schema: Json) -> str:
+    """What a call cannot do without, in one line; how many parameters are optional is added."""
+    properties: dict[str, Any] = schema.get("properties") or {}
+    required = [name for name in schema.get("required") or () if name in properties]
+    parts = [f"{name}* ({_kind_of(properties[name])})" for name in required]
+    optional = len(properties) - len(required)
+    return ", ".join([*parts, f"+{optional} optional"] if optional else parts) or "none"
+
+
+def _kind_of(spec: Any) -> str:
+    return describe_kind(spec) if isinstance(spec, dict) else "any"  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _schema_of(each: Tool) -> Json | None:
     try:
-        schema = each.input_schema
+        return each.input_schema
     except Exception:
         log.warning("%s cannot tell its schema and is found without", each.name, exc_info=True)
-        return hit
-    return {**hit, "input_schema": schema, "inputSchema": schema}
+        return None
 
 
-def _told(value: Json) -> Answer:
-    """A refusal in the original's manner: an ordinary answer whose text is the sentence."""
-    return Answer(value, value["error"])
+def _nothing_found(nearest: Sequence[str]) -> Answer:
+    """The original's sentence, and beside it what comes nearest."""
+    nothing: Json = {"tools": [], "count": 0}
+    if not nearest:
+        return Answer(nothing, NOTHING_FOUND)
+    return _refused({**nothing, "nearest": list(nearest)}, NOTHING_FOUND, f"Nearest: {', '.join(nearest)}.")
+
+
+def _refused(value: Json, sentence: str, hint: str | None) -> Answer:
+    """An ordinary answer whose text is the original's sentence; a hint is a block of its own, so that the sentence
+    stays what it was."""
+    if hint is None:
+        return Answer(value, sentence)
+    blocks = tuple({"type": "text", "text": text} for text in (sentence, hint))
+    return Answer({**value, "hint": hint}, sentence, content=blocks)

@@ -3,11 +3,13 @@
 LocalMCPError                       1  failure
 ├── InvalidInput                    2  a value that cannot be used: names the field, the value, what is accepted
 │   └── UnknownTool                 2
+│       └── ToolNotFound            2  the same, as a provider of tools says it
 ├── NotFound                        1  no such source, chunk, collection, path
 ├── UnreadableDocument              1  a file that cannot be turned into text
 │   └── MissingExtra                3  the reader for this format is not installed
 ├── AccessDenied                    1  outside the folders, collections or tools the caller may use
 ├── NeedsConfirmation               1  something large would be removed; asks first
+├── Interrupted                     1  a search that was stopped because nobody waits for it
 ├── Unavailable                     3  something needed is not there right now
 │   ├── FileUnavailable             3  the database file cannot be opened, locked or written
 │   └── ModelUnavailable            3  a model cannot be loaded or reached
@@ -48,6 +50,13 @@ class UnknownTool(InvalidInput):
     code = "unknown_tool"
 
 
+class ToolNotFound(UnknownTool):
+    """What a provider of tools raises for a name that is not its own, and a registry that nobody knows (S1-4)."""
+
+    def __init__(self, name: str = "", *, hint: str | None = None) -> None:
+        super().__init__(f"Tool not found: {name}" if name else "Tool not found", hint=hint)
+
+
 class NotFound(LocalMCPError):
     """The thing named does not exist, or the caller may not see it."""
 
@@ -84,6 +93,12 @@ class NeedsConfirmation(LocalMCPError):
     """An action that would remove much is stopped until the person confirms it."""
 
     code = "needs_confirmation"
+
+
+class Interrupted(LocalMCPError):
+    """A search that was stopped because nobody waits for its answer any more."""
+
+    code = "interrupted"
 
 
 class Unavailable(LocalMCPError):

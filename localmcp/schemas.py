@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+from localmcp.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
 
 Json = dict[str, Any]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +82,7 @@ def tidy(schema: Any, drop: Callable[[str, Any], bool], *, names: bool = False) 
 
 
 def drop_from_input(key: str, value: Any) -> bool:
-    return key == "title" or (key == "default" and value is None)
+    return key == "title" or (key == "default" and value is None) or (key == "additionalProperties" and value is True)
 
 
 def drop_from_output(key: str, value: Any) -> bool:
@@ -117,3 +126,92 @@ def shorten_value(value: Any) -> str:
 
 def lower_first(text: str) -> str:
     return text[:1].lower() + text[1:]
+
+
+# ---------------------------------------------------------------- checking arguments against any schema
+
+MOST_PROBLEMS = 20
+"""Problems told at once; more are counted."""
+
+
+def describe_parameters(schema: Json) -> str:
+    """The parameters in one line: `query* (string), limit (integer 1..50)`; `*` = required."""
+    required = schema.get("required", [])
+    parts = [
+        f"{name}{'*' if name in required else ''} ({_kind_of(spec)})"
+        for name, spec in cast(Json, schema.get("properties", {})).items()
+    ]
+    return ", ".join(parts) or "none"
+
+
+def _kind_of(spec: Any) -> str:
+    """A schema may also be True or False."""
+    return describe_kind(cast(Json, spec)) if isinstance(spec, dict) else "any"
+
+
+def check_arguments(name: str, schema: Json, arguments: Json) -> None:
+    """Check the arguments of the tool `name` against the JSON Schema that somebody else wrote for it.
+
+    References to other documents are never followed. Where the schema itself is no valid one, nothing is checked: the
+    tool then has to answer for itself.
+
+    Raises:
+        InvalidInput: the arguments do not fit; the message lists every problem and the expected parameters.
+    """
+    problems = dict.fromkeys(line for error in _schema_errors(name, schema, arguments) for line in _tell(error))
+    if not problems:
+        return
+    lines = [f"- {line}" for line in list(problems)[:MOST_PROBLEMS]]
+    if len(problems) > MOST_PROBLEMS:
+        lines.append(f"- and {len(problems) - MOST_PROBLEMS} more")
+    expected = f"Parameters: {describe_parameters(schema)}"
+    raise InvalidInput("\n".join([f"Invalid arguments for {name}:", *lines, expected]))
+
+
+def _schema_errors(name: str, schema: Json, arguments: Json) -> list[ValidationError]:
+    from jsonschema.exceptions import SchemaError
+    from jsonschema.validators import Draft202012Validator, validator_for
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+
+    dialect = validator_for(schema, default=Draft202012Validator)
+    try:
+        dialect.check_schema(schema)
+        # An empty registry of its own: the default one fetches what `$ref` names from the network.
+        found = list(dialect(schema, registry=Registry()).iter_errors(arguments))
+    except (SchemaError, Unresolvable, RecursionError, re.error) as error:
+        log.warning("the schema of %s cannot be used, so its arguments are not checked: %s", name, error)
+        return []
+    return sorted(found, key=lambda error: [str(part) for part in error.absolute_path])
+
+
+def _tell(error: ValidationError) -> list[str]:
+    """The problem in words, one line for each key that is missing or not known."""
+    place = ".".join(str(part) for part in error.absolute_path)
+    inside = f"{place}." if place else ""
+    value, wanted = cast(Any, error.instance), cast(Any, error.validator_value)
+    if error.validator == "required" and isinstance(value, dict):
+        return [f"{inside}{key}: required" for key in wanted if key not in value]
+    if error.validator == "additionalProperties" and wanted is False:
+        return _tell_unknown(inside, cast(Json, value), cast(Json, error.schema))
+    if error.validator == "type":
+        kinds = " or ".join([wanted] if isinstance(wanted, str) else wanted)
+        return [f"{place or 'arguments'}: should be {kinds}, got {shorten_value(value)}"]
+    if error.validator in ("enum", "const"):
+        allowed: list[Any] = wanted if error.validator == "enum" else [wanted]
+        near = nearest(value, [each for each in allowed if isinstance(each, str)]) if isinstance(value, str) else None
+        guess = f"; did you mean '{near}'?" if near else ""
+        return [f"{place}: should be {'|'.join(map(str, allowed))}, got {shorten_value(value)}{guess}"]
+    if error.validator in ("anyOf", "oneOf"):
+        kinds = " or ".join(map(_kind_of, wanted))
+        return [f"{place or 'arguments'}: should be {kinds}, got {shorten_value(value)}"]
+    said = error.message if len(error.message) <= 160 else error.message[:157] + "..."
+    return [f"{place or 'arguments'}: {said}"]
+
+
+def _tell_unknown(inside: str, value: Json, schema: Json) -> list[str]:
+    known = cast(Json, schema.get("properties", {}))
+    patterns = cast(Json, schema.get("patternProperties", {}))
+    unknown = [key for key in value if key not in known and not any(re.search(each, key) for each in patterns)]
+    guesses = ((key, nearest(key, known)) for key in unknown)
+    return [f"{inside}{key}: not a parameter" + (f"; did you mean '{near}'?" if near else "") for key, near in guesses]

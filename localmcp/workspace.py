@@ -3,19 +3,38 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from types import TracebackType
 
-from localmcp.config import Settings, cache_directory, load_settings, models_directory
+from localmcp.activity import Activity
+from localmcp.api_keys import ApiKeys
+from localmcp.config import (
+    Settings,
+    cache_directory,
+    config_directory,
+    load_settings,
+    models_directory,
+    state_directory,
+)
 from localmcp.discovery import Discovery
 from localmcp.embeddings import Embedder, LazyEmbedder, open_embedder
 from localmcp.examples import Examples
 from localmcp.knowledge.citations import Citations
 from localmcp.knowledge.documents import KnowledgeBase
 from localmcp.knowledge.ingest import Library
+from localmcp.knowledge.inventory import Inventory
 from localmcp.knowledge.library_tools import LibraryTools
 from localmcp.knowledge.upkeep import Upkeep
 from localmcp.language_models import LanguageModel
+from localmcp.providers.configured import ConfiguredTools
+from localmcp.providers.mcp_servers.servers import McpServers
 from localmcp.quickstarts.catalogue import Quickstarts
+from localmcp.retriever.collections import Collections
+from localmcp.retriever.follower import Follower
+from localmcp.retriever.records import Records
+from localmcp.retriever.replication import Replication
+from localmcp.retriever.replication_tools import ReplicationTools
+from localmcp.retriever.search import Retriever
 from localmcp.router import Router
 from localmcp.rules.care import RuleCare
 from localmcp.rules.catalogue import RuleCatalogue
@@ -23,10 +42,14 @@ from localmcp.rules.exchange import RuleExchange
 from localmcp.rules.finder import RuleFinder
 from localmcp.rules.generalizer import ModelGeneralizer
 from localmcp.rules.memory import RuleMemory
+from localmcp.search.backends.milvus import open_milvus
+from localmcp.search.backends.places import Places
 from localmcp.search.index import Index
+from localmcp.search.tool_finder import ToolFinder
 from localmcp.search.tool_ranking import ToolRanking
+from localmcp.search.tool_usage import ToolUsage
 from localmcp.storage.database import Database
-from localmcp.tools import Registry
+from localmcp.tools import Provider, Registry
 
 
 class Workspace:
@@ -36,11 +59,17 @@ class Workspace:
         self.settings = settings or load_settings()
         self.database = Database(self.settings.database, read_only=read_only)
         self.embedder = LazyEmbedder(self._open_embedder)
-        self.index = Index(self.database, self.embedder, self.settings.semantic_weight)
+        self.index = Index(
+            self.database, self.embedder, self.settings.semantic_weight, adaptive=self.settings.adaptive_weight
+        )
         self.knowledge = KnowledgeBase(self.database, self.index)
         self.library = Library(self.database, self.embedder, self.settings)
         self.library_tools = LibraryTools(self.library, self.database, self.settings)
         self.citations = Citations(self.database, self.index)
+        self.inventory = Inventory(self.database)
+        self.milvus = open_milvus(self.settings)
+        self.replication = Replication(self.database, self.milvus, self.embedder)
+        self.follower = Follower(self.replication)
         self.quickstarts = Quickstarts(self.database)
         self.rule_finder = RuleFinder(
             self.database, self.index, self.settings.rules_max_results, self.settings.rules_threshold
@@ -49,8 +78,16 @@ class Workspace:
         self.rule_exchange = RuleExchange(self.rules)
         self.rule_care = RuleCare(self.rules)
         self.rule_memory = RuleMemory(self.rules, ModelGeneralizer(self._open_language_model))
+        self.places = Places(self.database, self.milvus)
+        self.places.copies = self.replication
+        self.index.elsewhere = self.places if self.milvus is not None else None
+        self.retriever = Retriever(self.database, self.index, self.embedder, self.places)
+        self.collections = Collections(self.database, self.index, self.places)
+        self.records = Records(self.database, self.embedder, self.places, self.library.remove)
         self.registry = Registry()
-        self.discovery = Discovery(self.registry)
+        self.tool_usage = ToolUsage(state_directory() / "tool_usage.json")
+        self.tool_finder = ToolFinder(self.embedder, cache_directory() / "discovery", self.tool_usage.count)
+        self.discovery = Discovery(self.registry, self.tool_finder)
         self.tool_ranking = ToolRanking(self.embedder, cache_directory())
         self.router = Router(self.registry, self.tool_ranking, self._open_language_model)
         for service in (
@@ -63,14 +100,30 @@ class Workspace:
             self.rule_care,
             self.rule_memory,
             self.rule_exchange,
+            self.retriever,
+            self.collections,
+            self.records,
+            ReplicationTools(self.replication),
             Examples(),
             self.discovery,
             self.router,
         ):
             self.registry.add_service(service)
         self.registry.show_all = self.settings.show_all_tools
+        self.configured_tools = ConfiguredTools(config_directory(), self.settings.database)
+        self.providers: list[Provider] = [*self.configured_tools.providers]
+        """Where the person's own tools come from; nothing is read before the first listing."""
+        for provider in self.providers:
+            self.registry.add_provider(provider)
+        self.mcp_servers = McpServers(cache_directory() / "mcp", state_directory() / "logs", self.registry)
+        self.providers += self.mcp_servers.providers()
         self.upkeep = Upkeep(self.library, self.settings.refresh_seconds)
         self.registry.observe(self.upkeep.note_call)
+        self.registry.observe(self.tool_usage.note_call)
+        self.registry.observe(self.follower.note_call)
+        self.api_keys = ApiKeys(self.database)
+        self.activity = Activity(self.database, self.settings)
+        self.registry.observe(self.activity.note_call)
 
     def _open_embedder(self) -> Embedder:
         return open_embedder(
@@ -94,14 +147,30 @@ class Workspace:
         """What an assistant is told about this file when it connects."""
         return self.knowledge.instructions()
 
+    def on_tools_changed(self, listener: Callable[[], None]) -> None:
+        """Call `listener`, from another thread, when the tools of another server have changed; when the person's own
+        have, from the thread that lists or calls tools next."""
+        self.mcp_servers.on_change(listener)
+        self.configured_tools.listeners.append(listener)
+
     def start_background(self) -> None:
         """Begin loading the model, so that no search waits for it, and looking at the added folders when idle."""
         self.embedder.start_loading()
         self.upkeep.start()
+        self.follower.start()
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, and end the MCP servers that were started."""
+        self.mcp_servers.close()
         self.upkeep.stop()
+        self.tool_usage.save()
+        self.follower.stop()
+        self.replication.flush()
+        if self.milvus is not None:
+            self.milvus.close()
+        self.configured_tools.close()
+        self.activity.close()
+        self.api_keys.close()
         self.index.close()
         self.database.close()
 

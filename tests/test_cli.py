@@ -17,9 +17,9 @@ import pytest
 from localmcp import __version__, config
 from localmcp.cli import terminal
 from localmcp.cli.demo import client_configuration
-from localmcp.cli.excerpt import Matcher, excerpt
 from localmcp.cli.program import COMMANDS, execute, modules, program
 from localmcp.cli.session import Session
+from localmcp.text.excerpt import Matcher, excerpt
 
 ROOT = Path(__file__).parent.parent
 POSIX = pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")

@@ -1,4 +1,4 @@
-"""`localmcp tools` and `localmcp call`: every tool an assistant has, by hand."""
+"""`localmcp call`: any tool an assistant has, by hand."""
 
 from __future__ import annotations
 
@@ -9,40 +9,8 @@ from typing import Any
 
 import click
 
-from localmcp.cli import terminal
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import InvalidInput
-
-
-@command()
-@pass_session
-def tools(session: Session) -> None:
-    """List the tools, the hidden ones too.
-
-    Hidden tools are not in an assistant's list; it finds them by what they do. A star marks a required argument.
-    """
-    described: list[dict[str, Any]] = [
-        {
-            "name": each.name,
-            "title": each.mark.title,
-            "visible": each.mark.visible,
-            "readOnly": each.mark.read_only,
-            "destructive": each.mark.destructive,
-            "signature": getattr(each, "signature", str)(),
-            "description": each.description,
-            "inputSchema": each.input_schema,
-        }
-        for each in session.workspace.registry.tools()
-    ]
-    if session.as_json:
-        session.print_json({"count": len(described), "tools": described})
-        return
-    for visible, title in ((True, "Visible"), (False, "Hidden")):
-        click.echo(terminal.dim(title))
-        for each in described:
-            if each["visible"] is visible:
-                click.echo(f"  {terminal.bold(each['name'])}({each['signature']})")
-                click.echo(terminal.dim(f"      {each['title']}"))
 
 
 @command()
@@ -56,7 +24,12 @@ def call(session: Session, tool: str, arguments: str, text: bool) -> int:
     \b
       localmcp call search '{"query": "restore a backup", "limit": 3}'
     """
-    answer = session.call_in(session.workspace, tool, read_arguments(arguments))
+    return call_tool(session, tool, read_arguments(arguments), text)
+
+
+def call_tool(session: Session, tool: str, arguments: dict[str, Any], text: bool) -> int:
+    """Call a tool and print its result, or the text that a model reads; the exit code."""
+    answer = session.call_in(session.workspace, tool, arguments)
     if text and not session.as_json:
         click.echo(answer.text)
     else:

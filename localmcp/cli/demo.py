@@ -136,7 +136,7 @@ class Story:
         return result
 
     def _quote(self, hit: Json) -> None:
-        from localmcp.cli.excerpt import Matcher, excerpt
+        from localmcp.text.excerpt import Matcher, excerpt
 
         self.tell(f"    {terminal.bold(hit['sourceTitle'])}  {hit['citation']['label']}")
         for line in excerpt(hit["content"], Matcher((), "english"), terminal.columns() - 6, 6):

@@ -18,16 +18,24 @@ INTERRUPTED = 130
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Start here": {
         "demo": ("demo", "Index the sample documents, search them, and show what to type next."),
+        "tui": ("tui", "See, search and run everything in the terminal."),
     },
     "Documents": {
         "add": ("ingest", "Add files, folders, or text from stdin (-), and index them."),
         "search": ("search", "Search by meaning and by word."),
+        "find": ("find", "Pick a passage while you type; it goes to stdout."),
         "show": ("documents", "Print a document, or the passages around one."),
         "sources": ("documents", "List the documents."),
         "why": ("documents", "Say what became of a path, and why."),
         "refresh": ("ingest", "Look at everything that was added again, and index what changed."),
         "remove": ("removal", "Put documents into the trash."),
         "trash": ("removal", "List, restore or empty the trash."),
+        "push": ("replication", "Copy a collection's vectors to Milvus, and search them there."),
+        "pull": ("replication", "Copy a collection from Milvus into the file."),
+    },
+    "Collections": {
+        "collections": ("collections", "Make, fill, describe and drop collections and partitions."),
+        "retrieve": ("collections", "Find what is nearest to one or several texts in a collection."),
     },
     "Quick starts": {
         "quickstarts": ("quickstarts", "Import, search, read and work through short guides."),
@@ -38,8 +46,11 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Assistants": {
         "serve": ("serve", "Serve the tools over MCP, on stdin and stdout."),
         "ask": ("ask", "Say in your own words what you want; the tool that does it is found and run."),
-        "tools": ("calls", "List the tools, the hidden ones too."),
+        "tools": ("tools", "List, search, show and call the tools, the hidden ones too."),
         "call": ("calls", "Call any tool with JSON arguments."),
+        "servers": ("servers", "Connect other MCP servers, and take them over from other clients."),
+        "keys": ("keys", "Make, list and revoke the API keys that requests over HTTP need."),
+        "log": ("log", "Show what was called, by whom, and how it ended; what it adds up to."),
     },
     "This machine": {
         "status": ("status", "Show the file, what is in it, and the model."),

@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from localmcp.cli import terminal
-from localmcp.cli.excerpt import Matcher, excerpt
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import InvalidInput, NotFound
+from localmcp.text.excerpt import Matcher, excerpt
 
 Json = dict[str, Any]
 MARGIN = "    "

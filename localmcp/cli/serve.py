@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import os
 
+import click
+
 from localmcp.cli.session import Session, command, pass_session
 
 
 @command()
+@click.option("--profile", metavar="NAME", help="Give only what this table of profiles.toml allows (stdio).")
+@click.option("--http", is_flag=True, help="Serve over HTTP on this machine instead; every call needs an API key.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port for --http (8080; 0 = any that is free).")
+@click.option("--host", help="Address for --http (127.0.0.1); another needs --allow-remote.")
+@click.option("--allow-remote", is_flag=True, help="Let other machines in; without --host, on every address.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="Form of the log lines of --http.")
 @pass_session
-def serve(session: Session) -> None:
+def serve(
+    session: Session,
+    profile: str | None,
+    http: bool,
+    port: int | None,
+    host: str | None,
+    allow_remote: bool,
+    log_format: str | None,
+) -> None:
     """Serve the tools over MCP, on stdin and stdout.
 
     This is what an assistant starts; in its configuration:
@@ -18,11 +34,50 @@ def serve(session: Session) -> None:
       {"mcpServers": {"localmcp": {"command": "localmcp", "args": ["serve"]}}}
 
     It listens on no port, and ends when the assistant closes its side. Messages for people go to stderr.
+
+    With --http it serves scripts, editors and web clients of this machine instead, until Ctrl-C:
+
+    \b
+      localmcp keys create --name me
+      localmcp serve --http
+      curl -H "Authorization: Bearer mcp_..." http://127.0.0.1:8080/tools
     """
+    if profile == "" or (http and profile is not None):
+        raise click.UsageError("--profile takes a name, and goes without --http: there the key decides.")
+    if http:
+        serve_http(session, port, host, allow_remote, log_format)
+    given = {"--port": port, "--host": host, "--allow-remote": allow_remote or None, "--log-format": log_format}
+    for option, value in given.items():
+        if value is not None:
+            raise click.UsageError(f"{option} goes with --http.")
     from localmcp.server import quick_reply
 
     if session.verbosity:
         os.environ["LOCALMCP_LOG_LEVEL"] = "info" if session.verbosity == 1 else "debug"
     elif session.quiet:
         os.environ["LOCALMCP_LOG_LEVEL"] = "error"
-    quick_reply.main(session.database)
+    quick_reply.main(session.database, profile)
+
+
+def serve_http(
+    session: Session, port: int | None, host: str | None, allow_remote: bool, log_format: str | None
+) -> None:
+    """Open the door; the process ends in it.
+
+    Raises:
+        UsageError: an address that other machines can reach, without --allow-remote.
+        Unavailable: the address cannot be listened on.
+    """
+    from localmcp.server.http.hosts import is_loopback
+    from localmcp.server.http.log_lines import set_up_logging
+    from localmcp.server.http.serving import Address, run
+    from localmcp.workspace import Workspace
+
+    settings = session.settings
+    address = host or ("0.0.0.0" if allow_remote else "127.0.0.1")
+    if not allow_remote and not is_loopback(address):
+        raise click.UsageError(f"--host {address} can be reached from other machines; add --allow-remote to mean it.")
+    level = settings.log_level if session.verbosity == 0 else ("info", "debug")[session.verbosity > 1]
+    set_up_logging("json" if (log_format or settings.log_format) == "json" else "text", level, quiet=session.quiet)
+    chosen = settings.http_port if port is None else port
+    run(Address(address, chosen), settings, lambda: Workspace(settings))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from localmcp.cli import terminal
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.errors import ConfigurationError
 
-SECRET = "model_api_key"
+CREDENTIALS = re.compile(r"(?<=://)[^/@]+(?=@)")
+"""What stands before the host of an address."""
 
 
 @group()
@@ -104,8 +106,10 @@ def _value(session: Session, name: str) -> Any:
 
 def _plain(name: str, value: Any) -> Any:
     """As JSON; a secret is not shown."""
-    if name == SECRET:
+    if configuration.is_secret(name):
         return "(set)" if value else ""
+    if isinstance(value, str):
+        return CREDENTIALS.sub("(hidden)", value)
     if isinstance(value, tuple):
         return [str(each) for each in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     return str(value) if isinstance(value, Path) else value

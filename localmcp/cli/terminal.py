@@ -12,6 +12,11 @@ from pathlib import Path
 
 import click
 
+from localmcp.text.quantities import counted as counted
+from localmcp.text.quantities import duration as duration
+from localmcp.text.quantities import short_path as short_path
+from localmcp.text.quantities import size as size
+
 MOST_COLUMNS = 110
 """Longer lines of running text are hard to read."""
 PIPED_COLUMNS = 100
@@ -49,24 +54,6 @@ def score_bar(score: float, width: int = 8) -> str:
     return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(width)
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 document`, `1,204 documents`, `3 searches`."""
-    plural = noun + ("es" if noun.endswith(("s", "ch", "x")) else "s")
-    return f"{number:,} {noun if number == 1 else plural}"
-
-
-def size(number: int) -> str:
-    """Bytes in the unit people use: `812 kB`, `4.2 MB`."""
-    if number < 1000:
-        return f"{number} bytes"
-    value = float(number)
-    for unit in ("kB", "MB", "GB"):
-        value /= 1000
-        if value < 1000 or unit == "GB":
-            return f"{value:.0f} {unit}" if value >= 100 or unit == "kB" else f"{value:.1f} {unit}"
-    raise AssertionError("unreachable")
-
-
 def file_size(path: Path) -> int:
     """Bytes of a database file, together with what SQLite has not yet written back into it."""
     beside = path.with_name(f"{path.name}-wal")
@@ -76,23 +63,6 @@ def file_size(path: Path) -> int:
 def quoted(words: Sequence[str]) -> str:
     """A command line as a person types it; `~` stays outside the quotes."""
     return " ".join(word if _PLAIN_WORD.fullmatch(word) else f'"{word}"' for word in words)
-
-
-def duration(seconds: float) -> str:
-    """`0.4 s`, `42 s`, `3 min 20 s`, `1 h 5 min`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def short_path(path: str) -> str:
-    """The path as a person would type it here: relative if it lies below the working directory."""
-    try:
-        relative = os.path.relpath(path)
-    except ValueError:
-        return path
-    return path if relative.startswith("..") else relative
 
 
 def link(text: str, path: str | None) -> str:

@@ -9,6 +9,7 @@ import apsw
 
 from localmcp.knowledge.indexing import BATCH, Indexer
 from localmcp.search.collections import Collection, find_model
+from localmcp.search.records import EMBEDDED_TITLE
 from localmcp.search.sources import chunks_without_vector
 from localmcp.search.vector import vector_id, write_vectors
 from localmcp.storage.database import Database, bump_generations, fetch_one
@@ -64,7 +65,9 @@ def _embedded_text(connection: apsw.Connection, chunk_id: int) -> str | None:
     """The text as ingest embeds it; None for a chunk that is gone meanwhile."""
     row = fetch_one(
         connection,
-        "select title, headings, text from chunks join sources on sources.id = source_id where chunks.id = ?",
+        f"""
+        select {EMBEDDED_TITLE}, headings, text from chunks join sources on sources.id = source_id where chunks.id = ?
+        """,
         (chunk_id,),
     )
     if row is None:

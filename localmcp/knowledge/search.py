@@ -17,7 +17,7 @@ from localmcp.search.fusion import MatchType
 from localmcp.search.index import Hit, Index, Mode, SearchOutcome, SearchRequest
 from localmcp.search.keyword import Term, inverse_frequency
 from localmcp.storage.database import Database
-from localmcp.tools import Param, integer_or_string, tool
+from localmcp.tools import Param, current_scope, integer_or_string, tool
 
 NOTHING_FOUND = "No relevant results found. Try rephrasing your query or using a different search mode."
 MODES = ("hybrid", "semantic", "keyword")
@@ -66,6 +66,7 @@ class SearchResult(TypedDict):
     repairs: NotRequired[list[Repaired]]
     didYouMean: NotRequired[str]
     nextCursor: NotRequired[str]
+    lowConfidence: NotRequired[bool]
     weights: dict[str, float]
     explain: NotRequired[dict[str, Any]]
 
@@ -170,6 +171,8 @@ def _search_result(
     }
     if not outcome.hits:
         result["message"] = NOTHING_FOUND
+    if outcome.hits and outcome.doubtful:
+        result["lowConfidence"] = True
     if outcome.notices:
         result["notices"] = outcome.notices
     if outcome.query and outcome.query.repairs:
@@ -190,10 +193,13 @@ def _corrected(text: str, outcome: SearchOutcome) -> str:
 
 
 def _explanation(outcome: SearchOutcome) -> dict[str, Any]:
-    query = outcome.query
+    query, searched = outcome.query, outcome.searched
+    if current_scope().collections is not None:
+        # That the search was narrowed at all shows that there is more in the file.
+        searched = {name: count for name, count in searched.items() if name != "sources"}
     return {
         "candidates": outcome.total,
-        "searched": outcome.searched,
+        "searched": searched,
         "milliseconds": outcome.milliseconds,
         "terms": [_explain_term(term, outcome.searched["chunks"]) for term in (query.terms if query else ())],
         "dropped": [{"word": word, "reason": reason} for word, reason in (query.dropped if query else ())],
@@ -237,6 +243,8 @@ def _search_hit(hit: Hit, outcome: SearchOutcome, explain: bool, adopted: bool) 
 
 def _explain_hit(hit: Hit, outcome: SearchOutcome) -> dict[str, Any]:
     weights = outcome.weights
+    # bm25 counts the whole file, so its raw value is told only to callers who see all of it.
+    raw = {"raw": round(hit.keyword.raw, 4)} if current_scope().collections is None else {}
     return {
         "semantic": {
             "rank": hit.semantic.rank,
@@ -246,7 +254,7 @@ def _explain_hit(hit: Hit, outcome: SearchOutcome) -> dict[str, Any]:
         },
         "keyword": {
             "rank": hit.keyword.rank,
-            "raw": round(hit.keyword.raw, 4),
+            **raw,
             "score": round(hit.scores.keyword, 2),
             "weight": round(weights.keyword, 6),
         },

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any, cast
 import apsw
 
 from localmcp.errors import InvalidInput
+from localmcp.search.backends.base import DEFAULT_PARTITION
 from localmcp.search.collections import Collection
+from localmcp.search.conditions import Condition, sql_condition
+from localmcp.search.records import TITLE_COLUMN
 from localmcp.storage.database import fetch_all
 
 if TYPE_CHECKING:
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 
 MOST_KEYS, MOST_VALUES = 50, 1000
 """A query of more conditions than these is one that SQLite refuses."""
+SOURCE_COLUMNS = {"title": TITLE_COLUMN, "path": "sources.uri"}
+"""What stands in for these fields where a source's own metadata has no such key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,8 @@ class Filters:
     path_prefix: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Key -> a value that the source's metadata equals, or holds if it is a list; a list of values = any of them."""
+    condition: Condition | None = None
+    """A further condition on the metadata, the title and the path."""
 
     def __post_init__(self) -> None:
         """Refuse what SQLite cannot compare.
@@ -54,7 +61,12 @@ class Filters:
 
     def __bool__(self) -> bool:
         return bool(
-            self.partitions or self.source_ids or self.source_types or self.path_prefix is not None or self.metadata
+            self.partitions
+            or self.source_ids
+            or self.source_types
+            or self.path_prefix is not None
+            or self.metadata
+            or self.condition
         )
 
 
@@ -71,14 +83,21 @@ def allowed_sources(
         conditions.append(condition)
         bindings.extend(values)
     sql = f"select id from sources where {' and '.join(conditions)} order by id"
-    return np.array([row[0] for row in fetch_all(connection, sql, bindings)], dtype=np.int64)
+    found = np.array([row[0] for row in fetch_all(connection, sql, bindings)], dtype=np.int64)
+    if filters.condition is None:
+        return found
+    compiled = sql_condition(filters.condition, "sources.metadata", SOURCE_COLUMNS)
+    rows = fetch_all(connection, f"select id from sources where {compiled.sql}", compiled.bindings)
+    return np.intersect1d(found, np.array([row[0] for row in rows], dtype=np.int64))
 
 
 def _conditions(filters: Filters) -> list[tuple[str, list[Any]]]:
     found: list[tuple[str, list[Any]]] = []
     if filters.partitions:
         marks = ",".join("?" * len(filters.partitions))
-        found.append((f"partition_id in (select id from partitions where name in ({marks}))", [*filters.partitions]))
+        unnamed = "or partition_id is null" if DEFAULT_PARTITION in filters.partitions else ""
+        sql = f"(partition_id in (select id from partitions where name in ({marks})) {unnamed})"
+        found.append((sql, [*filters.partitions]))
     if filters.source_ids:
         found.append((f"uuid in ({','.join('?' * len(filters.source_ids))})", [*filters.source_ids]))
     if filters.source_types:

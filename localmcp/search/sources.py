@@ -13,6 +13,7 @@ import apsw
 
 from localmcp.errors import InvalidInput
 from localmcp.search import vector
+from localmcp.search.backends.replicas import note_changes
 from localmcp.search.lexicon import IndexedText, add_to_index, heading_of, indexed_texts, remove_from_index
 from localmcp.storage.database import bump_generations, fetch_all, fetch_one
 from localmcp.storage.migrations import utc_now
@@ -35,6 +36,8 @@ class ChunkDraft:
     digest: bytes
     """Of all that is embedded and indexed (text, title, headings, language, kind): a chunk of the same source with the
     same digest keeps its id, its vector and its words."""
+    identity: tuple[int | None, bytes] | None = None
+    """Id and UUID for a chunk that continues one whose text was another; None = new ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,8 @@ def put_source(
     if model_id is not None:
         missing = _without_vector(connection, model_id, [(kept[p], c) for p, c in enumerate(draft.chunks) if p in kept])
         _write_vectors(connection, model_id, draft.collection_id, indexed.source_id, [*missing, *fresh], embeddings)
+    # Their place, page, metadata or partition may be another.
+    note_changes(connection, draft.collection_id, kept.values())
     bump_generations(connection, "content", "words", "signs")
     indexed.added, indexed.kept, indexed.removed = len(fresh), len(kept), len(gone)
     return indexed
@@ -197,15 +202,16 @@ def _insert_chunk(
     return fetch_one(
         connection,
         """
-        insert into chunks (uuid, source_id, group_id, position, start, stop, headings, text, first_line, last_line,
+        insert into chunks (id, uuid, source_id, group_id, position, start, stop, headings, text, first_line, last_line,
                             first_page, last_page, words, digest)
-        values (:uuid, :source_id, :group_id, :position, :start, :stop, :headings, :text, :first_line, :last_line,
+        values (:id, :uuid, :source_id, :group_id, :position, :start, :stop, :headings, :text, :first_line, :last_line,
                 :first_page, :last_page, 0, :digest)
         returning id
         """,
         {
             **_place(chunk, position),
-            "uuid": uuid.uuid4().bytes,
+            "id": chunk.identity[0] if chunk.identity else None,
+            "uuid": chunk.identity[1] if chunk.identity else uuid.uuid4().bytes,
             "source_id": source_id,
             "group_id": groups[chunk.language, chunk.kind],
             "digest": chunk.digest,

@@ -19,13 +19,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+KEPT_TEXTS = 30_000
+"""Beyond that, the texts that came first are forgotten."""
+TOGETHER = 64
+"""Texts that are embedded before they are kept, so that an end in between loses little."""
+
+
 def digest_of(text: str) -> str:
     """32 hex digits of a text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 class TextVectors:
-    """Embeds each text once for each model. Thread-safe; processes may share the folder."""
+    """Embeds each text once for each model, or twice where two threads meet. Processes may share the folder."""
 
     def __init__(self, folder: Path | None = None) -> None:
         """`folder` None keeps the vectors in memory only."""
@@ -41,13 +47,28 @@ class TextVectors:
             ModelUnavailable: the model fails.
         """
         digests = {text: digest_of(text) for text in texts}
+        model = embedder.identity.fingerprint
         with self._lock:
-            self._turn_to(embedder.identity.fingerprint)
-            missing = {digest: text for text, digest in sorted(digests.items()) if digest not in self._known}
-            if missing:
-                self._known.update(zip(missing, embedder.embed_passages(list(missing.values())), strict=True))
+            self._turn_to(model)
+            found = {digest: row for digest in digests.values() if (row := self._known.get(digest)) is not None}
+        missing = {digest: text for text, digest in sorted(digests.items()) if digest not in found}
+        for place in range(0, len(missing), TOGETHER):
+            part = list(missing)[place : place + TOGETHER]
+            # Not under the lock: hundreds of texts take seconds, and other threads may need only what is there.
+            made = dict(zip(part, embedder.embed_passages([missing[digest] for digest in part]), strict=True))
+            found.update(made)
+            self._keep(model, made, save=place + TOGETHER >= len(missing))
+        return {text: found[digest] for text, digest in digests.items()}
+
+    def _keep(self, model: str, made: dict[str, NDArray[np.float32]], *, save: bool) -> None:
+        with self._lock:
+            if model != self._model:
+                return
+            self._known.update(made)
+            for digest in list(self._known)[: max(0, len(self._known) - KEPT_TEXTS)]:
+                del self._known[digest]
+            if save:
                 self._save()
-            return {text: self._known[digest] for text, digest in digests.items()}
 
     def _turn_to(self, model: str) -> None:
         """Forget the vectors of another model, and read what the file has for this one."""

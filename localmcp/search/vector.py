@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import apsw
 
 from localmcp.errors import ModelMismatch
+from localmcp.search.backends.replicas import note_changes
 from localmcp.storage.database import fetch_all, fetch_one, has_sqlite_vec
 from localmcp.storage.migrations import VECTOR_ID_BITS
 
@@ -73,6 +74,7 @@ def add_signs(
     """Append the sign codes of stored vectors to the collection's last segment, and to new ones when it is full."""
     import numpy as np
 
+    note_changes(connection, collection_id, chunk_ids)
     ids, codes = _sign_codes(connection, model_id, chunk_ids)
     if not len(ids):
         return
@@ -104,6 +106,7 @@ def remove_signs(connection: apsw.Connection, model_id: int, collection_id: int,
     gone = np.fromiter(chunk_ids, dtype=np.int64)
     if not len(gone):
         return
+    note_changes(connection, collection_id, gone.tolist())
     sql = "select id, ids from signs where model_id = ? and collection_id = ?"
     for segment_id, ids_blob in fetch_all(connection, sql, (model_id, collection_id)):
         ids = np.frombuffer(ids_blob, dtype=np.int64)
@@ -244,7 +247,7 @@ def nearest_chunks(
     Candidates come in the order of their estimates, 200 at a time, until the best ten have stood for one step.
     `allowed` (sorted source ids) restricts them; `exact` compares every vector.
     """
-    order = _allowed_ids(blocks, allowed) if exact else candidates(blocks, query, allowed)
+    order = all_ids(blocks, allowed) if exact else candidates(blocks, query, allowed)
     step = EXACT_STEP if exact else STEP
     found: list[tuple[int, float]] = []
     for start in range(0, len(order), step):
@@ -256,7 +259,8 @@ def nearest_chunks(
     return found[:k]
 
 
-def _allowed_ids(blocks: Sequence[Block], allowed: Ids | None) -> Ids:
+def all_ids(blocks: Sequence[Block], allowed: Ids | None) -> Ids:
+    """The ids in the blocks whose source is allowed."""
     import numpy as np
 
     parts = [block.ids if allowed is None else block.ids[_is_in(block.sources, allowed)] for block in blocks]
@@ -267,8 +271,16 @@ def candidates(blocks: Sequence[Block], query: Vector, allowed: Ids | None) -> I
     """The ids of the codes nearest to the query's code, best estimate first."""
     import numpy as np
 
+    ids, estimated = estimated_candidates(blocks, query, allowed)
+    return ids[np.argsort(-estimated, kind="stable")]
+
+
+def estimated_candidates(blocks: Sequence[Block], query: Vector, allowed: Ids | None) -> tuple[Ids, Vector]:
+    """The ids (n,) of the codes nearest to the query's code, and their estimates (n,), in no order."""
+    import numpy as np
+
     if not blocks:
-        return np.empty(0, dtype=np.int64)
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
     code = pack_signs(query)
     words = np.frombuffer(code + bytes(-len(code) % 8), dtype=np.uint64)
     beyond = len(words) * 64 + 1
@@ -282,7 +294,7 @@ def candidates(blocks: Sequence[Block], query: Vector, allowed: Ids | None) -> I
     codes = np.concatenate([block.bits[:, at] for block, at in zip(blocks, near, strict=True)], axis=1)
     # Equal distances at the limit can be many, when texts repeat.
     ids, codes = ids[: 2 * MOST_CANDIDATES], codes[:, : 2 * MOST_CANDIDATES]
-    return ids[np.argsort(-estimates(codes, query), kind="stable")]
+    return ids, estimates(codes, query)
 
 
 def estimates(codes: Any, query: Vector) -> Any:

@@ -134,12 +134,12 @@ class ToolServer(Server[Any]):
             raise MCPError(code=wire.INTERNAL_ERROR, message=without_surrogates(_told(error))) from error
         except Exception as error:
             # The SDK would send the exception's text to clients of the handshake era.
-            raise MCPError(code=wire.INTERNAL_ERROR, message=_incident("tools/list")) from error
+            raise MCPError(code=wire.INTERNAL_ERROR, message=log_incident("tools/list")) from error
         return [each for each in described if each is not None]
 
     def _call(self, name: str, arguments: Json) -> wire.CallToolResult:
         try:
-            return _result(name, self._open_workspace().registry.call(name, arguments, self._scope()))
+            return tool_result(name, self._open_workspace().registry.call(name, arguments, self._scope()))
         except UnknownTool as error:
             # A tool may raise it too (execute_tool does): only a name that is nobody's is a protocol error.
             if self._find(name) is not None:
@@ -150,7 +150,7 @@ class ToolServer(Server[Any]):
             return _failure(_told(error))
         except BaseException:
             # Panics of libraries written in Rust derive from BaseException, and one tool must not end the server.
-            return _failure(_incident(name))
+            return _failure(log_incident(name))
 
     def _find(self, name: str) -> Tool | None:
         with use_scope(self._scope()):
@@ -213,7 +213,8 @@ def describe_tool(each: Tool) -> wire.Tool | None:
     )
 
 
-def _result(name: str, answer: Answer) -> wire.CallToolResult:
+def tool_result(name: str, answer: Answer) -> wire.CallToolResult:
+    """The answer of a tool as the wire carries it; one that is too large becomes an error that says so."""
     text, value = answer.text, answer.value
     try:
         size = _wire_size(text, value)
@@ -225,7 +226,9 @@ def _result(name: str, answer: Answer) -> wire.CallToolResult:
             f"The answer of {name} has {size / 1e6:.1f} MB, and at most {MAX_RESULT / 1e6:.0f} MB can be sent. "
             "Ask for less: a smaller limit, a narrower question, or one part at a time."
         )
-    content = [wire.TextContent(text=text)] if answer.content is None else _content_blocks(answer.content)
+    content: list[wire.ContentBlock] = [wire.TextContent(text=text)]
+    if answer.content is not None:
+        content = _content_blocks(answer.content)
     return wire.CallToolResult(content=content, structured_content=value, is_error=answer.is_error)
 
 
@@ -245,7 +248,7 @@ def _failure(text: str) -> wire.CallToolResult:
     return wire.CallToolResult(content=[wire.TextContent(text=text)], is_error=True)
 
 
-def _incident(name: str) -> str:
+def log_incident(name: str) -> str:
     """Log the exception that is being handled; what the client is told instead of it."""
     incident = secrets.token_hex(4)
     log.exception("%s failed (incident %s)", name, incident)

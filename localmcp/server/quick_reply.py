@@ -127,10 +127,11 @@ def claim_wire() -> Wire:
     return Wire(reader, out)
 
 
-def greet(database: str | None = None) -> Wire:
-    """Claim the wire, read the first line and answer it if it is a handshake; `database` chooses the instructions."""
+def greet(database: str | None = None, profile: str | None = None) -> Wire:
+    """Claim the wire, read the first line and answer it if it is a handshake; `database` and `profile` choose the
+    instructions."""
     wire = claim_wire()
-    wire.instructions = cached_instructions(database)
+    wire.instructions = cached_instructions(database, profile)
     wire.first = wire.read_line()
     reply = first_reply(wire.first, wire.instructions)
     if reply is None:
@@ -197,21 +198,22 @@ def _discover(params: dict[str, Any], instructions: str) -> dict[str, Any] | Non
 # ---------------------------------------------------------------- instructions
 
 
-def cached_instructions(database: str | None = None) -> str:
-    """What the last session wrote about `database` (None = the one that the settings choose), else a fixed text."""
-    text = _known_instructions().get(_database_key(database))
+def cached_instructions(database: str | None = None, profile: str | None = None) -> str:
+    """What the last session with `profile` wrote about `database` (None = the one that the settings choose), else a
+    fixed text."""
+    text = _known_instructions().get(_database_key(database, profile))
     return text if isinstance(text, str) and 0 < len(text) <= MAX_INSTRUCTIONS else FALLBACK_INSTRUCTIONS
 
 
-def remember_instructions(database: str | None, text: str) -> None:
-    """Keep `text` for the next start with this database, cut to MAX_INSTRUCTIONS.
+def remember_instructions(database: str | None, text: str, profile: str | None = None) -> None:
+    """Keep `text` for the next start with this database and profile, cut to MAX_INSTRUCTIONS.
 
     Raises:
         OSError: the state directory cannot be written.
     """
     import threading
 
-    path, key = _instructions_file(), _database_key(database)
+    path, key = _instructions_file(), _database_key(database, profile)
     others = {name: old for name, old in _known_instructions().items() if name != key}
     kept = {**dict(list(others.items())[-19:]), key: text[:MAX_INSTRUCTIONS]}
     os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -231,9 +233,11 @@ def _known_instructions() -> dict[str, Any]:
     return known if type(known) is dict else {}
 
 
-def _database_key(database: str | None) -> str:
+def _database_key(database: str | None, profile: str | None) -> str:
     chosen = database or _variable("LOCALMCP_DB")
-    return os.path.abspath(os.path.expanduser(chosen)) if chosen else ""
+    path = os.path.abspath(os.path.expanduser(chosen)) if chosen else ""
+    # What a profile hides must not stand in the instructions of another. No path has a NUL.
+    return path if profile is None else f"{path}\0{profile}"
 
 
 def _instructions_file() -> str:
@@ -267,7 +271,7 @@ def _variable(name: str) -> str:
 # ---------------------------------------------------------------- serving
 
 
-def serve(open_workspace: Callable[[], Served], *, database: str | None = None) -> NoReturn:
+def serve(open_workspace: Callable[[], Served], *, database: str | None = None, profile: str | None = None) -> NoReturn:
     """Serve MCP on stdin and stdout until the client leaves; ends the process.
 
     Exit codes: 0 when the client closes stdin or stdout, 130 after SIGINT, 143 after SIGTERM (before the SDK is there:
@@ -276,19 +280,20 @@ def serve(open_workspace: Callable[[], Served], *, database: str | None = None) 
     Args:
         open_workspace: makes the workspace; called in a thread, after the first reply.
         database: the path given on the command line; the key under which instructions are remembered.
+        profile: the name of the profile that limits this client; None = no limit.
     """
     if os.isatty(0):
         print("localmcp waits for an MCP client on stdin; Ctrl-C ends it.", file=sys.stderr)
-    wire = greet(database)
+    wire = greet(database, profile)
     if not wire.first:
         os._exit(0)
     wire.listen()
     from localmcp.server import stdio
 
-    stdio.run(wire, open_workspace, database)
+    stdio.run(wire, open_workspace, database, profile)
 
 
-def main(database: str | None = None) -> NoReturn:
+def main(database: str | None = None, profile: str | None = None) -> NoReturn:
     """`localmcp serve` over stdio, with the database that the settings choose."""
 
     def open_workspace() -> Served:
@@ -307,4 +312,4 @@ def main(database: str | None = None) -> NoReturn:
         logging.getLogger().setLevel(settings.log_level.upper())
         return Workspace(settings)
 
-    serve(open_workspace, database=database)
+    serve(open_workspace, database=database, profile=profile)

@@ -11,8 +11,9 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol, cast
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NoReturn, Protocol, cast, runtime_checkable
 
 import anyio
 import anyio.to_thread
@@ -21,10 +22,10 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from localmcp.errors import LocalMCPError
+from localmcp.errors import ConfigurationError, LocalMCPError
 from localmcp.server.handlers import HasRegistry, OpenOnce, build_server, without_surrogates
 from localmcp.server.quick_reply import MAX_LINE, Overlong, Wire, remember_instructions
-from localmcp.tools import CallRecord, Scope
+from localmcp.tools import CallRecord, Registry, Scope, use_scope
 
 log = logging.getLogger(__name__)
 
@@ -57,10 +58,19 @@ class Served(HasRegistry, Protocol):
     def close(self) -> None: ...
 
 
-def run(wire: Wire, open_workspace: Callable[[], Served], database: str | None) -> NoReturn:
+@runtime_checkable
+class TellsOfChanges(Protocol):
+    """A workspace whose providers' tools can change while it is open."""
+
+    def on_tools_changed(self, listener: Callable[[], None]) -> None:
+        """Call `listener`, from any thread, after each change."""
+        ...
+
+
+def run(wire: Wire, open_workspace: Callable[[], Served], database: str | None, profile: str | None = None) -> NoReturn:
     """Serve the client on `wire`, whose first line has been read, until it leaves; ends the process."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    session = Session(wire, open_workspace, database)
+    session = Session(wire, open_workspace, database, profile)
     try:
         anyio.run(session.serve)
     except Exception:
@@ -73,16 +83,32 @@ def run(wire: Wire, open_workspace: Callable[[], Served], database: str | None) 
     os._exit(session.exit_code)
 
 
+def scope_of(profile: str | None) -> tuple[Scope, ConfigurationError | None]:
+    """What the client may reach, and why it may reach nothing when the profile cannot be used."""
+    if profile is None:
+        return SCOPE, None
+    from localmcp.profiles import read_profile
+
+    try:
+        return replace(SCOPE, **read_profile(profile).limits()), None
+    except ConfigurationError as error:
+        return replace(SCOPE, tools=frozenset[str]()), error
+
+
 class Session:
     """Carries frames between the wire and the SDK's server."""
 
-    def __init__(self, wire: Wire, open_workspace: Callable[[], Served], database: str | None) -> None:
+    def __init__(
+        self, wire: Wire, open_workspace: Callable[[], Served], database: str | None, profile: str | None = None
+    ) -> None:
         self.exit_code = 0
         self._wire = wire
         self._database = database
+        self._profile = profile
+        self._scope, self._refusal = scope_of(profile)
         self._open = open_workspace
         self._workspace = OpenOnce(self._open_and_observe)
-        self._server = build_server(self._workspace, SCOPE, instructions=wire.instructions)
+        self._server = build_server(self._workspace, self._scope, instructions=wire.instructions)
         self._repeated = wire.answered
         self._running: set[_Id | None] = set()
         self._reading: anyio.CancelScope
@@ -147,7 +173,15 @@ class Session:
     def _open_and_observe(self) -> Served:
         workspace = self._open()
         workspace.registry.observe(self._after_call)
+        workspace.registry.refusal = self._refusal or workspace.registry.refusal
+        if isinstance(workspace, TellsOfChanges):
+            workspace.on_tools_changed(partial(self._tools_changed, workspace.registry))
         return workspace
+
+    def _tools_changed(self, registry: Registry) -> None:
+        """Tools that tools/list does not show may change without a word."""
+        if registry.show_all:
+            self._server.publish_tools_changed()
 
     def _after_call(self, record: CallRecord) -> None:
         """The first call shows that this copy is the one in use: clients start several and drop the others."""
@@ -162,7 +196,9 @@ class Session:
 
     def _keep_instructions(self, workspace: Served) -> None:
         try:
-            remember_instructions(self._database, without_surrogates(workspace.instructions()))
+            with use_scope(self._scope):
+                told = without_surrogates(workspace.instructions())
+            remember_instructions(self._database, told, self._profile)
         except (OSError, LocalMCPError) as error:
             log.info("the instructions are not remembered: %s", error)
 

@@ -15,7 +15,8 @@ from typing import Any, cast
 
 import apsw
 
-from localmcp.errors import FileTooNew, FileUnavailable, LocalMCPError, NotOurFile
+from localmcp.errors import FileTooNew, FileUnavailable, Interrupted, LocalMCPError, NotOurFile
+from localmcp.storage.interruption import interruptible
 from localmcp.storage.migrations import apply_migrations, schema_version
 from localmcp.storage.provenance import (
     adopt_file,
@@ -68,6 +69,11 @@ class Database:
         """The registered SQL function answered its self-check (S0-18); otherwise searches use fallback mode (S0-17)."""
 
     @property
+    def is_open(self) -> bool:
+        """Whether anything was read or written so far."""
+        return self._open
+
+    @property
     def file_id(self) -> str:
         """The random id that the file was born with."""
         with self.read() as connection:
@@ -84,8 +90,9 @@ class Database:
         with self._translated():
             connection = self._take_reader()
             try:
-                connection.execute("begin deferred")
-                yield connection
+                with interruptible(connection):
+                    connection.execute("begin deferred")
+                    yield connection
             finally:
                 self._give_back(connection)
 
@@ -111,6 +118,19 @@ class Database:
                     connection.execute("rollback")
                 raise
 
+    def counters(self) -> dict[str, int]:
+        """Every generation by its name, which tells what changed last in any process; cheap enough to ask twice a
+        second.
+
+        Raises:
+            FileUnavailable: the file cannot be opened, or is no longer where it was.
+        """
+        if self._open and not self.path.exists():
+            raise FileUnavailable(f"{self.path} is no longer there.", hint="Was it moved, or its disk taken away?")
+        with self.read() as connection:
+            row = connection.execute("select * from state")
+            return dict(zip([column[0] for column in row.description], next(row), strict=True))
+
     def close(self) -> None:
         """Close every connection; the object can be used again and then reopens."""
         with self._writing, self._lock:
@@ -118,6 +138,16 @@ class Database:
                 with suppress(apsw.Error):
                     connection.close()
             self._idle, self._writer, self._open, self._immutable = [], None, False, False
+
+    def copy_to(self, target: Path) -> None:
+        """Write one snapshot of the file to `target`, which must not exist: whole, without free pages, not in WAL mode.
+
+        Raises:
+            FileUnavailable: the disk is full, or the target cannot be written.
+        """
+        with self._translated():
+            self._ensure_open()
+            self._vacuum_into(target)
 
     def ensure_writable(self) -> None:
         """Raise now what `write` would raise because the file is read-only.
@@ -264,10 +294,13 @@ class Database:
         copy = self.path.with_name(f"{self.path.name}.v{version}-backup")
         unfinished = copy.with_name(f"{copy.name}.part")
         unfinished.unlink(missing_ok=True)
-        with closing(self._connect(apsw.SQLITE_OPEN_READONLY)) as reader:
-            reader.execute("vacuum into ?", (str(unfinished),))
+        self._vacuum_into(unfinished)
         os.replace(unfinished, copy)
         return copy
+
+    def _vacuum_into(self, target: Path) -> None:
+        with closing(self._connect(apsw.SQLITE_OPEN_READONLY)) as reader:
+            reader.execute("vacuum into ?", (str(target),))
 
     def _how_to_write(self) -> str:
         if "adopted" in self._why_read_only:
@@ -306,8 +339,17 @@ def _in_our_words(error: apsw.Error, path: Path) -> LocalMCPError | None:
     if isinstance(error, apsw.CorruptError | apsw.IOError):
         return FileUnavailable(f"{path} is damaged or unreadable: {error}.", hint="Restore a backup.")
     if isinstance(error, apsw.InterruptError):
-        return LocalMCPError("The search was interrupted.")
+        return Interrupted("The search was interrupted.")
     return None
+
+
+def open_copy(path: Path) -> apsw.Connection:
+    """A bare connection to a copy that nobody else knows of, hardened like all others but outside every promise."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    for practice in PRACTICES:
+        practice(connection)
+    load_sqlite_vec(connection)
+    return connection
 
 
 # ---------------------------------------------------------------- generations

@@ -361,3 +361,85 @@ def m003_rules(connection: apsw.Connection) -> None:
         );
         create virtual table rules_terms using fts5vocab (rules_fts, row);
     """)
+
+
+@migration
+def m004_keys_and_calls(connection: apsw.Connection) -> None:
+    """API keys (S3-11) and the record of every call (S0-29, S3-15). Both are private: no pack or copy carries them."""
+    connection.execute("""
+        create table api_keys (
+            id text primary key,
+            prefix text not null,      -- the first 12 characters: how a key is looked up and told from others
+            key_hash text not null,    -- bcrypt, cost 10; the key itself is nowhere
+            name text not null default '',
+            is_active integer not null default 1,
+            scopes text not null,      -- JSON array of read, write, admin
+            collections text,          -- JSON array of {id, name}; null = all
+            tools text,                -- JSON array of names; null = all
+            providers text,            -- JSON array of names; null = all
+            expires_at text,
+            last_used_at text,
+            uses integer not null default 0,
+            created_at text not null,
+            metadata text not null default '{}'
+        ) strict;
+        create index api_keys_by_prefix on api_keys (prefix);
+
+        create table calls (
+            id integer primary key autoincrement,
+            tool text not null,
+            via text,                  -- the tool that ran it for the caller, such as execute_tool
+            caller text not null,      -- cli, tui, stdio, or the id of an API key
+            collections text,          -- JSON array: those the key is bound to, else the one that was named
+            started_at text not null,
+            seconds real not null,
+            success integer not null,
+            argument_bytes integer not null,
+            result_bytes integer not null,
+            error_class text,
+            error_message text,
+            arguments text,            -- JSON with secrets masked, shortened; null when they are not kept
+            origin text,               -- JSON: where a request over HTTP came from
+            stored_bytes integer not null
+        ) strict;
+        create index calls_by_time on calls (started_at, stored_bytes);
+        create index calls_by_caller on calls (caller, id);
+    """)
+
+
+@migration
+def m005_replicas(connection: apsw.Connection) -> None:
+    """Collections whose vectors are copied to Milvus, and what has changed since."""
+    connection.execute("""
+        create table replicas (
+            collection_id integer primary key references collections (id) on delete cascade,
+            backend text not null,
+            name text not null,        -- of the collection there; where the server is says the setting, not the file
+            model_id integer not null references models (id),
+            state text not null,       -- copying, following
+            copied integer not null default 0,     -- chunks up to this id are there
+            pushed_at text,            -- when the copy was last found complete
+            problem text,              -- why what waits could not be sent
+            tried_at text,
+            sender text,               -- the process that sends, and until when it alone may
+            sender_until text
+        ) strict;
+
+        create table replica_changes ( -- chunks that look different there; what they are now is read when they are sent
+            id integer primary key autoincrement,
+            collection_id integer not null references replicas (collection_id) on delete cascade,
+            chunk_id integer not null,
+            unique (collection_id, chunk_id)
+        ) strict;
+    """)
+
+
+@migration
+def m006_manifest(connection: apsw.Connection) -> None:
+    """What a file that is given away says of itself; empty in a file that is lived in."""
+    connection.execute("""
+        create table manifest (
+            one integer primary key check (one = 1),
+            content text not null      -- JSON: title, author, note, when, what is in it, and the digest over all of it
+        ) strict;
+    """)

@@ -12,6 +12,8 @@ from localmcp.text.outline import Markup, Outline, Path, Section, is_only_headin
 
 Kind = Literal["prose", "code"]
 
+CHUNKER_VERSION = 1
+"""Counts up when the same text is cut differently."""
 PREFIX_BYTES = 192
 """Most UTF-8 bytes of title and headings in front of an embedded text. No WordPiece or byte-level tokenizer makes
 more tokens than bytes, so a window of 254 always keeps room for text; and no counter is needed to rebuild it."""

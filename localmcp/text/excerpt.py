@@ -28,6 +28,10 @@ class Matcher:
         """`text` with every word that was searched for in `style`."""
         return _RUN.sub(lambda run: style(run[0]) if self._stems(run[0]) else run[0], text)
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where the words that were searched for stand: (start, stop) of each."""
+        return [run.span() for run in _RUN.finditer(text) if self._stems(run[0])]
+
     def _stems(self, run: str) -> set[str]:
         if run not in self._known:
             self._known[run] = {stem(word, self._language) for word in words(run)} & self._wanted

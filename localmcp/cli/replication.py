@@ -1,0 +1,138 @@
+"""`localmcp push` and `pull`: a collection's vectors go to Milvus, and come back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from localmcp.cli import terminal
+from localmcp.cli.removal import confirmed
+from localmcp.cli.session import Session, command, pass_session
+from localmcp.errors import InvalidInput
+
+INTERRUPTED = 130
+GOES_ON = "What was copied is kept. The same command goes on."
+Show = Callable[[int, int], None]
+
+
+@command()
+@click.argument("collection")
+@click.option("--to", "place", type=click.Choice(["milvus"]), default="milvus", help="Where to.")
+@click.option("--as", "name", metavar="NAME", help="What it is called there; the same by default.")
+@click.option("--stop", is_flag=True, help="Search it in the file again; changes no longer follow.")
+@click.option("--drop", is_flag=True, help="With --stop: delete the copy in Milvus, too.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@pass_session
+def push(session: Session, collection: str, place: str, name: str | None, stop: bool, drop: bool, yes: bool) -> int:
+    """Copy a collection's vectors to Milvus, and search them there from then on.
+
+    Texts, metadata and the model's identity go with them; the file keeps everything. Later changes follow. The same
+    command goes on where it was stopped, and checks a copy that is complete.
+
+    \b
+      localmcp config set milvus_address http://127.0.0.1:19530
+      localmcp push default --to milvus
+      localmcp push default --stop
+    """
+    if drop and not stop:
+        raise InvalidInput("--drop goes with --stop.")
+    replication = session.existing().replication
+    if stop:
+        return _stop(session, collection, drop, yes)
+    try:
+        with shown_counts(session, f"copying {collection} to {place}") as show:
+            copied = replication.push(collection, name, show)
+    except KeyboardInterrupt:
+        return session.fail(
+            "interrupted", "Stopped.", "What was copied is kept. The same command goes on.", INTERRUPTED
+        )
+    result = {
+        "collection": copied.replica.collection,
+        "name": copied.replica.name,
+        "server": replication.server,
+        "model": copied.replica.model,
+        "vectors": copied.total,
+        "sent": copied.sent,
+        "resumed": copied.resumed,
+    }
+    session.answer(result, lambda _: session.note(_told(result)))
+    return 0
+
+
+def _told(result: dict[str, Any]) -> str:
+    sent = f"{result['sent']:,} sent now" if result["sent"] else "all were there"
+    return (
+        f"{terminal.bold(terminal.counted(result['vectors'], 'vector'))} of '{result['collection']}' are in "
+        f"{result['server']} as '{result['name']}' ({sent}; counted, and a sample compared). "
+        "Searches by meaning use them, and changes follow."
+    )
+
+
+def _stop(session: Session, collection: str, drop: bool, yes: bool) -> int:
+    if drop and not confirmed(session, f"Delete the copy of '{collection}' in Milvus?", yes):
+        return 1
+    replica = session.workspace.replication.stop(collection, drop=drop)
+    result = {"collection": replica.collection, "name": replica.name, "dropped": drop}
+    what = "deleted" if drop else "left as it is"
+    words = f"'{replica.collection}' is searched in the file again; the copy '{replica.name}' was {what}."
+    session.answer(result, lambda _: session.note(words))
+    return 0
+
+
+@command()
+@click.argument("collection")
+@click.option("--from", "place", type=click.Choice(["milvus"]), default="milvus", help="Where from.")
+@click.option("--as", "name", metavar="NAME", help="What it is called here; the same by default.")
+@click.option("--assume-model", is_flag=True, help="The model at hand made its vectors, though it does not say so.")
+@pass_session
+def pull(session: Session, collection: str, place: str, name: str | None, assume_model: bool) -> int:
+    """Copy a collection from Milvus into the file.
+
+    A collection that localmcp pushed comes back as the documents it was made of; of another program's, every vector
+    with a text becomes a short document with its metadata. What is here already is compared and put right.
+    """
+    try:
+        with shown_counts(session, f"copying {collection} from {place}") as show:
+            pulled = session.workspace.replication.pull(collection, name, assume_model=assume_model, progress=show)
+    except KeyboardInterrupt:
+        return session.fail(
+            "interrupted", "Stopped.", "What was copied is kept. The same command goes on.", INTERRUPTED
+        )
+    from localmcp.retriever.incoming import pulled_json
+
+    session.answer(pulled_json(pulled), lambda result: _tell_pulled(session, result))
+    return 0
+
+
+def _tell_pulled(session: Session, result: dict[str, Any]) -> None:
+    names = {"added": "added", "updated": "put right", "unchanged": "unchanged", "trashed": "left in the trash"}
+    parts = [f"{result[key]:,} {word}" for key, word in names.items() if result[key]] or ["none"]
+    vectors = terminal.counted(result["read"], "vector")
+    session.note(f"{vectors} read into '{result['collection']}'. Documents: {terminal.bold(', '.join(parts))}.")
+    if result["empty"]:
+        session.note(terminal.warned(f"{terminal.counted(result['empty'], 'vector')} without text left out."))
+    if result["incomplete"]:
+        words = f"{terminal.counted(result['incomplete'], 'document')} taken with some passages missing."
+        session.note(terminal.warned(words))
+    for notice in result["notices"]:
+        session.note(terminal.warned(notice))
+
+
+@contextmanager
+def shown_counts(session: Session, words: str) -> Generator[Show | None]:
+    """A bar on a terminal, nothing elsewhere."""
+    if session.quiet or session.as_json or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True, no_color=session.color is False, highlight=False)
+    columns = (BarColumn(bar_width=30), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(words, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=max(total, 1))

@@ -1,0 +1,326 @@
+"""`localmcp servers`: other MCP servers whose tools an assistant reaches through localmcp."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localmcp.cli import terminal
+from localmcp.cli.session import Session, group, pass_session
+from localmcp.errors import InvalidInput, LocalMCPError, NotFound
+
+if TYPE_CHECKING:
+    from localmcp.providers.mcp_servers.adoption import Adoption
+    from localmcp.providers.mcp_servers.provider import McpServer
+    from localmcp.providers.mcp_servers.servers import McpServers
+
+Json = dict[str, Any]
+UNAVAILABLE = 3
+
+
+@group()
+def servers() -> None:
+    """Connect other MCP servers; an assistant finds their tools with tool_search and runs them with execute_tool.
+
+    They stand in mcp.json in the configuration directory, in the form that other clients use. Each is started when one
+    of its tools is first called.
+
+    \b
+      localmcp servers import claude-desktop
+      localmcp servers add time -- uvx mcp-server-time
+      localmcp servers refresh
+    """
+
+
+def open_servers(session: Session) -> McpServers:
+    """The servers of the user's file; needs no database."""
+    from localmcp.config import cache_directory, state_directory
+    from localmcp.providers.mcp_servers.servers import McpServers
+
+    with hushed(session):
+        found = McpServers(cache_directory() / "mcp", state_directory() / "logs")
+    if found.problem is not None:
+        raise found.problem
+    return found
+
+
+@contextmanager
+def hushed(session: Session) -> Generator[None]:
+    """Without log lines, unless the person wants more: what goes wrong is part of what these commands print."""
+    logger = logging.getLogger("localmcp")
+    before = logger.level
+    logger.setLevel(before if session.verbosity else logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+# ---------------------------------------------------------------- list
+
+
+@servers.command("list")
+@pass_session
+def list_servers(session: Session) -> None:
+    """List the servers, and how many tools each is known to have."""
+    from localmcp.config import servers_file
+
+    described = [describe(each) for each in open_servers(session).servers.values()]
+    session.answer(
+        {"file": str(servers_file()), "count": len(described), "servers": described},
+        lambda answer: _print_servers(session, answer),
+    )
+
+
+def describe(server: McpServer) -> Json:
+    """A server without the values of its variables and headers, which may be secret."""
+    entry = server.entry
+    return {
+        "name": entry.name,
+        "type": "http" if entry.url else "stdio",
+        "where": entry.where,
+        "args": list(entry.args),
+        "env": sorted(entry.env),
+        "headers": sorted(entry.headers),
+        "namespace": entry.namespace,
+        "state": server.condition,
+        "tools": server.known_tools,
+        "error": entry.problem or None,
+    }
+
+
+def _print_servers(session: Session, answer: Json) -> None:
+    if not answer["servers"]:
+        click.echo("No servers yet. Begin with: localmcp servers import claude-desktop")
+        return
+    rows = [
+        (each["name"], _shown_state(each), "?" if each["tools"] is None else str(each["tools"]), _shown_where(each))
+        for each in answer["servers"]
+    ]
+    click.echo("\n".join(terminal.table(("server", "state", "tools", "where"), rows, right=(2,))))
+    for each in answer["servers"]:
+        if each["error"]:
+            click.echo(terminal.warned(f"{each['name']}: {each['error']}"))
+    if any(each["tools"] is None for each in answer["servers"]):
+        session.note("Servers with ? were never asked for their tools: localmcp servers refresh")
+
+
+def _shown_state(each: Json) -> str:
+    return "ready" if each["state"] == "not started" else each["state"]
+
+
+def _shown_where(each: Json) -> str:
+    shown = terminal.quoted([each["where"], *each["args"]])
+    return shown if len(shown) <= 60 else shown[:57] + "..."
+
+
+# ---------------------------------------------------------------- add and remove
+
+
+@servers.command("add")
+@click.option("--url", help="Its address, for a server that speaks Streamable HTTP.")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Sent with each request; ${VAR} works.")
+@click.option("--env", multiple=True, metavar="NAME=VALUE", help="Set for the program; ${VAR} works. Repeatable.")
+@click.option("--cwd", metavar="FOLDER", help="Where the program runs.")
+@click.option("--include", multiple=True, metavar="PATTERN", help="Only its tools of this name; * works. Repeatable.")
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="None of its tools of this name. Repeatable.")
+@click.option("--timeout", type=click.FloatRange(0.1, 999), help="Seconds for one call (60).")
+@click.option("--start-timeout", type=click.FloatRange(0.1, 999), help="Seconds for its start (30).")
+@click.option("--replace", is_flag=True, help="Take the place of a server of that name.")
+@click.option("--no-start", is_flag=True, help="Do not start it once to read its tools.")
+@click.argument("name")
+@click.argument("command", nargs=-1, metavar="[-- COMMAND ARGS...]")
+@pass_session
+def add(session: Session, name: str, command: tuple[str, ...], replace: bool, no_start: bool, **options: Any) -> None:
+    """Add a server, and start it once to read its tools.
+
+    \b
+      localmcp servers add time -- uvx mcp-server-time
+      localmcp servers add notes --url https://example.org/mcp --header 'Authorization=Bearer ${NOTES_TOKEN}'
+    """
+    from localmcp.providers.mcp_servers.entries import parse_entry, write_entries
+
+    entry = make_entry(command, options)
+    problem = parse_entry(name, entry).problem
+    if problem:
+        raise InvalidInput(f"This server {problem}.", hint="Give a command after --, or --url.")
+    if not replace and name in open_servers(session).servers:
+        raise InvalidInput(f"There is a server '{name}' already.", hint="Take its place with --replace.")
+    path = write_entries({name: entry})
+    found = {} if no_start else _refreshed(session, [name])
+    answer = {"name": name, "file": str(path), **_outcome(found.get(name))}
+    session.answer(answer, lambda told: _print_added(session, told))
+
+
+def make_entry(command: tuple[str, ...], options: Json) -> Json:
+    """The entry as it stands in the file.
+
+    Raises:
+        InvalidInput: a NAME=VALUE without `=`.
+    """
+    entry: Json = {}
+    if command:
+        entry = {"command": command[0], "args": list(command[1:])}
+    if options["url"]:
+        entry |= {"type": "http", "url": options["url"]}
+    for key, option in (("env", "env"), ("headers", "header")):
+        if options[key]:
+            entry[key] = dict(_pair(each, option) for each in options[key])
+    filters = {key: list(options[key]) for key in ("include", "exclude") if options[key]}
+    plain = {"cwd": options["cwd"], "tools": filters, "timeout": options["timeout"]}
+    plain["startTimeout"] = options["start_timeout"]
+    return {**entry, **{key: value for key, value in plain.items() if value}}
+
+
+def _pair(given: str, option: str) -> tuple[str, str]:
+    name, equals, value = given.partition("=")
+    if not equals or not name:
+        # What was given may be a secret and is not repeated.
+        raise InvalidInput(f"--{option} takes NAME=VALUE.")
+    return name.strip(), value
+
+
+def _print_added(session: Session, told: Json) -> None:
+    click.echo(f"Added {terminal.bold(told['name'])} to {terminal.short_path(told['file'])}.")
+    if told.get("error"):
+        click.echo(terminal.warned(f"It does not run yet: {told['error']}"), err=True)
+        if told["hint"]:
+            session.note(told["hint"])
+    elif "tools" in told:
+        click.echo(f"It has {terminal.counted(told['tools'], 'tool')}.")
+
+
+@servers.command("remove")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@pass_session
+def remove(session: Session, names: tuple[str, ...]) -> None:
+    """Remove servers from mcp.json, and what is remembered of their tools."""
+    from localmcp.providers.mcp_servers.entries import write_entries
+
+    known = open_servers(session)
+    removed = [known.server(name) for name in names]
+    path = write_entries(dict.fromkeys(names))
+    for each in removed:
+        known.forget(each.entry)
+    session.answer({"removed": list(names), "file": str(path)}, lambda _: click.echo(f"Removed {', '.join(names)}."))
+
+
+# ---------------------------------------------------------------- import
+
+
+@servers.command("import")
+@click.option("--dry-run", is_flag=True, help="Show what would be done; change nothing.")
+@click.option("--replace", is_flag=True, help="Overwrite your servers of the same name.")
+@click.argument("source", metavar="CLIENT|FILE")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@pass_session
+def import_servers(session: Session, source: str, names: tuple[str, ...], dry_run: bool, replace: bool) -> None:
+    """Take servers over from another client, or from a file that it keeps them in; only the named ones, if any are.
+
+    CLIENT is claude-desktop, claude-code, cursor, vscode, windsurf, zed, gemini or codex. That client's file is only
+    read. localmcp itself is left out. Variables such as ${TOKEN} stay as they are and are filled in at the start.
+    """
+    from localmcp.config import servers_file
+    from localmcp.providers.mcp_servers.adoption import plan_adoption
+    from localmcp.providers.mcp_servers.entries import write_entries
+
+    theirs = read_source(source)
+    ours = {name: each.entry.raw for name, each in open_servers(session).servers.items()}
+    merged = {name: entry for table in reversed(theirs.values()) for name, entry in table.items()}
+    plan = plan_adoption(merged, ours, only=names, replace=replace)
+    changes: dict[str, Json | None] = {each.name: each.entry for each in plan if each.is_change}
+    if changes and not dry_run:
+        write_entries(changes)
+    answer = {
+        "from": [str(path) for path in theirs],
+        "file": str(servers_file()),
+        "dryRun": dry_run,
+        "changed": len(changes),
+        "servers": [{"name": each.name, "action": each.action, "why": each.why or None} for each in plan],
+    }
+    session.answer(answer, lambda told: _print_import(session, told, plan))
+
+
+def read_source(source: str) -> dict[Path, dict[str, Any]]:
+    """File -> its servers, for the name of a client or of a file.
+
+    Raises:
+        NotFound: there is neither such a client nor such a file, or the client has no configuration here.
+        ConfigurationError: a file cannot be read.
+    """
+    from localmcp.providers.client_configuration import client_names, read_client, read_document, servers_in
+
+    if source in client_names():
+        return read_client(source)
+    path = Path(source).expanduser()
+    if not path.is_file():
+        known = ", ".join(client_names())
+        raise NotFound(f"'{source}' is neither a file nor a client that is known.", hint=f"Clients: {known}.")
+    return {path: servers_in(read_document(path), path)}
+
+
+def _print_import(session: Session, told: Json, plan: list[Adoption]) -> None:
+    for path in told["from"]:
+        session.note(terminal.dim(f"from {path}"))
+    if not plan:
+        click.echo("There are no servers.")
+        return
+    for each in plan:
+        line = f"{each.action:9}  {each.name}"
+        click.echo(f"{line}  {terminal.dim(each.why)}" if each.why else line)
+    if told["dryRun"]:
+        session.note("Nothing was changed (--dry-run).")
+    elif told["changed"]:
+        session.note(f"Written to {told['file']}. Read their tools with: localmcp servers refresh")
+
+
+# ---------------------------------------------------------------- refresh
+
+
+@servers.command("refresh")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@pass_session
+def refresh(session: Session, names: tuple[str, ...]) -> int:
+    """Start the servers (all that are not disabled, unless some are named), read their tools, and stop them again.
+
+    Their tools are then found without starting them. Exit code 3 if one does not run.
+    """
+    known = open_servers(session)
+    chosen = names or tuple(name for name, each in known.servers.items() if not each.entry.disabled)
+    for name in chosen:
+        known.server(name)
+    outcomes = [{"name": name, **_outcome(found)} for name, found in _refreshed(session, chosen).items()]
+    session.answer({"servers": outcomes}, lambda told: _print_outcomes(session, told["servers"]))
+    return UNAVAILABLE if any(each.get("error") for each in outcomes) else 0
+
+
+def _refreshed(session: Session, names: tuple[str, ...] | list[str]) -> dict[str, int | LocalMCPError]:
+    known = open_servers(session)
+    try:
+        with hushed(session):
+            return known.refresh(names)
+    finally:
+        known.close()
+
+
+def _outcome(found: int | LocalMCPError | None) -> Json:
+    if isinstance(found, LocalMCPError):
+        return {"error": found.message, "hint": found.hint}
+    return {} if found is None else {"tools": found}
+
+
+def _print_outcomes(session: Session, outcomes: list[Json]) -> None:
+    if not outcomes:
+        click.echo("There are no servers to start.")
+    for each in outcomes:
+        if "tools" in each:
+            click.echo(f"{terminal.bold(each['name'])}: {terminal.counted(each['tools'], 'tool')}")
+            continue
+        click.echo(terminal.warned(each["error"]))
+        if each["hint"]:
+            session.note(terminal.dim(f"  {each['hint']}"))

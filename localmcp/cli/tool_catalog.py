@@ -1,0 +1,77 @@
+"""A catalogue of tools in a file: a JSON list of name, description, keywords and, if wanted, input_schema."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from localmcp.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from localmcp.search.tool_texts import ToolDescription
+
+Json = dict[str, Any]
+
+HINT = (
+    'A catalogue is a JSON list such as [{"name": "send_mail", "description": "Send a message", "keywords": ["mail"]}].'
+)
+
+
+def read_catalog(given: str) -> list[ToolDescription]:
+    """The tools of a file, or of stdin for `-`; of two with one name the first.
+
+    The answer of tools/list, an object with `tools`, is read as well, and `inputSchema` is as good as `input_schema`.
+
+    Raises:
+        InvalidInput: it cannot be read; the message names the entry and the field.
+    """
+    value: Any = _read(given)
+    if isinstance(value, dict):
+        value = cast(Json, value).get("tools")
+    if not isinstance(value, list):
+        raise InvalidInput(f"{given} does not hold a list of tools.", hint=HINT)
+    entries = [_tool_of(given, number, each) for number, each in enumerate(cast("Iterable[Any]", value), 1)]
+    return list({each.name: each for each in reversed(entries)}.values())[::-1]
+
+
+def _read(given: str) -> Any:
+    try:
+        raw = sys.stdin.buffer.read() if given == "-" else Path(given).expanduser().read_bytes()
+        return json.loads(raw.decode("utf-8-sig"))
+    except OSError as error:
+        raise InvalidInput(f"{given} cannot be read: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{given} is not JSON: {error}.", hint=HINT) from error
+
+
+def _tool_of(given: str, number: int, entry: Any) -> ToolDescription:
+    from localmcp.search.tool_texts import ToolDescription
+
+    if not isinstance(entry, dict):
+        raise InvalidInput(f"{given}, entry {number}: must be an object, not {_kind(entry)}.", hint=HINT)
+    fields = cast(Json, entry)
+    name = fields.get("name")
+    if not isinstance(name, str) or not name:
+        raise InvalidInput(f"{given}, entry {number}: name must be a text that is not empty.", hint=HINT)
+    place = f"{given}, entry {number} ({name})"
+    description, keywords = fields.get("description"), fields.get("keywords")
+    schema = fields.get("input_schema", fields.get("inputSchema"))
+    if description is not None and not isinstance(description, str):
+        raise InvalidInput(f"{place}: description must be a text, not {_kind(description)}.")
+    if keywords is not None and not _are_texts(keywords):
+        raise InvalidInput(f"{place}: keywords must be a list of texts.")
+    if schema is not None and not isinstance(schema, dict):
+        raise InvalidInput(f"{place}: input_schema must be an object, not {_kind(schema)}.")
+    return ToolDescription(name, description or "", tuple(keywords or ()), schema=cast(Json, schema or {}))
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in cast("list[Any]", value))
+
+
+def _kind(value: Any) -> str:
+    names = {"NoneType": "null", "str": "a text", "int": "a number", "float": "a number", "bool": "true or false"}
+    return names.get(type(value).__name__, "a list" if isinstance(value, list) else "an object")

@@ -1,0 +1,240 @@
+"""`localmcp tools`: every tool an assistant has, by hand: list, search, show, call; and where they come from."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import click
+
+from localmcp.cli import terminal
+from localmcp.cli.session import Group, Session, pass_session
+from localmcp.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from localmcp.search.tool_texts import ToolDescription
+    from localmcp.tools import Tool
+
+Json = dict[str, Any]
+ELSEWHERE = {
+    "providers": ("providers", "Show where tools come from, and how they are."),
+    "check": ("providers", "Look for mistakes in what brings tools."),
+}
+"""Commands of other modules, imported when they are used."""
+PATIENCE = 120.0
+"""Seconds that a person waits for the model, which an assistant's search does not."""
+
+
+class Tools(Group):
+    """The commands below, and those of `ELSEWHERE`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*super().list_commands(ctx), *ELSEWHERE]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in ELSEWHERE:
+            return super().get_command(ctx, cmd_name)
+        return getattr(import_module(f"localmcp.cli.{ELSEWHERE[cmd_name][0]}"), cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        own = [(name, self.commands[name].get_short_help_str(100)) for name in super().list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([*own, *((name, says) for name, (_, says) in ELSEWHERE.items())])
+
+
+@click.group(cls=Tools, invoke_without_command=True)
+@click.pass_context
+def tools(ctx: click.Context) -> None:
+    """List, search, show and call the tools, the hidden ones too.
+
+    \b
+      localmcp tools search "put a file into the bin"
+      localmcp tools show add_path
+      localmcp tools call search query="restore a backup" limit=3
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_tools)
+
+
+# ---------------------------------------------------------------- list, show
+
+
+@tools.command("list")
+@pass_session
+def list_tools(session: Session) -> None:
+    """List the tools.
+
+    Hidden tools are not in an assistant's list; it finds them by what they do. A star marks a required argument.
+    """
+    described = [_describe(each) for each in session.workspace.registry.tools()]
+    if session.as_json:
+        session.print_json({"count": len(described), "tools": described})
+        return
+    for visible, title in ((True, "Visible"), (False, "Hidden")):
+        click.echo(terminal.dim(title))
+        for each in described:
+            if each["visible"] is visible:
+                click.echo(f"  {terminal.bold(each['name'])}({each['signature']})")
+                click.echo(terminal.dim(f"      {each['title']}"))
+
+
+@tools.command("show")
+@click.argument("name")
+@pass_session
+def show(session: Session, name: str) -> None:
+    """Show one tool: what it does, its parameters, and what it may change."""
+    session.answer(_describe(session.workspace.registry.get(name)), _print_tool)
+
+
+def _describe(each: Tool) -> Json:
+    from localmcp.schemas import describe_parameters
+
+    mark, schema = each.mark, each.input_schema
+    return {
+        "name": each.name,
+        "title": mark.title,
+        "visible": mark.visible,
+        "readOnly": mark.read_only,
+        "destructive": mark.destructive,
+        "signature": describe_parameters(schema),
+        "description": each.description,
+        "keywords": list(mark.keywords),
+        "inputSchema": schema,
+    }
+
+
+def _print_tool(each: Json) -> None:
+    from localmcp.schemas import describe_parameters
+
+    click.echo(f"{terminal.bold(each['name'])}  {terminal.dim(each['title'])}")
+    click.echo(each["description"])
+    schema: Json = each["inputSchema"]
+    for name in schema.get("properties", {}):
+        spec = _parameter(schema, name)
+        one = describe_parameters({"properties": {name: spec}, "required": schema.get("required", [])})
+        click.echo(f"  {one}  {terminal.dim(str(spec.get('description', '')))}".rstrip())
+    kind = "It only reads." if each["readOnly"] else "It changes things."
+    click.echo(terminal.dim("It may remove or overwrite something." if each["destructive"] else kind))
+
+
+# ---------------------------------------------------------------- search
+
+
+@tools.command("search")
+@click.argument("words", nargs=-1, metavar="[QUERY]")
+@click.option(
+    "--profile", type=click.Choice(["best", "classic"]), default="best", show_default=True, help="How to rank."
+)
+@click.option("-n", "--limit", type=click.IntRange(1), default=10, show_default=True, help="Tools at most.")
+@click.option("--catalog", metavar="FILE", help="Rank the tools of a JSON file (- for stdin) instead.")
+@click.option("--detail", is_flag=True, help="Show the whole input schemas.")
+@pass_session
+def search(
+    session: Session,
+    words: tuple[str, ...],
+    profile: Literal["best", "classic"],
+    limit: int,
+    catalog: str | None,
+    detail: bool,
+) -> None:
+    """Find tools by what they do, as an assistant would.
+
+    classic is the plain ladder: name, keywords, description. best also weighs what the words mean, and says so when
+    nothing fits.
+    """
+    from localmcp.cli.tool_catalog import read_catalog
+    from localmcp.discovery import NOTHING_FOUND, rank_tools
+
+    discovery = session.workspace.discovery
+    offered = read_catalog(catalog) if catalog else discovery.searchable()
+    ranked = rank_tools(" ".join(words), offered, discovery.finder, profile, PATIENCE)
+    found = [_hit(each, score, detail) for each, score in ranked.hits[:limit]]
+    if not found:
+        session.note(NOTHING_FOUND)
+        if ranked.nearest:
+            session.note(f"Nearest: {', '.join(ranked.nearest)}")
+    if session.as_json:
+        session.print_json(found)
+        return
+    for each in found:
+        click.echo(f"{each['score']:>6.3f}  {terminal.bold(each['name'])}  {terminal.dim(each['parameters'])}")
+        click.echo(f"        {' '.join(each['description'].split())}")
+        if detail:
+            click.echo(terminal.dim(json.dumps(each["input_schema"], ensure_ascii=False, indent=2)))
+
+
+def _hit(each: ToolDescription, score: float, detail: bool) -> Json:
+    from localmcp.discovery import required_parameters
+
+    hit = {
+        "name": each.name,
+        "description": each.description,
+        "score": round(score, 4),
+        "parameters": required_parameters(each.schema),
+    }
+    return {**hit, "input_schema": each.schema} if detail else hit
+
+
+# ---------------------------------------------------------------- call
+
+
+@tools.command("call")
+@click.argument("name")
+@click.argument("arguments", nargs=-1, metavar="[JSON|@FILE|-|KEY=VALUE...]")
+@click.option("--text", is_flag=True, help="Print the text that a model reads instead of the structured result.")
+@pass_session
+def call(session: Session, name: str, arguments: tuple[str, ...], text: bool) -> int:
+    """Call any tool: with JSON as in `localmcp call`, or with key=value.
+
+    A value is taken as the tool's schema wants it, text or JSON; a key that is given twice makes a list.
+
+    \b
+      localmcp tools call search query="restore a backup" limit=3
+    """
+    from localmcp.cli.calls import call_tool, read_arguments
+
+    if not arguments:
+        given: Json = {}
+    elif len(arguments) == 1 and (arguments[0] == "-" or arguments[0][:1] in ("{", "[", "@")):
+        given = read_arguments(arguments[0])
+    else:
+        given = read_pairs(arguments, session.workspace.registry.get(name).input_schema)
+    return call_tool(session, name, given, text)
+
+
+def read_pairs(pairs: tuple[str, ...], schema: Json) -> Json:
+    """`key=value` as an object.
+
+    Raises:
+        InvalidInput: a word without `=`.
+    """
+    given: dict[str, list[Any]] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            hint = """Write query="some words", or '{"query": "some words"}'"""
+            raise InvalidInput(f"{pair} is neither JSON nor key=value.", hint=hint)
+        given.setdefault(key, []).append(_read_value(value, _parameter(schema, key)))
+    return {key: _joined(values, _parameter(schema, key)) for key, values in given.items()}
+
+
+def _parameter(schema: Json, key: str) -> Json:
+    spec = schema.get("properties", {}).get(key)
+    return cast(Json, spec) if isinstance(spec, dict) else {}
+
+
+def _read_value(value: str, spec: Json) -> Any:
+    if spec.get("type") == "string" or "enum" in spec:
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def _joined(values: list[Any], spec: Json) -> Any:
+    """A key that is given twice makes a list, and one value where a list is wanted is a list of one."""
+    if len(values) == 1 and (spec.get("type") != "array" or isinstance(values[0], list)):
+        return cast(Any, values[0])
+    return values

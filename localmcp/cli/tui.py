@@ -1,0 +1,81 @@
+"""`localmcp tui`: the terminal house on one file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from localmcp.cli.session import Session, command, pass_session
+from localmcp.errors import Unavailable
+
+if TYPE_CHECKING:
+    from localmcp.tui.app import Surroundings
+
+
+@command()
+@click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path), metavar="[FILE]")
+@click.option("--theme", metavar="NAME", help="Colours, for this time; 'terminal' takes those of the terminal.")
+@pass_session
+def tui(session: Session, file: Path | None, theme: str | None) -> int:
+    """See, search and run everything in one file, in the terminal.
+
+    Press ? for the keys, ctrl+p for commands and documents, ctrl+q to leave. An assistant may use the same file at the
+    same time.
+    """
+    if file is not None:
+        session.database = str(file)
+    settings = session.settings
+    need_terminal("tui", "localmcp search, sources, rules, … do the same without one.")
+    honour_no_color()
+    # textual takes 160 ms to import.
+    from localmcp.tui.app import LocalMcpApp
+    from localmcp.tui.logs import log_file, logging_to_file, screen_of_its_own
+
+    level = settings.log_level if session.verbosity == 0 else ("info", "debug")[session.verbosity > 1]
+    with logging_to_file(level), screen_of_its_own():
+        app = LocalMcpApp(lambda: session.workspace, settings.database, theme or settings.theme, surroundings(session))
+        app.run()
+    if app.return_code:
+        return session.fail("unexpected", "The screen could not be drawn.", f"The log is {log_file()}", app.return_code)
+    return 0
+
+
+def need_terminal(name: str, hint: str) -> None:
+    """Refuse to draw where nobody sees it.
+
+    Raises:
+        Unavailable: stdin or stderr is not a terminal.
+    """
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise Unavailable(f"localmcp {name} needs a terminal.", hint=hint)
+
+
+def honour_no_color() -> None:
+    """Textual takes an empty NO_COLOR for a wish too; no-color.org does not."""
+    if os.environ.get("NO_COLOR") == "":
+        del os.environ["NO_COLOR"]
+
+
+def surroundings(session: Session) -> Surroundings:
+    """What the TUI needs of other faces."""
+    from localmcp.tui.app import Surroundings
+
+    return Surroundings(client_configuration=_client_configuration, save_theme=_save_theme)
+
+
+def _client_configuration() -> str:
+    import json
+
+    from localmcp.cli.demo import client_configuration
+
+    return json.dumps(client_configuration(), indent=2)
+
+
+def _save_theme(name: str) -> None:
+    from localmcp.config import write_setting
+
+    write_setting("theme", name)

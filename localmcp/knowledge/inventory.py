@@ -1,0 +1,228 @@
+"""What a person browses: documents by name in pages, their passages, and the files that could not be read."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import apsw
+
+from localmcp.knowledge.citations import check_freshness
+from localmcp.knowledge.ledger import Root, roots_of
+from localmcp.search.collections import Collection, choose_collections, visible_collections
+from localmcp.storage.database import Database, fetch_all, fetch_one
+
+State = Literal["fresh", "changed", "missing", "unverifiable", "failed"]
+"""Of a document: its file is as it was read, has changed, is gone, is not a file here, could not be read again."""
+
+MOST_MATCHES = 300
+"""Titles that are ranked: more that fit a few letters are not told apart by them."""
+_FIRST_WORDS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A document in a list."""
+
+    id: str
+    title: str
+    collection: str
+    chunks: int
+    path: str | None
+    state: State
+    why: str
+    """Why it could not be read again; empty otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a list."""
+
+    items: list[Item]
+    offset: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class PassageLine:
+    """A passage in a list."""
+
+    id: str
+    position: int
+    heading: str
+    """The innermost; empty if it has none."""
+    first_line: int
+    last_line: int
+    beginning: str
+    """Its first words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A file that holds no document because it could not be read."""
+
+    path: str
+    reason: str
+
+
+class Inventory:
+    """Lists what is in the library. Every call sees what the scope may see."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def documents(self, collection: str, words: str = "", *, limit: int = 200, offset: int = 0) -> Page:
+        """A page of a collection's documents by path, then title; with `words`, those whose path or title holds all.
+
+        Raises:
+            NotFound: no such collection.
+        """
+        test, bindings = _holding(words)
+        with self._database.read() as connection:
+            place = choose_collections(connection, [collection])[0]
+            where = f"where sources.collection_id = ? and trashed_at is null {test}"
+            total = fetch_one(connection, f"select count(*) from sources {where}", (place.id, *bindings))
+            # Only the page's own rows are joined: the sort sees ids and names.
+            rows = fetch_all(
+                connection,
+                f"""
+                with page as (
+                    select id from sources {where} order by uri is null, uri, title, id limit ? offset ?
+                )
+                {_ITEM} where sources.id in page order by uri is null, uri, title, sources.id
+                """,
+                (place.id, *bindings, limit, offset),
+            )
+        return Page([self._item(row) for row in rows], offset, total)
+
+    def passages(self, source_id: str, *, limit: int = 200, offset: int = 0) -> list[PassageLine]:
+        """A page of a document's passages, in order."""
+        with self._database.read() as connection:
+            rows = fetch_all(
+                connection,
+                f"""
+                select chunks.uuid, position, headings, first_line, last_line, substr(text, 1, {_FIRST_WORDS})
+                from chunks join sources on sources.id = chunks.source_id
+                where sources.uuid = ? and trashed_at is null and collection_id in ({_visible_ids(connection)})
+                order by position limit ? offset ?
+                """,
+                (source_id, limit, offset),
+            )
+        return [_passage_line(*row) for row in rows]
+
+    def unread(self, collection: str, *, limit: int = 200) -> list[Unread]:
+        """Files of a collection that could not be read and hold no earlier version, by path."""
+        with self._database.read() as connection:
+            place = choose_collections(connection, [collection])[0]
+            rows = fetch_all(
+                connection,
+                """
+                select path, reason from ledger
+                where status = 'failed' and source_id is null and collection_id = ? order by path limit ?
+                """,
+                (place.id, limit),
+            )
+        return [Unread(*row) for row in rows]
+
+    def count_unread(self, collection: str) -> int:
+        """How many there are."""
+        with self._database.read() as connection:
+            place = choose_collections(connection, [collection])[0]
+            sql = "select count(*) from ledger where status = 'failed' and source_id is null and collection_id = ?"
+            return fetch_one(connection, sql, (place.id,))
+
+    def roots(self) -> list[tuple[Root, str]]:
+        """The files and folders that were added, each with its collection's name."""
+        with self._database.read() as connection:
+            names = {each.id: each.name for each in visible_collections(connection)}
+            return [(root, names[root.collection_id]) for root in roots_of(connection, names)]
+
+    def find(self, name: str) -> Item | None:
+        """The document of that id, path or title; else the one with the shortest title or path that holds the words."""
+        with self._database.read() as connection:
+            ids = _visible_ids(connection)
+            test, bindings = _holding(name)
+            row = fetch_one(
+                connection,
+                f"""
+                {_ITEM} where sources.collection_id in ({ids}) and trashed_at is null
+                    and (uuid = ? or uri = ? or title = ? collate nocase or (1 {test}))
+                order by uuid = ? desc, uri = ? desc, title = ? collate nocase desc, length(coalesce(uri, title))
+                limit 1
+                """,
+                (name.lower(), name, name, *bindings, name.lower(), name, name),
+            )
+        return self._item(row) if row else None
+
+    def matching(self, letters: str, *, limit: int = MOST_MATCHES) -> list[Item]:
+        """Documents whose title or file name holds these letters in this order: what a fuzzy finder ranks. Titles
+        before file names, the shortest first."""
+        letters = "".join(letters.split())
+        wanted = "%" + "%".join(map(_escape, letters)) + "%"
+        with self._database.read() as connection:
+            rows = fetch_all(
+                connection,
+                f"""
+                {_ITEM} where sources.collection_id in ({_visible_ids(connection)}) and trashed_at is null
+                    and (title like ? escape '\\' or uri like ? escape '\\')
+                order by title like ? escape '\\' desc, length(title) limit ?
+                """,
+                (wanted, wanted, wanted, limit),
+            )
+        # Folders hold nearly every letter, so a path counts by its end alone.
+        found = [row for row in rows if _holds(row[1], letters) or _holds(os.path.basename(row[4] or ""), letters)]
+        return [self._item(row) for row in found]
+
+    def _item(self, row: Any) -> Item:
+        source_id, title, collection, chunks, path, size, mtime_ns, sha256, why = row
+        found = check_freshness(path, size, mtime_ns, sha256, self._database.adopted)
+        return Item(source_id, title, collection, chunks, path, "failed" if why else found, why or "")
+
+
+_ITEM = """
+    select uuid, title, collections.name, chunk_count, uri, sources.size, sources.mtime_ns, sources.sha256,
+        (select reason from ledger where path = uri and ledger.collection_id = sources.collection_id
+            and ledger.status = 'failed' and ledger.source_id = sources.id)
+    from sources join collections on collections.id = sources.collection_id
+"""
+
+
+def _visible_ids(connection: apsw.Connection) -> str:
+    visible: Sequence[Collection] = visible_collections(connection)
+    return ",".join(str(each.id) for each in visible)
+
+
+def _holding(words: str) -> tuple[str, list[str]]:
+    """A condition: title or path hold each of the words."""
+    parts = words.split()
+    test = "and (title like ? escape '\\' or uri like ? escape '\\')"
+    return " ".join(test for _ in parts), [f"%{_escape(part)}%" for part in parts for _ in range(2)]
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+
+
+def _holds(text: str, letters: str) -> bool:
+    """Whether the letters stand in the text in their order."""
+    rest = iter(text.casefold())
+    return all(letter in rest for letter in letters.casefold())
+
+
+def _passage_line(
+    identity: bytes, position: int, headings: str, first_line: int, last_line: int, text: str
+) -> PassageLine:
+    path: list[str] = json.loads(headings)
+    beginning = " ".join(text.split())
+    return PassageLine(
+        str(uuid.UUID(bytes=identity)), position, path[-1] if path else "", first_line, last_line, beginning
+    )
+
+
+def file_name(item: Item) -> str:
+    """The last part of a document's path, or its title."""
+    return os.path.basename(item.path) if item.path else item.title

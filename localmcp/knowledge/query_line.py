@@ -1,0 +1,42 @@
+"""A query as a person types it into one line: words, and filters such as `tag:ops` or `source:"Boiler manual"`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+FILTERS = {
+    "source": "only this document: its title, path or id",
+    "collection": "only this collection",
+    "tag": "only documents with this tag; repeat it for any of several",
+    "path": "only files below this folder",
+    "type": "only this type: text, website, docs, qa, code, …",
+    "partition": "only this partition",
+}
+"""Filter -> what it does."""
+
+_FILTER = re.compile(rf'(?<!\S)({"|".join(FILTERS)}):(?:"([^"]*)"?|(\S*))', re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLine:
+    """What was typed, taken apart."""
+
+    words: str
+    """What is searched for; quoted phrases stay as they are."""
+    filters: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    """Filter -> its values in order; one that has no value yet is left out."""
+
+    def last(self, name: str) -> str | None:
+        """The value of a filter that can hold once: the last one typed."""
+        return self.filters.get(name, [None])[-1]
+
+
+def parse_query_line(text: str) -> QueryLine:
+    """`kafka lag tag:ops source:"Runbook 7"` as words and filters. What looks like a filter but is none (`http://…`,
+    `std::vector`) is words."""
+    filters: dict[str, list[str]] = {}
+    for name, quoted, plain in _FILTER.findall(text):
+        if value := (quoted or plain).strip():
+            filters.setdefault(name.lower(), []).append(value)
+    return QueryLine(" ".join(_FILTER.sub(" ", text).split()), filters)

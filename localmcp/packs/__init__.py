@@ -1,0 +1,1 @@
+"""Files to give away: packed, verified, mounted, merged."""

@@ -1,0 +1,77 @@
+"""One number for everything a file holds: any row that changes, in whatever table, gives another."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+
+from localmcp.storage.database import fetch_all
+
+NOT_COUNTED = ("manifest", "sqlite_stat1", "sqlite_stat4")
+"""The manifest holds the digest; statistics change with `pragma optimize` and answer nothing."""
+_BATCH = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """How a table is read: whole numbers and text as one JSON array that SQLite makes, other columns as they are."""
+
+    together: tuple[str, ...]
+    alone: tuple[str, ...]
+
+
+def digest_content(connection: apsw.Connection) -> str:
+    """sha256 over every row of every table, shadow tables of full-text indexes included; 64 hex digits.
+
+    Two files with the same rows have the same digest, however SQLite laid out their pages.
+    """
+    whole = hashlib.sha256()
+    for table in _tables(connection):
+        whole.update(f"table {table}\n".encode())
+        for part in _rows(connection, table):
+            whole.update(part)
+    return whole.hexdigest()
+
+
+def _tables(connection: apsw.Connection) -> list[str]:
+    """Names of the tables that hold rows themselves; a virtual table's rows are in its shadow tables."""
+    sql = "select name from sqlite_schema where type = 'table' and sql not like 'create virtual%' order by name"
+    return [name for (name,) in fetch_all(connection, sql) if name not in NOT_COUNTED]
+
+
+def _rows(connection: apsw.Connection, table: str) -> Iterator[bytes]:
+    columns, order = _columns(connection, table)
+    together = f"json_array({', '.join(columns.together)})" if columns.together else "''"
+    names = ", ".join([together, *columns.alone])
+    for first, *others in connection.execute(f"select {names} from {_quoted(table)} order by {order}"):
+        yield str(first).encode("utf-8", "surrogatepass") + b"\n"
+        for value in others:
+            yield from _encoded(value)
+
+
+def _columns(connection: apsw.Connection, table: str) -> tuple[_Columns, str]:
+    rows = fetch_all(connection, "select name, type, pk from pragma_table_info(?)", (table,))
+    together = tuple(_quoted(name) for name, kind, _ in rows if kind.upper() in ("INTEGER", "TEXT", "INT"))
+    alone = tuple(quoted for name, _, _ in rows if (quoted := _quoted(name)) not in together)
+    keys = [_quoted(name) for name, _, place in sorted(rows, key=lambda row: row[2]) if place]
+    return _Columns(together, alone), ", ".join(keys) or "rowid"
+
+
+def _encoded(value: Any) -> Iterator[bytes]:
+    """A value of any type, told apart from its neighbours by its length."""
+    if isinstance(value, bytes):
+        yield f"blob {len(value)}\n".encode()
+        yield value
+    elif isinstance(value, float):
+        yield b"real " + struct.pack("<d", value)
+    else:
+        yield f"{type(value).__name__} {value!r}\n".encode("utf-8", "surrogatepass")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,100 @@
+"""What a pack says of itself, and how much of that is believed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from typing import Any, cast
+
+import apsw
+
+from localmcp.storage.database import fetch_one
+from localmcp.storage.migrations import schema_of
+
+LONGEST = 1_000_000
+"""Characters of a manifest; ours have a few hundred a collection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a pack says of itself."""
+
+    title: str
+    author: str
+    note: str
+    created_at: str
+    made_by: str
+    """Name and version of the program."""
+    chunker: int
+    models: list[dict[str, Any]]
+    """name, sha256, dimension of each model whose vectors are inside."""
+    counts: dict[str, int]
+    collections: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    digest: str = ""
+    """sha256 over every row (`digest_content`)."""
+
+
+def read_manifest(connection: apsw.Connection) -> Manifest | None:
+    """The manifest of an open file; None for a file that is no pack, or whose manifest is not ours."""
+    if ("table", "manifest") not in schema_of(connection):
+        return None
+    content = fetch_one(connection, f"select iif(length(content) <= {LONGEST}, content, null) from manifest")
+    try:
+        return _manifest(json.loads(content)) if isinstance(content, str) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def has_manifest(connection: apsw.Connection) -> bool:
+    """Whether the file says anything of itself, readable or not."""
+    if ("table", "manifest") not in schema_of(connection):
+        return False
+    return bool(fetch_one(connection, "select count(*) from manifest"))
+
+
+def count_contents(connection: apsw.Connection) -> dict[str, int]:
+    """Table -> rows, of what a person would count; older files lack some tables."""
+    present = {name for kind, name in schema_of(connection) if kind == "table"}
+    counted = ("sources", "chunks", "vectors", "quickstarts", "rules")
+    return {table: fetch_one(connection, f"select count(*) from {table}") for table in counted if table in present}
+
+
+def list_sources(connection: apsw.Connection) -> Iterator[dict[str, Any]]:
+    """title, place, collection, sha256 and number of passages of each document, by collection and place."""
+    sql = """
+        select title, uri, name, sha256, chunk_count from sources join collections on collections.id = collection_id
+        where trashed_at is null order by name, uri, title
+    """
+    for row in connection.execute(sql):
+        yield dict(zip(("title", "place", "collection", "sha256", "passages"), row, strict=True))
+
+
+def _manifest(raw: Any) -> Manifest | None:
+    """The JSON as a manifest; None unless every field has the type that we write."""
+    if not isinstance(raw, dict):
+        return None
+    given = cast("dict[str, Any]", raw)
+    if set(given) != {each.name for each in fields(Manifest)}:
+        return None
+    texts = ("title", "author", "note", "created_at", "made_by", "digest")
+    lists = [*_items(given["models"]), *_items(given["collections"])]
+    counts = _mapping(given["counts"])
+    sound = (
+        all(isinstance(given[name], str) for name in texts)
+        and isinstance(given["chunker"], int)
+        and all(isinstance(each, dict) for each in lists)
+        and all(isinstance(number, int) for number in counts.values())
+        and isinstance(given["models"], list)
+        and isinstance(given["collections"], list)
+        and isinstance(given["counts"], dict)
+    )
+    return Manifest(**given) if sound else None
+
+
+def _items(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

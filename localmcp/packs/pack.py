@@ -1,0 +1,270 @@
+"""`localmcp pack`: one consistent file from a live one, without what is private, with a manifest."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import apsw
+
+from localmcp import __version__
+from localmcp.errors import FileUnavailable, InvalidInput
+from localmcp.packs.digest import digest_content
+from localmcp.packs.manifest import Manifest, count_contents
+from localmcp.packs.places import hide_places
+from localmcp.search.collections import choose_collections
+from localmcp.storage.database import Database, fetch_all, open_copy
+from localmcp.storage.migrations import apply_migrations, expected_schema, schema_of, schema_version, utc_now
+from localmcp.text.chunking import CHUNKER_VERSION
+
+PRIVATE_TABLES = (
+    "api_keys", "calls", "jobs", "ledger", "pending_vectors", "quickstart_favourites", "quickstart_progress",
+    "replica_changes", "replicas", "roots", "rule_uses",
+)  # fmt: skip
+"""Who may ask, what was asked, where things lay on this machine, and how far the person got."""
+SCRATCH = ".localmcp-pack-"
+FORGOTTEN_AFTER_SECONDS = 600
+"""A scratch folder beside the target that nothing was written to for so long was left by a process that was killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackOptions:
+    """What goes in."""
+
+    collections: tuple[str, ...] | None = None
+    """Only these; then quick starts and rules stay out. None = everything."""
+    title: str = ""
+    author: str = ""
+    note: str = ""
+    overwrite: bool = False
+
+
+def write_pack(
+    database: Database, target: Path, options: PackOptions, say: Callable[[str], None] = lambda _: None
+) -> Manifest:
+    """Write a pack of `database` to `target`, whole or not at all.
+
+    The live file is copied in one snapshot, private rows and what was not asked for are deleted in the copy, the
+    keyword indexes are merged into one piece without them, and only then are the pages written that will be given
+    away: deleting alone would leave the text in the file.
+
+    Raises:
+        InvalidInput: the target exists, or is the file itself.
+        NotFound: a collection that is not there.
+        FileUnavailable: the target cannot be written, or the disk is full.
+    """
+    target = target.expanduser().absolute()
+    _check_target(database, target, options.overwrite)
+    unwanted = _unwanted(database, options)
+    _clear_away(target.parent)
+    try:
+        with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=target.parent) as scratch:
+            packed = Path(scratch) / "packed"
+            manifest = _write(database, Path(scratch) / "copy", packed, unwanted, options, say)
+            os.replace(packed, target)
+    except apsw.FullError as error:
+        raise FileUnavailable("The disk is full; no pack was written.", hint="Free some space and try again.") from error
+    except (OSError, apsw.IOError, apsw.CantOpenError) as error:
+        raise FileUnavailable(f"{target} cannot be written: {error}.") from error
+    return manifest
+
+
+def _write(
+    database: Database, copy: Path, packed: Path, unwanted: Sequence[int] | None, options: PackOptions,
+    say: Callable[[str], None],
+) -> Manifest:  # fmt: skip
+    say("copying")
+    database.copy_to(copy)
+    with closing(open_copy(copy)) as connection:
+        say("leaving out what is private")
+        _reduce(connection, unwanted)
+        say("counting")
+        manifest = _describe(connection, options)
+        _write_manifest(connection, manifest)
+        say("writing")
+        connection.execute("vacuum into ?", (str(packed),))
+    return manifest
+
+
+def _clear_away(folder: Path) -> None:
+    """Remove what a killed run left: it holds a copy of everything."""
+    for each in folder.glob(f"{SCRATCH}*"):
+        try:
+            latest = max(path.stat().st_mtime for path in (each, *each.iterdir()))
+        except OSError:
+            continue
+        if time.time() - latest > FORGOTTEN_AFTER_SECONDS:
+            shutil.rmtree(each, ignore_errors=True)
+
+
+def _check_target(database: Database, target: Path, overwrite: bool) -> None:
+    if target == database.path:
+        raise InvalidInput("A file cannot be packed into itself.", hint="Name another file.")
+    if target.is_dir():
+        raise InvalidInput(f"{target} is a folder.", hint="Name a file in it.")
+    if target.exists() and not overwrite:
+        raise InvalidInput(f"{target} is there already.", hint="Name another file, or say --force.")
+    if not target.parent.is_dir():
+        raise InvalidInput(f"The folder {target.parent} does not exist.")
+
+
+def _unwanted(database: Database, options: PackOptions) -> list[int] | None:
+    """Ids of the collections to leave out; None when everything goes in."""
+    if options.collections is None:
+        return None
+    with database.read() as connection:
+        wanted = [each.id for each in choose_collections(connection, list(options.collections))]
+        rows = fetch_all(connection, "select id from collections")
+    return [collection_id for (collection_id,) in rows if collection_id not in wanted]
+
+
+# ---------------------------------------------------------------- in the copy
+
+
+def _reduce(connection: apsw.Connection, unwanted: Sequence[int] | None) -> None:
+    # Nobody else sees the copy, and it is thrown away if anything fails.
+    connection.pragma("foreign_keys", False)
+    connection.pragma("synchronous", "off")
+    connection.execute("begin immediate")
+    # A file that is read-only here may still have an older schema.
+    apply_migrations(connection, int(connection.pragma("user_version")))
+    _drop_foreign_tables(connection)
+    connection.execute("update file set id = ?, created_at = ?", (uuid.uuid4().hex, utc_now()))
+    hide_places(connection)
+    for table in PRIVATE_TABLES:
+        connection.execute(f"delete from {table}")
+    _delete_sources(connection, unwanted or [])
+    if unwanted is not None:
+        _delete_collections(connection, unwanted)
+        _delete_quickstarts_and_rules(connection)
+    _forget_history(connection)
+    _delete_spare_vectors(connection)
+    connection.execute(
+        "delete from sqlite_sequence where name in (select value from json_each(?))", (json.dumps(PRIVATE_TABLES),)
+    )
+    connection.execute("commit")
+    for index in ("chunks_fts", "quickstarts_fts", "rules_fts"):
+        connection.execute(f"insert into {index} ({index}) values ('optimize')")
+
+
+def _drop_foreign_tables(connection: apsw.Connection) -> None:
+    """Tables and indexes that the person added by hand, and statistics, which may hold sampled values."""
+    ours = expected_schema(schema_version())
+    for kind, name in schema_of(connection):
+        if (kind, name) not in ours and kind == "table":
+            quoted = name.replace('"', '""')
+            statement = "delete from" if name == "sqlite_sequence" else "drop table if exists"
+            if name != "sqlite_sequence":
+                connection.execute(f'{statement} "{quoted}"')
+        elif (kind, name) not in ours and not name.startswith("sqlite_"):
+            quoted = name.replace('"', '""')
+            connection.execute(f'drop index if exists "{quoted}"')
+
+
+def _forget_history(connection: apsw.Connection) -> None:
+    """What was taken back, what the person said before it became a rule, and how often rules were used."""
+    connection.execute("""
+        delete from quickstart_tags where quickstart_id in (select id from quickstarts where deleted_at is not null);
+        delete from quickstarts where deleted_at is not null;
+        delete from vectors where id in (select embedding from rules where retired_at is not null);
+        delete from rules where retired_at is not null;
+        delete from user_instructions where id not in (select created_from_instruction_id from rules);
+        update user_instructions set origin = 'pack', context = '', inserted_at = rules.inserted_at,
+            instruction = rules.rule_text, rule_id = rules.id
+            from rules where user_instructions.id = created_from_instruction_id;
+        update rules set last_applied = null, instructions_count = 1;
+    """)
+
+
+def _delete_sources(connection: apsw.Connection, unwanted: Sequence[int]) -> None:
+    """Delete what lies in the trash, and every document of the unwanted collections."""
+    connection.execute(
+        """
+        create temp table leaving as select id from sources
+            where trashed_at is not null or collection_id in (select value from json_each(?));
+        """,
+        (json.dumps(list(unwanted)),),
+    )
+    connection.execute("""
+        create temp table leaving_chunks as select id from chunks where source_id in (select id from leaving);
+        delete from chunks_fts where rowid in (select id from leaving_chunks);
+        delete from vectors where (id & 1099511627775) in (select id from leaving_chunks);
+        delete from chunks where id in (select id from leaving_chunks);
+        delete from sources where id in (select id from leaving);
+        drop table leaving_chunks;
+        drop table leaving;
+    """)
+
+
+def _delete_collections(connection: apsw.Connection, unwanted: Sequence[int]) -> None:
+    which = json.dumps(list(unwanted))
+    for table in ("words", "terms", "signs", "groups", "partitions"):
+        connection.execute(f"delete from {table} where collection_id in (select value from json_each(?))", (which,))
+    connection.execute("delete from collections where id in (select value from json_each(?))", (which,))
+
+
+def _delete_quickstarts_and_rules(connection: apsw.Connection) -> None:
+    connection.execute("""
+        delete from quickstarts_fts where rowid in (select id from quickstarts);
+        delete from quickstart_tags;
+        delete from quickstarts;
+        delete from rules_fts where rowid in (select id from rules);
+        delete from vectors where id in (select embedding from rules);
+        delete from rules;
+        delete from user_instructions;
+    """)
+
+
+def _delete_spare_vectors(connection: apsw.Connection) -> None:
+    """Vectors and sign codes that an earlier model left behind, and models that then have none."""
+    connection.execute("""
+        delete from vectors where id not in (
+            select collections.model_id << 40 | chunks.id from chunks
+            join sources on sources.id = source_id join collections on collections.id = collection_id
+            where collections.model_id is not null
+            union select embedding from rules where embedding is not null
+        );
+        delete from signs where not exists (
+            select 1 from collections as owner where owner.id = signs.collection_id and owner.model_id = signs.model_id
+        );
+        delete from models where id not in (select model_id from collections where model_id is not null)
+    """)
+
+
+# ---------------------------------------------------------------- manifest
+
+
+def _describe(connection: apsw.Connection, options: PackOptions) -> Manifest:
+    models = fetch_all(connection, "select name, sha256, dimension from models order by name")
+    collections = fetch_all(
+        connection,
+        """
+        select name, count(sources.id), coalesce(sum(chunk_count), 0) from collections
+        left join sources on sources.collection_id = collections.id where kind = 'documents' group by collections.id
+        """,
+    )
+    return Manifest(
+        title=options.title,
+        author=options.author,
+        note=options.note,
+        created_at=utc_now(),
+        made_by=f"localmcp {__version__}",
+        chunker=CHUNKER_VERSION,
+        models=[dict(zip(("name", "sha256", "dimension"), row, strict=True)) for row in models],
+        counts=count_contents(connection),
+        collections=[dict(zip(("name", "sources", "chunks"), row, strict=True)) for row in collections],
+        digest=digest_content(connection),
+    )
+
+
+def _write_manifest(connection: apsw.Connection, manifest: Manifest) -> None:
+    content = json.dumps(asdict(manifest), ensure_ascii=False)
+    connection.execute("insert or replace into manifest (one, content) values (1, ?)", (content,))

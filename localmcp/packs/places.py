@@ -1,0 +1,82 @@
+"""Where documents lay on a disk, told without telling anything of that disk."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
+from typing import Any, cast
+
+import apsw
+
+from localmcp.storage.database import fetch_all
+
+
+def hide_places(connection: apsw.Connection) -> None:
+    """Turn absolute paths into paths below the folder that was added: of documents, and in what is said about them."""
+    roots = [PurePath(path) for (path,) in fetch_all(connection, "select path from roots order by length(path) desc")]
+    taken: set[tuple[int, str]] = set()
+    rows = fetch_all(connection, "select id, collection_id, uri, metadata from sources order by id")
+    for source_id, collection_id, uri, metadata in rows:
+        place = uri
+        if uri is not None and is_absolute(uri):
+            place = _free(below(uri, roots), collection_id, taken)
+        connection.execute(
+            "update sources set uri = ?, mtime_ns = null, metadata = ? where id = ?",
+            (place, _cleaned(metadata, uri, place, roots), source_id),
+        )
+
+
+def is_absolute(place: str) -> bool:
+    """Whether it names a place on some machine's disk, whichever system that has."""
+    if place.startswith("file:"):
+        return True
+    return PurePosixPath(place).is_absolute() or PureWindowsPath(place).is_absolute()
+
+
+def below(place: str, roots: Sequence[PurePath]) -> str:
+    """`notes/a/b.md` for a file of the added folder `…/notes`; its bare name for a file that was added by itself."""
+    path = PurePath(place)
+    for root in roots:
+        if path != root and path.is_relative_to(root):
+            return PurePath(root.name, path.relative_to(root)).as_posix()
+    return PureWindowsPath(place).name or "document"
+
+
+def _free(place: str, collection_id: int, taken: set[tuple[int, str]]) -> str:
+    free, number = place, 1
+    while (collection_id, free) in taken:
+        number += 1
+        free = f"{number}/{place}"
+    taken.add((collection_id, free))
+    return free
+
+
+def _cleaned(metadata: str, uri: str | None, place: str | None, roots: Sequence[PurePath]) -> str:
+    """The metadata without paths of this machine; a text that only looks like a path, such as `/api/users`, stays."""
+    if "/" not in metadata and "\\" not in metadata:
+        return metadata
+    homes = [*roots, PurePath(Path.home())]
+
+    def shorten(text: str) -> str:
+        if text == uri and place is not None:
+            return place
+        bare = text.removeprefix("file://")
+        path = PurePath(bare)
+        return below(bare, homes) if os.path.isabs(bare) and any(path.is_relative_to(home) for home in homes) else text
+
+    try:
+        return json.dumps(_mapped(json.loads(metadata), shorten), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return "{}"
+
+
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [_mapped(each, change) for each in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {key: _mapped(each, change) for key, each in cast("dict[str, Any]", value).items()}
+    return value

@@ -1,0 +1,218 @@
+"""Where MCP clients keep their servers on this machine, and reading what they keep there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from localmcp.errors import ConfigurationError, InvalidInput, NotFound
+
+Json = dict[str, Any]
+
+MCP_SERVERS, SERVERS, CONTEXT_SERVERS, CODEX_SERVERS = "mcpServers", "servers", "context_servers", "mcp_servers"
+TABLES = (MCP_SERVERS, SERVERS, CONTEXT_SERVERS, CODEX_SERVERS)
+"""The table of servers: of most clients, of VS Code, of Zed, of Codex."""
+
+_STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.S)
+_STRING_OR_LAST_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])')
+
+
+# ---------------------------------------------------------------- where
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFile:
+    """One file in which a client may keep its servers."""
+
+    client: str
+    """As people write it on the command line: `claude-desktop`."""
+    title: str
+    path: Path
+    table: str
+    """The key of the file under which the servers stand."""
+    project: bool = False
+    """Belongs to a working folder, not to the person: it may come from a clone, and is never read unasked."""
+
+    @property
+    def is_toml(self) -> bool:
+        return self.path.suffix == ".toml"
+
+
+def client_files(client: str | None = None, *, project: Path | None = None) -> list[ClientFile]:
+    """Where a client (every client for None) may keep its servers on this system, the likeliest place first.
+
+    Args:
+        project: also the files that clients read from this working folder.
+
+    Raises:
+        InvalidInput: no client is called so.
+    """
+    table = _client_paths(project)
+    if client is not None and client not in _TITLES:
+        raise InvalidInput(f"No client is called '{client}'.", hint=f"Known clients: {', '.join(_TITLES)}.")
+    return [each for each in table if client in (None, each.client)]
+
+
+def client_names() -> list[str]:
+    """The clients whose files are known."""
+    return list(_TITLES)
+
+
+_TITLES = {
+    "claude-desktop": "Claude Desktop",
+    "claude-code": "Claude Code",
+    "cursor": "Cursor",
+    "vscode": "VS Code",
+    "windsurf": "Windsurf",
+    "zed": "Zed",
+    "gemini": "Gemini CLI",
+    "codex": "Codex",
+}
+
+
+def _client_paths(project: Path | None) -> list[ClientFile]:
+    home = Path.home()
+    applications = _application_directory()
+    found: list[tuple[str, Path, str]] = [
+        *(("claude-desktop", folder / "claude_desktop_config.json", MCP_SERVERS) for folder in _claude_folders()),
+        ("claude-code", _folder("CLAUDE_CONFIG_DIR", home) / ".claude.json", MCP_SERVERS),
+        ("cursor", home / ".cursor" / "mcp.json", MCP_SERVERS),
+        ("vscode", applications / "Code" / "User" / "mcp.json", SERVERS),
+        ("vscode", applications / "Code - Insiders" / "User" / "mcp.json", SERVERS),
+        ("windsurf", home / ".codeium" / "windsurf" / "mcp_config.json", MCP_SERVERS),
+        ("zed", _zed_folder() / "settings.json", CONTEXT_SERVERS),
+        ("gemini", home / ".gemini" / "settings.json", MCP_SERVERS),
+        ("codex", _folder("CODEX_HOME", home / ".codex") / "config.toml", CODEX_SERVERS),
+    ]
+    files = [ClientFile(client, _TITLES[client], path, table) for client, path, table in found]
+    if project is not None:
+        files += [
+            ClientFile("claude-code", _TITLES["claude-code"], project / ".mcp.json", MCP_SERVERS, True),
+            ClientFile("cursor", _TITLES["cursor"], project / ".cursor" / "mcp.json", MCP_SERVERS, True),
+            ClientFile("vscode", _TITLES["vscode"], project / ".vscode" / "mcp.json", SERVERS, True),
+        ]
+    return files
+
+
+def _claude_folders() -> list[Path]:
+    """Builds from Microsoft's store read a folder of their own package, and ignore the classic one."""
+    classic = _application_directory() / "Claude"
+    if sys.platform != "win32":
+        return [classic]
+    packages = _folder("LOCALAPPDATA", Path.home() / "AppData" / "Local") / "Packages"
+    stored = [each / "LocalCache" / "Roaming" / "Claude" for each in sorted(packages.glob("Claude_*"))]
+    return [*stored, classic]
+
+
+def _application_directory() -> Path:
+    """Where desktop applications keep their settings."""
+    if sys.platform == "win32":
+        return _folder("APPDATA", Path.home() / "AppData" / "Roaming")
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support"
+    return _folder("XDG_CONFIG_HOME", Path.home() / ".config")
+
+
+def _zed_folder() -> Path:
+    if sys.platform == "darwin":
+        return Path.home() / ".config" / "zed"
+    return _application_directory() / ("Zed" if sys.platform == "win32" else "zed")
+
+
+def _folder(variable: str, otherwise: Path) -> Path:
+    value = os.environ.get(variable, "").strip()
+    return Path(value).expanduser() if value else otherwise
+
+
+# ---------------------------------------------------------------- what
+
+
+def read_client(client: str) -> dict[Path, dict[str, Any]]:
+    """The servers of a client: file -> name -> entry, as the client has them.
+
+    Raises:
+        InvalidInput: no client is called so.
+        NotFound: none of its files exists; the message names where they were looked for.
+        ConfigurationError: a file cannot be read.
+    """
+    files = client_files(client)
+    existing = [each for each in files if each.path.is_file()]
+    if not existing:
+        places = "\n".join(f"  {each.path}" for each in files)
+        raise NotFound(f"{files[0].title} has no configuration here; looked for:\n{places}")
+    return {each.path: servers_in(read_document(each.path), each.path) for each in existing}
+
+
+def servers_in(document: Json, path: Path) -> dict[str, Any]:
+    """The servers of a file in any known form: name -> entry, with keys named as in `mcpServers`.
+
+    Raises:
+        ConfigurationError: the table of servers is not an object.
+    """
+    inner = document.get("mcp")
+    tables = [document.get(key) for key in TABLES]
+    if isinstance(inner, dict):
+        # VS Code's settings.json before it had a file of its own.
+        tables.append(cast(Json, inner).get(SERVERS))
+    found: dict[str, Any] = {}
+    for table in tables:
+        if table is None:
+            continue
+        if not isinstance(table, dict):
+            raise ConfigurationError(f"{path}: the table of servers must be an object, not {type(table).__name__}.")
+        for name, entry in cast(Json, table).items():
+            found.setdefault(name, _in_our_words(entry))
+    return found
+
+
+def _in_our_words(entry: Any) -> Any:
+    """The entry with the keys that only some clients use renamed; what is no entry stays as it is."""
+    if not isinstance(entry, dict):
+        return entry
+    entry = dict(cast(Json, entry))
+    command = entry.get("command")
+    if isinstance(command, dict):
+        # Zed once had {"command": {"path", "args", "env"}}.
+        inner = cast(Json, command)
+        entry = {**entry, **inner, "command": inner.get("path", "")}
+        entry.pop("path", None)
+    renamed = {"httpUrl": "url", "serverUrl": "url", "http_headers": "headers"}
+    for old, new in (*renamed.items(), ("startup_timeout_sec", "startTimeout"), ("tool_timeout_sec", "timeout")):
+        if old in entry:
+            entry.setdefault(new, entry.pop(old))
+    return entry
+
+
+def read_document(path: Path) -> Json:
+    """The file as a table; JSON may have comments and last commas, as several clients allow.
+
+    Raises:
+        ConfigurationError: not to be read, or not a table; names the line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        value: Any = tomllib.loads(text) if path.suffix == ".toml" else _loads_patiently(text)
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}.", hint="Mend or move the file.") from error
+    if not isinstance(value, dict):
+        raise ConfigurationError(f"{path} must hold a JSON object, not {type(value).__name__}.")
+    return cast(Json, value)
+
+
+def _loads_patiently(text: str) -> Any:
+    try:
+        return json.loads(text) if text.strip() else {}
+    except ValueError:
+        # Comments become spaces of the same length, so that the line and column of an error stay true.
+        plain = _STRING_OR_COMMENT.sub(lambda found: _blank(found[0]) if found[0][0] == "/" else found[0], text)
+        return json.loads(_STRING_OR_LAST_COMMA.sub(lambda found: " " if found[0] == "," else found[0], plain))
+
+
+def _blank(comment: str) -> str:
+    return "".join(letter if letter == "\n" else " " for letter in comment)

@@ -1,0 +1,468 @@
+"""Programs as tools: `kind = "command"` manifests. A program is started with a list of arguments, never by a shell."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, cast
+
+from localmcp.errors import InvalidInput, Unavailable
+from localmcp.providers.fields import Fields, Source
+from localmcp.providers.manifests import (
+    ManifestFolder,
+    ManifestProvider,
+    ManifestTool,
+    read_common,
+    read_manifest_parameters,
+    refuse_unknown_placeholders,
+)
+from localmcp.providers.parameters import Parameter, as_text, fill, only_placeholder, placeholders
+from localmcp.providers.switches import Switches
+from localmcp.schemas import Json, compact_json, shorten_value
+from localmcp.tools import Answer
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+log = logging.getLogger(__name__)
+
+PARAMETER_KINDS = ("string", "integer", "number", "boolean", "array")
+PYTHON = "{python}"
+"""As `program`: the Python that runs localmcp, which is there on every machine."""
+PASSED_ON = (
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "TEMP", "TMP", "LANG", "LC_ALL", "LC_CTYPE", "TZ",
+    "SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "USERPROFILE", "USERNAME", "APPDATA", "LOCALAPPDATA",
+    "HOMEDRIVE", "HOMEPATH", "PROGRAMFILES", "PROGRAMDATA",
+)  # fmt: skip
+"""Variables that programs need to run at all; every other one stays here unless the manifest names it."""
+GRACE_SECONDS = 1.0
+"""How long a program may take to end after it was told to."""
+DRAIN_SECONDS = 0.5
+"""How long the output is read on when the program has ended and left a child with its pipe."""
+MOST_ERROR = 4_000
+"""Characters of stderr that an answer repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of the program, or a few that stand or fall with a parameter."""
+
+    templates: tuple[str, ...]
+    condition: str = ""
+    """Parameter that must be given, and not false."""
+
+    def applies(self, given: Json) -> bool:
+        return not self.condition or given.get(self.condition) not in (None, False)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to start, and within which limits."""
+
+    program: str
+    arguments: tuple[Argument, ...]
+    working_directory: Path
+    passed_on: tuple[str, ...]
+    set_to: Mapping[str, str]
+    stdin: str | None
+    timeout: float
+    """Seconds."""
+    max_output: int
+    """Bytes of stdout that the answer holds."""
+    output: str
+    """`text` or `json`."""
+    ok_codes: tuple[int, ...]
+
+    def argument_list(self, given: Json, parameters: Mapping[str, Parameter]) -> list[str]:
+        """The arguments for a call.
+
+        Raises:
+            InvalidInput: a value that the program could take for an option, or that no argument can hold.
+        """
+        listed: list[str] = []
+        after_dashes = False
+        for template in (each for argument in self.arguments if argument.applies(given) for each in argument.templates):
+            filled = _expand(template, given)
+            if not after_dashes:
+                _refuse_options(template, filled, parameters)
+            after_dashes = after_dashes or template == "--"
+            listed += filled
+        if any("\0" in each for each in listed):
+            raise InvalidInput("An argument holds a NUL character, which no program can be given.")
+        return listed
+
+    def environment(self) -> dict[str, str]:
+        """The variables the program gets."""
+        names = (*PASSED_ON, *self.passed_on)
+        return {**{name: os.environ[name] for name in names if name in os.environ}, **self.set_to}
+
+
+def _expand(template: str, given: Json) -> list[str]:
+    """One argument, or one for each item of a list."""
+    name = only_placeholder(template)
+    value = given.get(name) if name else None
+    return [as_text(each) for each in cast("list[Any]", value)] if isinstance(value, list) else [fill(template, given)]
+
+
+def _refuse_options(template: str, filled: Sequence[str], parameters: Mapping[str, Parameter]) -> None:
+    if template.startswith("-") or all(parameters[name].allow_dash for name in placeholders(template)):
+        return
+    for each in filled:
+        if each.startswith("-"):
+            raise InvalidInput(
+                f"{placeholders(template)[0]}: {shorten_value(each)} begins with '-', and would be taken for an option."
+            )
+
+
+# ---------------------------------------------------------------- running
+
+
+@dataclass(slots=True)
+class Reader:
+    """Reads a pipe to its end in a thread and keeps the first bytes: a full pipe would stop the program.
+
+    A child that outlives the program may hold the pipe open; the thread then goes on, and nobody waits for it.
+    """
+
+    pipe: IO[bytes]
+    most: int
+    kept: bytearray = field(default_factory=bytearray)
+    total: int = 0
+    thread: threading.Thread = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.thread = threading.Thread(target=self._read, daemon=True, name="localmcp-command")
+        self.thread.start()
+
+    def _read(self) -> None:
+        with self.pipe:
+            while block := os.read(self.pipe.fileno(), 65536):
+                self.kept += block[: self.most - len(self.kept)]
+                self.total += len(block)
+
+    def text(self) -> str:
+        """What was kept, as text; a character cut in two is left out."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        return decoder.decode(bytes(self.kept), final=self.total <= len(self.kept))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a program ended."""
+
+    code: int | None
+    """None = stopped, because it took too long or localmcp ended."""
+    output: str
+    errors: str
+    truncated: bool
+
+
+class Runner:
+    """Starts programs, each in a group of its own, and ends what is still running when localmcp does."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[Popen[bytes]] = set()
+
+    def run(self, command: Command, program: str, arguments: Sequence[str], stdin: bytes | None) -> Outcome:
+        """Run to the end, or to the time-out.
+
+        Raises:
+            Unavailable: it cannot be started.
+        """
+        process = self._start(command, program, arguments, stdin is not None)
+        with self._lock:
+            self._running.add(process)
+        try:
+            return _await(process, command, stdin)
+        finally:
+            with self._lock:
+                self._running.discard(process)
+
+    def _start(self, command: Command, program: str, arguments: Sequence[str], feeds: bool) -> Popen[bytes]:
+        import subprocess
+
+        own_group: Json = {"start_new_session": True}
+        if sys.platform == "win32":
+            own_group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW}
+        try:
+            return subprocess.Popen[bytes](
+                [program, *arguments],
+                stdin=subprocess.PIPE if feeds else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=command.working_directory,
+                env=command.environment(),
+                **own_group,
+            )
+        except OSError as error:
+            raise Unavailable(
+                f"{command.program} cannot be started: {error.strerror or error}.",
+                hint=f"Look at program and working_directory ({command.working_directory}) of its manifest.",
+            ) from error
+
+    def close(self) -> None:
+        """End every program that is still running, with its children, all within the same grace."""
+        with self._lock:
+            running = tuple(self._running)
+        end_groups(running)
+
+
+def _await(process: Popen[bytes], command: Command, stdin: bytes | None) -> Outcome:
+    from subprocess import TimeoutExpired
+
+    output = Reader(cast("IO[bytes]", process.stdout), command.max_output)
+    errors = Reader(cast("IO[bytes]", process.stderr), MOST_ERROR * 4)
+    if stdin is not None:
+        # A program that reads slowly, or not at all, must not keep the time-out from counting.
+        threading.Thread(target=_feed, args=(process, stdin), daemon=True).start()
+    code: int | None = None
+    try:
+        code = process.wait(command.timeout)
+    except TimeoutExpired:
+        end_groups([process])
+    for reader in (output, errors):
+        reader.thread.join(DRAIN_SECONDS)
+    truncated = output.total > len(output.kept)
+    return Outcome(code, output.text(), errors.text()[:MOST_ERROR], truncated)
+
+
+def _feed(process: Popen[bytes], data: bytes) -> None:
+    pipe = cast("IO[bytes]", process.stdin)
+    try:
+        with pipe:
+            pipe.write(data)
+    except OSError:
+        log.debug("a program ended before it had read all of its input")
+
+
+def end_groups(processes: Sequence[Popen[bytes]]) -> None:
+    """End programs and their children: kindly first, then by force."""
+    import subprocess
+
+    if sys.platform == "win32":
+        for process in processes:
+            command = ["taskkill", "/T", "/F", "/PID", str(process.pid)]
+            subprocess.run(command, capture_output=True, check=False, timeout=10)
+        return
+    for process in processes:
+        _signal_group(process, signal.SIGTERM)
+    deadline = time.monotonic() + GRACE_SECONDS
+    for process in processes:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            log.info("a program did not end when it was told to, and is killed")
+    for process in processes:
+        # The children too, even where the program itself has ended by now.
+        _signal_group(process, signal.SIGKILL)
+        process.wait()
+
+
+def _signal_group(process: Popen[bytes], number: int) -> None:
+    if sys.platform != "win32":
+        try:
+            os.killpg(process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            log.debug("a program has ended by itself")
+
+
+# ---------------------------------------------------------------- the tool
+
+
+class CommandTool(ManifestTool):
+    """A program that a manifest describes."""
+
+    command: Command
+    runner: Runner
+
+    def run(self, given: Json) -> Answer:
+        command = self.command
+        arguments = command.argument_list(given, self.parameters)
+        stdin = None
+        if command.stdin is not None:
+            stdin = fill(command.stdin, given).encode("utf-8", "surrogatepass")
+        outcome = self.runner.run(command, find_program(command.program, self.path), arguments, stdin)
+        if outcome.code is None:
+            said = f"{self.name} took longer than {command.timeout:g} s and was stopped."
+            return _refused(said, outcome)
+        if outcome.code not in command.ok_codes:
+            detail = outcome.errors.strip() or outcome.output.strip()
+            said = f"{self.name} failed with exit code {outcome.code}" + (
+                f":\n{detail[:MOST_ERROR]}" if detail else "."
+            )
+            return _refused(said, outcome)
+        return self._answer(outcome)
+
+    def _answer(self, outcome: Outcome) -> Answer:
+        value: Json = {"exitCode": outcome.code, "result": outcome.output, "truncated": outcome.truncated}
+        if outcome.truncated:
+            said = f"\n[cut after {self.command.max_output} bytes]"
+            return Answer(value, outcome.output + said)
+        if self.command.output == "text":
+            return Answer(value, outcome.output)
+        try:
+            result = json.loads(outcome.output)
+        except ValueError as error:
+            return _refused(f"{self.name} should print JSON, but: {error}.", outcome)
+        return Answer({**value, "result": result}, compact_json(result))
+
+    def check(self, source: Source) -> None:
+        try:
+            find_program(self.command.program, self.path)
+        except Unavailable as error:
+            source.complain(error.message, ("program",), hint=error.hint, level="warning")
+        if not self.command.working_directory.is_dir():
+            place = self.command.working_directory
+            source.complain(f"The working directory {place} does not exist.", ("working_directory",), level="warning")
+        for name in self.command.passed_on:
+            if name not in os.environ:
+                source.complain(f"The variable {name} is not set here.", ("environment",), level="warning")
+
+
+def _refused(said: str, outcome: Outcome) -> Answer:
+    value: Json = {"error": said, "exitCode": outcome.code, "result": outcome.output, "truncated": outcome.truncated}
+    return Answer(value, said, is_error=True)
+
+
+def find_program(program: str, manifest: Path) -> str:
+    """The file that `program` means: a name on the PATH, or a path, `~` allowed, relative to the manifest.
+
+    Raises:
+        Unavailable: there is no such program, or Windows would run it by a shell.
+    """
+    # Its import brings every compression library along.
+    import shutil
+
+    if program == PYTHON:
+        return sys.executable
+    written = os.path.expanduser(program)
+    if os.path.dirname(written):
+        written = str(manifest.parent / written)
+        found = shutil.which(written)
+    else:
+        found = _find_on_path(written)
+    if found is None:
+        raise Unavailable(f"The program {program} is not there.", hint="Install it, or write its whole path.")
+    if os.path.splitext(found)[1].lower() in (".bat", ".cmd") and sys.platform == "win32":
+        raise Unavailable(
+            f"{program} is a batch file, which Windows runs by its shell, so that arguments could become commands.",
+            hint="Name the program that the batch file starts.",
+        )
+    return found
+
+
+def _find_on_path(name: str) -> str | None:
+    """As `shutil.which`, but never in the working directory, which may be anybody's."""
+    import shutil
+
+    places = (place for place in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(place))
+    return next(filter(None, (shutil.which(os.path.join(place, name)) for place in places)), None)
+
+
+# ---------------------------------------------------------------- reading the manifest
+
+
+class Commands(ManifestProvider):
+    """Every `command` manifest."""
+
+    name = "commands"
+    kind = "command"
+
+    def __init__(self, folder: ManifestFolder, switches: Switches) -> None:
+        super().__init__(folder, switches)
+        self.runner = Runner()
+
+    def read(self, fields: Fields, path: Path) -> CommandTool | None:
+        parameters = read_manifest_parameters(fields, PARAMETER_KINDS, dashes=True)
+        mark = read_common(fields, parameters)
+        description = fields.text("description", required=True)
+        command = read_command(fields, path, parameters)
+        tool = CommandTool(mark, description, parameters, path)
+        tool.command, tool.runner = command, self.runner
+        return tool
+
+    def close(self) -> None:
+        """End the programs that still run."""
+        self.runner.close()
+
+
+def read_command(fields: Fields, path: Path, parameters: dict[str, Parameter]) -> Command:
+    """The fields that say what to start."""
+    program = fields.text("program", required=True)
+    if program != PYTHON and placeholders(program):
+        fields.complain("program must be fixed: a parameter cannot choose it.", "program")
+    stdin = fields.text("stdin") if fields.has("stdin") else None
+    if stdin is not None:
+        refuse_unknown_placeholders(fields, "stdin", stdin, parameters, always=True)
+    directory = Path(fields.text("working_directory", "~")).expanduser()
+    return Command(
+        program=program,
+        arguments=_read_arguments(fields, parameters),
+        working_directory=path.parent / directory,
+        passed_on=fields.texts("environment"),
+        set_to=_read_set(fields.table("set_environment")),
+        stdin=stdin,
+        timeout=fields.number("timeout", 30, least=0.1, most=3600),
+        max_output=fields.whole("max_output", 100_000, least=1, most=900_000),
+        output=fields.choice("output", ("text", "json"), "text"),
+        ok_codes=_read_codes(fields),
+    )
+
+
+def _read_codes(fields: Fields) -> tuple[int, ...]:
+    codes = fields.items("ok_codes")
+    if all(type(code) is int for code in codes):
+        return tuple(codes) or (0,)
+    fields.complain("ok_codes must hold whole numbers only.", "ok_codes")
+    return (0,)
+
+
+def _read_set(fields: Fields) -> dict[str, str]:
+    return {name: fields.text(name) for name in fields.keys()}
+
+
+def _read_arguments(fields: Fields, parameters: dict[str, Parameter]) -> tuple[Argument, ...]:
+    read: list[Argument] = []
+    for each in fields.items("arguments"):
+        if isinstance(each, str):
+            refuse_unknown_placeholders(fields, "arguments", each, parameters, always=True)
+            read.append(Argument((each,)))
+        elif isinstance(each, dict):
+            read.append(_read_condition(fields, cast(Json, each), parameters))
+        else:
+            fields.complain(f'arguments must hold texts and {{ if = "…", add = […] }}, not {each!r}.', "arguments")
+    _refuse_lists_in_text(fields, read, parameters)
+    return tuple(read)
+
+
+def _read_condition(fields: Fields, table: Json, parameters: dict[str, Parameter]) -> Argument:
+    inner = Fields(fields.source, table, (*fields.place, "arguments"))
+    condition = inner.choice("if", parameters, required=True)
+    added = inner.texts("add")
+    inner.refuse_others()
+    for template in added:
+        others = {name: each for name, each in parameters.items() if name != condition}
+        for name in placeholders(template):
+            if name != condition:
+                refuse_unknown_placeholders(fields, "arguments", f"{{{name}}}", others, always=True)
+    return Argument(added, condition)
+
+
+def _refuse_lists_in_text(fields: Fields, read: list[Argument], parameters: dict[str, Parameter]) -> None:
+    for template in (template for argument in read for template in argument.templates):
+        for name in placeholders(template):
+            if name in parameters and parameters[name].kind == "array" and only_placeholder(template) is None:
+                fields.complain(
+                    f"{{{name}}} is a list, and must stand alone in arguments: each item becomes one argument.",
+                    "arguments",
+                )

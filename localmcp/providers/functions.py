@@ -1,0 +1,160 @@
+"""Python functions as tools: type hints are the schema, the docstring the description, anything may be returned."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextvars import copy_context
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, cast, get_type_hints
+
+from localmcp.errors import InvalidInput
+from localmcp.schemas import Json, compact_json
+from localmcp.tools import Answer, MethodTool, ToolMark
+
+
+class FunctionTool(MethodTool):
+    """A function that somebody else wrote. Whatever it raises passes through unchanged."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        keywords: Iterable[str] = (),
+    ) -> None:
+        """A mark of `@tool` is kept where there is one; without one, the annotations are MCP's defaults.
+
+        Raises:
+            InvalidInput: the function cannot be described; says what it lacks.
+        """
+        self.method = function
+        self.mark = _mark_of(function, name, tuple(keywords))
+        self.description = inspect.getdoc(function) or "" if description is None else description
+        if lacking := what_lacks(function):
+            raise InvalidInput(f"{self.mark.name} cannot be a tool: {lacking}.")
+
+    @cached_property
+    def _model(self) -> Any:
+        return _JsonModel(super()._model)
+
+    @property
+    def output_schema(self) -> Json | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """None: what it returns is put into an object only when it is there."""
+        return None
+
+    def call(self, arguments: Json) -> Answer:
+        return as_answer(self.method(**self._checked(arguments)))
+
+
+class _JsonModel:
+    """A model that takes arguments as JSON has them, so that a date, a path or an enumeration may come as text."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def model_validate(self, given: Json) -> Any:
+        return self._model.model_validate_json(json.dumps(given))
+
+    def model_json_schema(self) -> Json:
+        return self._model.model_json_schema()
+
+
+def _mark_of(function: Callable[..., Any], name: str | None, keywords: tuple[str, ...]) -> ToolMark:
+    mark = cast("ToolMark | None", getattr(function, "__tool__", None))
+    if mark is not None:
+        return replace(mark, name=name or mark.name, keywords=(*mark.keywords, *keywords), visible=False)
+    own = name or getattr(function, "__name__", "tool")
+    title = own.replace("_", " ").capitalize()
+    return ToolMark(
+        own, title, keywords, visible=False, read_only=False, destructive=True, idempotent=False, open_world=True
+    )
+
+
+def what_lacks(function: Callable[..., Any]) -> str | None:
+    """Why a function has no schema, in words; None when it has one."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+        hints = get_type_hints(function, include_extras=True)
+    except (TypeError, ValueError, NameError, AttributeError) as error:
+        return f"its signature cannot be read ({error})"
+    for each in parameters:
+        if each.kind not in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY):
+            return f"its parameter {each} cannot be given by name"
+        if each.name not in hints:
+            return f"its parameter {each.name} has no type hint"
+    return None
+
+
+# ---------------------------------------------------------------- what a function returns
+
+
+def as_answer(value: Any) -> Answer:
+    """Whatever a function returns, as an answer: text as it is, an object as it is, anything else as its `result`.
+
+    A coroutine is awaited; the results and content blocks of the `mcp` package are passed on whole.
+    """
+    if inspect.iscoroutine(value):
+        value = run_coroutine(value)
+    if isinstance(value, Answer):
+        return value
+    if hasattr(value, "content") and hasattr(value, "structured_content"):
+        return _from_result(value)
+    if _are_blocks(value):
+        return _from_blocks(value, None, is_error=False)
+    return _from_json(value)
+
+
+def _from_json(value: Any) -> Answer:
+    from pydantic_core import to_json
+
+    plain: Any = json.loads(to_json(value, fallback=str, inf_nan_mode="strings"))
+    if isinstance(plain, str):
+        return Answer({"result": plain}, plain)
+    if isinstance(plain, dict):
+        return Answer(cast(Json, plain), compact_json(plain))
+    return Answer({"result": plain}, compact_json(plain))
+
+
+def _are_blocks(value: Any) -> bool:
+    blocks = cast("list[Any]", value) if isinstance(value, list | tuple) else []
+    return bool(blocks) and all(hasattr(each, "type") and hasattr(each, "model_dump") for each in blocks)
+
+
+def _from_result(result: Any) -> Answer:
+    return _from_blocks(result.content, result.structured_content, is_error=bool(result.is_error))
+
+
+def _from_blocks(blocks: Sequence[Any], structured: Json | None, *, is_error: bool) -> Answer:
+    content = tuple(block.model_dump(by_alias=True, mode="json", exclude_none=True) for block in blocks)
+    text = "\n".join(each["text"] for each in content if each["type"] == "text")
+    return Answer({"result": text} if structured is None else structured, text, is_error, content)
+
+
+def run_coroutine(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine to its end from ordinary code, in a thread of its own where a loop is running already."""
+    import asyncio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    outcome: list[Any] = []
+    failure: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            outcome.append(asyncio.run(coroutine))
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=copy_context().run, args=(work,), daemon=True)
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return outcome[0]

@@ -1,0 +1,414 @@
+"""The person's own tool manifests: one TOML file a tool, below `tools/` in the configuration directory.
+
+Files are looked at again whenever tools are listed, searched or called, so that a change counts at once. A mistake in
+one file keeps that tool away and no other. Only the configuration directory is read: nothing in a database, a
+document or a working directory can add a tool.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import stat
+import threading
+import time
+import tomllib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol, runtime_checkable
+
+from localmcp.providers.fields import Fields, Problem, Source
+from localmcp.providers.parameters import KINDS as PARAMETER_KINDS
+from localmcp.providers.parameters import Parameter, accept_arguments, input_schema, placeholders, read_parameters
+from localmcp.providers.switches import Switches
+from localmcp.schemas import Json, nearest
+from localmcp.tools import Answer, Tool, ToolMark
+
+log = logging.getLogger(__name__)
+
+KINDS = ("command", "query", "http")
+MOST_BYTES = 256_000
+"""A larger file is no manifest."""
+_SHARED_SECONDS = 0.02
+"""The providers of one folder, asked one after the other by one thread for one listing, look at it once."""
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+State = Literal["ready", "empty", "off", "failing"]
+Signature = tuple[int, int, int]
+"""Time of the last change in nanoseconds, size, inode: another one means another content."""
+
+
+# ---------------------------------------------------------------- what a provider says of itself
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderState:
+    """How a provider is doing, for `localmcp tools providers`."""
+
+    name: str
+    state: State
+    """`ready` offers tools, `empty` has nothing configured, `off` is switched off, `failing` offers less than it
+    should."""
+    tools: int
+    where: str
+    """Where it is configured."""
+    says: str = ""
+    """One sentence more, for people."""
+    problems: tuple[Problem, ...] = ()
+
+    def as_json(self) -> Json:
+        return {
+            "name": self.name,
+            "state": self.state,
+            "tools": self.tools,
+            "where": self.where,
+            "says": self.says,
+            "problems": [problem.as_json() for problem in self.problems],
+        }
+
+
+@runtime_checkable
+class Inspected(Protocol):
+    """A provider that people can look into."""
+
+    name: str
+
+    def state(self) -> ProviderState:
+        """How it is doing, without starting anything."""
+        ...
+
+    def check(self) -> list[Problem]:
+        """Every mistake in its configuration, and everything on this machine that would make a call fail."""
+        ...
+
+
+# ---------------------------------------------------------------- one manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A file that says what it is; the rest of its fields are read by the provider of its kind."""
+
+    path: Path
+    text: str
+    table: Json
+    kind: str
+    name: str
+
+
+class ManifestTool(Tool):
+    """A tool that a manifest describes."""
+
+    def __init__(self, mark: ToolMark, description: str, parameters: dict[str, Parameter], path: Path) -> None:
+        self.mark = mark
+        self.description = description
+        self.parameters = parameters
+        self.path = path
+        self._schema = input_schema(parameters)
+
+    @property
+    def input_schema(self) -> Json:
+        return self._schema
+
+    def call(self, arguments: Json) -> Answer:
+        return self.run(accept_arguments(self.name, self.parameters, arguments))
+
+    @abstractmethod
+    def run(self, given: Json) -> Answer:
+        """Do it, with arguments that fit and defaults filled in.
+
+        Raises:
+            LocalMCPError: it could not be done; a program or server that answers "no" is an answer with `is_error`.
+        """
+
+    def check(self, source: Source) -> None:
+        """Complain to `source` of what can only be seen by looking at this machine."""
+
+
+def read_common(fields: Fields, parameters: dict[str, Parameter], *, read_only: bool | None = None) -> ToolMark:
+    """The fields that every kind of manifest has: title, keywords, examples, annotations.
+
+    The annotations default as MCP's do: not read-only, destructive, not idempotent, open world; a read-only tool is
+    neither destructive nor unsafe to repeat.
+
+    Args:
+        fields: of the whole file.
+        parameters: which the example phrases may name.
+        read_only: what is certain for this kind, so that the manifest need not say it.
+    """
+    name = fields.text("name", fields.source.path.stem)
+    examples = fields.texts("examples")
+    for phrase in examples:
+        # A slot may carry more: {name:singular}, {name=value}.
+        for slot in re.findall(r"\{(\w+)[^}]*\}", phrase):
+            if slot not in parameters:
+                fields.complain(f"The example '{phrase}' names '{slot}', which is no parameter.", "examples")
+    safe = fields.flag("read_only", False) if read_only is None else read_only
+    return ToolMark(
+        name=name,
+        title=fields.text("title", name.replace("_", " ").replace("-", " ").capitalize()),
+        keywords=fields.texts("keywords"),
+        examples=examples,
+        visible=False,
+        read_only=safe,
+        destructive=fields.flag("destructive", not safe) and not safe,
+        idempotent=fields.flag("idempotent", safe),
+        open_world=fields.flag("open_world", read_only is None),
+    )
+
+
+def read_manifest_parameters(
+    fields: Fields, kinds: Sequence[str] = tuple(PARAMETER_KINDS), *, dashes: bool = False
+) -> dict[str, Parameter]:
+    """The table `[parameters]` of a manifest."""
+    return read_parameters(fields.table("parameters"), kinds, dashes=dashes)
+
+
+def refuse_unknown_placeholders(
+    fields: Fields, key: str, template: str, parameters: dict[str, Parameter], *, always: bool
+) -> None:
+    """Complain of a `{name}` that is no parameter, or (`always`) one that a call may leave out."""
+    for name in placeholders(template):
+        if name not in parameters:
+            near = nearest(name, parameters)
+            hint = f"Did you mean '{near}'?" if near else f"Describe it in [parameters.{name}]."
+            fields.complain(f"{{{name}}} in {fields.named(key)} is not a parameter.", key, hint=hint)
+        elif always and not parameters[name].always_there:
+            fields.complain(
+                f"{{{name}}} in {fields.named(key)} may be missing in a call.",
+                key,
+                hint=f"Make {name} required, or give it a default.",
+            )
+
+
+# ---------------------------------------------------------------- the folder
+
+
+class ManifestFolder:
+    """The manifests below one folder, as they are at this moment. Thread-safe."""
+
+    def __init__(self, folder: Path, listeners: Sequence[Callable[[], None]] = (), *, seen_empty: bool = False) -> None:
+        """
+        Args:
+            folder: need not exist.
+            listeners: called, from whatever thread lists the tools, after files came, went or changed.
+            seen_empty: somebody has been told of no tools already, so that the first ones are a change.
+        """
+        self.folder = folder
+        self._listeners = listeners
+        self._lock = threading.RLock()
+        self._signatures: dict[str, Signature] | None = {} if seen_empty else None
+        self._manifests: dict[str, Manifest] = {}
+        self._broken: dict[str, Problem] = {}
+        self._chosen: dict[str, list[Manifest]] = {}
+        self._twice: list[Problem] = []
+        self._looked_at = 0.0
+        self._looked_for = (0, len(KINDS))
+        """The thread that looked last, and the place in KINDS of what it wanted."""
+
+    def manifests(self, kind: str) -> list[Manifest]:
+        """The manifests of a kind, by path; of two with one name the first.
+
+        The same list object means that nothing has changed.
+        """
+        self._look(kind)
+        return self._chosen.get(kind, [])
+
+    def problems(self) -> list[Problem]:
+        """Of files that are no manifest of any kind, and of names that are taken twice."""
+        self._look("")
+        return [*self._broken.values(), *self._twice]
+
+    def _look(self, kind: str) -> None:
+        """Read what has changed, unless this thread has just done so for an earlier kind of the same listing."""
+        place = KINDS.index(kind) if kind else 0
+        with self._lock:
+            thread, earlier = self._looked_for
+            just_now = time.monotonic() - self._looked_at < _SHARED_SECONDS
+            if just_now and thread == threading.get_ident() and place > earlier:
+                self._looked_for = (thread, place)
+                return
+            first = self._signatures is None
+            changed = self._refresh()
+            self._looked_at, self._looked_for = time.monotonic(), (threading.get_ident(), place)
+        if changed and not first:
+            for listener in self._listeners:
+                listener()
+
+    def _refresh(self) -> bool:
+        found = dict(_scan(str(self.folder)))
+        before = self._signatures or {}
+        if self._signatures is not None and found == before:
+            return False
+        for path in before.keys() - found.keys():
+            self._forget(path)
+        for path, signature in found.items():
+            if before.get(path) != signature:
+                self._forget(path)
+                self._read(path)
+        self._signatures = found
+        self._choose()
+        return True
+
+    def _forget(self, path: str) -> None:
+        self._manifests.pop(path, None)
+        self._broken.pop(path, None)
+
+    def _read(self, path: str) -> None:
+        read = read_manifest(Path(path))
+        if isinstance(read, Manifest):
+            self._manifests[path] = read
+            return
+        self._broken[path] = read
+        log.warning("%s", read)
+
+    def _choose(self) -> None:
+        names: dict[str, Manifest] = {}
+        self._twice = []
+        for path in sorted(self._manifests):
+            each = self._manifests[path]
+            if (earlier := names.setdefault(each.name, each)) is not each:
+                said = f"The name '{each.name}' is taken by {earlier.path}."
+                self._twice.append(Problem(path, None, said, "Give one of the two another name."))
+        chosen = {kind: [each for each in names.values() if each.kind == kind] for kind in KINDS}
+        # A list stays the same object where nothing changed, which tells the providers so.
+        before = self._chosen
+        self._chosen = {kind: before[kind] if before.get(kind) == each else each for kind, each in chosen.items()}
+
+
+def _scan(folder: str, depth: int = 3) -> Iterator[tuple[str, Signature]]:
+    """Paths as text: with a thousand files, making and hashing `Path` costs several times what the look itself does."""
+    try:
+        entries = list(os.scandir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        log.warning("%s cannot be read: %s", folder, error)
+        return
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        if depth > 1 and entry.is_dir(follow_symlinks=False):
+            yield from _scan(entry.path, depth - 1)
+        elif entry.name.endswith(".toml"):
+            try:
+                seen = entry.stat()
+            except OSError:
+                continue  # Gone meanwhile, or a link to nothing.
+            yield entry.path, (seen.st_mtime_ns, seen.st_size, seen.st_ino)
+
+
+def read_manifest(path: Path) -> Manifest | Problem:
+    """The manifest in a file, or why there is none; its own fields are not judged yet."""
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            return Problem(str(path), None, f"It has more than {MOST_BYTES // 1000} kB, too much for a manifest.")
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        return Problem(str(path), None, "It is not UTF-8 text.")
+    except OSError as error:
+        return Problem(str(path), None, f"It cannot be read: {error.strerror}.")
+    try:
+        return _identify(path, text, tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        told = re.search(r"line (\d+)", str(error))
+        line = int(told[1]) if told else len(text.splitlines()) or None
+        return Problem(str(path), line, f"Not TOML: {error}.")
+
+
+def _identify(path: Path, text: str, table: Json) -> Manifest | Problem:
+    source = Source(path, text)
+    fields = Fields(source, table)
+    kind = fields.choice("kind", KINDS, required=True)
+    name = fields.text("name", path.stem)
+    if not _NAME.fullmatch(name):
+        fields.complain(f"'{name}' is no name for a tool: letters, digits, _ and -, at most 64.", "name")
+    return source.problems[0] if source.problems else Manifest(path, text, table, kind, name)
+
+
+# ---------------------------------------------------------------- the provider of one kind
+
+
+class ManifestProvider(ABC):
+    """The tools of one kind of manifest."""
+
+    name: str
+    kind: str
+
+    def __init__(self, folder: ManifestFolder, switches: Switches) -> None:
+        self.folder = folder
+        self.switches = switches
+        self._lock = threading.Lock()
+        self._built_from: list[Manifest] = []
+        self._tools: dict[str, ManifestTool] = {}
+        self._problems: list[Problem] = []
+
+    @abstractmethod
+    def read(self, fields: Fields, path: Path) -> ManifestTool | None:
+        """The tool of a manifest; mistakes go to the fields' source, and then the tool is not offered."""
+
+    def tools(self) -> Sequence[Tool]:
+        return [] if self.switches.is_off(self.name) else self._offered(list(self._current().values()))
+
+    def find(self, name: str) -> Tool | None:
+        if self.switches.is_off(self.name):
+            return None
+        each = self._current().get(name)
+        return each if each and self._offered([each]) else None
+
+    def _offered(self, tools: list[ManifestTool]) -> list[ManifestTool]:
+        """Those that the caller may see; a kind with a scope of its own takes some away."""
+        return tools
+
+    def _current(self) -> dict[str, ManifestTool]:
+        manifests = self.folder.manifests(self.kind)
+        with self._lock:
+            if manifests is not self._built_from:
+                self._build(manifests)
+            return self._tools
+
+    def _build(self, manifests: list[Manifest]) -> None:
+        tools: dict[str, ManifestTool] = {}
+        problems: list[Problem] = []
+        for each in manifests:
+            source, tool = self.read_source(each)
+            problems += source.problems
+            if tool and source.is_usable:
+                tools[each.name] = tool
+            for problem in source.problems:
+                log.warning("%s", problem)
+        self._tools, self._problems, self._built_from = tools, problems, manifests
+
+    def read_source(self, manifest: Manifest) -> tuple[Source, ManifestTool | None]:
+        """A manifest's tool, with everything that is wrong with it."""
+        source = Source(manifest.path, manifest.text)
+        fields = Fields(source, manifest.table)
+        fields.raw("kind")
+        tool = self.read(fields, manifest.path)
+        fields.refuse_others()
+        return source, tool
+
+    def state(self) -> ProviderState:
+        where = str(self.folder.folder)
+        if self.switches.is_off(self.name):
+            return ProviderState(self.name, "off", 0, where, self.switches.why_off(self.name))
+        tools = self._current()
+        state: State = "failing" if self._problems else "ready" if tools else "empty"
+        return ProviderState(self.name, state, len(tools), where, problems=tuple(self._problems))
+
+    def check(self) -> list[Problem]:
+        """Every manifest of this kind, with a look at the machine."""
+        return [problem for each in self.folder.manifests(self.kind) for problem in self.check_manifest(each)]
+
+    def check_manifest(self, manifest: Manifest) -> list[Problem]:
+        """What is wrong with one manifest, here and now."""
+        source, tool = self.read_source(manifest)
+        if tool and source.is_usable:
+            tool.check(source)
+        if os.name == "posix" and manifest.path.stat().st_mode & stat.S_IWOTH:
+            hint = f"Run: chmod o-w {manifest.path}"
+            source.complain("Everybody on this machine may change this file.", hint=hint, level="warning")
+        return source.problems

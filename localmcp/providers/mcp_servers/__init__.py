@@ -1,0 +1,1 @@
+"""Tools of other MCP servers, which localmcp starts and calls as a client."""

@@ -1,0 +1,75 @@
+"""Taking servers over from another client's configuration: what comes, what stays, and what is left out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any, Literal, cast
+
+from localmcp.errors import InvalidInput
+from localmcp.providers.mcp_servers.entries import parse_entry
+from localmcp.schemas import nearest
+
+Json = dict[str, Any]
+
+Action = Literal["added", "replaced", "unchanged", "kept", "skipped"]
+
+_OURSELVES = re.compile(r"localmcp(\[[^\]]*\])?([=@<>~!].*)?")
+"""The package, with extras and a version as `uvx` takes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """What becomes of one server of the other client."""
+
+    name: str
+    action: Action
+    why: str
+    entry: Json
+
+    @property
+    def is_change(self) -> bool:
+        return self.action in ("added", "replaced")
+
+
+def plan_adoption(
+    theirs: Mapping[str, Any], ours: Mapping[str, Any], *, only: Collection[str] = (), replace: bool = False
+) -> list[Adoption]:
+    """What importing `theirs` beside `ours` would do, by name. One of ours is overwritten only with `replace`.
+
+    Raises:
+        InvalidInput: `only` names a server that they do not have.
+    """
+    for name in only:
+        if name not in theirs:
+            near = nearest(name, theirs)
+            hint = f"Did you mean '{near}'?" if near else f"There are: {', '.join(theirs) or 'none'}."
+            raise InvalidInput(f"No server there is called '{name}'.", hint=hint)
+    chosen = [name for name in sorted(theirs) if not only or name in only]
+    return [_plan_one(name, theirs[name], ours.get(name), replace) for name in chosen]
+
+
+def _plan_one(name: str, theirs: Any, ours: Any, replace: bool) -> Adoption:
+    problem = parse_entry(name, theirs).problem
+    if problem:
+        return Adoption(name, "skipped", problem, {})
+    if is_localmcp(theirs):
+        return Adoption(name, "skipped", "it is localmcp itself", theirs)
+    if ours is None:
+        return Adoption(name, "added", "", theirs)
+    if ours == theirs:
+        return Adoption(name, "unchanged", "it is here already", theirs)
+    if replace:
+        return Adoption(name, "replaced", "yours was another", theirs)
+    return Adoption(name, "kept", "yours is another; --replace takes theirs", theirs)
+
+
+def is_localmcp(entry: Json) -> bool:
+    """Whether the entry starts localmcp, which must not start itself: as its program (also `/usr/bin/localmcp` or
+    `localmcp.exe`), or as a word of its arguments (`-m localmcp`, `uvx localmcp[office]`); not as a folder in them."""
+    command, args = str(entry.get("command") or ""), entry.get("args")
+    program = PurePath(command.replace("\\", "/")).name.removesuffix(".exe")
+    words = cast("list[Any]", args) if isinstance(args, list) else []
+    return any(_OURSELVES.fullmatch(str(each)) for each in (program, *words))

@@ -1,0 +1,92 @@
+"""One thread with an event loop, in which every connection to another server lives."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from localmcp.errors import Unavailable
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+STOPPING_SECONDS = 1.0
+
+
+class BackgroundLoop:
+    """Runs coroutines for callers in any thread; started by the first of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Wait for the coroutine's result. A caller that is interrupted cancels it.
+
+        Raises:
+            Unavailable: the loop is closed.
+        """
+        future = self.start(coroutine)
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError as error:
+            raise Unavailable("localmcp is closing.") from error
+        except BaseException:
+            future.cancel()
+            raise
+
+    def start(self, coroutine: Coroutine[Any, Any, Result]) -> concurrent.futures.Future[Result]:
+        """Begin the coroutine and go on.
+
+        Raises:
+            Unavailable: the loop is closed.
+        """
+        with self._lock:
+            if self._closed:
+                coroutine.close()
+                raise Unavailable("localmcp is closing.")
+            return asyncio.run_coroutine_threadsafe(coroutine, self._running())
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            # A daemon, because a program that forgets to close must still be able to end.
+            self._thread = threading.Thread(
+                target=self._serve, args=(self._loop,), name="localmcp-mcp-servers", daemon=True
+            )
+            self._thread.start()
+        return self._loop
+
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        loop.run_forever()
+        try:
+            loop.run_until_complete(_cancel_others())
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            loop.close()
+
+    def close(self) -> None:
+        """End the loop and its thread; what still runs in it is cancelled."""
+        with self._lock:
+            self._closed = True
+            loop, thread = self._loop, self._thread
+        if loop is None or thread is None or not thread.is_alive():
+            return
+        loop.call_soon_threadsafe(loop.stop)
+        if thread is not threading.current_thread():
+            thread.join(STOPPING_SECONDS)
+
+
+async def _cancel_others() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for each in tasks:
+        each.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

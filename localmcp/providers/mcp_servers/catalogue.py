@@ -1,0 +1,110 @@
+"""What a server offers: its list of tools, kept between runs, and the names under which we show them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, cast
+
+Json = dict[str, Any]
+
+log = logging.getLogger(__name__)
+
+SEPARATOR = "__"
+MOST_LETTERS = 64
+"""Clients withhold every tool of a server that has one longer name."""
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+class CatalogueCache:
+    """Tool lists as the servers gave them, one file for each server entry. Processes may share the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def load(self, digest: str) -> list[Json] | None:
+        """The last known tools of the entry with this digest; None when there are none."""
+        path = self._path(digest)
+        try:
+            value: Any = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, RecursionError) as error:
+            log.warning("%s cannot be read and is made again: %s", path, error)
+            return None
+        tools = cast(Json, value).get("tools") if isinstance(value, dict) else None
+        return usable_tools(cast("list[Any]", tools)) if isinstance(tools, list) else None
+
+    def save(self, digest: str, tools: list[Json]) -> None:
+        """Keep the tools; a folder that cannot be written costs only the next start some time."""
+        path = self._path(digest)
+        beside = path.with_name(f"{path.name}.{os.getpid()}.part")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Written beside and moved over, so that no other process reads half a file.
+            with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+                json.dump({"tools": tools}, file)
+            beside.replace(path)
+        except OSError as error:
+            log.info("the tools of an MCP server cannot be kept in %s: %s", path, error)
+
+    def forget(self, digest: str) -> None:
+        """Remove what is kept for this entry."""
+        self._path(digest).unlink(missing_ok=True)
+
+    def _path(self, digest: str) -> Path:
+        return self._folder / f"{digest}.json"
+
+
+def usable_tools(tools: Iterable[Any]) -> list[Json]:
+    """The entries that are tools, with a schema that can be searched and shown."""
+    named = (cast(Json, each) for each in tools if isinstance(each, dict))
+    return [{**each, "inputSchema": usable_schema(each.get("inputSchema"))} for each in named if _has_name(each)]
+
+
+def _has_name(tool: Json) -> bool:
+    name = tool.get("name")
+    return isinstance(name, str) and bool(name)
+
+
+def usable_schema(schema: Any) -> Json:
+    """The schema as it was given, with an object at its root and in each property, which search and clients rely on."""
+    table = cast(Json, schema) if isinstance(schema, dict) else {}
+    given = table.get("properties")
+    properties = cast(Json, given) if isinstance(given, dict) else {}
+    # `true` and `{}` mean the same in JSON Schema.
+    objects: Json = {name: cast(Json, spec) if isinstance(spec, dict) else {} for name, spec in properties.items()}
+    if table.get("type") == "object" and given is not None and objects == properties:
+        return table
+    return {**table, "type": "object", "properties": objects}
+
+
+def exposed_names(namespace: str, names: Iterable[str]) -> dict[str, str]:
+    """Shown name -> the server's own name: `ns__tool`, with the letters and length that every client takes.
+
+    Two names that become one are told apart by a digest of the original; the one that needed no change keeps it.
+    """
+    exposed: dict[str, str] = {}
+    for name in sorted(set(names), key=lambda each: (_plain(each) != each, each)):
+        shown = _shorten(f"{namespace}{SEPARATOR}{_plain(name)}", name)
+        exposed[_tagged(shown, name) if shown in exposed else shown] = name
+    return exposed
+
+
+def _plain(name: str) -> str:
+    return _NOT_IN_NAMES.sub("_", name) or "_"
+
+
+def _shorten(shown: str, name: str) -> str:
+    return shown if len(shown) <= MOST_LETTERS else _tagged(shown, name)
+
+
+def _tagged(shown: str, name: str) -> str:
+    tag = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:6]
+    return f"{shown[: MOST_LETTERS - 7]}_{tag}"

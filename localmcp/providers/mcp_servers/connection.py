@@ -1,0 +1,333 @@
+"""One live connection to a server, over its pipes or over Streamable HTTP, from the handshake to the end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import anyio
+import httpx2
+import mcp_types as types
+from mcp.client.session import ClientSession, IncomingMessage
+from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, listen
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from localmcp.errors import InvalidInput, LocalMCPError, Unavailable
+from localmcp.providers.mcp_servers.catalogue import usable_tools
+from localmcp.providers.mcp_servers.entries import Launch, ServerEntry, prepare
+from localmcp.providers.mcp_servers.process import Child, Guard, ServerLog, run_child, without_surrogates
+
+Json = dict[str, Any]
+
+log = logging.getLogger(__name__)
+
+MOST_PAGES = 100
+PROBE_SECONDS = 3.0
+"""How long a server may take to answer a ping after a call has timed out, before it counts as stuck."""
+CLOSING_SECONDS = 1.6
+NOT_FOUND = 404
+MAX_EVENT = 64 * 1024 * 1024
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_OTHER_ERA = (types.METHOD_NOT_FOUND, types.INVALID_REQUEST, types.INVALID_PARAMS, types.UNSUPPORTED_PROTOCOL_VERSION)
+
+# httpx2 logs whole URLs, which may hold keys.
+logging.getLogger("httpx2").setLevel(logging.WARNING)
+
+
+class SessionLost(Unavailable):
+    """The server refused the call unread, because it has been started again since the handshake."""
+
+
+class _Whole(BaseModel):
+    """A result exactly as the server sent it."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class Connection:
+    """Opened once, used by many calls at a time, closed once. Lives in one event loop."""
+
+    def __init__(
+        self, entry: ServerEntry, server_log: ServerLog, guard: Guard, on_tools_changed: Callable[[], None]
+    ) -> None:
+        self.entry = entry
+        self._log = server_log
+        self._guard = guard
+        self._on_tools_changed = on_tools_changed
+        self._session: ClientSession
+        self._child: Child | None = None
+        self._status: int | None = None
+        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._leave = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._life: asyncio.Task[None] | None = None
+        self._probing: asyncio.Task[None] | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether calls can be sent."""
+        ended = self._ended.is_set() or self._leave.is_set()
+        return not ended and not (self._child is not None and self._child.is_dead)
+
+    # ------------------------------------------------------------ life
+
+    async def open(self) -> None:
+        """Start or reach the server and shake hands.
+
+        Raises:
+            ConfigurationError: a variable of the entry is not set.
+            Unavailable: it does not start, is not reached, or does not answer within `start_seconds`.
+        """
+        launch = prepare(self.entry)
+        self._log.begin(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self.entry.where}", launch.secrets)
+        # Streams and cancel scopes must be left by the task that entered them, so one task holds them all its life.
+        self._life = asyncio.create_task(self._live(launch), name=f"mcp-server {self.entry.name}")
+        try:
+            async with asyncio.timeout(self.entry.start_seconds):
+                await asyncio.shield(self._opened)
+        except TimeoutError:
+            await self.close()
+            seconds = f"{self.entry.start_seconds:g} seconds"
+            raise self._unavailable(f"did not answer within {seconds} of its start") from None
+        except asyncio.CancelledError:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """End the connection, and the server if we started it. Never fails, and takes CLOSING_SECONDS at most."""
+        self._leave.set()
+        if self._life is None:
+            return
+        if not self._opened.done():
+            # It waits for an answer, not for the word to leave.
+            self._life.cancel()
+        done, _ = await asyncio.wait({self._life}, timeout=CLOSING_SECONDS)
+        if not done:
+            self._life.cancel()
+
+    async def _live(self, launch: Launch) -> None:
+        try:
+            async with AsyncExitStack() as stack:
+                await self._enter(stack, launch)
+                self._opened.set_result(None)
+                await self._leave.wait()
+        except BaseException as error:
+            await self._note_end(error)
+            if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit):
+                raise
+        finally:
+            self._ended.set()
+            if not self._opened.done():
+                self._opened.set_exception(self._unavailable("was given up"))
+            # Nobody may be left to ask for it.
+            self._opened.exception()
+
+    async def _note_end(self, error: BaseException) -> None:
+        """Tell whoever waits for the start; an end in the middle is told to the calls by the session."""
+        if self._opened.done():
+            log.info("the connection to the MCP server '%s' ended: %s", self.entry.name, error)
+            return
+        self._opened.set_exception(self._explain_start(_innermost(error)))
+
+    async def _enter(self, stack: AsyncExitStack, launch: Launch) -> None:
+        if launch.url:
+            incoming, outgoing = await stack.enter_async_context(self._reach(launch))
+        else:
+            running = run_child(launch, self._log, self._guard, self._leave.set)
+            incoming, outgoing, self._child = await stack.enter_async_context(running)
+        session = ClientSession(
+            incoming,
+            outgoing,
+            client_info=types.Implementation(name="localmcp", version=_own_version()),
+            message_handler=self._on_message,
+        )
+        self._session = await stack.enter_async_context(session)
+        await self._shake_hands()
+        if self._session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            listening = asyncio.create_task(self._listen())
+            stack.callback(listening.cancel)
+
+    @asynccontextmanager
+    async def _reach(self, launch: Launch) -> AsyncGenerator[Any]:
+        async def remember_status(response: httpx2.Response) -> None:
+            self._status = response.status_code
+
+        client = httpx2.AsyncClient(
+            headers=dict(launch.headers),
+            timeout=httpx2.Timeout(self.entry.start_seconds, read=300.0),
+            event_hooks={"response": [remember_status]},
+            # What is meant for this machine must not leave it through a proxy from the environment.
+            trust_env=urlsplit(launch.url).hostname not in _LOOPBACK,
+        )
+        async with (
+            client,
+            streamable_http_client(launch.url, http_client=client, max_sse_event_size=MAX_EVENT) as streams,
+        ):
+            yield streams
+
+    async def _shake_hands(self) -> None:
+        """The handshake of 2025, which every server of today answers, else the discovery of 2026."""
+        try:
+            await self._session.initialize()
+        except MCPError as error:
+            if error.code not in _OTHER_ERA:
+                raise
+            await self._session.discover()
+
+    # ------------------------------------------------------------ list changes
+
+    async def _on_message(self, message: IncomingMessage) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self._on_tools_changed()
+
+    async def _listen(self) -> None:
+        try:
+            async with listen(self._session, tools_list_changed=True) as changes:
+                async for _ in changes:
+                    self._on_tools_changed()
+        except (MCPError, ListenNotSupportedError, SubscriptionLost, TimeoutError) as error:
+            log.info("the MCP server '%s' does not tell of changes: %s", self.entry.name, error)
+
+    # ------------------------------------------------------------ requests
+
+    async def list_tools(self) -> list[Json]:
+        """Every tool of the server, as it describes them; a server without tools has none.
+
+        Raises:
+            Unavailable: no answer, or one that is no list of tools.
+        """
+        tools: list[types.Tool] = []
+        cursor: str | None = None
+        try:
+            async with asyncio.timeout(self.entry.start_seconds):
+                for _ in range(MOST_PAGES):
+                    params = types.PaginatedRequestParams(cursor=cursor) if cursor else None
+                    page = await self._session.list_tools(params=params)
+                    tools += page.tools
+                    cursor = page.next_cursor
+                    if not cursor:
+                        break
+        except MCPError as error:
+            if error.code == types.METHOD_NOT_FOUND:
+                return []
+            raise await self._explain_call("tools/list", error) from error
+        except (TimeoutError, ValidationError) as error:
+            raise await self._explain_call("tools/list", error) from error
+        return usable_tools(each.model_dump(by_alias=True, mode="json", exclude_none=True) for each in tools)
+
+    async def call_tool(self, tool: str, arguments: Json) -> Json:
+        """The result as the server sent it: `content`, and perhaps `structuredContent` and `isError`.
+
+        Raises:
+            InvalidInput: the server refuses the call's form.
+            Unavailable: no answer within `call_seconds`, an end in the middle, or an answer that is no result.
+        """
+        params = types.CallToolRequestParams(name=tool, arguments=without_surrogates(arguments))
+        seconds = self.entry.call_seconds
+        try:
+            # The SDK's clock begins when the request is written, which a server that does not read can prevent.
+            async with asyncio.timeout(seconds + 1):
+                result = await self._session.send_request(
+                    types.CallToolRequest(params=params), _Whole, request_read_timeout_seconds=seconds
+                )
+        except (MCPError, TimeoutError, ValidationError, anyio.ClosedResourceError, RuntimeError) as error:
+            raise await self._explain_call(tool, error) from error
+        return result.model_extra or {}
+
+    async def _probe(self) -> None:
+        """After a time-out: a server that answers nothing at all is stuck, and is ended so that the next call starts
+        it again."""
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                if self._session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+                    await self._session.list_tools()
+                else:
+                    await self._session.send_ping()
+        except TimeoutError:
+            self._log.add("localmcp: it does not answer any more and is ended\n")
+            self._leave.set()
+        except Exception as error:
+            # Any answer is a sign of life, and an end is told elsewhere.
+            log.debug("the MCP server '%s' answered a ping with %s", self.entry.name, error)
+
+    # ------------------------------------------------------------ failures in words
+
+    async def _explain_call(self, tool: str, error: Exception) -> LocalMCPError:
+        code = error.code if isinstance(error, MCPError) else None
+        if isinstance(error, TimeoutError) or code == types.REQUEST_TIMEOUT:
+            self._probing = asyncio.create_task(self._probe())
+            seconds = f"{self.entry.call_seconds:g} seconds"
+            return self._unavailable(f"did not answer {tool} within {seconds}", "It may need more: set its `timeout`.")
+        if code == types.INVALID_REQUEST and self._status == NOT_FOUND:
+            self._leave.set()
+            return SessionLost(f"The MCP server '{self.entry.name}' has forgotten our session.")
+        if isinstance(error, MCPError) and code != types.CONNECTION_CLOSED:
+            kind = InvalidInput if code == types.INVALID_PARAMS else Unavailable
+            said = self._log.masked(error.message)
+            return kind(f"The MCP server '{self.entry.name}' refused {tool}: {said}{self._http_status()}")
+        if isinstance(error, ValidationError):
+            return self._unavailable(f"answered {tool} with something that is no MCP result")
+        return await self._explain_end(tool)
+
+    async def _explain_end(self, tool: str) -> Unavailable:
+        # No later call may take this connection, though it may take a moment to come to its end.
+        self._leave.set()
+        if self._child is None:
+            return self._unavailable(f"was lost during the call of {tool}", "The next call reaches for it again.")
+        await self._child.wait_briefly()
+        ending = f" ({self._child.ending})" if self._child.ending else ""
+        return self._unavailable(f"ended during the call of {tool}{ending}", "The next call starts it again.")
+
+    def _explain_start(self, error: BaseException) -> LocalMCPError:
+        if isinstance(error, LocalMCPError):
+            return error
+        if isinstance(error, MCPError) and error.code == types.CONNECTION_CLOSED:
+            ending = f" ({self._child.ending})" if self._child and self._child.ending else ""
+            return self._unavailable(f"ended during its start{ending}")
+        if isinstance(error, MCPError):
+            said = self._log.masked(error.message)
+            return self._unavailable(f"refused the handshake: {said}{self._http_status()}", self._status_hint())
+        if isinstance(error, httpx2.HTTPError):
+            return self._unavailable(f"cannot be reached at {self.entry.where}: {error or type(error).__name__}")
+        if isinstance(error, OSError) and self._child is None:
+            what = f"cannot be started: {error.strerror or error}: {error.filename or self.entry.where}"
+            return self._unavailable(what, "Is it installed? If so, write its whole path as the command.")
+        return self._unavailable(f"does not speak MCP as expected: {self._log.masked(str(error))[:300]}")
+
+    def _http_status(self) -> str:
+        return f" (HTTP {self._status})" if self._status is not None and self._status >= 400 else ""
+
+    def _status_hint(self) -> str:
+        return "Check the keys in its `headers`." if self._status in (401, 403) else ""
+
+    def _unavailable(self, what: str, hint: str = "") -> Unavailable:
+        last = self._log.last_line
+        words = [
+            hint,
+            f"Its last words: {last}" if last else "",
+            "" if self.entry.url else f"Its log: {self._log.path}",
+        ]
+        return Unavailable(f"The MCP server '{self.entry.name}' {what}.", hint=" ".join(filter(None, words)) or None)
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error
+
+
+def _own_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("localmcp")
+    except PackageNotFoundError:
+        return "0"

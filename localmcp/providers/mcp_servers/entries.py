@@ -1,0 +1,276 @@
+"""The user's own `mcp.json`: which servers there are, checked and ready to start."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from localmcp.config import servers_file
+from localmcp.errors import ConfigurationError
+from localmcp.providers.client_configuration import MCP_SERVERS, TABLES, read_document, servers_in
+
+Json = dict[str, Any]
+
+START_SECONDS, CALL_SECONDS = 30.0, 60.0
+MOST_SECONDS = 999.0
+"""From 1000 on a time-out is read as milliseconds, which is what other clients write."""
+
+_STARTING_KEYS = ("command", "args", "env", "cwd", "url", "headers", "type")
+_HTTP = ("http", "streamable-http", "streamable_http", "streamablehttp")
+_VARIABLE = re.compile(r"\$\{(?:env:)?([^}:]+)(?::-([^}]*))?\}")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9-]+")
+_MOST_NAMESPACE = 24
+
+
+# ---------------------------------------------------------------- one server
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEntry:
+    """One server as the file describes it; nothing is expanded yet."""
+
+    name: str
+    raw: Json
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    cwd: str = ""
+    url: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    disabled: bool = False
+    include: tuple[str, ...] = ()
+    """Patterns of the server's own tool names; none = all."""
+    exclude: tuple[str, ...] = ()
+    start_seconds: float = START_SECONDS
+    call_seconds: float = CALL_SECONDS
+    namespace: str = ""
+    problem: str = ""
+    """Why it cannot be used; empty when it can."""
+
+    @property
+    def digest(self) -> str:
+        """32 hex digits of what decides which server answers; a tool filter or time-out is no part of it."""
+        said = {key: self.raw[key] for key in _STARTING_KEYS if key in self.raw}
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]
+
+    @property
+    def where(self) -> str:
+        """The program, or the URL without what may be secret in it."""
+        if not self.url:
+            return self.command
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+    def offers(self, tool: str) -> bool:
+        """Whether the filters let this tool of the server through."""
+        from fnmatch import fnmatchcase
+
+        included = not self.include or any(fnmatchcase(tool, each) for each in self.include)
+        return included and not any(fnmatchcase(tool, each) for each in self.exclude)
+
+
+def parse_entry(name: str, raw: Any) -> ServerEntry:
+    """The entry; what cannot be used becomes its `problem`, so that one slip does not cost the other servers."""
+    if not isinstance(raw, dict):
+        return ServerEntry(name, {}, problem=f"must be an object, not {type(raw).__name__}")
+    raw = cast(Json, raw)
+    try:
+        return _parse(name, raw)
+    except ValueError as error:
+        return ServerEntry(name, raw, problem=str(error), namespace=normalise_namespace(name))
+
+
+def _parse(name: str, raw: Json) -> ServerEntry:
+    command, url = _text(raw, "command"), _text(raw, "url")
+    _check_kind(_text(raw, "type").lower(), command, url)
+    filters = _table(raw, "tools")
+    return ServerEntry(
+        name,
+        raw,
+        command="" if url else command,
+        args=_texts(raw, "args"),
+        env=_named_texts(raw, "env"),
+        cwd=_text(raw, "cwd"),
+        url=url,
+        headers=_named_texts(raw, "headers"),
+        disabled=raw.get("disabled") is True or raw.get("enabled") is False,
+        include=_texts(filters, "include"),
+        exclude=_texts(filters, "exclude"),
+        start_seconds=_seconds(raw, "startTimeout", START_SECONDS),
+        call_seconds=_seconds(raw, "timeout", CALL_SECONDS),
+        namespace=normalise_namespace(_text(raw, "namespace") or name),
+    )
+
+
+def _check_kind(kind: str, command: str, url: str) -> None:
+    if kind == "sse":
+        raise ValueError("the old SSE transport is not spoken; use the server's Streamable HTTP URL with type http")
+    if kind not in ("", "stdio", *_HTTP):
+        raise ValueError(f"type is '{kind}', but must be stdio or http")
+    if kind == "stdio" and not command:
+        raise ValueError("has no command")
+    if kind in _HTTP and not url:
+        raise ValueError("has no url")
+    if not command and not url:
+        raise ValueError("has neither a command nor a url")
+    if command and url:
+        raise ValueError("has both a command and a url; keep one")
+    if url and not url.startswith(("http://", "https://", "${")):
+        raise ValueError(f"url is '{url}', but must begin with http:// or https://")
+
+
+def _text(raw: Json, key: str) -> str:
+    value = raw.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ValueError(f"{key} must be text, not {type(value).__name__}")
+    return value.strip()
+
+
+def _texts(raw: Json, key: str) -> tuple[str, ...]:
+    value = raw.get(key)
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in cast("list[Any]", value)):
+        raise ValueError(f"{key} must be a list of texts")
+    return tuple(cast("list[str]", value))
+
+
+def _named_texts(raw: Json, key: str) -> dict[str, str]:
+    table = _table(raw, key)
+    for name, value in table.items():
+        if not isinstance(value, str | int | float) or isinstance(value, bool):
+            # The value may be a secret and is not repeated.
+            raise ValueError(f"{key}.{name} must be text, not {type(value).__name__}")
+    return {name: str(value) for name, value in table.items()}
+
+
+def _table(raw: Json, key: str) -> Json:
+    value = raw.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ValueError(f"{key} must be an object, not {type(value).__name__}")
+    return cast(Json, value)
+
+
+def _seconds(raw: Json, key: str, default: float) -> float:
+    value = raw.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        raise ValueError(f"{key} is {value!r}, but must be a number of seconds above 0")
+    return min(value / 1000 if value > MOST_SECONDS else float(value), MOST_SECONDS)
+
+
+def normalise_namespace(name: str) -> str:
+    """`My Server!` -> `My_Server`: letters, digits, `-` and single `_`, at most 24 characters, never empty."""
+    plain = _NOT_IN_NAMES.sub("_", name).strip("_-")
+    if not plain or len(plain) > _MOST_NAMESPACE:
+        digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:6]
+        plain = f"{plain[: _MOST_NAMESPACE - 7]}_{digest}".strip("_")
+    return plain
+
+
+# ---------------------------------------------------------------- ready to start
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """An entry with its variables filled in. Holds secrets: it is never logged or shown."""
+
+    command: str
+    args: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str | None
+    url: str
+    headers: Mapping[str, str]
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Values that no message may repeat, the longest first."""
+        values = {each for table in (self.env, self.headers) for each in table.values() if len(each) >= 6}
+        values |= {each.split(" ", 1)[1] for each in self.headers.values() if " " in each}
+        return tuple(sorted(values, key=len, reverse=True))
+
+
+def prepare(entry: ServerEntry) -> Launch:
+    """Fill in `${VAR}`, `${env:VAR}` and `${VAR:-default}` from the environment.
+
+    Raises:
+        ConfigurationError: a variable without a default is not set; names it and where it stands.
+    """
+
+    def filled(key: str) -> Callable[[str], str]:
+        return lambda text: _VARIABLE.sub(lambda found: _variable(entry.name, key, found), text)
+
+    cwd = filled("cwd")(entry.cwd)
+    return Launch(
+        command=os.path.expanduser(filled("command")(entry.command)),
+        args=tuple(map(filled("args"), entry.args)),
+        env={name: filled(f"env.{name}")(value) for name, value in entry.env.items()},
+        cwd=os.path.expanduser(cwd) if cwd else None,
+        url=filled("url")(entry.url),
+        headers={name: filled(f"headers.{name}")(value) for name, value in entry.headers.items()},
+    )
+
+
+def _variable(server: str, key: str, found: re.Match[str]) -> str:
+    name, default = found[1], found[2]
+    if name == "userHome":
+        return str(Path.home())
+    value = os.environ.get(name) or default
+    if value is None:
+        raise ConfigurationError(
+            f"The MCP server '{server}' needs the variable {name}, which is not set ({key} in {servers_file()}).",
+            hint=f"Set {name} where localmcp is started, or write the value into the file.",
+        )
+    return value
+
+
+# ---------------------------------------------------------------- the file
+
+
+def read_entries() -> list[ServerEntry]:
+    """The servers in the user's file, by name; none when there is no file.
+
+    Raises:
+        ConfigurationError: the file cannot be read.
+    """
+    path = servers_file()
+    if not path.exists():
+        return []
+    table = servers_in(read_document(path), path)
+    return [parse_entry(name, table[name]) for name in sorted(table)]
+
+
+def write_entries(changes: Mapping[str, Json | None]) -> Path:
+    """Set these servers, or remove them with None, and keep everything else in the file; returns the file.
+
+    Raises:
+        ConfigurationError: the file that is there cannot be read.
+    """
+    path = servers_file()
+    document = read_document(path) if path.exists() else {}
+    table = servers_in(document, path)
+    for name, entry in changes.items():
+        if entry is None:
+            table.pop(name, None)
+        else:
+            table[name] = entry
+    document = {key: value for key, value in document.items() if key not in TABLES}
+    document[MCP_SERVERS] = table
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
+    # Keys of other services stand in it, so it is the person's alone from its first byte.
+    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        json.dump(document, file, ensure_ascii=False, indent=2)
+        file.write("\n")
+    beside.replace(path)
+    return path

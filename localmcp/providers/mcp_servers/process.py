@@ -1,0 +1,377 @@
+"""A server as a child process: messages over its pipes, its stderr in a log, and an end that leaves nobody behind."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, TextIO, cast
+
+import anyio
+import mcp_types as types
+from anyio.abc import ByteReceiveStream, Process
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client.stdio import get_default_environment
+from mcp.os.posix.utilities import terminate_posix_process_tree
+from mcp.os.win32.utilities import (
+    close_process_job,
+    create_windows_process,
+    get_windows_executable_command,
+    terminate_windows_process_tree,
+)
+from mcp.shared.message import SessionMessage
+
+from localmcp.providers.mcp_servers.entries import Launch
+
+log = logging.getLogger(__name__)
+
+LEAVING_SECONDS, ENDING_SECONDS = 0.5, 0.5
+"""How long a server may take after its stdin has closed, and after SIGTERM; together well below what a client that
+ends localmcp grants it."""
+MAX_LINE = 64 * 1024 * 1024
+"""Bytes of one message; a server that sends more has lost its way."""
+MAX_LOG = 1_000_000
+KEPT_LINES = 20
+
+# Settings of the machine that programs need to work at all, beside those that the SDK hands on. Keys and tokens of
+# localmcp's own environment stay with it.
+_INHERITED = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS")
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+_WINDOWS = ("COMSPEC", "WINDIR", "TMP", "PROGRAMFILES", "PROGRAMDATA", "SYSTEMROOT")
+
+# Applications started from the desktop do not have the PATH of a shell.
+_USUAL_PLACES = ("/opt/homebrew/bin", "/usr/local/bin", "~/.local/bin", "~/.cargo/bin", "~/.bun/bin", "~/.deno/bin")
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+# ---------------------------------------------------------------- stderr
+
+
+class ServerLog:
+    """What a server writes beside the protocol: kept in a file, without the secrets it was started with."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.secrets: tuple[str, ...] = ()
+        self._last: deque[str] = deque(maxlen=KEPT_LINES)
+
+    @property
+    def last_line(self) -> str:
+        """The last words of the present run; empty for none."""
+        return next((line for line in reversed(self._last) if line.strip()), "").strip()[:300]
+
+    def begin(self, title: str, secrets: tuple[str, ...]) -> None:
+        """A new run of the server; an old log that has grown too long is set aside."""
+        self.secrets = secrets
+        self._last.clear()
+        with suppress(OSError):
+            if self.path.stat().st_size > MAX_LOG:
+                self.path.replace(self.path.with_suffix(".old.log"))
+        self._write(f"--- {title}\n")
+
+    def add(self, text: str) -> None:
+        """Lines of the server."""
+        text = self.masked(text)
+        self._last.extend(text.splitlines())
+        self._write(text)
+
+    def masked(self, text: str) -> str:
+        """The text with the secrets blotted out."""
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        return text
+
+    def _write(self, text: str) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if self.path.exists() and self.path.stat().st_size > 2 * MAX_LOG:
+                return
+            with self.path.open("a", encoding="utf-8", errors="replace") as file:
+                file.write(text)
+        except OSError as error:
+            log.info("%s cannot be written: %s", self.path, error)
+
+
+# ---------------------------------------------------------------- guard
+
+
+class Guard:
+    """The process of `guard.py`, told which process groups are ours."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def add(self, group: int) -> None:
+        if sys.platform == "win32":
+            return
+        if self._process is None:
+            script = str(Path(__file__).with_name("guard.py"))
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", script],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                start_new_session=True,
+            )
+        self._tell(f"+{group}\n")
+
+    def remove(self, group: int) -> None:
+        self._tell(f"-{group}\n")
+
+    def close(self) -> None:
+        """Let it go; groups it still has on its list it then ends."""
+        if self._process is None:
+            return
+        with suppress(OSError):
+            cast(Any, self._process.stdin).close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(0.5)
+        self._process = None
+
+    def _tell(self, line: str) -> None:
+        if self._process is None or self._process.stdin is None:
+            return
+        try:
+            self._process.stdin.write(line.encode())
+            self._process.stdin.flush()
+        except OSError as error:
+            log.info("the guard of the MCP servers is gone: %s", error)
+
+
+# ---------------------------------------------------------------- the child
+
+
+class Child:
+    """One running server."""
+
+    def __init__(self, process: Process, guard: Guard) -> None:
+        self._process = process
+        self._guard = guard
+        guard.add(process.pid)
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it has ended, also when the loop has not noticed yet."""
+        if self._process.returncode is not None:
+            return True
+        if sys.platform == "win32" or not hasattr(os, "waitid"):
+            return False
+        try:
+            return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            return True
+
+    @property
+    def ending(self) -> str:
+        """`killed by signal 9`, `exit code 1`; empty while it runs."""
+        code = self._process.returncode
+        if code is None:
+            return ""
+        return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+
+    async def wait_briefly(self) -> None:
+        """Give the loop a moment to learn how it ended."""
+        await self._gone(0.2)
+
+    async def stop(self) -> None:
+        """Close its stdin; what does not leave is ended, with everything that it started."""
+        process = self._process
+        with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await cast(Any, process.stdin).aclose()
+        await self._gone(LEAVING_SECONDS)
+        if sys.platform == "win32":
+            if process.returncode is None:
+                await terminate_windows_process_tree(process)
+            close_process_job(process)
+        else:
+            # The group may live on when its leader has left.
+            await terminate_posix_process_tree(process, ENDING_SECONDS)
+        await self._gone(ENDING_SECONDS)
+        self._guard.remove(process.pid)
+        _close_pipes(process)
+
+    async def _gone(self, seconds: float) -> None:
+        """Wait for its end by looking: `Process.wait` also waits for whoever has inherited its pipes."""
+        end = anyio.current_time() + seconds
+        while self._process.returncode is None and anyio.current_time() < end:
+            await anyio.sleep(0.01)
+
+
+def _close_pipes(process: Process) -> None:
+    """Close asyncio's transport, which nothing public does while a stranger holds the other end of a pipe."""
+    transport = getattr(getattr(process, "_process", None), "_transport", None)
+    if transport is not None:
+        with suppress(PermissionError):
+            transport.close()
+
+
+async def _spawn(launch: Launch) -> Process:
+    environment = child_environment(launch)
+    if sys.platform == "win32":
+        command = get_windows_executable_command(launch.command)
+        # A pipe is passed on as it is, though the SDK's own caller gives a file.
+        errors = cast(TextIO, subprocess.PIPE)
+        started = await create_windows_process(command, list(launch.args), environment, errors, launch.cwd)
+        return cast(Process, started)
+    command = shutil.which(launch.command, path=environment["PATH"]) or launch.command
+    return await anyio.open_process(
+        [command, *launch.args], env=environment, cwd=launch.cwd, stderr=subprocess.PIPE, start_new_session=True
+    )
+
+
+def child_environment(launch: Launch) -> dict[str, str]:
+    """What the server sees: the machine's own settings, and what its entry adds; not localmcp's environment."""
+    names = [*_INHERITED, *_PROXIES, *(each.lower() for each in _PROXIES)]
+    if sys.platform == "win32":
+        names += _WINDOWS
+    ours = {name: os.environ[name] for name in names if name in os.environ}
+    environment = {**get_default_environment(), **ours, **launch.env}
+    if sys.platform != "win32" and "PATH" not in launch.env:
+        places = environment.get("PATH", os.defpath).split(os.pathsep)
+        usual = (os.path.expanduser(each) for each in _USUAL_PLACES)
+        environment["PATH"] = os.pathsep.join([*places, *(each for each in usual if each not in places)])
+    environment.setdefault("PATH", os.defpath)
+    return environment
+
+
+# ---------------------------------------------------------------- messages
+
+Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
+Outgoing = MemoryObjectSendStream[SessionMessage]
+
+
+@asynccontextmanager
+async def run_child(
+    launch: Launch, server_log: ServerLog, guard: Guard, on_end: Callable[[], None]
+) -> AsyncGenerator[tuple[Incoming, Outgoing, Child]]:
+    """Start the server and carry messages until the block ends; then it is stopped. `on_end` is called when it is no
+    longer to be heard.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    child = Child(process := await _spawn(launch), guard)
+    into, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    outgoing, out_of = anyio.create_memory_object_stream[SessionMessage](0)
+    async with anyio.create_task_group() as group:
+        group.start_soon(_carry_out, out_of, process, into)
+        group.start_soon(_carry_in, process.stdout, into, server_log, on_end)
+        group.start_soon(_keep_errors, process.stderr, server_log)
+        try:
+            yield incoming, outgoing, child
+        finally:
+            with anyio.CancelScope(shield=True):
+                await child.stop()
+            for stream in (incoming, outgoing, into, out_of):
+                stream.close()
+            group.cancel_scope.cancel()
+
+
+async def _carry_out(
+    messages: MemoryObjectReceiveStream[SessionMessage],
+    process: Process,
+    into: MemoryObjectSendStream[SessionMessage | Exception],
+) -> None:
+    async with messages:
+        async for each in messages:
+            line = each.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+            try:
+                await cast(Any, process.stdin).send(line)
+            except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                # It may live on, but hears nothing any more: the session must see an end.
+                into.close()
+                return
+
+
+async def _carry_in(
+    stdout: ByteReceiveStream | None,
+    into: MemoryObjectSendStream[SessionMessage | Exception],
+    server_log: ServerLog,
+    on_end: Callable[[], None],
+) -> None:
+    async with into:
+        async for line in _lines(stdout):
+            message = read_message(line)
+            if message is None:
+                server_log.add(f"stdout: {line[:500].decode('utf-8', 'replace').rstrip()}\n")
+                continue
+            try:
+                await into.send(SessionMessage(message))
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                break
+    on_end()
+
+
+async def _keep_errors(stderr: ByteReceiveStream | None, server_log: ServerLog) -> None:
+    async for line in _lines(stderr):
+        server_log.add(line.decode("utf-8", "replace").rstrip() + "\n")
+
+
+async def _lines(stream: ByteReceiveStream | None) -> AsyncIterator[bytes]:
+    """Lines without their end; stops when the stream ends or a line is longer than MAX_LINE."""
+    parts: list[bytes] = []
+    size = 0
+    while stream is not None:
+        try:
+            chunk = await stream.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+            break
+        *ended, rest = chunk.split(b"\n")
+        for each in ended:
+            yield b"".join((*parts, each))
+            parts, size = [], 0
+        parts.append(rest)
+        size += len(rest)
+        if size > MAX_LINE:
+            log.warning("an MCP server sent a line of more than %d MB and is given up", MAX_LINE >> 20)
+            return
+    if parts and any(parts):
+        yield b"".join(parts)
+
+
+def read_message(line: bytes) -> types.JSONRPCMessage | None:
+    """The message on a line; None for anything that is none, such as a banner.
+
+    An answer whose form is wrong becomes an error of the request that it answers, which would else wait in vain.
+    """
+    if not line.lstrip().startswith(b"{"):
+        return None
+    try:
+        return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        return _read_patiently(line)
+
+
+def _read_patiently(line: bytes) -> types.JSONRPCMessage | None:
+    try:
+        value: Any = without_surrogates(json.loads(line.decode("utf-8", "replace")))
+    except (ValueError, RecursionError):
+        return None
+    try:
+        return types.jsonrpc_message_adapter.validate_python(value, by_name=False)
+    except ValueError:
+        request = cast("dict[str, Any]", value).get("id")
+        if type(request) not in (int, str) or "method" in value:
+            return None
+        error = types.ErrorData(code=types.PARSE_ERROR, message="the answer is not a JSON-RPC message")
+        return types.JSONRPCError(jsonrpc="2.0", id=cast(Any, request), error=error)
+
+
+def without_surrogates(value: Any) -> Any:
+    """`value` with U+FFFD for every lone surrogate, which no UTF-8 frame can carry."""
+    if isinstance(value, str):
+        return _SURROGATE.sub("\ufffd", value)
+    if isinstance(value, dict):
+        table = cast("dict[Any, Any]", value)
+        return {without_surrogates(key): without_surrogates(each) for key, each in table.items()}
+    return [without_surrogates(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value

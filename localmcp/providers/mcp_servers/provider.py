@@ -1,0 +1,340 @@
+"""One MCP server as a provider of tools: listed from what is known of it, started by the first call."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from localmcp.config import servers_file
+from localmcp.errors import ConfigurationError, LocalMCPError
+from localmcp.providers.mcp_servers.catalogue import SEPARATOR, CatalogueCache, exposed_names
+from localmcp.providers.mcp_servers.entries import ServerEntry, prepare
+from localmcp.schemas import describe_kind
+from localmcp.tools import Answer, Tool, ToolMark
+
+if TYPE_CHECKING:
+    from localmcp.providers.fields import Problem
+    from localmcp.providers.manifests import ProviderState, State
+    from localmcp.providers.mcp_servers.supervisor import Supervisor
+
+Json = dict[str, Any]
+
+log = logging.getLogger(__name__)
+
+
+class Runtime(Protocol):
+    """What the servers share once one of them is needed."""
+
+    def supervise(self, server: McpServer) -> Supervisor:
+        """The supervisor of this server; made at the first time."""
+        ...
+
+    def run(self, coroutine: Any) -> Any:
+        """Wait for a coroutine in the background loop."""
+        ...
+
+    def start(self, coroutine: Any) -> Any:
+        """Begin a coroutine in the background loop."""
+        ...
+
+    def follow_file(self) -> object:
+        """Read the user's file if it has changed; a server whose entry is no longer the same is retired."""
+        ...
+
+    def wait_for_listing(self, server: McpServer) -> None:
+        """Start what has never been listed and give it a moment."""
+        ...
+
+
+# ---------------------------------------------------------------- tools
+
+
+class RemoteTool(Tool):
+    """A tool of another server."""
+
+    def __init__(self, server: McpServer, name: str, raw: Json) -> None:
+        self.raw = raw
+        self.description = _text(raw.get("description"))
+        self.mark = _mark(name, server.entry.name, raw)
+        self._server = server
+
+    @property
+    def input_schema(self) -> Json:
+        return self.raw["inputSchema"]
+
+    @property
+    def output_schema(self) -> Json | None:
+        return self.raw.get("outputSchema")
+
+    def call(self, arguments: Json) -> Answer:
+        """Run it there; the server itself checks the arguments.
+
+        Raises:
+            InvalidInput: the server refuses the call's form.
+            Unavailable: the server does not start, ends in the middle, or does not answer in time.
+        """
+        return as_answer(self._server.call(self.raw["name"], arguments))
+
+    def signature(self) -> str:
+        """The parameters in one line, as `MethodTool.signature`."""
+        required = cast("list[Any]", self.input_schema.get("required") or [])
+        parts = [f"{name}{'*' if name in required else ''} ({_kind(spec)})" for name, spec in self._parameters()]
+        return ", ".join(parts) or "none"
+
+    def _parameters(self) -> Iterable[tuple[str, Json]]:
+        return self.input_schema["properties"].items()
+
+
+def _kind(spec: Json) -> str:
+    items = spec.get("items", {})
+    return describe_kind(spec) if isinstance(items, dict) else str(spec.get("type", "any"))
+
+
+def _mark(name: str, server: str, raw: Json) -> ToolMark:
+    """The server's own annotations; what it leaves out is as the specification says: it changes things, destroys,
+    is not idempotent, and reaches the world outside."""
+    given = raw.get("annotations")
+    hints = cast(Json, given) if isinstance(given, dict) else {}
+    read_only = hints.get("readOnlyHint") is True
+    return ToolMark(
+        name=name,
+        title=_text(raw.get("title")) or _text(hints.get("title")) or _text(raw.get("name")),
+        keywords=(server,),
+        visible=False,
+        read_only=read_only,
+        destructive=not read_only and hints.get("destructiveHint") is not False,
+        idempotent=read_only or hints.get("idempotentHint") is True,
+        open_world=hints.get("openWorldHint") is not False,
+    )
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def as_answer(result: Json) -> Answer:
+    """The server's result whole: its blocks as `content`, its structured content as `value` (empty when it has none),
+    and for faces that show text, the text of the blocks."""
+    blocks = tuple(cast("list[Json]", result.get("content") or []))
+    structured = result.get("structuredContent")
+    value = cast(Json, structured) if isinstance(structured, dict) else {}
+    text = "\n".join(_block_text(each) for each in blocks)
+    return Answer(value, text, is_error=result.get("isError") is True, content=blocks)
+
+
+def _block_text(block: Json) -> str:
+    kind = block.get("type")
+    if kind == "text":
+        return _text(block.get("text"))
+    if kind == "resource":
+        inner = cast(Json, block.get("resource") or {})
+        return _text(inner.get("text")) or f"[resource {inner.get('uri', '')}]"
+    if kind == "resource_link":
+        return f"[link {block.get('uri', '')}]"
+    return f"[{kind} {block.get('mimeType', '')}]".replace(" ]", "]")
+
+
+# ---------------------------------------------------------------- one server
+
+
+class McpServer:
+    """The provider `mcp:NAME`. Thread-safe."""
+
+    only_hidden = True
+    """No tool of another server is in tools/list, so tools/list need not wait for it."""
+
+    def __init__(
+        self, entry: ServerEntry, cache: CatalogueCache, runtime: Runtime, on_change: Callable[[], None]
+    ) -> None:
+        """`on_change` is called when the server's list of tools has become another."""
+        self.entry = entry
+        self.name = f"mcp:{entry.name}"
+        self.listed = threading.Event()
+        """Set once there is a list, or the reason why there is none."""
+        self.retired = False
+        """Whether its entry has left the file, or has become another."""
+        self.failure: LocalMCPError | None = None
+        """Why the last start failed; None when it did not."""
+        self._cache = cache
+        self._runtime = runtime
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._tools: dict[str, RemoteTool] | None = None
+        self._asked = False
+        """Whether the server itself has told its tools in this process."""
+        self._needed = False
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its tools begin with."""
+        return f"{self.entry.namespace}{SEPARATOR}"
+
+    @property
+    def usable(self) -> bool:
+        return not (self.entry.disabled or self.entry.problem or self.retired)
+
+    # ------------------------------------------------------------ the protocol of providers
+
+    def tools(self) -> Iterable[Tool]:
+        """What it is known to offer; a server that fails to start offers nothing.
+
+        Of a server that was never listed nothing is known: it is started in the background, and has a moment.
+        """
+        self._runtime.follow_file()
+        if not self.usable:
+            return ()
+        known = self._known()
+        if known is None or self.failure is not None:
+            self._runtime.wait_for_listing(self)
+            known = self._known()
+        return () if known is None or self.failure is not None else tuple(known.values())
+
+    def find(self, name: str) -> Tool | None:
+        """The tool of that name. A name of this server that is not known is asked for there once.
+
+        Raises:
+            ConfigurationError: the name is this server's, whose entry cannot be used.
+            Unavailable: the name may be this server's, but it does not start.
+        """
+        if not name.startswith(self.prefix) or self.entry.disabled:
+            return None
+        self._runtime.follow_file()
+        if self.retired:
+            return None
+        if self.entry.problem:
+            raise self._unusable()
+        known = self._known()
+        if (known is None or name not in known) and not self._asked:
+            self.refresh()
+            known = self._known()
+        return None if known is None else known.get(name)
+
+    def call(self, tool: str, arguments: Json) -> Json:
+        """The raw result of a call of the server's tool `tool`; starts the server if need be.
+
+        Raises:
+            LocalMCPError: as `Supervisor.call`.
+        """
+        return self._runtime.run(self._supervisor().call(tool, arguments))
+
+    # ------------------------------------------------------------ starting and state
+
+    def refresh(self) -> int:
+        """Start it if need be and read its tools; how many there are.
+
+        Raises:
+            LocalMCPError: it cannot be used, does not start, or does not tell its tools.
+        """
+        if self.entry.problem:
+            raise self._unusable()
+        self._runtime.run(self._supervisor().refresh())
+        return len(self._known() or ())
+
+    def start(self) -> None:
+        """Begin to start it and go on; a server that rests after failures is left alone."""
+        supervisor = self._supervisor()
+        if not supervisor.alive and supervisor.pause == 0:
+            self._runtime.start(_quietly(supervisor))
+
+    @property
+    def condition(self) -> str:
+        """`running`, `starting`, `stopped`, `not started`, `failed`, `disabled` or `unusable`."""
+        if self.entry.disabled:
+            return "disabled"
+        if self.entry.problem:
+            return "unusable"
+        if self.failure is not None:
+            return "failed"
+        return self._supervisor().condition if self._needed else "not started"
+
+    @property
+    def known_tools(self) -> int | None:
+        """How many tools it is known to offer; None when it was never listed."""
+        known = self._known() if self.usable else {}
+        return None if known is None else len(known)
+
+    def state(self) -> ProviderState:
+        """How it is doing, without starting it."""
+        from localmcp.providers.manifests import ProviderState
+
+        known = self.known_tools
+        problems = tuple(self.check())
+        if self.entry.disabled:
+            state: State = "off"
+        elif problems or self.failure is not None:
+            state = "failing"
+        else:
+            state = "empty" if known == 0 else "ready"
+        says = self.condition if known is not None else f"{self.condition}; its tools are not known yet"
+        return ProviderState(self.name, state, known or 0, str(servers_file()), says, problems)
+
+    def check(self) -> list[Problem]:
+        """What keeps it from being used: its entry, a variable that is not set, or why its last start failed."""
+        from localmcp.providers.fields import Problem
+
+        error: LocalMCPError | None = self.failure
+        if self.entry.problem:
+            error = self._unusable()
+        elif not self.entry.disabled and error is None:
+            try:
+                prepare(self.entry)
+            except ConfigurationError as missing:
+                error = missing
+        return [Problem(str(servers_file()), None, error.message, error.hint)] if error else []
+
+    def _unusable(self) -> ConfigurationError:
+        return ConfigurationError(f"The MCP server '{self.entry.name}' cannot be used: {self.entry.problem}.")
+
+    def _supervisor(self) -> Supervisor:
+        self._needed = True
+        return self._runtime.supervise(self)
+
+    # ------------------------------------------------------------ what is known of it
+
+    def _known(self) -> dict[str, RemoteTool] | None:
+        with self._lock:
+            if self._tools is None:
+                stored = self._cache.load(self.entry.digest)
+                if stored is not None:
+                    self._tools = self._named(stored, {})
+                    self.listed.set()
+            return self._tools
+
+    def learn(self, tools: list[Json]) -> None:
+        """The server told its tools; called in the background loop."""
+        with self._lock:
+            old = self._tools or {}
+            self._tools = self._named(tools, old)
+            changed = {name: each.raw for name, each in old.items()} != {n: t.raw for n, t in self._tools.items()}
+            self._asked, self.failure = True, None
+        if changed or not self.listed.is_set():
+            self._cache.save(self.entry.digest, tools)
+        self.listed.set()
+        if changed:
+            self._on_change()
+
+    def _named(self, tools: list[Json], old: dict[str, RemoteTool]) -> dict[str, RemoteTool]:
+        """The tools that pass the filters by the names we give them; one that did not change stays the same object,
+        for which the ranking keeps what it knows."""
+        raws = {each["name"]: each for each in tools if self.entry.offers(each["name"])}
+        shown = {name: raws[own] for name, own in exposed_names(self.entry.namespace, raws).items()}
+        return {
+            name: old[name] if name in old and old[name].raw == raw else RemoteTool(self, name, raw)
+            for name, raw in shown.items()
+        }
+
+    def fail(self, error: LocalMCPError) -> None:
+        """The server did not start; called in the background loop."""
+        known = self.failure is not None and self.failure.message == error.message
+        self.failure = error
+        self.listed.set()
+        log.log(logging.INFO if known else logging.WARNING, "%s", error)
+
+
+async def _quietly(supervisor: Supervisor) -> None:
+    try:
+        await supervisor.connect()
+    except LocalMCPError as error:
+        log.debug("%s", error)

@@ -1,0 +1,293 @@
+"""All the servers of the user's `mcp.json` together: one loop, one guard, one first listing, one end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from localmcp.config import servers_file
+from localmcp.errors import ConfigurationError, LocalMCPError, NotFound, Unavailable
+from localmcp.providers.mcp_servers.catalogue import SEPARATOR, CatalogueCache
+from localmcp.tools import Provider, Registry, Tool, current_scope
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from localmcp.providers.fields import Problem
+    from localmcp.providers.manifests import ProviderState
+    from localmcp.providers.mcp_servers.background import BackgroundLoop
+    from localmcp.providers.mcp_servers.entries import ServerEntry
+    from localmcp.providers.mcp_servers.process import Guard
+    from localmcp.providers.mcp_servers.provider import McpServer
+    from localmcp.providers.mcp_servers.supervisor import Supervisor
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+FIRST_LISTING_SECONDS = 1.5
+"""How long the first search waits, in all, for servers whose tools are not yet known."""
+CLOSING_SECONDS = 1.8
+
+
+class McpServers:
+    """The user's MCP servers. No file costs one look; nothing is started before it is needed. Thread-safe."""
+
+    name = "mcp"
+    only_hidden = True
+
+    def __init__(self, cache: Path, state: Path, registry: Registry | None = None) -> None:
+        """
+        Args:
+            cache: the folder of the cache directory for the lists of tools.
+            state: the folder of the state directory for the servers' logs.
+            registry: gets one provider for each server, `mcp:NAME`, and this one, `mcp`, which follows the file: what
+                the person changes there counts from the next listing on.
+        """
+        self._cache = CatalogueCache(cache)
+        self._logs = state
+        self._registry = registry
+        self._lock = threading.Lock()
+        self._reading = threading.Lock()
+        self._signature: tuple[int, int, int] | None = None
+        self._loop: BackgroundLoop | None = None
+        self._guard: Guard | None = None
+        self._supervisors: dict[McpServer, Supervisor] = {}
+        self._patience_ends: float | None = None
+        self._listeners: tuple[Callable[[], None], ...] = ()
+        self.problem: ConfigurationError | None = None
+        """Why the file cannot be used at all; the servers that it had before stay."""
+        self.servers: dict[str, McpServer] = {}
+        if registry is not None:
+            registry.add_provider(self)
+        self.follow_file()
+
+    # ------------------------------------------------------------ the file
+
+    def follow_file(self) -> list[McpServer]:
+        """Read the file if it is another than before; the servers that are new or changed."""
+        signature = _signature(servers_file())
+        if signature == self._signature:
+            return []
+        with self._reading:
+            if signature == self._signature:
+                return []
+            self._signature = signature
+            # A person without other servers does not pay for these imports.
+            from localmcp.providers.mcp_servers.entries import read_entries
+
+            try:
+                entries = with_own_namespaces(read_entries())
+                self.problem = None
+            except ConfigurationError as error:
+                log.warning("%s", error)
+                self.problem = error
+                return []
+            return self._replace(entries)
+
+    def _replace(self, entries: list[ServerEntry]) -> list[McpServer]:
+        from localmcp.providers.mcp_servers.provider import McpServer
+
+        old = self.servers
+        kept = {each.name: old[each.name] for each in entries if each.name in old and old[each.name].entry == each}
+        new = [McpServer(each, self._cache, self, self._tell_change) for each in entries if each.name not in kept]
+        self.servers = {**kept, **{each.entry.name: each for each in new}}
+        for each in new:
+            if self._registry is not None:
+                self._registry.add_provider(each)
+        for each in old.values():
+            if each not in kept.values():
+                self._retire(each)
+        return new
+
+    def _retire(self, server: McpServer) -> None:
+        server.retired = True
+        if self._registry is not None:
+            self._registry.remove_provider(server)
+        with self._lock:
+            supervisor = self._supervisors.pop(server, None)
+        if supervisor is not None:
+            self.start(supervisor.close())
+
+    # ------------------------------------------------------------ the provider that follows the file
+
+    def tools(self) -> Iterable[Tool]:
+        """The tools of servers that the listing that is going on cannot know yet."""
+        return [tool for each in self.follow_file() for tool in each.tools()]
+
+    def find(self, name: str) -> Tool | None:
+        """As `tools`.
+
+        Raises:
+            ConfigurationError: the name may be that of a server's tool, and the file cannot be read.
+        """
+        if SEPARATOR not in name:
+            return None
+        found = next((tool for each in self.follow_file() if (tool := each.find(name))), None)
+        if found is None and self.problem is not None and not self._is_known(name):
+            raise self.problem
+        return found
+
+    def _is_known(self, name: str) -> bool:
+        return any(name.startswith(each.prefix) for each in self.servers.values())
+
+    def state(self) -> ProviderState:
+        """How the file is; the servers tell of their tools themselves."""
+        from localmcp.providers.manifests import ProviderState
+
+        problems = tuple(self.check())
+        state = "failing" if problems else ("ready" if self.servers else "empty")
+        return ProviderState(self.name, state, 0, str(servers_file()), f"servers: {len(self.servers)}", problems)
+
+    def check(self) -> list[Problem]:
+        """What is wrong with the file as a whole."""
+        from localmcp.providers.fields import Problem
+
+        return [Problem(str(servers_file()), None, self.problem.message, self.problem.hint)] if self.problem else []
+
+    def providers(self) -> list[Provider]:
+        """This one, and one provider for each server."""
+        return [self, *self.servers.values()]
+
+    # ------------------------------------------------------------ for the commands and the faces
+
+    def server(self, name: str) -> McpServer:
+        """The server of that name in the file.
+
+        Raises:
+            NotFound: there is none; the message names those that there are.
+        """
+        if name not in self.servers:
+            names = ", ".join(self.servers) or "none"
+            raise NotFound(f"There is no MCP server '{name}'.", hint=f"There are: {names}.")
+        return self.servers[name]
+
+    def refresh(self, names: Iterable[str]) -> dict[str, int | LocalMCPError]:
+        """Start these servers side by side and read their tools: name -> how many, or why not."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        def one(name: str) -> int | LocalMCPError:
+            try:
+                return self.server(name).refresh()
+            except LocalMCPError as error:
+                return error
+
+        names = list(names)
+        with ThreadPoolExecutor(max_workers=max(1, len(names)), thread_name_prefix="localmcp-refresh") as pool:
+            return dict(zip(names, pool.map(one, names), strict=True))
+
+    def forget(self, entry: ServerEntry) -> None:
+        """Drop what is kept of a server's tools."""
+        self._cache.forget(entry.digest)
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when the tools of a server have changed; from another thread, so it must be quick."""
+        with self._lock:
+            self._listeners = (*self._listeners, listener)
+
+    def _tell_change(self) -> None:
+        for each in self._listeners:
+            each()
+
+    def close(self) -> None:
+        """End every server that was started; takes CLOSING_SECONDS at most."""
+        with self._lock:
+            loop, guard, supervisors = self._loop, self._guard, list(self._supervisors.values())
+        if loop is None:
+            return
+        try:
+            loop.start(_close_all(supervisors)).result(CLOSING_SECONDS)
+        except (TimeoutError, LocalMCPError):
+            log.info("some MCP servers take long to end and are left to the guard")
+        loop.close()
+        if guard is not None:
+            guard.close()
+
+    # ------------------------------------------------------------ the runtime of the servers
+
+    def supervise(self, server: McpServer) -> Supervisor:
+        """The supervisor of this server. The first one imports the MCP SDK, which takes most of a second."""
+        with self._lock:
+            if server.retired:
+                raise Unavailable(f"The MCP server '{server.entry.name}' is no longer in {servers_file()}.")
+            known = self._supervisors.get(server)
+            if known is None:
+                known = self._supervisors[server] = self._make_supervisor(server)
+            return known
+
+    def _make_supervisor(self, server: McpServer) -> Supervisor:
+        from localmcp.providers.mcp_servers.background import BackgroundLoop
+        from localmcp.providers.mcp_servers.process import Guard, ServerLog
+        from localmcp.providers.mcp_servers.supervisor import Supervisor
+
+        if self._loop is None:
+            self._loop = BackgroundLoop()
+        if self._guard is None:
+            self._guard = Guard()
+        server_log = ServerLog(self._logs / f"mcp-{server.entry.namespace}.log")
+        return Supervisor(server.entry, server_log, self._guard, server.learn, server.fail)
+
+    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Wait for a coroutine in the background loop."""
+        assert self._loop is not None
+        return self._loop.run(coroutine)
+
+    def start(self, coroutine: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Begin a coroutine in the background loop."""
+        assert self._loop is not None
+        return self._loop.start(coroutine)
+
+    def wait_for_listing(self, server: McpServer) -> None:
+        """Start every server that this caller may see and that was never listed, and wait for `server`, but for all of
+        them together no longer than FIRST_LISTING_SECONDS in the life of the process."""
+        names = current_scope().provider_names
+        for each in self.servers.values():
+            if each.usable and not each.listed.is_set() and (names is None or each.name in names):
+                each.start()
+        if server.failure is not None:
+            server.start()
+            return
+        with self._lock:
+            now = time.monotonic()
+            if self._patience_ends is None:
+                self._patience_ends = now + FIRST_LISTING_SECONDS
+            patience = self._patience_ends - now
+        if not server.listed.wait(max(0.0, patience)) and patience > 0:
+            log.warning("%s is still starting; its tools are found a little later", server.name)
+
+
+async def _close_all(supervisors: list[Supervisor]) -> None:
+    import asyncio
+
+    await asyncio.gather(*(each.close() for each in supervisors), return_exceptions=True)
+
+
+def with_own_namespaces(entries: Iterable[ServerEntry]) -> list[ServerEntry]:
+    """The entries, no two with one namespace: where names differ only by letters that tool names cannot have, the one
+    that needed no change keeps it, and the others get a digest."""
+    import hashlib
+    from dataclasses import replace
+
+    from localmcp.providers.mcp_servers.entries import normalise_namespace
+
+    taken: set[str] = set()
+    found: list[ServerEntry] = []
+    for each in sorted(entries, key=lambda entry: (entry.namespace != entry.name, entry.name)):
+        namespace = each.namespace or normalise_namespace(each.name)
+        if namespace in taken:
+            namespace = f"{namespace[:17]}_{hashlib.sha256(each.name.encode()).hexdigest()[:6]}"
+        taken.add(namespace)
+        found.append(replace(each, namespace=namespace))
+    return sorted(found, key=lambda entry: entry.name)
+
+
+def _signature(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

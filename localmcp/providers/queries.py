@@ -1,0 +1,317 @@
+"""SQL as tools: `kind = "query"` manifests, one read-only statement over the localmcp file or another SQLite file.
+
+A statement can only read: the file is opened read-only, and an authorizer allows nothing but SELECT, the tables and
+views of that file, and a list of functions without side effects. In a localmcp file the tables `api_keys` and `calls`
+are out of reach too. Time, rows and bytes are bounded.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import apsw
+
+from localmcp.config import SUFFIX
+from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, Unavailable
+from localmcp.providers.fields import Fields, Source
+from localmcp.providers.manifests import (
+    ManifestFolder,
+    ManifestProvider,
+    ManifestTool,
+    read_common,
+    read_manifest_parameters,
+)
+from localmcp.providers.parameters import Parameter
+from localmcp.providers.switches import Switches
+from localmcp.schemas import Json, compact_json, nearest
+from localmcp.storage.database import PRACTICES, fetch_all, register_levenshtein
+from localmcp.storage.migrations import APPLICATION_ID
+from localmcp.tools import Answer, current_scope
+
+log = logging.getLogger(__name__)
+
+OUR_FILE = "localmcp"
+"""As `database`: the localmcp file in use."""
+SECRET_TABLES = frozenset({"api_keys", "calls"})
+"""Of a localmcp file: hashes of keys, and what other callers asked for."""
+PARAMETER_KINDS = ("string", "integer", "number", "boolean")
+MOST_BYTES = 400_000
+"""Bytes of values in one answer; the rest is cut and the answer says so."""
+MOST_VALUE = 16_000_000
+"""Bytes of any value that a statement makes on its way."""
+_STEPS = 2_000
+"""SQLite's steps between two looks at the clock: about 0.1 ms."""
+
+FUNCTIONS = frozenset(
+    """
+    -> ->> abs acos acosh asin asinh atan atan2 atanh avg bm25 ceil ceiling char coalesce concat concat_ws cos cosh
+    count cume_dist current_date current_time current_timestamp date datetime degrees dense_rank exp first_value floor
+    format glob group_concat hex highlight if ifnull iif instr json json_array json_array_insert json_array_length
+    json_each json_error_position json_extract json_group_array json_group_object json_insert json_object json_patch
+    json_pretty json_quote json_remove json_replace json_set json_tree json_type json_valid jsonb jsonb_array
+    jsonb_array_insert jsonb_extract jsonb_group_array jsonb_group_object jsonb_insert jsonb_object jsonb_patch
+    jsonb_remove jsonb_replace jsonb_set julianday lag last_value lead length levenshtein like likelihood likely ln log
+    log10 log2 lower ltrim match max median min mod nth_value ntile nullif octet_length percent_rank percentile
+    percentile_cont percentile_disc pi pow power printf quote radians random rank replace round row_number rtrim sign
+    sin sinh snippet sqlite_version sqrt strftime string_agg substr substring subtype sum tan tanh time timediff total
+    trim trunc typeof unhex unicode unistr unixepoch unlikely upper
+    """.split()
+)
+TABLE_FUNCTIONS = frozenset({"json_each", "json_tree"})
+_SCHEMA_TABLES = frozenset({"sqlite_schema", "sqlite_master"})
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One statement, where it runs and within which limits."""
+
+    sql: str
+    database: Path
+    timeout: float
+    """Seconds."""
+    max_rows: int
+
+
+class QueryTool(ManifestTool):
+    """A statement that a manifest describes."""
+
+    query: Query
+
+    def run(self, given: Json) -> Answer:
+        bindings = {name: given.get(name) for name in self.parameters}
+        with _open(self.query.database, self.query.timeout) as connection:
+            value = _fetch(connection, self.query, bindings)
+        return Answer(value, compact_json(value))
+
+    @property
+    def reads_localmcp(self) -> bool:
+        """Whether it reads a localmcp file, and so every collection in it."""
+        return is_localmcp_file(self.query.database)
+
+    def check(self, source: Source) -> None:
+        if not self.query.database.is_file():
+            said = f"The database {self.query.database} does not exist."
+            source.complain(said, ("database",), level="warning")
+            return
+        try:
+            with _open(self.query.database, self.query.timeout) as connection:
+                statement = prepare(connection, self.query.sql)
+        except LocalMCPError as error:
+            source.complain(error.message, ("sql",), hint=error.hint)
+            return
+        _check_bindings(source, statement.bindings, self.parameters)
+
+
+def _refuse_bound_caller(connection: apsw.Connection) -> None:
+    """A statement over a localmcp file sees all of its collections, so a caller bound to some may not run one."""
+    if current_scope().collections is not None and connection.pragma("application_id") == APPLICATION_ID:
+        raise AccessDenied("This query reads every collection, and the caller may only see some.")
+
+
+def is_localmcp_file(path: Path) -> bool:
+    """Whether the file says that it is a localmcp database (the application id at byte 68 of its header)."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(72)
+    except OSError:
+        return False
+    return header[68:72] == APPLICATION_ID.to_bytes(4, "big")
+
+
+# ---------------------------------------------------------------- a connection that can only read
+
+
+@contextmanager
+def _open(path: Path, timeout: float) -> Generator[apsw.Connection]:
+    """The file, read-only, with every limit in force.
+
+    Raises:
+        Unavailable: it cannot be opened or read, or the time is over.
+        InvalidInput: the statement is refused.
+        AccessDenied: it is a localmcp file, and the caller is bound to some of its collections.
+    """
+    if not path.is_file():
+        hint = "Begin with: localmcp add FOLDER" if path.suffix == SUFFIX else "Look at database in its manifest."
+        raise Unavailable(f"The database {path} does not exist.", hint=hint)
+    try:
+        with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
+            for practice in PRACTICES:
+                practice(connection)
+            connection.set_busy_timeout(int(timeout * 1000))
+            register_levenshtein(connection)
+            _refuse_bound_caller(connection)
+            _restrict(connection)
+            deadline = time.monotonic() + timeout
+            connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
+            yield connection
+    except apsw.InterruptError as error:
+        raise Unavailable(f"The query took longer than {timeout:g} s and was stopped.") from error
+    except (apsw.SQLError, apsw.AuthError, apsw.BindingsError, apsw.TooBigError) as error:
+        raise InvalidInput(f"The statement cannot be run: {error}.") from error
+    except apsw.Error as error:
+        raise Unavailable(f"{path} cannot be read: {error}.") from error
+
+
+def _restrict(connection: apsw.Connection) -> None:
+    """From here on, only reading is possible."""
+    connection.limit(apsw.SQLITE_LIMIT_ATTACHED, 0)
+    connection.limit(apsw.SQLITE_LIMIT_LENGTH, MOST_VALUE)
+    connection.limit(apsw.SQLITE_LIMIT_WORKER_THREADS, 0)
+    connection.pragma("temp_store", "memory")
+    named = fetch_all(connection, "select name from sqlite_schema where type in ('table', 'view')")
+    hidden = SECRET_TABLES if connection.pragma("application_id") == APPLICATION_ID else frozenset[str]()
+    readable = {name.lower() for (name,) in named if not name.lower().startswith("sqlite_")} - hidden
+    connection.authorizer = _authorizer(frozenset(readable) | _SCHEMA_TABLES | TABLE_FUNCTIONS, hidden)
+
+
+def _authorizer(readable: frozenset[str], hidden: frozenset[str]) -> Callable[..., int]:
+    def decide(action: int, first: str | None, second: str | None, _database: str | None, _trigger: str | None) -> int:
+        allowed = (
+            action in (apsw.SQLITE_SELECT, apsw.SQLITE_RECURSIVE)
+            or (action == apsw.SQLITE_READ and (first or "").lower() in readable)
+            # Rows are only counted; the name may be one that a `with` clause gives.
+            or (action == apsw.SQLITE_READ and second == "" and (first or "").lower() not in hidden)
+            or (action == apsw.SQLITE_FUNCTION and (second or "").lower() in FUNCTIONS)
+            # Full-text tables ask for it themselves, to learn whether the file has changed.
+            or (action == apsw.SQLITE_PRAGMA and first == "data_version" and second is None)
+        )
+        return apsw.SQLITE_OK if allowed else apsw.SQLITE_DENY
+
+    return decide
+
+
+# ---------------------------------------------------------------- the statement
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What SQLite says of a statement without running it."""
+
+    columns: tuple[str, ...]
+    bindings: tuple[str, ...]
+    """Names of the parameters, without `:`."""
+
+
+def prepare(connection: apsw.Connection, sql: str) -> Statement:
+    """Let SQLite judge the statement, without running it.
+
+    Raises:
+        InvalidInput: it is empty, more than one, or does more than read.
+    """
+    seen: list[tuple[str, Statement, bool]] = []
+
+    def look(cursor: apsw.Cursor, text: str, _bindings: Any) -> bool:
+        columns = tuple(str(each[0]) for each in cursor.get_description())
+        names = tuple(name for name in cursor.bindings_names if name)
+        seen.append((text, Statement(columns, names), cursor.is_readonly))
+        return False
+
+    cursor = connection.cursor()
+    cursor.exec_trace = look
+    try:
+        cursor.execute(sql, _AnyValue())
+    except apsw.ExecTraceAbort:
+        log.debug("prepared a statement without running it")
+    except apsw.BindingsError as error:
+        raise InvalidInput("Parameters of the statement need names: write :name, not ?.") from error
+    if not seen or not seen[0][1].columns:
+        raise InvalidInput("The statement is empty, or gives no rows.")
+    text, statement, reads_only = seen[0]
+    if _rest_after(text, sql):
+        raise InvalidInput("There must be one statement, and this is more than one.")
+    if not reads_only:
+        raise InvalidInput("The statement changes things; a query may only read.")
+    return statement
+
+
+class _AnyValue(dict[str, Any]):
+    """Bindings for a statement whose parameters are not known yet."""
+
+    def __missing__(self, name: str) -> None:
+        return None
+
+
+def _rest_after(first: str, sql: str) -> bool:
+    """Whether more than comments and semicolons follows the first statement."""
+    rest = sql[sql.find(first) + len(first) :] if first in sql else ""
+    lines = [line.partition("--")[0] for line in rest.splitlines()]
+    return bool("".join(lines).replace(";", "").strip())
+
+
+def _fetch(connection: apsw.Connection, query: Query, bindings: Mapping[str, Any]) -> Json:
+    """The rows, as many as the limits allow: `{columns, rows, rowCount, truncated}`."""
+    columns = prepare(connection, query.sql).columns
+    rows: list[list[Any]] = []
+    size = 0
+    for row in cast("Iterator[Sequence[Any]]", connection.execute(query.sql, dict(bindings))):
+        shown = [_as_json(value) for value in row]
+        size += sum(len(value.encode("utf-8", "replace")) if isinstance(value, str) else 8 for value in shown)
+        if len(rows) == query.max_rows or size > MOST_BYTES:
+            return {"columns": list(columns), "rows": rows, "rowCount": len(rows), "truncated": True}
+        rows.append(shown)
+    return {"columns": list(columns), "rows": rows, "rowCount": len(rows), "truncated": False}
+
+
+def _as_json(value: Any) -> Any:
+    """A value of SQLite as JSON can say it: a blob by its size, and the numbers that JSON lacks as text."""
+    if isinstance(value, bytes):
+        return f"<{len(value)} bytes>"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+# ---------------------------------------------------------------- reading the manifest
+
+
+class Queries(ManifestProvider):
+    """Every `query` manifest.
+
+    A statement over a localmcp file sees every collection, so a caller that is bound to some is not offered it.
+    """
+
+    name = "queries"
+    kind = "query"
+
+    def __init__(self, folder: ManifestFolder, switches: Switches, database: Path) -> None:
+        """`database` is the localmcp file in use."""
+        super().__init__(folder, switches)
+        self.database = database
+
+    def read(self, fields: Fields, path: Path) -> QueryTool | None:
+        parameters = read_manifest_parameters(fields, PARAMETER_KINDS)
+        mark = read_common(fields, parameters, read_only=True)
+        tool = QueryTool(mark, fields.text("description", required=True), parameters, path)
+        tool.query = Query(
+            sql=fields.text("sql", required=True),
+            database=self._database_of(fields.text("database", OUR_FILE), path),
+            timeout=fields.number("timeout", 5, least=0.05, most=60),
+            max_rows=fields.whole("max_rows", 200, least=1, most=10_000),
+        )
+        return tool
+
+    def _database_of(self, written: str, path: Path) -> Path:
+        return self.database if written == OUR_FILE else path.parent / Path(written).expanduser()
+
+    def _offered(self, tools: list[ManifestTool]) -> list[ManifestTool]:
+        if current_scope().collections is None:
+            return tools
+        return [each for each in tools if isinstance(each, QueryTool) and not each.reads_localmcp]
+
+
+def _check_bindings(source: Source, names: Sequence[str], parameters: Mapping[str, Parameter]) -> None:
+    for name in dict.fromkeys(names):
+        if name not in parameters:
+            near = nearest(name, parameters)
+            hint = f"Did you mean ':{near}'?" if near else f"Describe it in [parameters.{name}]."
+            source.complain(f":{name} in sql is not a parameter.", ("sql",), hint=hint)
+    for name in parameters:
+        if name not in names:
+            source.complain(f"The parameter {name} does not occur in sql as :{name}.", ("parameters", name))

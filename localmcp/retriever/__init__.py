@@ -1,0 +1,1 @@
+"""The retriever: several questions at once, over collections here or on Milvus."""

@@ -1,0 +1,128 @@
+"""The chunks of the file as records for Milvus, and back again: text, metadata, and where a chunk stands."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from array import array
+from collections.abc import Sequence
+from typing import Any, cast
+
+import apsw
+
+from localmcp.search.backends.base import DEFAULT_PARTITION, Json, Record
+from localmcp.search.backends.milvus_rows import StoredRecord
+from localmcp.search.backends.replicas import LIVE_CHUNKS
+from localmcp.search.records import metadata_of
+from localmcp.search.sources import ChunkDraft, SourceDraft
+from localmcp.storage.database import fetch_all
+
+_CHUNK = ("position", "start", "stop", "headings", "first_line", "last_line", "first_page", "last_page")
+_SOURCE = ("title", "source_type", "format", "uri", "sha256", "size", "mtime_ns", "language", "chunk_count", "uuid")
+
+_RECORDS = f"""
+    select chunks.id, chunks.text, vectors.embedding, sources.metadata,
+        (select name from partitions where partitions.id = sources.partition_id),
+        chunks.uuid, chunks.digest,
+        (select language from groups where groups.id = group_id), (select kind from groups where groups.id = group_id),
+        {", ".join(f"chunks.{name}" for name in _CHUNK)}, {", ".join(f"sources.{name}" for name in _SOURCE)}
+    {LIVE_CHUNKS} and chunks.id in (select value from carray(:ids)) order by chunks.id
+"""
+
+
+def load_records(
+    connection: apsw.Connection, collection_id: int, model_id: int, chunk_ids: Sequence[int]
+) -> list[StoredRecord]:
+    """The chunks of those ids as Milvus is to hold them, by id; without what is trashed, gone or not embedded."""
+    if not chunk_ids:
+        return []
+    bindings = {"collection": collection_id, "model": model_id, "ids": apsw.carray(array("q", chunk_ids))}
+    return [_record(row) for row in fetch_all(connection, _RECORDS, bindings)]
+
+
+def _record(row: Sequence[Any]) -> StoredRecord:
+    import numpy as np
+
+    chunk_id, text, embedding, metadata, partition, chunk_uuid, digest, language, kind, *rest = row
+    chunk = dict(zip(_CHUNK, rest, strict=False))
+    source = dict(zip(_SOURCE, rest[len(_CHUNK) :], strict=True))
+    told = metadata_of(metadata, source["uri"], source["title"], chunk["first_page"], source["format"])
+    origin: Json = {
+        "source": source,
+        "chunk": {**chunk, "language": language, "kind": kind, "digest": digest.hex(), "uuid": chunk_uuid.hex()},
+        "told": [key for key in told if key not in json.loads(metadata)],
+    }
+    return StoredRecord(
+        chunk_id, np.frombuffer(embedding, dtype="<f4"), text, told, partition or DEFAULT_PARTITION, origin
+    )
+
+
+# ---------------------------------------------------------------- back again
+
+
+def is_document(record: Record) -> bool:
+    """Whether the record tells which document it is a chunk of."""
+    return isinstance(record, StoredRecord) and record.origin is not None and "source" in record.origin
+
+
+def source_of(record: Record) -> Json:
+    """What the record tells about its document."""
+    return cast("Json", cast("StoredRecord", record).origin)["source"]
+
+
+def draft_document(
+    records: Sequence[Record], collection_id: int, partition_id: int | None
+) -> tuple[SourceDraft, dict[bytes, bytes]]:
+    """The document whose chunks those records are, and digest -> vector."""
+    import numpy as np
+
+    ordered = sorted((cast("StoredRecord", each) for each in records), key=lambda each: _chunk(each)["position"])
+    source, metadata = source_of(ordered[0]), _own_metadata(ordered[0])
+    chunks = [_draft_chunk(each) for each in ordered]
+    embeddings = {
+        chunk.digest: np.asarray(each.vector, dtype="<f4").tobytes()
+        for chunk, each in zip(chunks, ordered, strict=True)
+    }
+    draft = SourceDraft(
+        collection_id,
+        partition_id,
+        source["title"],
+        source["source_type"],
+        source["format"],
+        source["uri"],
+        source["sha256"],
+        source["size"],
+        source["mtime_ns"],
+        source["language"],
+        metadata,
+        chunks,
+    )
+    return draft, embeddings
+
+
+def _own_metadata(record: StoredRecord) -> Json:
+    """The document's metadata without what every chunk is told."""
+    told = set(cast("Json", record.origin).get("told", ()))
+    return {key: value for key, value in record.metadata.items() if key not in told}
+
+
+def _chunk(record: StoredRecord) -> Json:
+    return cast("Json", record.origin)["chunk"]
+
+
+def _draft_chunk(record: StoredRecord) -> ChunkDraft:
+    chunk = _chunk(record)
+    return ChunkDraft(
+        chunk["start"],
+        chunk["stop"],
+        record.text,
+        tuple(json.loads(chunk["headings"])),
+        chunk["first_line"],
+        chunk["last_line"],
+        chunk["first_page"],
+        chunk["last_page"],
+        chunk["language"],
+        chunk["kind"],
+        bytes.fromhex(chunk["digest"]),
+        (None, uuid.UUID(chunk["uuid"]).bytes),
+    )

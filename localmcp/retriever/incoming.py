@@ -1,0 +1,257 @@
+"""Copying a collection from Milvus into the file: localmcp's own as the documents they were, others as short texts."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import apsw
+
+from localmcp.embeddings import ModelIdentity
+from localmcp.errors import InvalidInput, ModelMismatch
+from localmcp.retriever.chunk_records import draft_document, is_document, source_of
+from localmcp.retriever.outgoing import Progress
+from localmcp.search.backends.base import DEFAULT_PARTITION, Json, Record
+from localmcp.search.backends.milvus import MilvusBackend
+from localmcp.search.collections import (
+    Collection,
+    claim_collection,
+    ensure_collection,
+    ensure_model,
+    ensure_partition,
+)
+from localmcp.search.records import RecordText, check_metadata, clean_text, draft_whole
+from localmcp.search.sources import SourceDraft, put_source
+from localmcp.storage.database import Database, fetch_all, fetch_one
+
+BATCH = 500
+CHUNKS_AT_ONCE = 500
+"""Written in one transaction, unless one document has more."""
+_PULLED = uuid.UUID("6c6d6370-0000-5000-8000-6d696c767573")
+"""Name space of the ids of texts that other programs put into Milvus: pulled again, each is found again."""
+
+
+@dataclass(slots=True)
+class Pulled:
+    """What a pull came to."""
+
+    collection: str
+    read: int = 0
+    """Vectors that were read."""
+    added: int = 0
+    """Documents that were not here."""
+    updated: int = 0
+    """Documents that were different here."""
+    unchanged: int = 0
+    trashed: int = 0
+    """Documents that lie in the trash here; they stay there."""
+    empty: int = 0
+    """Vectors without a text."""
+    incomplete: int = 0
+    """Documents of which not all passages were in Milvus; they were taken as they are."""
+    notices: list[str] = field(default_factory=list[str])
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """A source to be stored."""
+
+    uuid: str
+    records: Sequence[Record]
+
+
+class Receiver:
+    """Reads one Milvus into one file."""
+
+    def __init__(self, database: Database, milvus: MilvusBackend) -> None:
+        self._database = database
+        self._milvus = milvus
+
+    def pull(
+        self, name: str, collection: str, assumed: ModelIdentity | None = None, progress: Progress | None = None
+    ) -> Pulled:
+        """Copy Milvus' collection `name` into the file's `collection`.
+
+        What is here already is compared, and put right where it differs; running it again completes what was stopped.
+
+        Args:
+            assumed: the model whose vectors they are, where the collection does not tell.
+
+        Raises:
+            NotFound: Milvus has no such collection.
+            ModelMismatch: its vectors come from another model than those of the file's collection, or from an
+                unknown one and none is assumed.
+        """
+        identity, about = self._identity(name, assumed), self._milvus.about(name)
+        with self._database.write() as connection:
+            place = ensure_collection(connection, collection)
+            model_id = ensure_model(connection, identity)
+            place = claim_collection(connection, place, model_id)
+        pulled, total = Pulled(place.name), self._milvus.count(name)
+        group: list[_Document] = []
+        for document in self._documents(name, pulled, total, progress):
+            group.append(document)
+            if sum(len(each.records) for each in group) >= CHUNKS_AT_ONCE:
+                self._store(group, place, model_id, pulled)
+                group = []
+        self._store(group, place, model_id, pulled)
+        if about is None:
+            pulled.notices.append(f"Every text was taken as a vector of {identity.name}.")
+        return pulled
+
+    def _identity(self, name: str, assumed: ModelIdentity | None) -> ModelIdentity:
+        space, about = self._milvus.describe(name), self._milvus.about(name) or {}
+        origin: Json = about.get("origin") or {}
+        if origin.get("identity"):
+            identity = ModelIdentity(**origin["identity"])
+            if identity.dimension == space.dimension and space.model.endswith(f"#{identity.fingerprint}"):
+                return identity
+        if assumed is None:
+            raise ModelMismatch(
+                f"Milvus' collection '{name}' does not say which model made its vectors.",
+                hint="If it is the model at hand, say so with --assume-model.",
+            )
+        if assumed.dimension != space.dimension:
+            raise ModelMismatch(
+                f"Milvus' collection '{name}' holds vectors of {space.dimension} dimensions, {assumed.name} makes "
+                f"{assumed.dimension}."
+            )
+        return assumed
+
+    # ------------------------------------------------------------ reading
+
+    def _documents(self, name: str, pulled: Pulled, total: int, progress: Progress | None) -> Iterator[_Document]:
+        """The chunks put together: a document is told when its last chunk has come, or at the end."""
+        waiting: dict[str, list[Record]] = {}
+        for records in self._milvus.records(name, BATCH):
+            for record in records:
+                if not is_document(record):
+                    yield _Document(str(uuid.uuid5(_PULLED, f"{name}\n{record.id}")), [record])
+                    continue
+                source = source_of(record)
+                parts = waiting.setdefault(source["uuid"], [])
+                parts.append(record)
+                if len(parts) == source["chunk_count"]:
+                    yield _Document(source["uuid"], waiting.pop(source["uuid"]))
+            pulled.read += len(records)
+            if progress:
+                progress(pulled.read, max(total, pulled.read))
+        for identity, parts in waiting.items():
+            pulled.incomplete += 1
+            yield _Document(identity, parts)
+
+    # ------------------------------------------------------------ writing
+
+    def _store(self, documents: Sequence[_Document], place: Collection, model_id: int, pulled: Pulled) -> None:
+        if not documents:
+            return
+        with self._database.write() as connection:
+            for document in documents:
+                self._put(connection, document, place, model_id, pulled)
+
+    def _put(
+        self, connection: apsw.Connection, document: _Document, place: Collection, model_id: int, pulled: Pulled
+    ) -> None:
+        partition = document.records[0].partition
+        partition_id = ensure_partition(connection, place, None if partition == DEFAULT_PARTITION else partition)
+        made = _draft(document, place.id, partition_id)
+        if made is None:
+            pulled.empty += len(document.records)
+            return
+        draft, embeddings = made
+        before = _find(connection, place.id, document.uuid, draft)
+        if before is None:
+            draft = _with_free_identities(connection, draft)
+            indexed = put_source(connection, draft, embeddings, model_id)
+            _keep_uuid(connection, indexed.source_id, document.uuid)
+            pulled.added += 1
+        elif before.trashed:
+            pulled.trashed += 1
+        elif before.is_same(connection, draft, model_id):
+            pulled.unchanged += 1
+        else:
+            draft = _with_free_identities(connection, draft)
+            put_source(connection, draft, embeddings, model_id, replaces=before.source_id)
+            pulled.updated += 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """The document as the file has it."""
+
+    source_id: int
+    trashed: bool
+
+    def is_same(self, connection: apsw.Connection, draft: SourceDraft, model_id: int) -> bool:
+        """The same texts with vectors of that model, metadata and partition."""
+        row = fetch_one(connection, "select title, partition_id, metadata from sources where id = ?", (self.source_id,))
+        if row[:2] != (draft.title, draft.partition_id) or json.loads(row[2]) != dict(draft.metadata):
+            return False
+        sql = """
+            select digest from chunks join vectors on vectors.id = (? << 40 | chunks.id)
+            where source_id = ? order by position
+        """
+        digests = [row[0] for row in fetch_all(connection, sql, (model_id, self.source_id))]
+        return digests == [chunk.digest for chunk in draft.chunks]
+
+
+def _find(connection: apsw.Connection, collection_id: int, identity: str, draft: SourceDraft) -> _Here | None:
+    """By its id, or by the path that both were read from."""
+    sql = """
+        select id, trashed_at is not null from sources
+        where collection_id = :collection and (uuid = :uuid or (uri = :uri and trashed_at is null))
+        order by uuid = :uuid desc limit 1
+    """
+    row = fetch_one(connection, sql, {"collection": collection_id, "uuid": identity, "uri": draft.uri})
+    return _Here(row[0], bool(row[1])) if row else None
+
+
+def _draft(
+    document: _Document, collection_id: int, partition_id: int | None
+) -> tuple[SourceDraft, dict[bytes, bytes]] | None:
+    """The source and its vectors by digest; None for a record without text."""
+    record = document.records[0]
+    if is_document(record):
+        return draft_document(document.records, collection_id, partition_id)
+    vector = _unit(record.vector)
+    try:
+        text = RecordText(clean_text(record.text), check_metadata(record.metadata), partition_id)
+    except InvalidInput:
+        return None
+    draft, texts = draft_whole(text, collection_id)
+    return (draft, dict.fromkeys(texts, vector)) if vector else None
+
+
+def _unit(vector: Any) -> bytes:
+    """The vector at length 1, which other programs' need not have; empty for one that has no direction."""
+    import numpy as np
+
+    length = float(np.linalg.norm(vector))
+    return (np.asarray(vector) / length).astype("<f4").tobytes() if length > 0 else b""
+
+
+def _with_free_identities(connection: apsw.Connection, draft: SourceDraft) -> SourceDraft:
+    """Chunks keep the UUIDs by which they were cited, as far as no other chunk here has them."""
+    from dataclasses import replace
+
+    sql = "select 1 from chunks where uuid = ?"
+    chunks = [
+        replace(chunk, identity=None) if chunk.identity and fetch_one(connection, sql, (chunk.identity[1],)) else chunk
+        for chunk in draft.chunks
+    ]
+    return replace(draft, chunks=chunks)
+
+
+def _keep_uuid(connection: apsw.Connection, source_id: int, identity: str) -> None:
+    """The document keeps its id, unless another collection of this file has it."""
+    sql = "update sources set uuid = :uuid where id = :id and not exists (select 1 from sources where uuid = :uuid)"
+    connection.execute(sql, {"uuid": identity, "id": source_id})
+
+
+def pulled_json(pulled: Pulled) -> Json:
+    """What a pull came to, for tools and `--json`."""
+    names = ("collection", "read", "added", "updated", "unchanged", "trashed", "empty", "incomplete", "notices")
+    return {name: getattr(pulled, name) for name in names}

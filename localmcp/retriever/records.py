@@ -1,0 +1,300 @@
+"""The tools that put records (texts with metadata) into a collection, change them and take them out (S4-13)."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, NotRequired
+
+import apsw
+from typing_extensions import TypedDict
+
+from localmcp.embeddings import Embedder, LazyEmbedder
+from localmcp.errors import InvalidInput, Unavailable
+from localmcp.retriever.given import Change, NewRecord, parse_change, parse_record
+from localmcp.retriever.search import require_our_model
+from localmcp.retriever.writing import (
+    check_length,
+    draft_new,
+    embed_texts,
+    find_record,
+    redraft,
+    rewrite_record,
+    store_record,
+    window_of,
+)
+from localmcp.search.backends.base import DEFAULT_PARTITION
+from localmcp.search.backends.places import Place, Places
+from localmcp.search.backends.sqlite import chunks_fulfilling, whole_sources
+from localmcp.search.collections import choose_collections, claim_collection, ensure_collection, ensure_model
+from localmcp.search.conditions import parse_condition
+from localmcp.search.records import check_metadata
+from localmcp.search.sources import trash_sources
+from localmcp.storage.database import Database, fetch_all
+from localmcp.tools import Param, tool
+
+MOST_RECORDS = 200
+"""A call with more would take longer than a client waits; the command line has no such bound."""
+
+
+class InsertedRecords(TypedDict):
+    """The ids of the chunks, in the order of the texts; a text that was split has several."""
+
+    ids: list[int]
+    count: int
+    """Texts."""
+    collection_name: str
+
+
+class UpdatedRecords(TypedDict):
+    """What an update came to."""
+
+    updated: int
+    reembedded: int
+
+
+class DeletedRecords(TypedDict):
+    """What a deletion came to."""
+
+    deleted: int
+    """Chunks; they lie in the trash."""
+    documents: int
+    notFound: NotRequired[list[int]]
+
+
+class Records:
+    """Writes records. Embedding comes first; every call is written as a whole or not at all."""
+
+    def __init__(
+        self, database: Database, embedder: LazyEmbedder, places: Places, remove_documents: Callable[[list[str]], Any]
+    ) -> None:
+        """`remove_documents` puts documents that came from files into the trash, by their UUIDs."""
+        self.database = database
+        self.embedder = embedder
+        self.places = places
+        self._remove_documents = remove_documents
+
+    # ------------------------------------------------------------ in
+
+    @tool(
+        "insert_records",
+        title="Insert texts into a collection",
+        keywords=("vector", "upsert", "add", "store", "embed", "collection", "milvus", "texts"),
+        examples=(
+            "insert {texts} into the collection {collection_name}",
+            "add the texts {texts} to the collection {collection_name}",
+        ),
+        visible=False,
+        read_only=False,
+        idempotent=False,
+    )
+    def insert_records(
+        self,
+        collection_name: Annotated[str, Param("Made if there is none of that name.", min_length=1, max_length=100)],
+        texts: Annotated[list[str] | None, Param("One chunk each.", max_length=MOST_RECORDS)] = None,
+        records: Annotated[
+            list[dict[str, Any]] | None,
+            Param("Instead of texts: {text, metadata?, partition_name?} each.", max_length=MOST_RECORDS),
+        ] = None,
+        partition_name: Annotated[str | None, Param("For all that name none; made if absent.")] = None,
+        metadata: Annotated[dict[str, Any] | None, Param("For all; a record's own keys win.")] = None,
+        split: Annotated[bool, Param("Cut texts that are too long for one vector into several chunks.")] = False,
+    ) -> InsertedRecords:
+        """Store texts with metadata in a collection, one chunk each, so that retriever and search find them."""
+        if (texts is None) == (records is None):
+            raise InvalidInput("Give either texts or records.")
+        new = [NewRecord(text, place=f"texts[{number}]") for number, text in enumerate(texts or ())] + [
+            parse_record(each, f"records[{number}]") for number, each in enumerate(records or ())
+        ]
+        common = check_metadata(metadata or {})
+        new = [
+            NewRecord(each.text, {**common, **each.metadata}, each.partition or partition_name, each.place)
+            for each in new
+        ]
+        ids = self.insert(collection_name, new, split=split)
+        return {"ids": [each for group in ids for each in group], "count": len(ids), "collection_name": collection_name}
+
+    def insert(self, collection: str, records: Sequence[NewRecord], *, split: bool = False) -> list[list[int]]:
+        """Store records, all or none; returns the chunk ids of each.
+
+        Raises:
+            InvalidInput: a text is empty, or too long for one vector while `split` is false; a name cannot be used.
+            ModelMismatch: the collection's vectors come from another model.
+            ModelUnavailable: there is no model to embed with.
+        """
+        embedder = self._model_for(collection)
+        drafts = [draft_new(each, embedder, split) for each in records]
+        embeddings = embed_texts(embedder, {digest: text for _, texts in drafts for digest, text in texts.items()})
+        with self.database.write() as connection:
+            target = ensure_collection(connection, collection)
+            target = claim_collection(connection, target, ensure_model(connection, embedder.identity))
+            return [
+                store_record(connection, target, each, draft, embeddings)
+                for each, (draft, _) in zip(records, drafts, strict=True)
+            ]
+
+    def check(self, collection: str, records: Iterable[NewRecord], *, split: bool = False) -> None:
+        """Raise now what `insert` would raise because of the texts."""
+        embedder = self._model_for(collection)
+        for each in records:
+            draft_new(each, embedder, split)
+
+    def _model_for(self, collection: str) -> Embedder:
+        """The model, if the collection is in the file or can be made there, and holds no vectors of another one."""
+        with self.database.read() as connection:
+            place = self.places.find(connection, collection)
+        if place.collection is None and self._is_foreign(collection):
+            raise InvalidInput(
+                f"Collection '{collection}' is on the Milvus server only.",
+                hint=f"Bring it here: localmcp pull {collection}",
+            )
+        embedder = self.embedder.get()
+        self._require_model(place, embedder)
+        return embedder
+
+    def _is_foreign(self, collection: str) -> bool:
+        try:
+            return self.places.is_foreign(collection)
+        except Unavailable:
+            # A server that is down does not keep anybody from writing into the file.
+            return False
+
+    def _require_model(self, place: Place, embedder: Embedder) -> None:
+        if place.collection is not None:
+            with self.database.read() as connection:
+                require_our_model(connection, place.collection, embedder.identity)
+
+    # ------------------------------------------------------------ changes
+
+    @tool(
+        "update_records",
+        title="Change records of a collection",
+        keywords=("vector", "edit", "replace", "metadata", "collection", "text"),
+        examples=("update record {id} of the collection {collection_name}",),
+        visible=False,
+        read_only=False,
+        destructive=True,
+        idempotent=True,
+    )
+    def update_records(
+        self,
+        collection_name: Annotated[str, Param("The collection.")],
+        records: Annotated[
+            list[dict[str, Any]],
+            Param(
+                "{id, text?, metadata?, partition_name?} each; null takes a metadata key away.", max_length=MOST_RECORDS
+            ),
+        ],
+    ) -> UpdatedRecords:
+        """Change the text or metadata of records that insert_records stored; ids, and what is not named, stay."""
+        changes = [parse_change(each, f"records[{number}]") for number, each in enumerate(records)]
+        return self.update(collection_name, changes)
+
+    def update(self, collection: str, changes: Sequence[Change]) -> UpdatedRecords:
+        """Change records, all or none.
+
+        Raises:
+            NotFound: no such collection, or no such record in it.
+            InvalidInput: the id belongs to a document, or the text of a record that was split is to change.
+        """
+        with self.database.read() as connection:
+            [target] = choose_collections(connection, [collection])
+            stored = [find_record(connection, target, each) for each in changes]
+        drafts = [redraft(target, each, change) for each, change in zip(stored, changes, strict=True)]
+        embedder = self._model_for(collection)
+        window = window_of(embedder)
+        for change, (draft, texts) in zip(changes, drafts, strict=True):
+            if draft is not None:
+                check_length(next(iter(texts.values())), change.place, window)
+        fresh = {
+            digest: text
+            for each, (_, texts) in zip(stored, drafts, strict=True)
+            for digest, text in texts.items()
+            if digest != each.digest
+        }
+        embeddings = embed_texts(embedder, fresh)
+        with self.database.write() as connection:
+            model_id = ensure_model(connection, embedder.identity)
+            for change, each, (draft, _) in zip(changes, stored, drafts, strict=True):
+                if find_record(connection, target, change) != each:
+                    raise InvalidInput(f"{change.place}: record {change.id} was changed by someone else; try again.")
+                rewrite_record(connection, target, each, change, draft, embeddings, model_id)
+        return {"updated": len(changes), "reembedded": len(embeddings)}
+
+    # ------------------------------------------------------------ out
+
+    @tool(
+        "delete_records",
+        title="Delete records of a collection",
+        keywords=("vector", "remove", "forget", "trash", "collection", "filter"),
+        examples=(
+            "delete the records {ids} from the collection {collection_name}",
+            "remove record {ids} of the collection {collection_name}",
+        ),
+        visible=False,
+        read_only=False,
+        destructive=True,
+        idempotent=True,
+    )
+    def delete_records(
+        self,
+        collection_name: Annotated[str, Param("The collection.")],
+        ids: Annotated[list[int] | None, Param("As retriever and insert_records return them.")] = None,
+        filter: Annotated[  # noqa: A002
+            dict[str, Any] | None, Param('Or everything whose metadata fulfil this: {"year":{"lt":2020}}')
+        ] = None,
+        partition_name: Annotated[str | None, Param("Only in this partition.")] = None,
+    ) -> DeletedRecords:
+        """Put records, and whole documents, of a collection into the trash; restore_source brings them back."""
+        condition = parse_condition(filter)
+        if (ids is None) == (condition is None):
+            raise InvalidInput("Give either ids or a filter that is not empty.")
+        with self.database.read() as connection:
+            [target] = choose_collections(connection, [collection_name])
+            named = list(dict.fromkeys(ids or ())) if condition is None else []
+            wanted = named if condition is None else chunks_fulfilling(connection, target.id, condition)
+            sources = _sources_of(connection, whole_sources(connection, target, wanted), partition_name)
+            known = {each for source in sources for each in source.chunks}
+        with self.database.write() as connection:
+            trash_sources(connection, [each.id for each in sources if each.uri is None])
+        if files := [each.uuid for each in sources if each.uri is not None]:
+            self._remove_documents(files)
+        result: DeletedRecords = {"deleted": len(known), "documents": len(sources)}
+        if missing := [each for each in named if each not in known]:
+            result["notFound"] = missing
+        return result
+
+
+# ---------------------------------------------------------------- taking out
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    id: int
+    uuid: str
+    uri: str | None
+    chunks: tuple[int, ...]
+
+
+def _sources_of(connection: apsw.Connection, source_ids: Sequence[int], partition: str | None) -> list[_Source]:
+    """The sources of those ids, in that partition if one is named."""
+    rows = (
+        fetch_all(
+            connection,
+            """
+        select sources.id, sources.uuid, uri, coalesce(partitions.name, :default) from sources
+        left join partitions on partitions.id = partition_id
+        where sources.id in (select value from carray(:ids)) order by sources.id
+        """,
+            {"ids": apsw.carray(array("q", source_ids)), "default": DEFAULT_PARTITION},
+        )
+        if source_ids
+        else []
+    )
+    sql = "select id from chunks where source_id = ?"
+    return [
+        _Source(source_id, uuid, uri, tuple(row[0] for row in fetch_all(connection, sql, (source_id,))))
+        for source_id, uuid, uri, name in rows
+        if partition is None or name == partition
+    ]

@@ -1,0 +1,199 @@
+"""Collections and their copies in Milvus: push, pull, follow, and where they stand."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from localmcp.embeddings import LazyEmbedder
+from localmcp.errors import ConfigurationError, LocalMCPError, NotFound
+from localmcp.retriever.incoming import Pulled, Receiver
+from localmcp.retriever.outgoing import Copied, Progress, Sender
+from localmcp.search.backends.milvus import MilvusBackend
+from localmcp.search.backends.replicas import Replica, end_replica, replica_of, replicas
+from localmcp.search.collections import choose_collections, visible_collections
+from localmcp.storage.database import Database, fetch_one
+from localmcp.tools import Json, current_scope
+
+log = logging.getLogger(__name__)
+
+SETTLE_AT_MOST = 2000
+"""Changes that a search waits for; the rest follows."""
+RETRY_SECONDS = 30.0
+"""After a failure the server is left alone for so long by what nobody waits for."""
+
+
+class Replication:
+    """The copies of one file's collections in one Milvus. Thread-safe; contacts the server only when it has to."""
+
+    def __init__(self, database: Database, milvus: MilvusBackend | None, embedder: LazyEmbedder) -> None:
+        self._database = database
+        self._milvus = milvus
+        self._embedder = embedder
+        self._sender = Sender(database, milvus) if milvus else None
+
+    # ------------------------------------------------------------ pushing
+
+    def push(self, collection: str, name: str | None = None, progress: Progress | None = None) -> Copied:
+        """Copy a collection to Milvus (under `name`), or complete and check a copy that is there.
+
+        Raises:
+            NotFound: the caller sees no such collection.
+            InvalidInput: it has no vectors; the name is taken by another collection.
+            ConfigurationError: no Milvus is set.
+            Unavailable, AccessDenied: the server; what was copied is kept, and the next push goes on.
+        """
+        sender = self._needed(self._sender)
+        with self._database.read() as connection:
+            found = choose_collections(connection, [collection])[0]
+        return sender.copy(found, name, progress)
+
+    def stop(self, collection: str, *, drop: bool = False) -> Replica:
+        """Search a collection in the file alone again; with `drop` its copy is deleted first.
+
+        Raises:
+            NotFound: no such collection, or it has no copy.
+            Unavailable: the copy cannot be deleted now; nothing was changed.
+        """
+        with self._database.read() as connection:
+            found = choose_collections(connection, [collection])[0]
+            replica = replica_of(connection, found.id)
+        if replica is None:
+            raise NotFound(f"Collection '{found.name}' has no copy in Milvus.")
+        self.forget(found.id, drop=drop)
+        return replica
+
+    def forget(self, collection_id: int, *, drop: bool = False) -> None:
+        """Forget a collection's copy, if it has one; with `drop` the copy is deleted first."""
+        with self._database.read() as connection:
+            replica = replica_of(connection, collection_id)
+            file_id = fetch_one(connection, "select id from file")
+        if replica is None:
+            return
+        if drop:
+            self._drop(replica, file_id)
+        with self._database.write() as connection:
+            end_replica(connection, collection_id)
+
+    def _drop(self, replica: Replica, file_id: str) -> None:
+        milvus = self._needed(self._milvus)
+        try:
+            about: Json = milvus.about(replica.name) or {}
+        except NotFound:
+            return
+        # Somebody may have put another collection under that name.
+        if (about.get("origin") or {}).get("file") == file_id:
+            milvus.drop(replica.name)
+
+    # ------------------------------------------------------------ pulling
+
+    def pull(
+        self,
+        name: str,
+        collection: str | None = None,
+        *,
+        assume_model: bool = False,
+        progress: Progress | None = None,
+    ) -> Pulled:
+        """Copy Milvus' collection `name` into the file, by default under the same name.
+
+        Raises:
+            NotFound: Milvus has no such collection.
+            ModelMismatch: its vectors come from another model than the file's collection, or from an unknown one and
+                `assume_model` (the model at hand) was not said.
+            ConfigurationError, Unavailable, AccessDenied: as for `push`.
+        """
+        milvus = self._needed(self._milvus)
+        allowed = current_scope().collections
+        if allowed is not None and name not in allowed:
+            raise NotFound(f"No collection '{name}'.")
+        assumed = self._embedder.get().identity if assume_model else None
+        copy = self._copy_called(name, collection)
+        if copy is not None:
+            self._needed(self._sender).follow(copy.collection_id)
+        target = collection or (copy.collection if copy else name)
+        pulled = Receiver(self._database, milvus).pull(name, target, assumed, progress)
+        if copy is not None and (pulled.added or pulled.updated):
+            # What came from there has another id here.
+            self.push(copy.collection)
+        return pulled
+
+    def _copy_called(self, name: str, collection: str | None) -> Replica | None:
+        """The copy of that name, if it is the collection's own."""
+        with self._database.read() as connection:
+            visible = {each.name for each in visible_collections(connection)}
+            found = [each for each in replicas(connection) if each.name == name and each.collection in visible]
+        return next((each for each in found if collection in (None, each.collection)), None)
+
+    # ------------------------------------------------------------ following
+
+    def settle(self, collection_id: int) -> None:
+        """Send what waits for a copy that searches use, so that they find it; nothing to do in most cases.
+
+        Raises:
+            Unavailable, AccessDenied, NotFound: the server.
+        """
+        if self._sender is None:
+            return
+        with self._database.read() as connection:
+            replica = replica_of(connection, collection_id)
+        if replica is not None and replica.ready and replica.pending:
+            self._sender.follow(collection_id, SETTLE_AT_MOST)
+
+    def follow(self) -> int:
+        """Send everything that waits, except to a server that has just failed; returns how many chunks.
+
+        Failures are kept in the file, and told by `copies`.
+        """
+        if self._sender is None:
+            return 0
+        with self._database.read() as connection:
+            waiting = [each for each in replicas(connection) if _is_due(each)]
+        sent = 0
+        for each in waiting:
+            try:
+                sent += self._follow(self._sender, each)
+            except LocalMCPError as error:
+                log.warning("%d changes of '%s' wait for Milvus: %s", each.pending, each.collection, error)
+        return sent
+
+    def _follow(self, sender: Sender, replica: Replica) -> int:
+        if replica.current:
+            return sender.follow(replica.collection_id)
+        # Embedded anew: the old vectors are of no use any more.
+        return self.push(replica.collection).sent
+
+    # ------------------------------------------------------------ what is known
+
+    @property
+    def server(self) -> str | None:
+        """The address of the Milvus that is set, without credentials."""
+        return self._milvus.server.uri if self._milvus else None
+
+    def copies(self) -> list[Replica]:
+        """The copies of the visible collections, by name; asks no server."""
+        with self._database.read() as connection:
+            visible = {each.name for each in visible_collections(connection)}
+            return [each for each in replicas(connection) if each.collection in visible]
+
+    def flush(self) -> None:
+        """Send what waits before the program ends, if it has looked at the file at all."""
+        if self._sender is not None and self._database.is_open:
+            self.follow()
+
+    def _needed(self, part: Any) -> Any:
+        if part is None:
+            raise ConfigurationError(
+                "No Milvus is set.",
+                hint="Set one with: localmcp config set milvus_address http://HOST:19530   (or MILVUS_ADDRESS)",
+            )
+        return part
+
+
+def _is_due(replica: Replica) -> bool:
+    """Whether something waits for a copy that is complete, and the server has not failed a moment ago."""
+    if replica.state != "following" or (replica.current and not replica.pending):
+        return False
+    soon = datetime.now(UTC) - timedelta(seconds=RETRY_SECONDS)
+    return not replica.problem or (replica.tried_at or "") < soon.isoformat(timespec="milliseconds")

@@ -1,0 +1,292 @@
+"""The tool `retriever` (S4-1): several texts in one search over a collection, here or on a Milvus server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import apsw
+
+from localmcp.embeddings import LazyEmbedder, ModelIdentity
+from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch, NotFound
+from localmcp.search.backends.places import Place, Places
+from localmcp.search.backends.sqlite import SqliteBackend, find_partition, load_rows
+from localmcp.search.collections import Collection, find_model
+from localmcp.search.conditions import Condition, comparisons, parse_condition
+from localmcp.search.filters import Filters
+from localmcp.search.index import Index, SearchRequest
+from localmcp.search.several import Match, best_matches, nearest_to_any
+from localmcp.search.vector import exact_cosines
+from localmcp.storage.database import Database, fetch_one
+from localmcp.tools import Json, Param, integer_or_string, tool
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vectors = NDArray[np.float32]
+
+MOST_RESULTS, MOST_TEXTS = 100, 100
+MODEL_WAIT_SECONDS = 30.0
+NO_COLLECTION_NAME = "collection_name field is required and must be a string"
+NO_TEXTS = "texts field must be an array of strings"
+
+
+def failed(error: LocalMCPError) -> Json:
+    """S4-3: what could not be used is told as it is, what failed later as a failed query."""
+    return {"success": False, "error": str(error) if isinstance(error, InvalidInput) else f"query failed: {error}"}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of one collection."""
+
+    texts: Sequence[str]
+    top_k: int
+    partition: str | None
+    condition: Condition | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One chunk that answers, and the text that it answers best."""
+
+    id: int
+    text: str
+    score: float
+    metadata: Mapping[str, Any]
+    query: int
+
+
+class Retriever:
+    """Searches collections by several texts at once."""
+
+    def __init__(self, database: Database, index: Index, embedder: LazyEmbedder, places: Places) -> None:
+        self.database = database
+        self.index = index
+        self.embedder = embedder
+        self.places = places
+        self.sqlite = SqliteBackend(database, index)
+
+    @tool(
+        "retriever",
+        title="Retrieve",
+        keywords=(
+            "vector",
+            "embedding",
+            "similar",
+            "milvus",
+            "collection",
+            "partition",
+            "top_k",
+            "nearest",
+            "retrieve",
+        ),
+        examples=(
+            "retrieve {texts} from the collection {collection_name}",
+            "find vectors near {texts} in the collection {collection_name}",
+            "query the collection {collection_name} for {texts}",
+        ),
+        accepts={"top_k": integer_or_string},
+        says={
+            "collection_name": NO_COLLECTION_NAME,
+            "collection_name required": NO_COLLECTION_NAME,
+            "texts": NO_TEXTS,
+            "texts required": "texts field is required",
+            "texts[]": "texts[{index}] must be a string",
+            "partition_name": "partition_name field must be a string",
+            "top_k": "top_k must be an integer of at least 1",
+        },
+        on_error=failed,
+    )
+    def retriever(
+        self,
+        collection_name: str,
+        texts: list[str],
+        partition_name: str | None = None,
+        top_k: Annotated[int, Param("At most 100", minimum=1)] = 10,
+        filter: Annotated[  # noqa: A002
+            dict[str, Any] | None, Param('{"lang":"it","year":{"gte":2020}}; and, or, not, in, prefix')
+        ] = None,
+        mode: Literal["semantic", "hybrid"] | None = None,
+        matched_text: bool | None = None,
+    ) -> Json:
+        """Search a collection by several texts at once."""
+        question = _question(collection_name, texts, top_k, partition_name, filter)
+        place = self._place(collection_name)
+        notices: list[str] = []
+        if mode == "hybrid":
+            answered = self._hybrid(place, question, notices)
+        else:
+            answered = self._semantic(place, collection_name, question)
+        results = [_told(each, texts if matched_text else ()) for each in answered]
+        result: Json = {"success": True, "data": {"results": results, "count": len(results)}}
+        if notices:
+            result["notices"] = notices
+        return result
+
+    def _place(self, name: str) -> Place:
+        """Where the collection is searched.
+
+        Raises:
+            NotFound: it is neither in the file nor on the server.
+        """
+        with self.database.read() as connection:
+            place = self.places.find(connection, name)
+        if place.collection is None and not self.places.is_foreign(name):
+            raise NotFound("collection not found")
+        return place
+
+    # ------------------------------------------------------------ by meaning
+
+    def _semantic(self, place: Place, name: str, question: Question) -> list[Answered]:
+        vectors = self.embedder.embed_queries(question.texts, wait=MODEL_WAIT_SECONDS).astype("<f4", copy=False)
+        if place.collection is None:
+            return self._on_server(name, question, vectors)
+        if place.replica is not None:
+            return self._by_replica(place, question, vectors)
+        return self._in_file(place.collection, question, vectors)
+
+    def _in_file(self, collection: Collection, question: Question, vectors: Vectors) -> list[Answered]:
+        """One snapshot, one pass over the sign codes of all texts."""
+        with self.database.read() as connection:
+            require_our_model(connection, collection, self.embedder.get().identity)
+            part = self.sqlite.part(
+                connection, collection.name, question.partition, question.condition, vectors.shape[1]
+            )
+            if part is None:
+                return []
+            matches = nearest_to_any(
+                connection, part.model_id, part.blocks, vectors, question.top_k, part.allowed, part.few
+            )
+            return _with_rows(connection, collection, matches)
+
+    def _by_replica(self, place: Place, question: Question, vectors: Vectors) -> list[Answered]:
+        """The server finds the chunks; cosine, text and metadata are the file's."""
+        collection, replica, milvus = place.collection, place.replica, self.places.milvus
+        assert collection is not None and replica is not None and milvus is not None
+        with self.database.read() as connection:
+            require_our_model(connection, collection, self.embedder.get().identity)
+            if question.partition is not None:
+                find_partition(connection, collection, question.partition)
+        self.places.settle(collection.id)
+        found = milvus.search(
+            replica.name, vectors, question.top_k, partition=question.partition, condition=question.condition
+        )
+        with self.database.read() as connection:
+            cosines = [
+                exact_cosines(connection, replica.model_id, [each.id for each in near], vector)
+                for near, vector in zip(found, vectors, strict=True)
+            ]
+            # More than are wanted, since what has left the file meanwhile drops out.
+            matches = best_matches(cosines, sum(map(len, cosines)))
+            return _with_rows(connection, collection, matches)[: question.top_k]
+
+    def _on_server(self, name: str, question: Question, vectors: Vectors) -> list[Answered]:
+        """A collection that only the server has: everything is told as it stands there."""
+        milvus = self.places.milvus
+        assert milvus is not None
+        theirs, ours = self.places.model_of(name), self.embedder.get().identity
+        if theirs and theirs.rpartition("#")[2] != ours.fingerprint:
+            raise ModelMismatch(
+                f"collection '{name}' on Milvus holds vectors of '{theirs.rpartition('#')[0]}', the model at hand is "
+                f"'{ours.name}'."
+            )
+        found = milvus.search(name, vectors, question.top_k, partition=question.partition, condition=question.condition)
+        matches = best_matches([{each.id: each.score for each in near} for near in found], question.top_k)
+        records = milvus.fetch(name, [match.chunk_id for match in matches])
+        return _ordered(
+            Answered(match.chunk_id, record.text, match.cosine, record.metadata, match.query)
+            for match in matches
+            if (record := records.get(match.chunk_id)) is not None
+        )
+
+    # ------------------------------------------------------------ by meaning and by word
+
+    def _hybrid(self, place: Place, question: Question, notices: list[str]) -> list[Answered]:
+        """Each text as `search` would answer it; the score is the combined one, 0..1."""
+        if place.collection is None:
+            raise InvalidInput("mode hybrid needs the words in the file; use semantic for a collection on Milvus only")
+        if question.condition and any(each.field == ("page",) for each in comparisons(question.condition)):
+            raise InvalidInput("filter: page can be compared in mode semantic only")
+        if question.partition is not None:
+            with self.database.read() as connection:
+                find_partition(connection, place.collection, question.partition)
+        self.embedder.embed_queries(question.texts, wait=MODEL_WAIT_SECONDS)
+        filters = Filters(partitions=(question.partition,) if question.partition else (), condition=question.condition)
+        scores: list[dict[int, float]] = []
+        for text in question.texts:
+            request = SearchRequest(text, "hybrid", question.top_k, 0, (place.collection.name,), filters)
+            outcome = self.index.search(request)
+            notices += [each for each in outcome.notices if each not in notices]
+            scores.append({hit.passage.chunk_id: hit.scores.combined / 100 for hit in outcome.hits})
+        with self.database.read() as connection:
+            return _with_rows(connection, place.collection, best_matches(scores, question.top_k))
+
+
+def require_our_model(connection: apsw.Connection, collection: Collection, ours: ModelIdentity) -> None:
+    """Vectors of two models are not compared.
+
+    Raises:
+        ModelMismatch: the collection's come from another model; names both, with their dimensions.
+    """
+    if collection.model_id is None or find_model(connection, ours) == collection.model_id:
+        return
+    sql = "select name, dimension from models where id = ?"
+    theirs, dimension = fetch_one(connection, sql, (collection.model_id,))
+    raise ModelMismatch(
+        f"collection '{collection.name}' holds vectors of '{theirs}' ({dimension} dimensions), the model at hand is "
+        f"'{ours.name}' ({ours.dimension}).",
+        hint=f"Set the model to '{theirs}', or use another collection.",
+    )
+
+
+# ---------------------------------------------------------------- question and answer
+
+
+def _question(
+    collection_name: str, texts: list[str], top_k: int, partition: str | None, condition: dict[str, Any] | None
+) -> Question:
+    if not collection_name.strip():
+        raise InvalidInput(NO_COLLECTION_NAME)
+    if not texts:
+        raise InvalidInput(NO_TEXTS)
+    if len(texts) > MOST_TEXTS:
+        raise InvalidInput(f"texts: {len(texts)} are too many; use at most {MOST_TEXTS} a call.")
+    cleaned = [_cleaned(text) for text in texts]
+    for number, text in enumerate(cleaned):
+        if not text:
+            raise InvalidInput(f"texts[{number}] must hold at least one visible character")
+    return Question(cleaned, min(top_k, MOST_RESULTS), partition or None, parse_condition(condition))
+
+
+def _cleaned(text: str) -> str:
+    """S4-8: a text as it is embedded: no NUL, no half characters, one space between words."""
+    return " ".join(text.replace("\0", " ").encode(errors="ignore").decode().split())
+
+
+def _with_rows(connection: apsw.Connection, collection: Collection, matches: Sequence[Match]) -> list[Answered]:
+    rows = load_rows(connection, collection.id, [match.chunk_id for match in matches])
+    return _ordered(
+        Answered(match.chunk_id, row.text, match.cosine, row.metadata, match.query)
+        for match in matches
+        if (row := rows.get(match.chunk_id)) is not None
+    )
+
+
+def _ordered(answers: Iterable[Answered]) -> list[Answered]:
+    """Best first; scores that are told as equal stand by id, whichever backend computed them."""
+    return sorted(answers, key=lambda each: (-round(each.score, 6), each.id))
+
+
+def _told(each: Answered, texts: Sequence[str]) -> Json:
+    told: Json = {
+        "id": each.id,
+        "text": each.text,
+        "score": round(each.score, 6),
+        "metadata": dict(each.metadata),
+    }
+    if texts:
+        told["matched_text"] = texts[each.query]
+    return told

@@ -1,0 +1,67 @@
+"""Collections, partitions and sources taken away for good, with everything that is known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import apsw
+
+from localmcp.errors import InvalidInput
+from localmcp.search.sources import trash_sources
+from localmcp.search.vector import remove_vectors
+from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
+
+AT_ONCE = 200
+"""Sources deleted in one transaction, so that others get to write in between."""
+
+
+def drop_collection(database: Database, collection_id: int) -> int:
+    """Delete a collection with its documents, also those in the trash; returns how many documents.
+
+    The work is done in parts. After an interruption the collection is still there with what is left of it, and
+    dropping it again completes the work.
+    """
+    count = _delete_sources(database, "collection_id = ?", (collection_id,))
+    with database.write() as connection:
+        for table in ("words", "terms", "signs"):
+            connection.execute(f"delete from {table} where collection_id = ?", (collection_id,))
+        connection.execute("delete from collections where id = ?", (collection_id,))
+        bump_generations(connection, "content", "words", "signs")
+    return count
+
+
+def drop_partition(database: Database, collection_id: int, partition_id: int) -> int:
+    """Delete a partition with its documents, also those in the trash; returns how many documents.
+
+    Raises:
+        InvalidInput: a folder or file was added into it, which the next refresh would bring back.
+    """
+    with database.read() as connection:
+        path = fetch_one(connection, "select path from roots where partition_id = ? limit 1", (partition_id,))
+    if path is not None:
+        raise InvalidInput(f"{path} was added into this partition.", hint=f"First remove it: localmcp remove {path}")
+    count = _delete_sources(database, "collection_id = ? and partition_id = ?", (collection_id, partition_id))
+    with database.write() as connection:
+        connection.execute("delete from partitions where id = ?", (partition_id,))
+        bump_generations(connection, "content")
+    return count
+
+
+def _delete_sources(database: Database, which: str, bindings: Sequence[int]) -> int:
+    count = 0
+    while True:
+        with database.write() as connection:
+            sql = f"select id from sources where {which} order by id limit {AT_ONCE}"
+            ids = [row[0] for row in fetch_all(connection, sql, bindings)]
+            if not ids:
+                return count
+            _delete(connection, ids)
+        count += len(ids)
+
+
+def _delete(connection: apsw.Connection, source_ids: Sequence[int]) -> None:
+    trash_sources(connection, source_ids)
+    for source_id in source_ids:
+        rows = fetch_all(connection, "select id from chunks where source_id = ?", (source_id,))
+        remove_vectors(connection, [row[0] for row in rows])
+        connection.execute("delete from sources where id = ?", (source_id,))

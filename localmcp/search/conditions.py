@@ -1,0 +1,320 @@
+"""Conditions on metadata: one meaning wherever the vectors are searched, as a test in Python, as SQL, as Milvus text.
+
+Two forms are read, and may be mixed. Short: `{"lang": "it", "year": {"gte": 2020}, "kind": ["a", "b"]}`. Long:
+`{"and": [{"field": "year", "gte": 2020}, {"not": {"field": "lang", "in": ["it", "en"]}}]}`.
+
+What a comparison means, for every backend:
+
+- A field is a key of the metadata; `a.b` is the key b inside the object a, and a list of keys names those with a dot.
+- A missing field, and null, fulfil no comparison; `not` is plain negation, so `not` of such a comparison holds.
+- Text compares with text, numbers with numbers (1 equals 1.0), true and false with themselves; nothing is converted,
+  and another type fulfils no comparison. Text is compared exactly, by code points: case and accents count.
+- `eq` and `in` look into arrays, where one equal element is enough. Ranges and `prefix` do not, and nothing looks into
+  objects.
+- `gt`, `gte`, `lt`, `lte` take a number or text; `prefix` takes text and compares its start.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeGuard, cast, get_args
+
+from localmcp.errors import InvalidInput
+
+Operator = Literal["eq", "in", "gt", "gte", "lt", "lte", "prefix"]
+OPERATORS: tuple[Operator, ...] = get_args(Operator)
+Scalar = str | int | float | bool
+
+MOST_COMPARISONS, MOST_VALUES, DEEPEST = 100, 1000, 20
+"""A query of more than these is one that a backend refuses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One field against one value, or against several for `in`."""
+
+    field: tuple[str, ...]
+    """The key, and the keys inside it."""
+    operator: Operator
+    values: tuple[Scalar, ...]
+    """Exactly one but for `in`."""
+
+    @property
+    def value(self) -> Scalar:
+        return self.values[0]
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """All of them; at least one."""
+
+    parts: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """Any of them; at least one."""
+
+    parts: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """Everything that does not fulfil it."""
+
+    part: Condition
+
+
+Condition = Comparison | And | Or | Not
+
+
+# ---------------------------------------------------------------- reading
+
+
+def parse_condition(given: Any, name: str = "filter") -> Condition | None:
+    """The condition that a JSON value states; None for null and for an empty object.
+
+    Raises:
+        InvalidInput: names the place, the value and what is accepted.
+    """
+    if given is None or given == {}:
+        return None
+    condition = _parse(given, name, 1)
+    if len(comparisons(condition)) > MOST_COMPARISONS:
+        raise InvalidInput(f"{name}: more than {MOST_COMPARISONS} comparisons; use `in` for many values.")
+    return condition
+
+
+def _parse(given: Any, place: str, depth: int) -> Condition:
+    if not isinstance(given, dict) or not given:
+        raise InvalidInput(f'{place}: {_shown(given)} is not a condition; use an object such as {{"lang": "it"}}.')
+    if depth > DEEPEST:
+        raise InvalidInput(f"{place}: nested more than {DEEPEST} deep.")
+    entries = cast("dict[str, Any]", given)
+    if _is_long(entries):
+        keys = _parse_field(entries["field"], f"{place}.field")
+        return _joined([_parse_operator(keys, o, v, place) for o, v in entries.items() if o != "field"])
+    return _joined([_parse_entry(key, value, place, depth) for key, value in entries.items()])
+
+
+def _is_long(entries: Mapping[str, Any]) -> bool:
+    """`{"field": "year", "gte": 2020}`; `{"field": "x"}` alone compares a key that is called field."""
+    return "field" in entries and (len(entries) > 1 or isinstance(entries["field"], list))
+
+
+def _parse_entry(key: str, value: Any, place: str, depth: int) -> Condition:
+    if key in ("and", "or") and isinstance(value, list):
+        parts = cast("list[Any]", value)
+        if not parts:
+            raise InvalidInput(f"{place}.{key}: needs at least one condition.")
+        found = tuple(_parse(each, f"{place}.{key}[{i}]", depth + 1) for i, each in enumerate(parts))
+        return And(found) if key == "and" else Or(found)
+    if key in ("and", "or"):
+        raise InvalidInput(f"{place}.{key}: {_shown(value)} is not a list of conditions.")
+    if key == "not":
+        return Not(_parse(value, f"{place}.not", depth + 1))
+    keys = _parse_field(key, place)
+    if isinstance(value, dict):
+        operators = cast("dict[str, Any]", value) or {"": None}
+        return _joined([_parse_operator(keys, o, v, f"{place}.{key}") for o, v in operators.items()])
+    return _parse_operator(keys, "in" if isinstance(value, list) else "eq", value, f"{place}.{key}")
+
+
+def _joined(parts: list[Condition]) -> Condition:
+    return parts[0] if len(parts) == 1 else And(tuple(parts))
+
+
+def _parse_field(given: Any, place: str) -> tuple[str, ...]:
+    keys: list[Any] = given.split(".") if isinstance(given, str) else []
+    if isinstance(given, list):
+        keys = cast("list[Any]", given)
+    if not 0 < len(keys) <= DEEPEST or not all(isinstance(key, str) and _is_name(key) for key in keys):
+        raise InvalidInput(
+            f"{place}: {_shown(given)} is not the name of a metadata field; use letters, digits, spaces and signs but "
+            'no quotes or backslashes, "a.b" for the key b inside a.'
+        )
+    return tuple(keys)
+
+
+def _is_name(key: str) -> bool:
+    """Quotes and backslashes cannot be written in every backend's paths."""
+    return 0 < len(key) <= 200 and key.isprintable() and not re.search(r"[\"'\\`]", key)
+
+
+def _parse_operator(keys: tuple[str, ...], operator: str, value: Any, place: str) -> Comparison:
+    if operator not in OPERATORS:
+        raise InvalidInput(f"{place}: '{operator}' is not a comparison; use one of {', '.join(OPERATORS)}.")
+    many = operator == "in"
+    values: tuple[Any, ...] = tuple(cast("list[Any]", value)) if many and isinstance(value, list) else (value,)
+    fits = _is_scalar if operator in ("eq", "in") else _is_text if operator == "prefix" else _is_ordered
+    if not 0 < len(values) <= MOST_VALUES or many != isinstance(value, list) or not all(map(fits, values)):
+        accepted = {
+            "eq": "text, a number, true or false",
+            "in": f"a list of 1 to {MOST_VALUES} texts, numbers, true or false",
+            "prefix": "text",
+        }.get(operator, "a number or text")
+        raise InvalidInput(f"{place}.{operator}: {_shown(value)} cannot be compared; use {accepted}.")
+    return Comparison(keys, operator, values)
+
+
+def _is_text(value: Any) -> bool:
+    """UTF-8 must be able to write it, and SQLite ends text at NUL."""
+    return isinstance(value, str) and not re.search("[\0\ud800-\udfff]", value)
+
+
+def _is_ordered(value: Any) -> bool:
+    if isinstance(value, int):
+        return not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
+    return math.isfinite(value) if isinstance(value, float) else _is_text(value)
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, bool) or _is_ordered(value)
+
+
+def _shown(value: Any) -> str:
+    text = ascii(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def comparisons(condition: Condition) -> list[Comparison]:
+    """Every comparison in it, left to right."""
+    if isinstance(condition, Comparison):
+        return [condition]
+    parts = (condition.part,) if isinstance(condition, Not) else condition.parts
+    return [each for part in parts for each in comparisons(part)]
+
+
+# ---------------------------------------------------------------- meaning, in Python
+
+
+def evaluate(condition: Condition, metadata: Mapping[str, Any]) -> bool:
+    """Whether a record of that metadata fulfils the condition: the meaning that every backend must agree with."""
+    if isinstance(condition, And):
+        return all(evaluate(part, metadata) for part in condition.parts)
+    if isinstance(condition, Or):
+        return any(evaluate(part, metadata) for part in condition.parts)
+    if isinstance(condition, Not):
+        return not evaluate(condition.part, metadata)
+    return _fulfils(_value_at(metadata, condition.field), condition)
+
+
+def _value_at(metadata: Any, keys: tuple[str, ...]) -> Any:
+    for key in keys:
+        if not isinstance(metadata, Mapping):
+            return None
+        metadata = cast("Mapping[str, Any]", metadata).get(key)
+    return metadata
+
+
+def _fulfils(found: Any, comparison: Comparison) -> bool:
+    if comparison.operator in ("eq", "in"):
+        items = cast("list[Any]", found) if isinstance(found, list) else [found]
+        return any(_same_kind(item, value) and item == value for item in items for value in comparison.values)
+    value: Any = comparison.value
+    if not _same_kind(found, value):
+        return False
+    return _TESTS[comparison.operator](found, value)
+
+
+_TESTS: dict[str, Callable[[Any, Any], bool]] = {
+    "gt": lambda found, value: found > value,
+    "gte": lambda found, value: found >= value,
+    "lt": lambda found, value: found < value,
+    "lte": lambda found, value: found <= value,
+    "prefix": lambda found, value: found.startswith(value),
+}
+
+
+def _same_kind(found: Any, value: Any) -> bool:
+    if isinstance(value, bool) or isinstance(found, bool):
+        return isinstance(found, bool) and isinstance(value, bool)
+    return isinstance(found, str) if isinstance(value, str) else _is_number(found)
+
+
+def _is_number(value: Any) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+# ---------------------------------------------------------------- meaning, in SQL
+
+
+@dataclass(frozen=True, slots=True)
+class SqlCondition:
+    """An expression that is 1 or 0 for every row, never null, and its bindings."""
+
+    sql: str
+    bindings: dict[str, Any]
+
+
+def sql_condition(condition: Condition, metadata: str, columns: Mapping[str, str]) -> SqlCondition:
+    """The condition over a JSON text column.
+
+    Args:
+        metadata: the SQL of the JSON text; what is not JSON counts as an empty object.
+        columns: field -> SQL of the column that stands in for it where the metadata has no such key.
+    """
+    compiler = _SqlCompiler(f"iif(json_valid({metadata}), {metadata}, '{{}}')", columns)
+    sql = compiler.compile(condition)
+    return SqlCondition(sql, compiler.bindings)
+
+
+class _SqlCompiler:
+    def __init__(self, metadata: str, columns: Mapping[str, str]) -> None:
+        self.metadata = metadata
+        self.columns = columns
+        self.bindings: dict[str, Any] = {}
+
+    def compile(self, condition: Condition) -> str:
+        if isinstance(condition, Not):
+            return f"not {self.compile(condition.part)}"
+        if isinstance(condition, And | Or):
+            word = " and " if isinstance(condition, And) else " or "
+            return f"({word.join(self.compile(part) for part in condition.parts)})"
+        return self._comparison(condition)
+
+    def _comparison(self, comparison: Comparison) -> str:
+        path = self._bind("$" + "".join(f'."{key}"' for key in comparison.field))
+        kind = f"json_type({self.metadata}, {path})"
+        value = f"json_extract({self.metadata}, {path})"
+        found = f"coalesce({self._test(comparison, kind, value)}, 0)"
+        if comparison.operator in ("eq", "in"):
+            found = f"({found} or {self._in_array(comparison, path)})"
+        column = self.columns.get(comparison.field[0]) if len(comparison.field) == 1 else None
+        if column is None:
+            return found
+        return f"iif({kind} is null, coalesce({self._test(comparison, f'typeof({column})', column)}, 0), {found})"
+
+    def _in_array(self, comparison: Comparison, path: str) -> str:
+        array = f"iif(json_type({self.metadata}, {path}) = 'array', json_extract({self.metadata}, {path}), '[]')"
+        test = self._test(comparison, "item.type", "item.atom")
+        return f"exists (select 1 from json_each({array}) as item where {test})"
+
+    def _test(self, comparison: Comparison, kind: str, value: str) -> str:
+        if comparison.operator in ("eq", "in"):
+            return self._equals(comparison.values, kind, value)
+        wanted = comparison.value
+        kinds = "('text')" if isinstance(wanted, str) else "('integer', 'real')"
+        name = self._bind(wanted)
+        if comparison.operator == "prefix":
+            return f"({kind} in {kinds} and substr({value}, 1, length({name})) = {name})"
+        sign = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}[comparison.operator]
+        return f"({kind} in {kinds} and {value} {sign} {name})"
+
+    def _equals(self, values: Sequence[Scalar], kind: str, value: str) -> str:
+        texts = [each for each in values if isinstance(each, str)]
+        truths = [each for each in values if isinstance(each, bool)]
+        numbers = [each for each in values if not isinstance(each, str | bool)]
+        tests = [f"{kind} = '{str(each).lower()}'" for each in dict.fromkeys(truths)]
+        for kinds, wanted in (("('text')", texts), ("('integer', 'real')", numbers)):
+            if wanted:
+                tests.append(f"({kind} in {kinds} and {value} in ({', '.join(self._bind(each) for each in wanted)}))")
+        return f"({' or '.join(tests)})"
+
+    def _bind(self, value: Any) -> str:
+        name = f"condition_{len(self.bindings)}"
+        self.bindings[name] = value
+        return f":{name}"

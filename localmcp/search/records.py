@@ -1,0 +1,168 @@
+"""Records: short texts with metadata, each a source of its own with one chunk, as vector databases know them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from localmcp.errors import InvalidInput
+from localmcp.search.lexicon import heading_of
+from localmcp.search.sources import ChunkDraft, SourceDraft
+from localmcp.text.chunking import Chunk, TokenCounter, shorten_prefix, split
+from localmcp.text.normalize import detect_language
+
+FORMAT = "record"
+"""`sources.format` of a record: its title, unless the metadata hold one, is the beginning of its text."""
+LONGEST_RECORD = 254
+"""Tokens of an embedded text that the default model reads."""
+DEFAULT_LANGUAGE = "english"
+TITLE_CHARACTERS = 80
+
+TITLE_COLUMN = f"iif(sources.format = '{FORMAT}', null, sources.title)"
+"""SQL of the title that is told in a chunk's metadata."""
+EMBEDDED_TITLE = f"iif(sources.format = '{FORMAT}' and json_type(metadata, '$.title') is not 'text', '', sources.title)"
+"""SQL of the title that is embedded with a chunk: the made-up one of a record is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How much text one vector can stand for."""
+
+    count_tokens: TokenCounter
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordText:
+    """A text and what is said about it."""
+
+    text: str
+    metadata: Mapping[str, Any]
+    partition_id: int | None = None
+
+    @property
+    def title(self) -> str:
+        """The title that the metadata give, or empty."""
+        given = self.metadata.get("title")
+        return " ".join(given.split())[:200] if isinstance(given, str) else ""
+
+    @property
+    def shown_title(self) -> str:
+        """What lists call it: its title, or the beginning of its text."""
+        if self.title:
+            return self.title
+        line = " ".join(self.text[: 4 * TITLE_CHARACTERS].split())
+        return line if len(line) <= TITLE_CHARACTERS else f"{line[: TITLE_CHARACTERS - 1].rstrip()}…"
+
+    @property
+    def embedded(self) -> str:
+        """What is embedded: the given title, then the text."""
+        prefix = shorten_prefix(self.title, ())
+        return f"{prefix}\n{self.text.strip()}" if prefix else self.text.strip()
+
+
+def metadata_of(
+    metadata_json: str, uri: str | None, title: str, page: int | None, kind: str | None = None
+) -> dict[str, Any]:
+    """What is told about a chunk: the source's own metadata, then path, title and page where it has no such keys.
+
+    `kind` is the source's format; the made-up title of a record is not told.
+    """
+    own: Any = json.loads(metadata_json)
+    told = cast("dict[str, Any]", own) if isinstance(own, dict) else {}
+    added = {"path": uri, "title": title if kind != FORMAT else None, "page": page}
+    return {**{key: value for key, value in added.items() if value not in (None, "")}, **told}
+
+
+def check_metadata(metadata: Mapping[str, Any], place: str = "metadata") -> dict[str, Any]:
+    """Metadata as they can be stored.
+
+    Raises:
+        InvalidInput: they are not JSON, or hold text that UTF-8 cannot write.
+    """
+    try:
+        text = json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"{place} cannot be stored as JSON: {error}.") from error
+    return json.loads(text)
+
+
+def clean_text(text: str, place: str = "text") -> str:
+    """The text as it is stored: no NUL and no half characters.
+
+    Raises:
+        InvalidInput: nothing visible is in it.
+    """
+    cleaned = text.replace("\0", "\ufffd").encode(errors="replace").decode()
+    if not cleaned.strip():
+        raise InvalidInput(f"{place} is {text[:20]!r}, but must contain at least one visible character.")
+    return cleaned
+
+
+# ---------------------------------------------------------------- drafts
+
+
+def draft_whole(
+    record: RecordText, collection_id: int, identity: tuple[int, bytes] | None = None
+) -> tuple[SourceDraft, dict[bytes, str]]:
+    """The source of one chunk that holds the whole text, and digest -> embedded text."""
+    language = detect_language(record.text) or DEFAULT_LANGUAGE
+    parts = [language, heading_of(record.shown_title, ()), record.embedded]
+    digest = hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).digest()
+    lines = record.text.rstrip().count("\n") + 1
+    chunk = ChunkDraft(
+        0, len(record.text), record.text, (), 1, lines, None, None, language, "prose", digest, identity
+    )  # fmt: skip
+    return _source(record, collection_id, language, [chunk]), {digest: record.embedded}
+
+
+def draft_split(record: RecordText, collection_id: int, window: Window) -> tuple[SourceDraft, dict[bytes, str]]:
+    """The source of as many chunks as the text needs, and digest -> embedded text."""
+    language = detect_language(record.text) or DEFAULT_LANGUAGE
+    chunks = split(
+        record.text,
+        markup="plain",
+        count_tokens=window.count_tokens,
+        title=record.title,
+        limit=window.limit,
+        target=min(200, window.limit),
+    )
+    texts: dict[bytes, str] = {}
+    drafts: list[ChunkDraft] = []
+    for chunk in chunks:
+        draft = _piece(chunk, record, language)
+        texts[draft.digest] = chunk.embedded_text(record.title)
+        drafts.append(draft)
+    return _source(record, collection_id, language, drafts), texts
+
+
+def _piece(chunk: Chunk, record: RecordText, language: str) -> ChunkDraft:
+    language = detect_language(chunk.text) or language
+    parts = [language, chunk.kind, heading_of(record.shown_title, chunk.headings), chunk.embedded_text(record.title)]
+    digest = hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).digest()
+    return ChunkDraft(
+        chunk.start, chunk.stop, chunk.text, chunk.headings, chunk.first_line, chunk.last_line, None, None, language,
+        chunk.kind, digest,
+    )  # fmt: skip
+
+
+def _source(record: RecordText, collection_id: int, language: str, chunks: list[ChunkDraft]) -> SourceDraft:
+    data = record.text.encode()
+    return SourceDraft(
+        collection_id=collection_id,
+        partition_id=record.partition_id,
+        title=record.shown_title,
+        source_type="text",
+        format=FORMAT,
+        uri=None,
+        sha256=hashlib.sha256(data).hexdigest(),
+        size=len(data),
+        mtime_ns=None,
+        language=language,
+        metadata=record.metadata,
+        chunks=chunks,
+    )

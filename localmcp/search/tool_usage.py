@@ -1,0 +1,91 @@
+"""How often each tool was called on this machine: what settles a close race between two that fit."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any, cast
+
+from localmcp.tools import CallRecord
+
+log = logging.getLogger(__name__)
+
+SAVED_EVERY = 30.0
+"""Seconds between two savings at most."""
+MOST_TOOLS = 5000
+"""Names kept, the most used ones."""
+
+
+class ToolUsage:
+    """Counts of successful calls by tool name; nothing about arguments or callers. Thread-safe."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        """`path` None keeps the counts in memory only; processes may share a file."""
+        self._path = path
+        self._lock = threading.Lock()
+        self._counts: dict[str, int] | None = None
+        self._unsaved: dict[str, int] = {}
+        self._saved_at = time.monotonic()
+
+    def count(self, name: str) -> int:
+        """Successful calls of a tool so far."""
+        with self._lock:
+            return self._known().get(name, 0)
+
+    def note_call(self, record: CallRecord) -> None:
+        """Count a finished call; an observer of the registry."""
+        if record.error is not None or record.answer is None or record.answer.is_error:
+            return
+        with self._lock:
+            counts = self._known()
+            counts[record.tool] = counts.get(record.tool, 0) + 1
+            self._unsaved[record.tool] = self._unsaved.get(record.tool, 0) + 1
+            due = time.monotonic() - self._saved_at > SAVED_EVERY
+        if due:
+            self.save()
+
+    def save(self) -> None:
+        """Add what was counted since the last time to the file; a file that cannot be written is let be."""
+        with self._lock:
+            self._saved_at = time.monotonic()
+            if self._path is None or not self._unsaved:
+                return
+            counts = _read(self._path)
+            for name, number in self._unsaved.items():
+                counts[name] = counts.get(name, 0) + number
+            kept = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:MOST_TOOLS]
+            self._counts, self._unsaved = dict(kept), {}
+            _write(self._path, self._counts)
+
+    def _known(self) -> dict[str, int]:
+        if self._counts is None:
+            self._counts = _read(self._path) if self._path else {}
+        return self._counts
+
+
+def _read(path: Path) -> dict[str, int]:
+    try:
+        stored: Any = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        log.warning("%s cannot be read, and the counts of calls begin again: %s", path, error)
+        return {}
+    if not isinstance(stored, dict):
+        return {}
+    return {name: value for name, value in cast("dict[str, Any]", stored).items() if isinstance(value, int)}
+
+
+def _write(path: Path, counts: dict[str, int]) -> None:
+    # Written beside and moved over, so that no other process reads half a file.
+    beside = path.with_name(f"{path.stem}.{os.getpid()}.json")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(json.dumps(counts), encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        log.info("the counts of calls cannot be kept in %s: %s", path, error)

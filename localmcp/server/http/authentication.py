@@ -1,0 +1,132 @@
+"""Who is calling: the key in the Authorization header, and the scope it gives the request."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections import OrderedDict
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+from starlette.requests import Request
+
+from localmcp.errors import AccessDenied, LocalMCPError
+from localmcp.server.http.log_lines import say
+from localmcp.server.http.replies import SERVER_ERROR, Refused, refused_for
+from localmcp.tools import Scope
+
+if TYPE_CHECKING:
+    from localmcp.api_keys.key_info import KeyInfo
+    from localmcp.server.handlers import OpenOnce
+    from localmcp.workspace import Workspace
+
+MISSING = "Unauthorized: Missing or invalid Authorization header"
+INVALID = "Unauthorized: Invalid API key"
+LONGEST_KEY = 200
+PARALLEL_CHECKS = 8
+PARALLEL_FIRST_CHECKS = 2
+"""The first check of a key, and every check of a wrong one, costs a bcrypt: 60 ms of one core."""
+WAITING_FIRST_CHECKS = 64
+REMEMBERED = 1000
+
+_NOBODY = Scope(
+    caller="nobody", trusted=False, collections=frozenset(), tools=frozenset(), provider_names=frozenset(),
+    rights=frozenset(),
+)  # fmt: skip
+_request_scope: ContextVar[Scope] = ContextVar("localmcp_request_scope", default=_NOBODY)
+
+
+def forget_caller() -> None:
+    """Begin a request as nobody: a task may inherit the variables of the request before it on the same connection."""
+    _request_scope.set(_NOBODY)
+
+
+def request_scope() -> Scope:
+    """The scope of the request that is being answered; outside of one, that of nobody."""
+    return _request_scope.get()
+
+
+class Authentication:
+    """Checks the key of every request, so that a key revoked a moment ago is refused."""
+
+    def __init__(self, open_workspace: OpenOnce[Workspace]) -> None:
+        self._open_workspace = open_workspace
+        self._checks = anyio.CapacityLimiter(PARALLEL_CHECKS)
+        self._first_checks = anyio.CapacityLimiter(PARALLEL_FIRST_CHECKS)
+        self._salt = secrets.token_bytes(32)
+        self._admitted: OrderedDict[bytes, None] = OrderedDict()
+        """Salted digests of keys that have been let in: whoever tries wrong ones does not hold these up."""
+
+    async def admit(self, request: Request) -> KeyInfo:
+        """The key that the request carries; from here on `request_scope` is its scope.
+
+        Raises:
+            Refused: 401; 429 when too many keys wait to be checked; 500 when the file that holds them cannot be read.
+        """
+        key = bearer_token(request)
+        digest = hashlib.sha256(self._salt + key.encode()).digest()
+        try:
+            info = await anyio.to_thread.run_sync(self._verify, key, limiter=self._lane(digest))
+        except AccessDenied as error:
+            self._admitted.pop(digest, None)
+            say("Unauthorized", path=request.url.path, reason="invalid key")
+            # Only who holds a key learns that it was revoked or has expired.
+            raise unauthorized(INVALID, error.message) from error
+        except LocalMCPError as error:
+            raise refused_for(error) from error
+        self._admitted[digest] = None
+        if len(self._admitted) > REMEMBERED:
+            self._admitted.popitem(last=False)
+        _request_scope.set(info.scope())
+        return info
+
+    def _lane(self, digest: bytes) -> anyio.CapacityLimiter:
+        if digest in self._admitted:
+            return self._checks
+        if self._first_checks.statistics().tasks_waiting >= WAITING_FIRST_CHECKS:
+            raise Refused(429, "Too many requests", code=SERVER_ERROR, headers={"retry-after": "1"})
+        return self._first_checks
+
+    def _verify(self, key: str) -> KeyInfo:
+        return self._open_workspace().api_keys.verify(key)
+
+
+def bearer_token(request: Request) -> str:
+    """The key in the one Authorization header.
+
+    Raises:
+        Refused: 401: no such header, several, or another scheme.
+    """
+    given = request.headers.getlist("authorization")
+    scheme, _, key = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+    key = key.strip()
+    if scheme.lower() != "bearer" or not key:
+        say("Unauthorized", path=request.url.path, reason="no key")
+        raise unauthorized(MISSING)
+    if len(key) > LONGEST_KEY or not key.isascii():
+        say("Unauthorized", path=request.url.path, reason="invalid key")
+        raise unauthorized(INVALID)
+    return key
+
+
+def unauthorized(message: str, details: str | None = None) -> Refused:
+    """The 401 of every path."""
+    headers = {"www-authenticate": 'Bearer realm="localmcp"'}
+    return Refused(401, message, code=SERVER_ERROR, details=details, headers=headers)
+
+
+def require_right(scope: Scope, right: str) -> None:
+    """Refuse a caller without that right.
+
+    Raises:
+        Refused: 403.
+    """
+    if right not in scope.rights:
+        raise Refused(
+            403,
+            f"This needs an API key with the scope {right}",
+            code=SERVER_ERROR,
+            details=f"Make one on this machine: localmcp keys create --name NAME --scope {right}",
+        )

@@ -1,0 +1,109 @@
+"""One request as the endpoints see it, and the way from an endpoint to a tool."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+import anyio.to_thread
+from mcp.types import INVALID_REQUEST
+from starlette.requests import Request
+
+from localmcp.errors import LocalMCPError
+from localmcp.server.handlers import OpenOnce, log_incident
+from localmcp.server.http.authentication import request_scope
+from localmcp.server.http.limits import parse_json
+from localmcp.server.http.log_lines import LONGEST, say
+from localmcp.server.http.replies import SERVER_ERROR, Refused
+from localmcp.tools import Answer, Json, Scope
+
+if TYPE_CHECKING:
+    from localmcp.api_keys.key_info import KeyInfo
+    from localmcp.workspace import Workspace
+
+PARALLEL_CALLS = 16
+CALL_SECONDS = 300.0
+"""After this a caller gets an answer without the tool's; long work answers within 20 s by itself."""
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A request that has been let in, with its whole body."""
+
+    request: Request
+    path: str
+    """Without a slash at its end."""
+    key: KeyInfo
+    body: bytes = b""
+    started: float = field(default_factory=time.perf_counter)
+
+    @property
+    def method(self) -> str:
+        return self.request.method
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        return self.request.query_params
+
+    def json(self) -> Any:
+        """The body's value.
+
+        Raises:
+            Refused: it is no JSON.
+        """
+        return parse_json(self.body)
+
+    def json_object(self) -> Json:
+        """The body's value, which must be an object.
+
+        Raises:
+            Refused: it is something else.
+        """
+        value = self.json()
+        if not isinstance(value, dict):
+            raise Refused(400, "Invalid request body", code=INVALID_REQUEST, details="the body must be a JSON object")
+        return cast(Json, value)
+
+    def seconds(self) -> float:
+        """Since the request was let in."""
+        return time.perf_counter() - self.started
+
+    def log_response(self, what: str, status: int) -> None:
+        """The last line of a request."""
+        say(f"HTTP Transport response: {what}", status=status, ms=round(self.seconds() * 1000, 1))
+
+
+class Calls:
+    """Runs tools in worker threads, in the scope of the request."""
+
+    def __init__(self, open_workspace: OpenOnce[Workspace]) -> None:
+        self.open_workspace = open_workspace
+        self._limiter = anyio.CapacityLimiter(PARALLEL_CALLS)
+
+    async def run(
+        self, name: str, arguments: Json, *, scope: Scope | None = None, seconds: float = CALL_SECONDS
+    ) -> Answer:
+        """The tool's answer.
+
+        Raises:
+            LocalMCPError: what the tool raises; for a bug, one that names the incident in the log.
+            Refused: 504, no answer within `seconds`; the tool may still finish.
+        """
+        say(f"Executing tool: {name[:LONGEST]}", key=request_scope().caller)
+        work = partial(self._call, name, arguments, scope or request_scope())
+        with anyio.move_on_after(seconds):
+            return await anyio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=True)
+        raise Refused(504, f"{name} gave no answer within {seconds:g} s", code=SERVER_ERROR)
+
+    def _call(self, name: str, arguments: Json, scope: Scope) -> Answer:
+        try:
+            return self.open_workspace().registry.call(name, arguments, scope)
+        except LocalMCPError:
+            raise
+        except BaseException as error:
+            # Panics of libraries written in Rust derive from BaseException.
+            raise LocalMCPError(log_incident(name)) from error

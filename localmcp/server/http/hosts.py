@@ -1,0 +1,74 @@
+"""Which Host and Origin headers are ours: a web page that has its own name resolve to this machine is turned away."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+_HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>\d{1,5}))?")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address to listen on can only be reached from this machine."""
+    return host in LOOPBACK or _is_loopback_number(host)
+
+
+def _is_loopback_number(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class OwnNames:
+    """The names under which this door may be addressed."""
+
+    names: frozenset[str] = LOOPBACK
+    any_number: bool = False
+    """Any IP address too: a rebinding attack needs a name, and a door open to others cannot know its own numbers."""
+    origins: frozenset[str] = frozenset()
+    """Further origins of web pages that may call."""
+
+    @classmethod
+    def of(cls, host: str, further: Iterable[str] = (), origins: Iterable[str] = ()) -> OwnNames:
+        """For a door that listens on `host`."""
+        remote = not is_loopback(host)
+        names = {host, *further} if remote else set(further)
+        lower = frozenset(name.strip().lower() for name in names if name.strip())
+        known = frozenset(origin.strip().lower().rstrip("/") for origin in origins if origin.strip())
+        return cls(LOOPBACK | lower, remote, known)
+
+    def allow_host(self, header: str | None) -> bool:
+        """Whether a request with this Host header is meant for us; the port is not compared."""
+        found = _HOST.fullmatch(header or "")
+        return found is not None and self._is_ours(found["name"])
+
+    def allow_origin(self, header: str | None) -> bool:
+        """Whether a page of this origin may call; programs that are no browsers send none."""
+        if header is None:
+            return True
+        if header.lower().rstrip("/") in self.origins:
+            return True
+        try:
+            parts = urlsplit(header)
+        except ValueError:
+            return False
+        place = parts.netloc.rpartition("@")
+        bare = not (place[1] or parts.path or parts.query or parts.fragment)
+        return parts.scheme in ("http", "https") and bare and self.allow_host(parts.netloc)
+
+    def _is_ours(self, name: str) -> bool:
+        bare = name.strip("[]").lower()
+        if bare in self.names:
+            return True
+        try:
+            ip_address(bare)
+        except ValueError:
+            return False
+        return self.any_number

@@ -1,0 +1,313 @@
+"""MCP over HTTP: `/mcp` as the specification has it, `/api/mcp` with the original's statuses and result keys."""
+
+from __future__ import annotations
+
+import json
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+import anyio.to_thread
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR
+from starlette.datastructures import MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import Scope as HttpScope
+
+from localmcp.errors import LocalMCPError
+from localmcp.server.handlers import OpenOnce, ToolServer, log_incident, tool_result, without_surrogates
+from localmcp.server.http.authentication import request_scope
+from localmcp.server.http.exchange import CALL_SECONDS, Calls, Exchange
+from localmcp.server.http.log_lines import LONGEST, say
+from localmcp.server.http.replies import SERVER_ERROR, Refused, json_bytes, json_reply, refusal_reply, refused_for
+from localmcp.server.quick_reply import FALLBACK_INSTRUCTIONS
+from localmcp.tools import Json, use_scope
+
+if TYPE_CHECKING:
+    from localmcp.server.http.sse import Streams
+    from localmcp.workspace import Workspace
+
+ORIGINAL_PATH = "/api/mcp"
+VERSION_HEADER = "mcp-protocol-version"
+STATUS = {
+    PARSE_ERROR: 400,
+    INVALID_REQUEST: 400,
+    INVALID_PARAMS: 400,
+    METHOD_NOT_FOUND: 404,
+    INTERNAL_ERROR: 500,
+    SERVER_ERROR: 500,
+}
+"""JSON-RPC code -> HTTP status on `/api/mcp` (S3-13)."""
+LISTEN = "subscriptions/listen"
+
+_instructions: ContextVar[str] = ContextVar("localmcp_instructions", default=FALLBACK_INSTRUCTIONS)
+
+
+class DoorServer(ToolServer):
+    """The MCP server behind the door: everything it says is said in the scope of the request's key."""
+
+    def __init__(self, open_workspace: OpenOnce[Workspace]) -> None:
+        super().__init__(open_workspace, request_scope, None)
+
+    @property
+    def instructions(self) -> str | None:
+        return _instructions.get()
+
+    @instructions.setter
+    def instructions(self, value: str | None) -> None:
+        """The SDK sets one text for all callers; theirs differ."""
+
+
+class McpEndpoints:
+    """POST on `/mcp` and `/api/mcp`: one JSON-RPC message, one reply; no session, no `initialize` needed (C3-6)."""
+
+    def __init__(self, calls: Calls, streams: Streams) -> None:
+        self._calls = calls
+        self._streams = streams
+        self.server = DoorServer(calls.open_workspace)
+        self.manager = StreamableHTTPSessionManager(
+            self.server, json_response=True, stateless=True, max_request_body_size=2**31
+        )
+        self.draining = anyio.Event()
+        """Set when the door closes: streams that would stay open end."""
+
+    async def post(self, exchange: Exchange) -> ASGIApp:
+        """Answer one message.
+
+        Raises:
+            Refused: what is no message of JSON-RPC.
+        """
+        message = check_message(exchange.json(), exchange.path)
+        method, request_id = message.get("method"), message.get("id")
+        say("HTTP Transport request", method=method, id=request_id)
+        session = exchange.query.get("sessionId")
+        if exchange.path == ORIGINAL_PATH and session is not None:
+            return self._streams.accept(session, exchange, lambda: self._reply_value(exchange, message))
+        if method == LISTEN:
+            return _Listening(self.manager.handle_request, exchange.body, self.draining)
+        reply = await self._reply(exchange, message)
+        exchange.log_response(f"{method} {_tool_name(message)}".strip(), reply.status_code)
+        return _as_stream(reply) if _wants_stream_only(exchange) and reply.status_code == 200 else reply
+
+    async def _reply_value(self, exchange: Exchange, message: Json) -> Json | None:
+        """The reply as a stream carries it; None where none is owed."""
+        try:
+            reply = await self._reply(exchange, message)
+        except Refused as refused:
+            refused.request_id = message.get("id")
+            reply = refusal_reply(exchange.path, refused)
+        except Exception:
+            told = Refused(500, log_incident(message["method"]), code=INTERNAL_ERROR, request_id=message.get("id"))
+            reply = refusal_reply(exchange.path, told)
+        return json.loads(bytes(reply.body)) if reply.body else None
+
+    async def _reply(self, exchange: Exchange, message: Json) -> Response:
+        await self._prepare_instructions(message)
+        original = exchange.path == ORIGINAL_PATH
+        if original and message["method"] == "tools/call" and not _is_mcp_client(exchange):
+            return await self._call_as_original(message)
+        body = exchange.body
+        if b"\\ud" in body.lower():
+            # The SDK refuses half characters; they cost one letter each, as on stdio.
+            body = json_bytes(without_surrogates(message))
+        if name := _tool_name(message):
+            say(f"Executing tool: {name}", key=request_scope().caller)
+        with anyio.move_on_after(CALL_SECONDS):
+            reply = await _ask(self.manager.handle_request, exchange, body)
+            return _in_original_form(reply, message) if original else reply
+        raise Refused(504, f"No answer within {CALL_SECONDS:g} s", code=SERVER_ERROR, request_id=message.get("id"))
+
+    async def _call_as_original(self, message: Json) -> Response:
+        """tools/call for the original's clients, which read errors from `error` and results from `result` itself."""
+        request_id = message.get("id")
+        try:
+            name, arguments = _call_parameters(message.get("params"))
+            answer = await self._calls.run(name, arguments)
+        except LocalMCPError as error:
+            raise refused_for(error, request_id) from error
+        except Refused as refused:
+            refused.request_id = request_id
+            raise
+        result = tool_result(name, answer).model_dump(mode="json", by_alias=True, exclude_none=True)
+        return json_reply({"jsonrpc": "2.0", "id": request_id, "result": with_top_level_keys(result)})
+
+    async def _prepare_instructions(self, message: Json) -> None:
+        if message.get("method") in ("initialize", "server/discover"):
+            _instructions.set(await anyio.to_thread.run_sync(self._instructions))
+
+    def _instructions(self) -> str:
+        """What the caller may be told about the file; the general words when it cannot be read."""
+        try:
+            with use_scope(request_scope()):
+                return without_surrogates(self._calls.open_workspace().instructions())
+        except LocalMCPError:
+            return FALLBACK_INSTRUCTIONS
+
+
+# ---------------------------------------------------------------- messages
+
+
+def check_message(value: Any, path: str) -> Json:
+    """The value as a JSON-RPC message, with the original's words for what is wrong (`requirements.md` section 5).
+
+    Raises:
+        Refused: 400 with -32600.
+    """
+    if isinstance(value, list):
+        raise Refused(400, "Invalid Request: JSON-RPC batches are not supported")
+    if not isinstance(value, dict):
+        raise Refused(400, "Invalid Request: a message is a JSON object")
+    message = cast(Json, value)
+    request_id = message.get("id")
+    known_id = request_id if type(request_id) in (int, str) else None
+    if message.get("jsonrpc") != "2.0":
+        raise Refused(400, 'Invalid JSON-RPC version: must be "2.0"', request_id=known_id)
+    if path != ORIGINAL_PATH and "method" not in message and ("result" in message or "error" in message):
+        # A reply to a request of ours; there are none, and the SDK takes and drops it.
+        return {**message, "method": ""}
+    method = message.get("method")
+    if not isinstance(method, str) or not method:
+        raise Refused(400, "Invalid Request: method is required and must be a string", request_id=known_id)
+    if "id" in message and known_id is None:
+        raise Refused(400, "Invalid Request: id is required and must be a string or a whole number")
+    if "id" not in message and path == ORIGINAL_PATH and not method.startswith("notifications/"):
+        raise Refused(400, "Invalid Request: id is required")
+    if not isinstance(message.get("params", {}), dict):
+        raise Refused(400, "Invalid params: params must be an object", code=INVALID_PARAMS, request_id=known_id)
+    return message
+
+
+def _call_parameters(params: Any) -> tuple[str, Json]:
+    table = cast(Json, params) if isinstance(params, dict) else {}
+    name, arguments = table.get("name"), table.get("arguments")
+    if not isinstance(name, str) or not name:
+        raise Refused(400, "Invalid params: name is required and must be a string", code=INVALID_PARAMS)
+    if arguments is not None and not isinstance(arguments, dict):
+        raise Refused(400, "Invalid params: arguments must be an object", code=INVALID_PARAMS)
+    return without_surrogates(name), without_surrogates(cast(Json, arguments or {}))
+
+
+def _tool_name(message: Json) -> str:
+    """The tool that is to be called; empty for other methods."""
+    params = message.get("params")
+    name = cast(Json, params).get("name") if isinstance(params, dict) else None
+    return name[:LONGEST] if isinstance(name, str) and message.get("method") == "tools/call" else ""
+
+
+def with_top_level_keys(result: Json) -> Json:
+    """A result of tools/call with the keys of the tool's own answer beside `content` (C3-2)."""
+    value = result.get("structuredContent")
+    return {**cast(Json, value), **result} if isinstance(value, dict) else result
+
+
+def _is_mcp_client(exchange: Exchange) -> bool:
+    """Whether a client of the protocol asks, which reads failures of tools in results marked `isError`; the original's
+    clients read them in `error`. The former name their version, or came by the stream."""
+    return VERSION_HEADER in exchange.request.headers or "sessionId" in exchange.query
+
+
+def _in_original_form(reply: Response, message: Json) -> Response:
+    """The SDK's reply with the original's statuses and texts, and the keys of the tool's answer."""
+    calling = message["method"] == "tools/call"
+    if not reply.body or (not calling and reply.status_code == 200 and b'"result"' in bytes(reply.body)[:200]):
+        return reply
+    told: Json = json.loads(bytes(reply.body))
+    if "error" not in told:
+        return json_reply({**told, "result": with_top_level_keys(told["result"])} if calling else told)
+    error: Json = told["error"]
+    if error["code"] == METHOD_NOT_FOUND:
+        error["message"] = f"Method not found: {without_surrogates(message['method'])[:200]}"
+    return json_reply(told, STATUS.get(error["code"], max(reply.status_code, 400)))
+
+
+# ---------------------------------------------------------------- the SDK behind one message
+
+
+async def _ask(app: ASGIApp, exchange: Exchange, body: bytes) -> Response:
+    """The SDK's reply to a message, as a whole."""
+    status, headers, parts = 500, MutableHeaders(), list[bytes]()
+
+    async def send(message: Message) -> None:
+        nonlocal status, headers
+        if message["type"] == "http.response.start":
+            status, headers = message["status"], MutableHeaders(raw=message.get("headers", []))
+        else:
+            parts.append(message.get("body", b""))
+
+    await app(_for_sdk(exchange.request.scope, body), _replay(body), send)
+    content = b"".join(parts)
+    kept = {name: value for name, value in headers.items() if name not in ("content-length", "content-type")}
+    if status >= 400 and headers.get("content-type", "").partition(";")[0] != "application/json":
+        # 405 and 406 of the SDK have no body, or plain text.
+        raise Refused(status, content.decode("utf-8", "replace") or "Not acceptable", headers=kept)
+    return Response(content, status, kept, headers.get("content-type"))
+
+
+def _for_sdk(scope: HttpScope, body: bytes) -> HttpScope:
+    """The request with the headers that the SDK insists on and the original's clients do not send."""
+    headers = MutableHeaders(raw=list(scope["headers"]))
+    accepted = headers.get("accept", "")
+    if "application/json" not in accepted:
+        headers["accept"] = f"application/json, {accepted}" if accepted else "application/json"
+    headers["content-type"] = "application/json"
+    headers["content-length"] = str(len(body))
+    return {**scope, "headers": headers.raw}
+
+
+def _replay(body: bytes, receive: Receive | None = None) -> Receive:
+    given = False
+
+    async def again() -> Message:
+        nonlocal given
+        if not given:
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+        if receive is not None:
+            return await receive()
+        await anyio.sleep_forever()
+        raise AssertionError("never")
+
+    return again
+
+
+class _Listening:
+    """A stream of notifications (`subscriptions/listen`), which the door ends when it closes."""
+
+    def __init__(self, app: ASGIApp, body: bytes, draining: anyio.Event) -> None:
+        self._app = app
+        self._body = body
+        self._draining = draining
+
+    async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
+        open_end = False
+
+        async def watched(message: Message) -> None:
+            nonlocal open_end
+            open_end = message["type"] == "http.response.start" or bool(message.get("more_body"))
+            await send(message)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._stop, group.cancel_scope)
+            await self._app(_for_sdk(scope, self._body), _replay(self._body, receive), watched)
+            group.cancel_scope.cancel()
+        if open_end:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _stop(self, scope: anyio.CancelScope) -> None:
+        await self._draining.wait()
+        scope.cancel()
+
+
+# ---------------------------------------------------------------- streams of one reply
+
+
+def _wants_stream_only(exchange: Exchange) -> bool:
+    """C3-1: `Accept: text/event-stream` alone."""
+    accepted = exchange.request.headers.get("accept", "")
+    return "text/event-stream" in accepted and "application/json" not in accepted and "*/*" not in accepted
+
+
+def _as_stream(reply: Response) -> Response:
+    event = b"event: message\ndata: " + bytes(reply.body) + b"\n\n"
+    return Response(event, 200, {"cache-control": "no-cache"}, "text/event-stream")

@@ -1,0 +1,112 @@
+"""Replies of the door: JSON whatever is in it, and refusals worded as the callers of each path expect them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, cast
+
+from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from localmcp.errors import AccessDenied, ConfigurationError, InvalidInput, LocalMCPError, NeedsConfirmation, NotFound
+from localmcp.server.handlers import without_surrogates
+from localmcp.tools import Json
+
+SERVER_ERROR = -32000
+"""JSON-RPC code of S3-13 for authentication, configuration and the like."""
+
+MCP_PATHS = ("/mcp", "/api/mcp")
+QUERY_PATHS = ("/api/quickstarts/v1/mcp", "/mcp-query")
+MANAGEMENT = "/api/mcp/"
+"""Key management and the call log lie below it."""
+
+SECURITY_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-site",
+    "cache-control": "no-store",
+}
+
+
+class Refused(HTTPException):
+    """A request that is answered with an error status."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: int = INVALID_REQUEST,
+        details: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        request_id: str | int | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """`code` is the JSON-RPC code for MCP paths; `details` says more than the contract's short text; `reason` is
+        what the log says instead of a message that may repeat arguments."""
+        super().__init__(status, message, headers)
+        self.reason = reason or message
+        self.code = code
+        self.details = details
+        self.request_id = request_id
+
+
+def refused_for(error: LocalMCPError, request_id: str | int | None = None) -> Refused:
+    """What a deliberate error of a tool is on `/api/mcp` (S3-13): whatever the arguments caused is the caller's 400,
+    what the key forbids is 403, the rest 500."""
+    status, code = 500, INTERNAL_ERROR
+    if isinstance(error, InvalidInput | NotFound):
+        status, code = 400, INVALID_PARAMS
+    elif isinstance(error, AccessDenied):
+        status, code = 403, SERVER_ERROR
+    elif isinstance(error, ConfigurationError | NeedsConfirmation):
+        status, code = 400, SERVER_ERROR
+    reason = type(error).__name__
+    return Refused(status, error.message, code=code, details=error.hint, request_id=request_id, reason=reason)
+
+
+def json_bytes(value: Any) -> bytes:
+    """UTF-8 JSON of any value: half characters become U+FFFD, numbers that JSON has not become null."""
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=str).encode()
+    except ValueError:
+        mended = _finite(without_surrogates(value))
+        return json.dumps(mended, ensure_ascii=False, separators=(",", ":"), default=str).encode()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in cast("list[Any]", value)]
+    return value
+
+
+def json_reply(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A reply with a JSON body."""
+    return Response(json_bytes(value), status, headers, "application/json")
+
+
+def refusal_reply(path: str, refused: Refused) -> Response:
+    """The refusal as callers of `path` read it."""
+    return json_reply(_refusal_body(path, refused), refused.status_code, refused.headers)
+
+
+def _refusal_body(path: str, refused: Refused) -> Json:
+    message, more = refused.detail, {"details": refused.details} if refused.details else {}
+    if path in MCP_PATHS:
+        data = {"data": {"hint": refused.details}} if refused.details else {}
+        error: Json = {"code": refused.code, "message": message, **data}
+        return {"jsonrpc": "2.0", "id": refused.request_id, "error": error}
+    if path.startswith(MANAGEMENT):
+        return {"success": False, "error": message, **more}
+    if path in QUERY_PATHS:
+        return {"status": "error", "message": message, "error": message, **more}
+    return {"success": False, "error": message, "code": refused.status_code, "details": refused.details or message}

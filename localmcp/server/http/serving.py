@@ -1,0 +1,239 @@
+"""Running the door: the socket, patience with slow clients, and an end that lets the requests in flight finish."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from types import FrameType
+from typing import Any, NoReturn
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from localmcp.config import Settings
+from localmcp.errors import LocalMCPError, Unavailable
+from localmcp.server.handlers import OpenOnce
+from localmcp.server.http.app import Door, DoorLimits
+from localmcp.server.http.hosts import OwnNames, is_loopback
+from localmcp.server.http.log_lines import log, say
+from localmcp.server.http.replies import SECURITY_HEADERS, json_bytes
+from localmcp.workspace import Workspace
+
+HEAD_BYTES = 32 * 1024
+MOST_CONNECTIONS = 1000
+REQUEST_SECONDS = 60
+"""How long a request may take to arrive, from its first byte, or from the connection's beginning, to its last."""
+IDLE_SECONDS = 30
+FINISHING_SECONDS = 20
+"""How long requests in flight may take to finish once the door is told to close."""
+CLOSING_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the door listens."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    """0 = any that is free."""
+
+    @property
+    def url(self) -> str:
+        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+
+
+def run(address: Address, settings: Settings, open_workspace: Callable[[], Workspace]) -> NoReturn:
+    """Serve until SIGINT or SIGTERM; ends the process.
+
+    Raises:
+        Unavailable: the address cannot be listened on.
+    """
+    sock = listen(address)
+
+    def open_and_watch() -> Workspace:
+        opened = open_workspace()
+        opened.on_tools_changed(partial(_tools_changed, opened, door))
+        return opened
+
+    workspace = OpenOnce(open_and_watch)
+    door = Door(workspace, limits_of(settings, address.host))
+    server = DoorKeeper(uvicorn_config(door), door, Address(address.host, sock.getsockname()[1]), workspace)
+    asyncio.run(server.serve(sockets=[sock]))
+    _close(workspace)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    # Threads of abandoned calls and of native libraries would hold up an ordinary exit.
+    os._exit(0)
+
+
+def _tools_changed(workspace: Workspace, door: Door) -> None:
+    """Tools that tools/list does not show may change without a word."""
+    if workspace.registry.show_all:
+        door.publish_tools_changed()
+
+
+def listen(address: Address) -> socket.socket:
+    """A listening socket.
+
+    Raises:
+        Unavailable: the address is taken, or not one of this machine.
+    """
+    try:
+        family, _, _, _, place = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
+        # asyncio turns Nagle's algorithm off (40 ms a reply) only for sockets that name their protocol.
+        sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        if sys.platform != "win32":
+            # On Windows the option would let another program take the same port.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(place)
+        sock.listen(512)
+    except OSError as error:
+        raise Unavailable(
+            f"Cannot listen on {address.url}: {error.strerror or error}.", hint="Choose another with --port."
+        ) from error
+    return sock
+
+
+def limits_of(settings: Settings, host: str) -> DoorLimits:
+    """The door's limits, by the settings."""
+    return DoorLimits(
+        names=OwnNames.of(host, settings.http_hosts.split(","), settings.http_origins.split(",")),
+        body_bytes=settings.http_max_body_mb << 20,
+        per_key=settings.http_key_requests,
+        per_address=settings.http_address_requests,
+    )
+
+
+def uvicorn_config(door: Door) -> uvicorn.Config:
+    """How the server under the door behaves."""
+    return uvicorn.Config(
+        door,
+        http=PatientProtocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=FINISHING_SECONDS,
+        h11_max_incomplete_event_size=HEAD_BYTES,
+    )
+
+
+class DoorKeeper(uvicorn.Server):
+    """uvicorn's server, which says where it listens and ends streams before it waits for requests."""
+
+    def __init__(self, config: uvicorn.Config, door: Door, address: Address, workspace: OpenOnce[Workspace]) -> None:
+        super().__init__(config)
+        self._door = door
+        self._address = address
+        self._workspace = workspace
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        await asyncio.to_thread(self._announce)
+
+    def _announce(self) -> None:
+        address = self._address
+        say(f"Listening on {address.url}", mcp=f"{address.url}/mcp", pid=os.getpid())
+        if not is_loopback(address.host):
+            log.warning(
+                "Other machines can reach this door, and what they send and get is not encrypted. "
+                "Put a proxy with TLS before it, or leave out --allow-remote."
+            )
+        try:
+            workspace = self._workspace()
+            names = [each.name for each in workspace.registry.tools()]
+            say(f"Registered {len(names)} tools: {names}")
+            if not workspace.api_keys.list():
+                log.warning("There is no API key yet, so every call is refused. Make one: localmcp keys create")
+        except LocalMCPError as error:
+            log.warning("the workspace cannot be opened: %s", error)
+            return
+        workspace.start_background()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        say("Closing: requests in flight may finish", seconds=FINISHING_SECONDS)
+        self._door.drain()
+        await super().shutdown(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A first signal ends gracefully, a second one at once."""
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
+
+
+class PatientProtocol(H11Protocol):
+    """HTTP/1.1 whose patience ends: a request that trickles in, or a connection that says nothing, is closed."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self._expect_request()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self._stop_waiting()
+        elif self._deadline is None:
+            self._expect_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _expect_request(self) -> None:
+        self._deadline = self.loop.call_later(REQUEST_SECONDS, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _give_up(self) -> None:
+        self._deadline = None
+        if not self.transport.is_closing():
+            self._refuse(408, "The request did not arrive in time")
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, msg)
+
+    def _refuse(self, status: int, message: str) -> None:
+        """Answer by ourselves and close; where a reply is under way there is only the closing."""
+        if self.conn.our_state is h11.IDLE:
+            body = json_bytes({"success": False, "error": message, "code": status})
+            headers: list[tuple[str, str]] = [
+                ("content-type", "application/json"),
+                ("content-length", str(len(body))),
+                ("connection", "close"),
+                *SECURITY_HEADERS.items(),
+            ]
+            for event in (h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        elif self.conn.our_state is h11.SEND_BODY or self.conn.our_state is h11.SEND_RESPONSE:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.transport.close()
+
+
+def _close(workspace: OpenOnce[Workspace]) -> None:
+    """Close the workspace, waiting at most CLOSING_SECONDS for calls that still use it."""
+    opened: Any = workspace.opened
+    if opened is None:
+        return
+    closing = threading.Thread(target=opened.close, daemon=True)
+    closing.start()
+    closing.join(CLOSING_SECONDS)
+    logging.getLogger(__name__).debug("closed")

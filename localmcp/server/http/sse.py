@@ -1,0 +1,147 @@
+"""The original's stream: GET `/api/mcp` opens it, messages POSTed to the address it names are answered on it."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream
+from starlette.background import BackgroundTask
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from localmcp.server.http.exchange import Exchange
+from localmcp.server.http.log_lines import say
+from localmcp.server.http.replies import SERVER_ERROR, Refused, json_bytes, json_reply
+from localmcp.tools import Json
+
+log = logging.getLogger(__name__)
+
+PATH = "/api/mcp"
+MOST_STREAMS = 256
+MOST_STREAMS_A_KEY = 32
+PING_SECONDS = 15.0
+"""Proxies close what is silent for longer."""
+WAITING_REPLIES = 64
+UNREAD_SECONDS = 30.0
+"""A client that does not read for this long has its stream closed."""
+
+
+class Stream:
+    """One open stream, which belongs to the key that opened it."""
+
+    def __init__(self, key_id: str) -> None:
+        self.id = secrets.token_urlsafe(24)
+        self.key_id = key_id
+        self._replies, self._waiting = anyio.create_memory_object_stream[bytes](WAITING_REPLIES)
+
+    async def put(self, value: Json) -> None:
+        """Send a message; dropped when the stream is gone."""
+        try:
+            with anyio.fail_after(UNREAD_SECONDS):
+                await self._replies.send(_event("message", json_bytes(value)))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            log.info("a reply came after its stream was closed")
+        except TimeoutError:
+            log.info("a stream whose client does not read is closed")
+            self.close()
+
+    def close(self) -> None:
+        """End the stream after what is already on its way."""
+        self._replies.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Write events until the client leaves or `close` is called."""
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        async with self._waiting, anyio.create_task_group() as group:
+            group.start_soon(_watch, receive, group.cancel_scope)
+            await _write(self._waiting, _event("endpoint", f"{PATH}?sessionId={self.id}".encode()), send)
+            group.cancel_scope.cancel()
+
+
+async def _write(waiting: MemoryObjectReceiveStream[bytes], first: bytes, send: Send) -> None:
+    event: bytes | None = first
+    while event is not None:
+        await send({"type": "http.response.body", "body": event, "more_body": True})
+        event = b": ping\n\n"
+        with anyio.move_on_after(PING_SECONDS):
+            try:
+                event = await waiting.receive()
+            except anyio.EndOfStream:
+                event = None
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _watch(receive: Receive, scope: anyio.CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()
+
+
+def _event(name: str, data: bytes) -> bytes:
+    return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
+
+
+class Streams:
+    """The open streams."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Stream] = {}
+        self._closing = False
+
+    def open(self, exchange: Exchange) -> ASGIApp:
+        """A new stream for the caller.
+
+        Raises:
+            Refused: 503, too many are open, or the door is closing.
+        """
+        mine = sum(each.key_id == str(exchange.key.id) for each in self._open.values())
+        if self._closing or len(self._open) >= MOST_STREAMS or mine >= MOST_STREAMS_A_KEY:
+            raise Refused(503, "Too many open streams", code=SERVER_ERROR, headers={"retry-after": "10"})
+        stream = Stream(str(exchange.key.id))
+        self._open[stream.id] = stream
+
+        async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+            say("MCP Server connected via SSE", userId=stream.key_id)
+            try:
+                await stream(scope, receive, send)
+            finally:
+                stream.close()
+                self._open.pop(stream.id, None)
+
+        return serve
+
+    def accept(self, session: str, exchange: Exchange, work: Callable[[], Awaitable[Json | None]]) -> ASGIApp:
+        """202 for a message to a stream; its reply, which `work` gives, follows on the stream.
+
+        Raises:
+            Refused: 404: no such stream of this key.
+        """
+        stream = self._open.get(session)
+        if stream is None or stream.key_id != str(exchange.key.id):
+            raise Refused(404, "Session not found", details="Open a new stream: GET /api/mcp")
+
+        async def answer() -> None:
+            reply = await work()
+            if reply is not None:
+                await stream.put(reply)
+
+        return _Accepted(answer)
+
+    def close(self) -> None:
+        """End every stream and open no other."""
+        self._closing = True
+        for each in tuple(self._open.values()):
+            each.close()
+
+
+class _Accepted:
+    def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
+        self._work = work
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        reply = json_reply({"status": "accepted"}, 202)
+        reply.background = BackgroundTask(self._work)
+        await reply(scope, receive, send)

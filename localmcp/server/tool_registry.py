@@ -1,0 +1,477 @@
+"""The library: tools that an MCP server does not list, found by `tool_search` and run by `execute_tool` (S1).
+
+from localmcp import ToolRegistry
+
+registry = ToolRegistry()
+registry.register_tool(send_email, "email", "smtp")      # a function with type hints and a docstring
+registry.attach(server)                                  # an `mcp` server: adds exactly the two tools
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import weakref
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from localmcp.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery, Profile, ToolHit, ToolMetadata
+from localmcp.errors import InvalidInput, ToolNotFound, UnknownTool
+from localmcp.providers.functions import FunctionTool, as_answer, run_coroutine
+from localmcp.schemas import Json, check_arguments
+from localmcp.search.tool_finder import ToolFinder
+from localmcp.tools import Answer, Provider, Registry, Scope, Tool, ToolMark, current_scope, use_scope
+
+if TYPE_CHECKING:
+    from mcp.server import MCPServer
+    from mcp.server.lowlevel.server import Server
+
+    from localmcp.embeddings import LazyEmbedder
+
+Handler = Callable[..., Any]
+
+_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object"}
+_TYPE_WORDS = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array"}
+
+
+# ---------------------------------------------------------------- records and protocols
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """A tool as a client needs it (S1-2)."""
+
+    name: str
+    description: str = ""
+    input_schema: Json = field(default_factory=lambda: {"type": "object", "properties": {}})
+    keywords: tuple[str, ...] = ()
+
+    @property
+    def inputSchema(self) -> Json:
+        """The other spelling (C1-2)."""
+        return self.input_schema
+
+
+class ToolProvider(Protocol):
+    """What a source of tools has to offer (S1-4). Any of the three may be `async`."""
+
+    def list_tools(self) -> Any:
+        """`ToolMetadata` of every tool, or mappings or objects with name, description, keywords."""
+        ...
+
+    def get_tool(self, name: str) -> Any:
+        """`ToolDefinition`, a mapping, or the `Tool` of the `mcp` package; None when the name is not mine."""
+        ...
+
+    def call_tool(self, name: str, arguments: Json) -> Any:
+        """Run it; text, any JSON, an `Answer` or a result of the `mcp` package.
+
+        Raises:
+            ToolNotFound: the name is not mine; the next provider is asked. Anything else ends the call.
+        """
+        ...
+
+
+def _get(thing: Any, *names: str) -> Any:
+    """The first of these keys or attributes that is there."""
+    for name in names:
+        value = cast(Json, thing).get(name) if isinstance(thing, Mapping) else getattr(thing, name, None)
+        if value is not None:
+            return value
+    return None
+
+
+def metadata_of(thing: Any) -> ToolMetadata:
+    """What a provider lists, as one record."""
+    name = thing if isinstance(thing, str) else _get(thing, "name")
+    if not isinstance(name, str) or not name:
+        raise InvalidInput(f"A tool needs a name; got {thing!r}.")
+    if isinstance(thing, str):
+        return ToolMetadata(name)
+    return ToolMetadata(name, _get(thing, "description") or "", tuple(_get(thing, "keywords", "tags") or ()))
+
+
+def definition_of(thing: Any, keywords: Sequence[str] = ()) -> ToolDefinition:
+    """A definition in any of its forms, as one record: ours, a mapping, or the `Tool` of the `mcp` package."""
+    metadata = metadata_of(thing)
+    schema = _get(thing, "input_schema", "inputSchema")
+    if schema is None:
+        schema = schema_of(_get(thing, "parameters") or {})
+    return ToolDefinition(metadata.name, metadata.description, schema, (*metadata.keywords, *keywords))
+
+
+def schema_of(parameters: Mapping[str, Any]) -> Json:
+    """JSON Schema of parameters that are written short.
+
+    Args:
+        parameters: a schema already (`type: object`), or name -> a type (`str`, `"string"`), or name -> a schema in
+            which `required: True` may stand.
+    """
+    if parameters.get("type") == "object":
+        return dict(parameters)
+    properties: Json = {}
+    required: list[str] = []
+    for name, written in parameters.items():
+        spec: Json = dict(cast(Json, written)) if isinstance(written, Mapping) else {"type": written}
+        if spec.get("required") is True:
+            required.append(name)
+        if not isinstance(spec.get("required"), list):
+            spec.pop("required", None)
+        kind = spec.get("type", "string")
+        spec["type"] = _TYPES.get(kind, kind) if isinstance(kind, type) else _TYPE_WORDS.get(kind, kind)
+        properties[name] = spec
+    schema: Json = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {**schema, "required": required} if required else schema
+
+
+# ---------------------------------------------------------------- tools
+
+
+def _hidden_mark(name: str, keywords: tuple[str, ...]) -> ToolMark:
+    """The annotations of a tool of which nothing is known: MCP's defaults."""
+    title = name.replace("_", " ").capitalize()
+    return ToolMark(
+        name, title, keywords, visible=False, read_only=False, destructive=True, idempotent=False, open_world=True
+    )
+
+
+class DefinedTool(Tool):
+    """A definition with the function that runs it."""
+
+    def __init__(self, definition: ToolDefinition, handler: Handler) -> None:
+        self.definition = definition
+        self.mark = _hidden_mark(definition.name, definition.keywords)
+        self.description = definition.description
+        self._handler = handler
+        self._takes_names = _takes_names(definition, handler)
+
+    @property
+    def input_schema(self) -> Json:
+        return self.definition.input_schema
+
+    def call(self, arguments: Json) -> Answer:
+        check_arguments(self.name, self.input_schema, arguments)
+        return as_answer(self._handler(**arguments) if self._takes_names else self._handler(arguments))
+
+
+def _takes_names(definition: ToolDefinition, handler: Handler) -> bool:
+    """Whether a handler takes the tool's parameters by name; else it takes one mapping.
+
+    Raises:
+        InvalidInput: it takes neither.
+    """
+    try:
+        parameters = list(inspect.signature(handler).parameters.values())
+    except (TypeError, ValueError):
+        return False  # A builtin says nothing of its parameters.
+    known = cast(Json, definition.input_schema.get("properties", {}))
+    names = [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    needed = {each.name for each in parameters if each.name in names and each.default is each.empty}
+    if any(each.kind is each.VAR_KEYWORD for each in parameters) or needed <= known.keys() <= set(names):
+        return True
+    places = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    needed_places = [each for each in places if each.default is each.empty] or places[:1]
+    if len(needed_places) == 1 and needed_places[0].name not in known:
+        return False
+    raise InvalidInput(
+        f"The handler of {definition.name} takes ({', '.join(names)}), but the tool has ({', '.join(known)}).",
+        hint="Let it take the tool's parameters by name, or one mapping with all of them.",
+    )
+
+
+class ProvidedTool(Tool):
+    """A tool of somebody's provider; its definition is asked for only when its schema is."""
+
+    def __init__(self, provider: ToolProvider, metadata: ToolMetadata) -> None:
+        self._provider = provider
+        self.mark = _hidden_mark(metadata.name, metadata.keywords)
+        self.description = metadata.description
+
+    @property
+    def input_schema(self) -> Json:
+        definition = _settled(self._provider.get_tool(self.name))
+        if definition is None:
+            raise ToolNotFound(self.name)
+        return definition_of(definition).input_schema
+
+    def call(self, arguments: Json) -> Answer:
+        return as_answer(self._provider.call_tool(self.name, arguments))
+
+
+def _settled(value: Any) -> Any:
+    return run_coroutine(value) if inspect.iscoroutine(value) else value
+
+
+class AdaptedProvider:
+    """A `ToolProvider` as the registry's own protocol wants it."""
+
+    def __init__(self, provider: ToolProvider) -> None:
+        self.provider = provider
+        self.name = str(getattr(provider, "name", type(provider).__name__))
+
+    def tools(self) -> list[Tool]:
+        listed = cast("Iterable[Any]", _settled(self.provider.list_tools()) or ())
+        return [ProvidedTool(self.provider, metadata_of(each)) for each in listed]
+
+    def find(self, name: str) -> Tool | None:
+        """As the original: what it defines or lists is its own, whether or not the definition can be had."""
+        try:
+            defined = _settled(self.provider.get_tool(name))
+        except ToolNotFound:
+            defined = None
+        except Exception:
+            listed = self._listed(name)
+            if listed is None:
+                raise
+            return listed
+        if defined is None:
+            return self._listed(name)
+        return ProvidedTool(self.provider, metadata_of(defined))
+
+    def _listed(self, name: str) -> Tool | None:
+        return next((each for each in self.tools() if each.name == name), None)
+
+    def try_call(self, name: str) -> Tool:
+        """The tool of that name, whether or not there is one: its call says so."""
+        return ProvidedTool(self.provider, ToolMetadata(name))
+
+
+def adapt(provider: Any) -> Provider:
+    """A provider in either form as the registry's own.
+
+    Raises:
+        InvalidInput: it is neither.
+    """
+    if callable(getattr(provider, "tools", None)) and callable(getattr(provider, "find", None)):
+        return cast(Provider, provider)
+    if all(callable(getattr(provider, name, None)) for name in ("list_tools", "get_tool", "call_tool")):
+        return AdaptedProvider(cast(ToolProvider, provider))
+    raise InvalidInput(
+        f"{type(provider).__name__} is no provider of tools.", hint="It needs list_tools, get_tool and call_tool."
+    )
+
+
+# ---------------------------------------------------------------- the registry
+
+
+class _Dispatch(Registry):
+    """A registry whose simple providers are asked by calling them: only they know what they know (S1-4)."""
+
+    def call(self, name: str, arguments: Json | None = None, scope: Scope | None = None) -> Answer:
+        with use_scope(scope or current_scope()) as inside:
+            if name in self._tools or (inside.tools is not None and name not in inside.tools):
+                return super().call(name, arguments, inside)
+            with self._asking_providers() as providers:
+                for provider in providers:
+                    each = provider.try_call(name) if isinstance(provider, AdaptedProvider) else provider.find(name)
+                    if each is None:
+                        continue
+                    try:
+                        return each.call(arguments or {})
+                    except ToolNotFound:
+                        continue
+            raise self._unknown(name)
+
+
+class ToolRegistry:
+    """Tools that can be searched and called, and the sources they come from. Thread-safe.
+
+    Registered tools come first, then global providers, then those of the request; of two tools with one name the
+    first is called and listed. A registry is a provider itself (S1-4).
+    """
+
+    def __init__(self, name: str = "registry", *, model: str | None = None) -> None:
+        """
+        Args:
+            name: as a provider.
+            model: an embedding model (`default` is the one that localmcp brings), so that tools are also found by
+                meaning; None compares words only, and loads nothing.
+        """
+        self.name = name
+        self._registry = _Dispatch()
+        self.embedder = _embedder(model) if model else None
+        """The model; it is loaded by the first search, or when the registry is attached to a server."""
+        self.discovery = Discovery(self._registry, ToolFinder(self.embedder))
+        self._lock = threading.Lock()
+        self._adapted: list[tuple[Any, Provider]] = []
+        self._attached: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    # ------------------------------------------------------------ tools and providers
+
+    def register_tool(
+        self,
+        tool: Any,
+        handler: Handler | str | None = None,
+        *keywords: str,
+        description: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Add a tool that is not listed, only found; an earlier one of that name is replaced (S1-2).
+
+        Args:
+            tool: a function whose type hints and docstring say everything; or a definition: `ToolDefinition`, a
+                mapping with name, description and parameters or input_schema, the `Tool` of the `mcp` package; or
+                just a name, beside `description` and `parameters`.
+            handler: what runs a definition; it takes the parameters by name, or one mapping. May be `async`.
+            keywords: words under which the tool is found.
+            description: for a name or a function.
+            parameters: for a name, as `schema_of` takes them.
+
+        Raises:
+            InvalidInput: the tool cannot be described or run; says what is missing.
+        """
+        if isinstance(handler, str):
+            # register_tool(function, "keyword", ...)
+            handler, keywords = None, (handler, *keywords)
+        if isinstance(tool, Tool):
+            self._registry.add(tool)
+            return
+        if isinstance(tool, str):
+            tool = ToolDefinition(tool, description or "", schema_of(parameters or {}))
+        elif handler is None and callable(tool):
+            self._registry.add(FunctionTool(tool, description=description, keywords=keywords))
+            return
+        definition = definition_of(tool, keywords)
+        if not callable(handler):
+            raise InvalidInput(f"{definition.name} needs a handler: a function that runs it.")
+        self._registry.add(DefinedTool(definition, handler))
+
+    def unregister_tool(self, name: str) -> bool:
+        """Take a registered tool away; False if there was none."""
+        return self._registry.remove(name)
+
+    def add_provider(self, provider: Any) -> None:
+        """Add a source of tools for every request (S1-5).
+
+        Raises:
+            InvalidInput: it is no provider, or the registry itself.
+        """
+        if provider is self:
+            raise InvalidInput("A registry cannot be its own provider.")
+        adapted = adapt(provider)
+        with self._lock:
+            self._adapted.append((provider, adapted))
+        self._registry.add_provider(adapted)
+
+    def remove_provider(self, provider: Any) -> bool:
+        """Take a source away; False if it was not there."""
+        with self._lock:
+            found = next((pair for pair in self._adapted if pair[0] is provider), None)
+            if found is None:
+                return False
+            self._adapted.remove(found)
+        return self._registry.remove_provider(found[1])
+
+    # ------------------------------------------------------------ finding and calling
+
+    def search(self, query: str = "", max_results: int = 0, *, profile: Profile = "best") -> list[ToolHit]:
+        """The tools that fit, best first: name, description, score, input_schema.
+
+        Args:
+            query: what the tool should do; empty lists all.
+            max_results: 0 and less do not cut.
+            profile: `classic` scores by the original's ladder alone (S1-9).
+        """
+        return self.discovery.search(query, max_results, profile=profile)
+
+    def list_tools(self) -> list[ToolMetadata]:
+        """What every tool is found by, in the order of their sources."""
+        return [ToolMetadata(each.name, each.description, each.mark.keywords) for each in self._registry.tools()]
+
+    def get_tool(self, name: str) -> ToolDefinition:
+        """The definition of a tool.
+
+        Raises:
+            ToolNotFound: there is none of that name in this request; names the nearest.
+        """
+        with _as_not_found(name):
+            each = self._registry.get(name)
+            return ToolDefinition(each.name, each.description, each.input_schema, each.mark.keywords)
+
+    def call_tool(self, name: str, arguments: Json | None = None) -> Answer:
+        """Run a tool; None stands for no arguments. What it raises passes through.
+
+        Raises:
+            ToolNotFound: there is none of that name in this request; names the nearest.
+            InvalidInput: the arguments do not fit; lists everything that is wrong.
+        """
+        with _as_not_found(name):
+            return self._registry.call(name, arguments)
+
+    # ------------------------------------------------------------ a registry is a provider too
+
+    def tools(self) -> list[Tool]:
+        """As the protocol of providers wants them."""
+        return self._registry.tools()
+
+    def find(self, name: str) -> Tool | None:
+        """As the protocol of providers wants it."""
+        return self._registry.find(name)
+
+    # ------------------------------------------------------------ serving
+
+    def attach(self, server: MCPServer[Any] | Server[Any]) -> None:
+        """Add exactly `tool_search` and `execute_tool` to a server of the `mcp` package; a second time does nothing.
+
+        A client that calls one of the hidden tools by its own name is answered too.
+
+        Raises:
+            InvalidInput: it is no such server, or another registry is attached to it.
+        """
+        from localmcp.server.attachment import attach
+
+        with self._lock:
+            if server in self._attached:
+                return
+            attach(self._registry, self.discovery, server)
+            self._attached.add(server)
+        if self.embedder is not None:
+            self.embedder.start_loading()
+
+
+def _embedder(model: str) -> LazyEmbedder:
+    from localmcp.config import models_directory
+    from localmcp.embeddings import LazyEmbedder, open_embedder
+
+    return LazyEmbedder(lambda: open_embedder(model, models_directory=models_directory()))
+
+
+@contextmanager
+def _as_not_found(name: str) -> Generator[None]:
+    try:
+        yield
+    except ToolNotFound:
+        raise
+    except UnknownTool as error:
+        if error.message != f"Unknown tool: {name}":
+            raise
+        raise ToolNotFound(name, hint=error.hint) from error
+
+
+@contextmanager
+def with_request_providers(*providers: Any) -> Generator[None]:
+    """Tools that exist inside this block only, in this request and what it starts (S1-6); nested blocks add up.
+
+        with with_request_providers(UserTools(user_id)):
+            await app(scope, receive, send)
+
+    Raises:
+        InvalidInput: one of them is no provider.
+    """
+    scope = current_scope()
+    with use_scope(replace(scope, providers=(*scope.providers, *map(adapt, providers)))):
+        yield
+
+
+__all__ = [
+    "EXECUTE_TOOL",
+    "TOOL_SEARCH",
+    "ToolDefinition",
+    "ToolMetadata",
+    "ToolNotFound",
+    "ToolProvider",
+    "ToolRegistry",
+    "with_request_providers",
+]

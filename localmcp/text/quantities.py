@@ -1,0 +1,40 @@
+"""Numbers, sizes, times and places in the words people use."""
+
+from __future__ import annotations
+
+import os
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 document`, `1,204 documents`, `3 searches`."""
+    plural = noun + ("es" if noun.endswith(("s", "ch", "x")) else "s")
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
+def size(number: int) -> str:
+    """Bytes in the unit people use: `812 kB`, `4.2 MB`."""
+    if number < 1000:
+        return f"{number} bytes"
+    value = float(number)
+    for unit in ("kB", "MB", "GB"):
+        value /= 1000
+        if value < 1000 or unit == "GB":
+            return f"{value:.0f} {unit}" if value >= 100 or unit == "kB" else f"{value:.1f} {unit}"
+    raise AssertionError("unreachable")
+
+
+def duration(seconds: float) -> str:
+    """Seconds as `0.4 s`, `42 s`, `3 min 20 s`, `1 h 5 min`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def short_path(path: str) -> str:
+    """The path as a person would type it here: relative if it lies below the working directory."""
+    try:
+        relative = os.path.relpath(path)
+    except ValueError:
+        return path
+    return path if relative.startswith("..") else relative

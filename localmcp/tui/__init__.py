@@ -1,0 +1,1 @@
+"""The terminal house: see, search and run everything in one file."""

@@ -1,0 +1,141 @@
+"""The answer of a tool: as a table where it holds a list, as JSON, or as the text that a model reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.widgets import ContentSwitcher, Static
+
+from localmcp.errors import LocalMCPError
+from localmcp.tui.pane import Table
+
+Json = dict[str, Any]
+
+VIEWS = ("table", "json", "text")
+MOST_ROWS = 200
+MOST_CHARACTERS = 100_000
+MOST_CELL = 60
+"""Characters of a value in the table."""
+
+
+class AnswerView(Vertical):
+    """Three views of one answer."""
+
+    DEFAULT_CSS = """
+    AnswerView { height: 1fr; min-height: 6; }
+    AnswerView DataTable { height: 1fr; background: $background; }
+    """
+
+    as_json = ""
+    is_filled = False
+
+    def compose(self) -> ComposeResult:
+        with ContentSwitcher(initial="text"):
+            table = Table(id="table", cursor_type="row", zebra_stripes=False)
+            yield table
+            with VerticalScroll(id="json"):
+                yield Static(id="json-text")
+            with VerticalScroll(id="text"):
+                yield Static(Content.styled("ctrl+r runs the tool.", "$foreground 55%"), id="plain-text")
+
+    @property
+    def switcher(self) -> ContentSwitcher:
+        return self.query_one(ContentSwitcher)
+
+    def clear(self) -> None:
+        """Nothing has run."""
+        self.is_filled = False
+        self._plain(Content.styled("ctrl+r runs the tool.", "$foreground 55%"))
+
+    def wait(self) -> None:
+        """It is running."""
+        self._plain(Content.styled("◌ running …", "$accent"))
+
+    def _plain(self, text: Content) -> None:
+        self.query_one("#plain-text", Static).update(text)
+        self.switcher.current = "text"
+        self.border_subtitle = ""
+
+    def show(self, answer: Any) -> None:
+        """Show an answer, or the error that came instead."""
+        self.is_filled = not isinstance(answer, LocalMCPError)
+        if isinstance(answer, LocalMCPError):
+            self._plain(Content.styled(f"✗ {answer}", "$error"))
+            return
+        self.as_json = json.dumps(answer.value, ensure_ascii=False, indent=2, default=str)
+        self.query_one("#json-text", Static).update(Content(shortened(self.as_json)))
+        self.query_one("#plain-text", Static).update(Content(shortened(answer.text)))
+        has_rows = self._fill_table(answer.value)
+        self.switcher.current = "table" if has_rows else "json"
+        self._say()
+
+    def focus_view(self) -> None:
+        """Put the focus on the view in front, so that letters are keys."""
+        self.query_one(f"#{self.switcher.current}").focus()
+
+    def turn(self) -> None:
+        """The next of the three views."""
+        here = VIEWS.index(str(self.switcher.current))
+        self.switcher.current = VIEWS[(here + 1) % len(VIEWS)]
+        self.focus_view()
+        self._say()
+
+    def _say(self) -> None:
+        self.border_subtitle = " │ ".join(
+            f"[reverse] {view} [/]" if view == self.switcher.current else view for view in VIEWS
+        )
+
+    def _fill_table(self, value: Json) -> bool:
+        """The first list of objects as rows, else the fields of the object; False when there is nothing to lay out."""
+        table = self.query_one(Table)
+        table.clear(columns=True)
+        head, rows = table_of(value)
+        for name in head:
+            table.add_column(Text(name))
+        for row in rows[:MOST_ROWS]:
+            table.put(row)
+        if len(rows) > MOST_ROWS:
+            table.put([f"… {len(rows) - MOST_ROWS:,} more: see JSON", *[""] * (len(head) - 1)])
+        return bool(rows)
+
+
+def table_of(value: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """(names of columns, rows) of an answer; the longest list of objects in it, or its own fields."""
+    lists = [cast("list[Json]", each) for each in value.values() if _is_rows(each)]
+    if not lists:
+        return ["field", "value"], [[name, _cell(each)] for name, each in value.items()]
+    rows = max(lists, key=len)
+    head = list(dict.fromkeys(name for row in rows[:MOST_ROWS] for name in row))
+    plain = [
+        name for name in head if not all(isinstance(cast(object, row.get(name)), dict | list | None) for row in rows)
+    ]
+    return plain, [[_cell(row.get(name)) for name in plain] for row in rows]
+
+
+def _is_plain(value: Any) -> bool:
+    return value is not None and not isinstance(value, dict | list)
+
+
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(row, dict) for row in cast("list[Any]", value))
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else json.dumps(cast(object, value), ensure_ascii=False, default=str)
+    line = " ".join(text.split())
+    return line if len(line) <= MOST_CELL else line[: MOST_CELL - 1] + "…"
+
+
+def shortened(text: str) -> str:
+    """A text that a screen can hold; where it is cut, it says so."""
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    return f"{text[:MOST_CHARACTERS]}\n… {len(text) - MOST_CHARACTERS:,} more characters; y copies all"

@@ -1,0 +1,324 @@
+"""The app: the frame, the panes that are made when they are first shown, and the one place where errors end."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual import on
+from textual.app import App, ComposeResult, SystemCommand
+from textual.binding import BindingType
+from textual.screen import Screen
+from textual.widgets import ContentSwitcher, Footer
+
+from localmcp.errors import FileUnavailable, LocalMCPError
+from localmcp.text.quantities import counted
+from localmcp.tui import theme
+from localmcp.tui.desk import Desk
+from localmcp.tui.examination import Examination
+from localmcp.tui.frame import ErrorLine, TabBar, TopLine, first_line
+from localmcp.tui.keymap import bindings, read_keymap
+from localmcp.tui.logs import log_file
+from localmcp.tui.messages import (
+    ChoreEnded,
+    ChoreMoved,
+    Failed,
+    FileChanged,
+    FileTrouble,
+    Leave,
+    ModelChanged,
+    Opened,
+    SearchFor,
+)
+from localmcp.tui.pane import Pane
+from localmcp.tui.panes.search import SearchPane
+
+if TYPE_CHECKING:
+    from localmcp.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+PANES: dict[str, tuple[str, str]] = {
+    "search": ("Search", "SearchPane"),
+    "library": ("Library", "LibraryPane"),
+    "quickstarts": ("Quick starts", "QuickstartsPane"),
+    "rules": ("Rules", "RulesPane"),
+    "tools": ("Tools", "ToolsPane"),
+    "activity": ("Activity", "ActivityPane"),
+    "keys": ("Keys", "KeysPane"),
+    "doctor": ("Doctor", "DoctorPane"),
+}
+"""Name (of the module too) -> title and class; a module is imported when its pane is first shown."""
+
+ERRORS_AT_ONCE = 20
+"""More unexpected errors within a second mean that drawing itself fails: the app ends, with one line."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the TUI is handed, because other faces own it."""
+
+    examine: Callable[[Workspace], Examination] | None = None
+    """The doctor; None shows what `localmcp status` tells."""
+    client_configuration: Callable[[], str] = field(default=lambda: "localmcp serve")
+    """What to paste into an MCP client."""
+    save_theme: Callable[[str], object] | None = None
+    """Remembers the theme that was chosen."""
+
+
+class LocalMcpApp(App[None]):
+    """The terminal house."""
+
+    TITLE = "localmcp"
+    CSS_PATH = "localmcp.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("app")
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (140, "-wide")]
+    NOTIFICATION_TIMEOUT = 3
+
+    def __init__(
+        self, opener: Callable[[], Workspace], path: Path, theme_name: str = theme.DEFAULT,
+        surroundings: Surroundings | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.desk = Desk(opener, path, self.post_message)
+        self.surroundings = surroundings or Surroundings()
+        self.stats: dict[str, Any] = {}
+        self.unexpected: list[float] = []
+        self.is_drawn = False
+        for each in theme.OWN_THEMES:
+            self.register_theme(each)
+        self._wanted_theme = theme_name
+        self.theme = theme_name if theme_name in self.available_themes else theme.DEFAULT
+
+    def compose(self) -> ComposeResult:
+        yield TopLine(id="top")
+        yield TabBar([(name, title) for name, (title, _) in PANES.items()], id="tabs")
+        with ContentSwitcher(initial="search", id="panes"):
+            yield SearchPane(id="search")
+        yield ErrorLine(id="error")
+        yield Footer(compact=True)
+
+    def on_mount(self) -> None:
+        self.top.where, self.top.state = str(self.desk.path), "◌ opening"
+        keymap, problems = read_keymap()
+        self.set_keymap(keymap)
+        if self._wanted_theme != self.theme:
+            known = ", ".join(theme.theme_names())
+            problems.append(f"There is no theme '{self._wanted_theme}'. Known: {known}.")
+        if problems:
+            self.tell_error(LocalMCPError(" ".join(problems)))
+        self.is_drawn = True
+        self.pane.come_to_front()
+        self.call_after_refresh(self.desk.start)
+
+    def on_unmount(self) -> None:
+        self.desk.close()
+
+    # ------------------------------------------------------------ parts
+
+    @property
+    def top(self) -> TopLine:
+        return self.screen_stack[0].query_one(TopLine)
+
+    @property
+    def switcher(self) -> ContentSwitcher:
+        return self.screen_stack[0].query_one(ContentSwitcher)
+
+    @property
+    def pane(self) -> Pane:
+        """The pane in front."""
+        return self.switcher.get_child_by_id(str(self.switcher.current), Pane)
+
+    async def show_pane(self, name: str) -> Pane:
+        """Turn to a pane; it is made when it is first shown."""
+        if name not in {child.id for child in self.switcher.children}:
+            module = import_module(f"localmcp.tui.panes.{name}")
+            await self.switcher.mount(getattr(module, PANES[name][1])(id=name))
+        self.switcher.current = name
+        self.screen_stack[0].query_one(TabBar).show_active(name)
+        self.pane.come_to_front()
+        return self.pane
+
+    # ------------------------------------------------------------ what happens
+
+    @on(Opened)
+    def opened(self, message: Opened) -> None:
+        if message.error is not None:
+            self.top.state, self.top.tone = "✗ not open", "$error"
+            self.tell_error(message.error)
+            return
+        self.show_state()
+        if not self.desk.exists:
+            self.pane.file_changed({})
+
+    @on(ModelChanged)
+    def model_changed(self, message: ModelChanged) -> None:
+        if message.problem:
+            log.warning("no model: %s", message.problem)
+        self.model_problem = message.problem
+        self.show_state()
+        if isinstance(self.pane, SearchPane):
+            self.pane.model_changed()
+
+    model_problem = ""
+
+    def show_state(self, work: str = "") -> None:
+        """At the right end of the first line: what is being done, else whether everything is ready."""
+        if work:
+            self.top.state, self.top.tone = f"◌ {work}", "$accent"
+        elif self.desk.model_loading:
+            self.top.state, self.top.tone = "◌ loading the model", "$accent"
+        elif self.model_problem:
+            self.top.state, self.top.tone = "○ words only", "$warning"
+        else:
+            self.top.state, self.top.tone = "● ready", "$success"
+
+    @on(FileChanged)
+    def file_changed(self, message: FileChanged) -> None:
+        """Another process, or this one, changed the file: what is in front is looked at again, the rest when shown."""
+        line = self.screen_stack[0].query_one(ErrorLine)
+        if isinstance(line.error, FileUnavailable):
+            line.clear()
+        for child in self.switcher.query(Pane):
+            child.stale = child is not self.pane
+        self.pane.ask("totals", self._holdings, self._show_holdings)
+        self.pane.file_changed(message.counters)
+
+    def _holdings(self) -> dict[str, Any]:
+        stats = self.desk.look(lambda workspace: workspace.knowledge.get_stats())
+        return {**stats, "readOnly": self.desk.why_read_only()}
+
+    def _show_holdings(self, stats: dict[str, Any]) -> None:
+        self.stats = stats
+        self.top.read_only = bool(stats["readOnly"])
+        self.top.show_holdings(stats)
+
+    @on(FileTrouble)
+    def file_trouble(self, message: FileTrouble) -> None:
+        self.tell_error(message.error)
+
+    @on(ChoreMoved)
+    def chore_moved(self, message: ChoreMoved) -> None:
+        done, total = message.progress.done, message.progress.total
+        self.show_state(f"{message.title}: {done} of {counted(total, 'file')}")
+
+    @on(ChoreEnded)
+    def chore_ended(self, message: ChoreEnded) -> None:
+        self.show_state()
+        if message.error is not None:
+            self.tell_error(message.error)
+        elif message.report is not None:
+            self.notify(report_words(message.report), title=message.title)
+        for child in self.switcher.query(Pane):
+            child.stale = True
+        self.pane.come_to_front()
+
+    @on(SearchFor)
+    async def search_for(self, message: SearchFor) -> None:
+        pane = await self.show_pane("search")
+        assert isinstance(pane, SearchPane)
+        pane.type_query(message.query)
+
+    @on(Leave)
+    async def leave(self, message: Leave) -> None:
+        await self.show_pane(message.pane)
+
+    # ------------------------------------------------------------ errors
+
+    @on(Failed)
+    def failed(self, message: Failed) -> None:
+        self.tell_error(message.error)
+
+    def tell_error(self, error: BaseException) -> None:
+        """One line for the person; whatever else is known goes to the log."""
+        if isinstance(error, LocalMCPError):
+            log.info("told: %s", error)
+        else:
+            log.error("unexpected: %s", error, exc_info=error)
+        self.screen_stack[0].query_one(ErrorLine).tell(error)
+
+    def forget_error(self) -> None:
+        """The person goes on: what went wrong with the last question is over. That the file is away is not."""
+        line = self.screen_stack[0].query_one(ErrorLine)
+        if not isinstance(line.error, FileUnavailable):
+            line.clear()
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Textual would end the app with a traceback; here an error is a line, unless drawing itself fails."""
+        now = time.monotonic()
+        self.unexpected = [each for each in self.unexpected if now - each < 1] + [now]
+        if len(self.unexpected) <= ERRORS_AT_ONCE and self.is_drawn:
+            try:
+                self.tell_error(error)
+                return
+            except Exception:
+                log.exception("the error line cannot be shown")
+        log.error("the screen cannot be drawn", exc_info=error)
+        self._return_code = 1
+        self.exit(return_code=1, message=f"✗ {first_line(error)}. The log is {log_file()}")
+
+    # ------------------------------------------------------------ actions
+
+    async def action_pane(self, number: int) -> None:
+        await self.show_pane(list(PANES)[number])
+
+    async def action_turn(self, step: int) -> None:
+        names = list(PANES)
+        await self.show_pane(names[(names.index(str(self.switcher.current)) + step) % len(names)])
+
+    async def action_focus_search(self) -> None:
+        pane = await self.show_pane("search")
+        assert isinstance(pane, SearchPane)
+        pane.focus_query()
+
+    def action_help(self) -> None:
+        from localmcp.tui.help import HelpScreen
+
+        self.push_screen(HelpScreen(self.pane, self.focused))
+
+    def action_show_error(self) -> None:
+        from localmcp.tui.dialogs import ErrorScreen
+
+        if error := self.screen_stack[0].query_one(ErrorLine).error:
+            self.push_screen(ErrorScreen(error))
+
+    def action_command_palette(self) -> None:
+        from localmcp.tui.palette import open_palette
+
+        open_palette(self)
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """The palette's own commands: the panes, and what Textual offers that is of use here."""
+        for number, (name, (title, _)) in enumerate(PANES.items(), 1):
+            yield SystemCommand(f"Go to {title}", f"Key {number}", lambda name=name: self.post_message(Leave(name)))
+        yield SystemCommand("Theme", "Choose the colours; 'terminal' takes those of your terminal", self.choose_theme)
+        yield SystemCommand("Help", "Keys of the pane in front", self.action_help)
+        yield SystemCommand("Details of the last error", "And where the log is", self.action_show_error)
+        yield SystemCommand("Save a picture", "Of the screen, as SVG, into this folder", self.deliver_screenshot)
+        yield SystemCommand("Quit", "Leave localmcp", self.action_quit)
+
+    def choose_theme(self) -> None:
+        from localmcp.tui.palette import open_theme_palette
+
+        open_theme_palette(self)
+
+    def set_theme(self, name: str) -> None:
+        """Change the colours, and remember it."""
+        self.theme = name
+        if self.surroundings.save_theme:
+            self.surroundings.save_theme(name)
+
+
+def report_words(report: Any) -> str:
+    """`41 indexed, 3 unchanged; 2 could not be read`."""
+    counts = {
+        "indexed": report.indexed, "updated": report.updated, "moved": report.moved, "restored": report.restored,
+        "unchanged": report.unchanged, "gone": report.missing, "removed": report.removed, "skipped": report.skipped,
+        "could not be read": report.failed,
+    }  # fmt: skip
+    return ", ".join(f"{number:,} {name}" for name, number in counts.items() if number) or "Nothing to do."

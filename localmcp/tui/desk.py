@@ -1,0 +1,217 @@
+"""What the TUI works on: the one open file, its model, and work in the background; never on the thread that draws."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from textual.message import Message
+
+from localmcp.errors import LocalMCPError
+from localmcp.tui.messages import ChoreEnded, ChoreMoved, FileChanged, FileTrouble, ModelChanged, Opened
+
+if TYPE_CHECKING:
+    from localmcp.knowledge.report import Progress, Report
+    from localmcp.tools import Answer, Scope
+    from localmcp.workspace import Workspace
+
+    Tell = Callable[[Progress], None]
+    Work = Callable[[Tell], Report]
+    """Long work: told how to tell its progress, it returns its report."""
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.4
+"""How often the file is asked whether it changed: what another process adds is seen within a second."""
+
+
+class Desk:
+    """Holds the workspace. `post` hands messages to the app from any thread."""
+
+    def __init__(self, opener: Callable[[], Workspace], path: Path, post: Callable[[Message], object]) -> None:
+        self._opener = opener
+        self._post = post
+        self.path = path
+        self.model_loading = True
+        self.chore = ""
+        """Title of the work in the background; empty when there is none."""
+        self._workspace: Workspace | None = None
+        self._error: BaseException | None = None
+        self._ready = threading.Event()
+        self._closed = threading.Event()
+        self._chores: SimpleQueue[tuple[str, Work]] = SimpleQueue()
+
+    # ------------------------------------------------------------ opening
+
+    def start(self) -> None:
+        """Open the workspace in a thread, after the first paint: its modules take 0.2 s to import."""
+        for target in (self._open, self._do_chores):
+            threading.Thread(target=target, name=f"localmcp-tui{target.__name__}", daemon=True).start()
+
+    def _open(self) -> None:
+        try:
+            self._workspace = self._opener()
+        except Exception as error:
+            self._error = error
+            self._ready.set()
+            self._post(Opened(error))
+            return
+        self._ready.set()
+        self._post(Opened())
+        threading.Thread(target=self._load_model, name="localmcp-tui-model", daemon=True).start()
+        self._watch()
+
+    def _load_model(self) -> None:
+        problem = ""
+        try:
+            self.workspace.embedder.get()
+        except LocalMCPError as error:
+            problem = str(error)
+        self.model_loading = False
+        if not self._closed.is_set():
+            self._post(ModelChanged(problem))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether `workspace` answers at once."""
+        return self._ready.is_set() and self._workspace is not None
+
+    @property
+    def workspace(self) -> Workspace:
+        """The workspace, waiting for it to open. For threads that may wait.
+
+        Raises:
+            LocalMCPError: it could not be opened.
+        """
+        self._ready.wait()
+        if self._workspace is None:
+            raise self._error or LocalMCPError("The file is not open.")
+        return self._workspace
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a file yet; looking around makes none."""
+        return self.path.exists()
+
+    def why_read_only(self) -> str:
+        """Why the file cannot be changed; empty when it can."""
+        try:
+            self.workspace.database.ensure_writable()
+        except LocalMCPError as error:
+            return str(error)
+        return ""
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._closed.set()
+        if self._workspace is not None:
+            self._workspace.close()
+
+    # ------------------------------------------------------------ asking
+
+    @property
+    def scope(self) -> Scope:
+        """The person at the machine."""
+        from localmcp.tools import Scope
+
+        return Scope(caller="tui")
+
+    def answer(self, tool: str, **arguments: Any) -> Answer:
+        """Call a tool through the registry; arguments that are None are left out."""
+        given = {name: value for name, value in arguments.items() if value is not None}
+        return self.workspace.registry.call(tool, given, self.scope)
+
+    def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        """The structured answer of a tool."""
+        return self.answer(tool, **arguments).value
+
+    def look(self, work: Callable[[Workspace], T]) -> T:
+        """Read something as the person at the machine, without a line in the log of calls: what a pane shows by itself
+        is not a question that somebody asked."""
+        from localmcp.tools import use_scope
+
+        with use_scope(self.scope):
+            return work(self.workspace)
+
+    # ------------------------------------------------------------ watching
+
+    def _watch(self) -> None:
+        """Tell the app whenever the counters of the file change, and when it cannot be read."""
+        watch = _Watch(self.workspace)
+        while not self._closed.wait(LOOK_SECONDS):
+            try:
+                counters = watch.look()
+            except Exception as error:
+                if watch.is_news(error) and not self._closed.is_set():
+                    self._post(FileTrouble(error))
+                continue
+            if counters is not None and not self._closed.is_set():
+                self._post(FileChanged(counters))
+
+    # ------------------------------------------------------------ work in the background
+
+    def do(self, title: str, work: Work) -> None:
+        """Run `work` after what is already waiting; it is told as `ChoreMoved` and `ChoreEnded`."""
+        self._chores.put((title, work))
+
+    def _do_chores(self) -> None:
+        while not self._closed.is_set():
+            title, work = self._chores.get()
+            self.chore = title
+            report, failure = None, None
+            try:
+                report = work(partial(self._tell, title))
+            except LocalMCPError as error:
+                failure = error
+            except Exception as error:
+                log.exception("%s failed", title)
+                failure = error
+            self.chore = ""
+            self._post(ChoreEnded(title, report, failure))
+
+    def _tell(self, title: str, progress: Progress) -> None:
+        self._post(ChoreMoved(title, progress))
+
+
+class _Watch:
+    """Notices what changes in a file, and whether it is another file now."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._database = workspace.database
+        self._upkeep = workspace.upkeep
+        self._last: dict[str, int] | None = None
+        self._identity: tuple[int, int] | None = None
+        self._trouble = ""
+
+    def look(self) -> dict[str, int] | None:
+        """The counters, if they changed since the last look.
+
+        Raises:
+            FileUnavailable: the file is gone or cannot be read.
+        """
+        path = self._database.path
+        if self._identity is None and not path.exists():
+            return None
+        counters = self._database.counters()
+        status = path.stat()
+        identity = (status.st_dev, status.st_ino)
+        if self._identity not in (None, identity):
+            # Another file lies there now: the connections still read the old one.
+            self._database.close()
+            counters = self._database.counters()
+        self._identity = identity
+        self._upkeep.start()
+        changed = counters != self._last or self._trouble
+        self._last, self._trouble = counters, ""
+        return counters if changed else None
+
+    def is_news(self, error: Exception) -> bool:
+        """Whether this trouble was not told yet."""
+        before, self._trouble = self._trouble, str(error)
+        return before != self._trouble

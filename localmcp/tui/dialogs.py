@@ -1,0 +1,205 @@
+"""Small screens above the panes: a text, a question, a line to type, the details of an error."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, Static
+
+from localmcp.errors import LocalMCPError
+from localmcp.tui.logs import log_file
+from localmcp.tui.marking import short
+
+if TYPE_CHECKING:
+    from localmcp.tui.app import LocalMcpApp
+
+
+class TextScreen(ModalScreen[None]):
+    """Something to read."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,enter,x", "close", "Close"), Binding("y", "copy", "Copy"),
+        Binding("j,down", "scroll(1)", show=False), Binding("k,up", "scroll(-1)", show=False),
+    ]  # fmt: skip
+
+    def __init__(self, title: str, text: Content, *, copy: str | None = None) -> None:
+        super().__init__()
+        self._title = title
+        self._text = text
+        self._copy = copy
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(classes="dialog") as box:
+            box.border_title = Content(self._title)
+            box.border_subtitle = "y copy · esc close" if self._copy else "esc close"
+            yield Static(self._text)
+
+    def action_close(self) -> None:
+        self.dismiss()
+
+    def action_scroll(self, lines: int) -> None:
+        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
+
+    def action_copy(self) -> None:
+        self.app.copy_to_clipboard(self._copy or self._text.plain)
+        self.app.notify("Copied.")
+
+
+class ErrorScreen(TextScreen):
+    """Everything a person may want to know of an error; the traceback is in the log."""
+
+    def __init__(self, error: BaseException) -> None:
+        known = isinstance(error, LocalMCPError)
+        said = error.message if known else f"{type(error).__name__}: {error}"
+        hint = (error.hint or "") if known else "This is a mistake in localmcp; the log tells where."
+        text = Content.assemble(
+            (said, "bold"), "\n\n", hint, "\n\n" if hint else "", ("log  ", "$foreground 55%"), short(str(log_file()))
+        )
+        super().__init__("What went wrong", text, copy=f"{said}\n{hint}")
+
+
+class ConfirmScreen(ModalScreen[bool]):
+    """A yes or no before something is taken away; `no` has the focus."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", "Yes"), Binding("n,escape", "answer(False)", "No"),
+        Binding("left,right", "app.focus_next", show=False),
+    ]  # fmt: skip
+
+    def __init__(self, question: str, more: str = "", yes: str = "Yes") -> None:
+        super().__init__()
+        self._question = question
+        self._more = more
+        self._yes = yes
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as box:
+            box.border_subtitle = "y yes · n no"
+            yield Static(Content.assemble((self._question, "bold"), f"\n\n{self._more}" if self._more else ""))
+            with Horizontal(classes="buttons"):
+                yield Button("No", id="no", compact=True)
+                yield Button(self._yes, id="yes", variant="error", compact=True)
+
+    def on_mount(self) -> None:
+        self.query_one("#no").focus()
+
+    def action_answer(self, answer: bool) -> None:
+        self.dismiss(answer)
+
+    @on(Button.Pressed)
+    def pressed(self, message: Button.Pressed) -> None:
+        self.dismiss(message.button.id == "yes")
+
+
+class LineScreen(ModalScreen[str]):
+    """One line of text; empty or escape is no answer."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "Cancel")]
+
+    def __init__(
+        self, title: str, says: str, value: str = "", check: Callable[[str], str] | None = None, placeholder: str = ""
+    ) -> None:
+        """`check` returns what is wrong with a text; empty = nothing."""
+        super().__init__()
+        self._title, self._says, self._value = title, says, value
+        self._check = check
+        self._placeholder = placeholder
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as box:
+            box.border_title = self._title
+            box.border_subtitle = "enter · esc cancels"
+            yield Static(Content.styled(self._says, "$foreground 75%"))
+            line = Input(self._value, placeholder=self._placeholder)
+            line.cursor_blink = False
+            yield line
+            yield Static(id="wrong")
+
+    def action_give_up(self) -> None:
+        self.dismiss("")
+
+    @on(Input.Submitted)
+    def submitted(self, message: Input.Submitted) -> None:
+        text = message.value.strip()
+        wrong = self._check(text) if self._check and text else ""
+        if wrong:
+            self.query_one("#wrong", Static).update(Content.styled(f"✗ {wrong}", "$error"))
+            return
+        self.dismiss(text)
+
+
+def path_problem(text: str) -> str:
+    """Why a path cannot be added; empty when it can."""
+    path = os.path.expanduser(text)
+    if not os.path.exists(path):
+        return f"There is no {path}"
+    return "" if os.access(path, os.R_OK) else f"{path} may not be read"
+
+
+def ask_for_folder(app: LocalMcpApp) -> None:
+    """Ask for a file or folder, and index it in the background."""
+
+    def add(text: str | None) -> None:
+        if not text:
+            return
+        path = os.path.abspath(os.path.expanduser(text))
+        desk = app.desk
+
+        def work(tell: Any) -> Any:
+            return desk.workspace.library.add_paths([path], progress=tell)
+
+        desk.do(f"Adding {os.path.basename(path) or path}", work)
+        app.show_state("looking at the files")
+
+    screen = LineScreen(
+        "Add a folder",
+        "A folder with everything in it, or one file. Ignore files (.gitignore) count; nothing leaves this machine.",
+        check=path_problem, placeholder="~/notes",
+    )  # fmt: skip
+    app.push_screen(screen, add)
+
+
+def confirm(widget: Any, question: str, more: str, yes: str, then: Callable[[], object]) -> None:
+    """Ask, and do it on yes."""
+
+    def answered(said: bool | None) -> None:
+        if said:
+            then()
+
+    cast("LocalMcpApp", widget.app).push_screen(ConfirmScreen(question, more, yes), answered)
+
+
+class MarkdownScreen(ModalScreen[None]):
+    """Something longer to read."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,enter", "close", "Close"), Binding("j,down", "scroll(1)", show=False),
+        Binding("k,up", "scroll(-1)", show=False),
+    ]  # fmt: skip
+
+    def __init__(self, title: str, markdown: str) -> None:
+        super().__init__()
+        self._title = title
+        self._markdown = markdown
+
+    def compose(self) -> ComposeResult:
+        from textual.widgets import Markdown
+
+        with VerticalScroll(classes="dialog tall") as box:
+            box.border_title = Content(self._title)
+            box.border_subtitle = "esc close"
+            yield Markdown(self._markdown, open_links=False)
+
+    def action_close(self) -> None:
+        self.dismiss()
+
+    def action_scroll(self, lines: int) -> None:
+        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)

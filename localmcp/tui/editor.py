@@ -1,0 +1,77 @@
+"""Opening a file at a line in the person's editor."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from textual.app import SuspendNotSupported
+from textual.widget import Widget
+
+from localmcp.errors import LocalMCPError, NotFound, Unavailable
+from localmcp.tui.messages import Failed
+
+LINE_FIRST = {"vi", "vim", "nvim", "view", "nano", "emacs", "emacsclient", "micro", "kak", "joe", "ne", "jed", "mg"}
+"""Editors that take `+12 FILE`."""
+LINE_BEHIND = {"hx", "helix", "subl", "zed", "lite-xl"}
+"""Editors that take `FILE:12`."""
+GO_TO = {"code", "codium", "code-insiders", "cursor", "windsurf"}
+"""Editors that take `--goto FILE:12`."""
+NOT_TEXT = {".pdf", ".docx", ".pptx", ".xlsx", ".epub", ".zip"}
+
+
+def editor_command(editor: str, path: str, line: int) -> list[str]:
+    """The command line that opens `path` at `line`; an unknown editor gets the path alone."""
+    words = shlex.split(editor, posix=os.name == "posix")
+    name = Path(words[0]).stem.lower()
+    if name in LINE_FIRST:
+        return [*words, f"+{line}", path]
+    if name in LINE_BEHIND:
+        return [*words, f"{path}:{line}"]
+    if name in GO_TO:
+        return [*words, "--goto", f"{path}:{line}"]
+    return [*words, path]
+
+
+def chosen_editor() -> str:
+    """What VISUAL or EDITOR say, else what every system has."""
+    named = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+    return named or ("notepad" if sys.platform == "win32" else "vi")
+
+
+def open_in_editor(widget: Widget, citation: dict[str, Any], freshness: str) -> None:
+    """Leave the screen to the editor; whatever is in the way is told in the error line."""
+    try:
+        path = _openable(citation, freshness)
+        command = editor_command(chosen_editor(), path, citation["startLine"])
+        with widget.app.suspend():
+            subprocess.run(command, check=False)
+    except LocalMCPError as error:
+        widget.app.post_message(Failed(error))
+    except FileNotFoundError:
+        hint = "Set EDITOR to one that is installed."
+        widget.app.post_message(Failed(Unavailable(f"There is no editor '{chosen_editor()}'.", hint=hint)))
+    except (OSError, ValueError, SuspendNotSupported) as error:
+        widget.app.post_message(Failed(Unavailable(f"The editor cannot be started: {error}")))
+
+
+def _openable(citation: dict[str, Any], freshness: str) -> str:
+    """The path, if it is a text file of this machine.
+
+    Raises:
+        NotFound: says why it cannot be opened.
+    """
+    path = citation.get("path")
+    if path is None:
+        raise NotFound("This text came from no file.")
+    if freshness == "unverifiable":
+        raise NotFound(f"{path} is a path of another machine, or the file was not adopted.")
+    if freshness == "missing" or not os.path.isfile(path):
+        raise NotFound(f"{path} is no longer there.", hint="Refresh the Library.")
+    if Path(path).suffix.lower() in NOT_TEXT:
+        raise NotFound(f"{path} is not a text file; an editor cannot show it.")
+    return path

@@ -1,0 +1,149 @@
+"""A pane of a line to type into, a list that follows it, and what is highlighted beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.timer import Timer
+from textual.widget import Widget
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from localmcp.tui.pane import Choices, Pane
+
+if TYPE_CHECKING:
+    from localmcp.tui.app import LocalMcpApp
+
+DEBOUNCE_SECONDS = 0.07
+MOST_ROWS = 300
+"""Rows of the list that are built."""
+
+
+class FinderPane(Pane):
+    """What the panes Quick starts, Rules and Tools have in common."""
+
+    PLACEHOLDER: ClassVar[str] = ""
+    LIST_TITLE: ClassVar[str] = ""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.rows: Sequence[Any] = ()
+        """What the list shows, in order; a text is a heading between rows."""
+        self._typing: Timer | None = None
+
+    def compose(self) -> ComposeResult:
+        with Horizontal(classes="row"):
+            line = Input(placeholder=self.PLACEHOLDER, classes="framed", id=f"{self.PLACE}-line")
+            line.cursor_blink = False
+            yield line
+            yield Static(classes="aside hidden", id=f"{self.PLACE}-aside")
+        with Horizontal(classes="split"):
+            choices = Choices(classes="framed left", id=f"{self.PLACE}-list")
+            choices.border_title = self.LIST_TITLE
+            yield choices
+            with Vertical(classes="right", id=f"{self.PLACE}-right"):
+                yield from self.compose_right()
+
+    def compose_right(self) -> Iterable[Widget]:
+        """What stands beside the list."""
+        return ()
+
+    # ------------------------------------------------------------ parts
+
+    @property
+    def line(self) -> Input:
+        return self.query_one(f"#{self.PLACE}-line", Input)
+
+    @property
+    def list(self) -> Choices:
+        return self.query_one(f"#{self.PLACE}-list", Choices)
+
+    @property
+    def text(self) -> str:
+        """What was typed."""
+        return self.line.value.strip()
+
+    @property
+    def chosen(self) -> Any:
+        """The row that is highlighted."""
+        option = self.list.highlighted_option
+        return self.rows[int(option.id)] if option is not None and option.id else None
+
+    def say_aside(self, text: str) -> None:
+        """A word beside the line."""
+        aside = self.query_one(f"#{self.PLACE}-aside", Static)
+        aside.update(text)
+        aside.set_class(not text, "hidden")
+
+    def focus_first(self) -> None:
+        """The list, so that letters are keys; where it is hidden, the words in its place."""
+        if self.list.display:
+            self.list.focus()
+        else:
+            self.query(f"#{self.PLACE}-right VerticalScroll").first().focus()
+
+    # ------------------------------------------------------------ typing
+
+    @on(Input.Changed)
+    def typed(self, message: Input.Changed) -> None:
+        if message.input is not self.line:
+            return
+        if self._typing:
+            self._typing.stop()
+        cast("LocalMcpApp", self.app).forget_error()
+        self.forget("look up")
+        self._typing = self.set_timer(DEBOUNCE_SECONDS, self.reload)
+
+    @on(Input.Submitted)
+    def submitted(self, message: Input.Submitted) -> None:
+        if message.input is self.line:
+            self.focus_first()
+
+    def action_list(self) -> None:
+        self.focus_first()
+
+    # ------------------------------------------------------------ the list
+
+    def show_rows(self, rows: Sequence[Any], *, keep: bool = True) -> None:
+        """Put rows into the list; the one that was highlighted stays so if it is still there."""
+        before = self.identity(self.chosen) if self.chosen is not None and keep else None
+        self.rows = rows[:MOST_ROWS]
+        options = [
+            Option(Content.styled(row, "bold $foreground 60%"), disabled=True)
+            if isinstance(row, str)
+            else Option(self.draw(row), id=str(number))
+            for number, row in enumerate(self.rows)
+        ]
+        self.list.set_options(options)
+        places = [n for n, row in enumerate(self.rows) if not isinstance(row, str)]
+        same = [n for n in places if before is not None and self.identity(self.rows[n]) == before]
+        self.list.highlighted = (same or places or [None])[0]
+        self.refresh_bindings()
+        self.say_nothing_is_here(not places)
+        if not places:
+            self.show_nothing()
+        self.keep_focus()
+
+    def identity(self, row: Any) -> Any:
+        """What makes a row the same one after a reload."""
+        return row
+
+    def draw(self, row: Any) -> Content:
+        """A row of the list."""
+        raise NotImplementedError
+
+    def show_nothing(self) -> None:
+        """The list is empty: say what belongs here, and how it comes here."""
+
+    def show_row(self, row: Any) -> None:
+        """A row is highlighted: show it beside the list."""
+
+    @on(OptionList.OptionHighlighted)
+    def highlighted(self, message: OptionList.OptionHighlighted) -> None:
+        if message.option_list is self.list and self.chosen is not None:
+            self.show_row(self.chosen)

@@ -1,0 +1,90 @@
+"""A form over the panes, for what is added and changed there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Button, Footer, Input, Static
+
+from localmcp.tui.keymap import bindings
+from localmcp.tui.pane import Asking
+from localmcp.tui.tool_form import ToolForm
+
+Json = dict[str, Any]
+
+
+class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibleMethodOverride]
+    """Fields of a schema; what `save` returns for the arguments is the screen's answer, and its errors are shown."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("form")
+
+    def __init__(
+        self, title: str, schema: Json, save: Callable[[Json], Any], values: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__()
+        self._title = title
+        self._schema = schema
+        self._save = save
+        self._values = values
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog form") as box:
+            box.border_title = self._title
+            box.border_subtitle = "ctrl+r saves · esc cancels"
+            yield ToolForm(self._schema, self._values)
+            yield Static(id="wrong")
+            with Horizontal(classes="buttons"):
+                yield Button("Cancel", id="cancel", compact=True)
+                yield Button("Save", id="save", variant="primary", compact=True)
+        yield Footer(compact=True, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self.query_one(ToolForm).focus_first()
+
+    def action_close(self) -> None:
+        self.dismiss(None)
+
+    def action_run(self) -> None:
+        arguments, problems = self.query_one(ToolForm).arguments()
+        if problems:
+            self._complain("; ".join(problems))
+            return
+        self._complain("")
+        self.ask("save", lambda: self._try(arguments), self._saved)
+
+    def _try(self, arguments: Json) -> Any:
+        from localmcp.errors import LocalMCPError
+
+        try:
+            return self._save(arguments)
+        except LocalMCPError as error:
+            # Here the person can mend it, so it is told here.
+            return error
+
+    def _saved(self, answer: Any) -> None:
+        if isinstance(answer, Exception):
+            self._complain(str(answer))
+        else:
+            self.dismiss(answer)
+
+    def _complain(self, problem: str) -> None:
+        self.query_one("#wrong", Static).update(Content.styled(f"✗ {problem}" if problem else "", "$error"))
+
+    @on(Button.Pressed)
+    def pressed(self, message: Button.Pressed) -> None:
+        if message.button.id == "save":
+            self.action_run()
+        else:
+            self.action_close()
+
+    @on(Input.Submitted)
+    def submitted(self) -> None:
+        """Enter in a single line saves."""
+        self.action_run()

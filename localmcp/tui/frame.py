@@ -1,0 +1,136 @@
+"""The lines around every pane: where we are, which panes there are, and what went wrong."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from textual import events
+from textual.content import Content
+from textual.reactive import reactive
+from textual.widgets import Static
+
+from localmcp.errors import LocalMCPError
+from localmcp.text.quantities import counted
+from localmcp.tui.messages import Leave
+
+
+class TopLine(Static):
+    """The file at the left; at the right what it holds, and whether everything is ready."""
+
+    where = reactive("")
+    _holdings = ("", "")
+    """What the file holds, shorter and longer."""
+    state = reactive("")
+    tone = reactive("$text-muted")
+    read_only = reactive(False)
+
+    def watch_where(self) -> None:
+        self.draw()
+
+    watch_state = watch_tone = watch_read_only = watch_where
+
+    def on_resize(self) -> None:
+        self.draw()
+
+    def draw(self) -> None:
+        """Put both ends into the width there is; the path gives way first."""
+        holds = self._holdings[self.size.width >= 100]
+        right = Content.assemble((holds, "$foreground 60%"), ("  " if holds else ""), (self.state, self.tone))
+        badge = Content.styled(" read-only ", "$warning reverse") if self.read_only else Content("")
+        room = self.size.width - 2 - len("localmcp  ") - badge.cell_length - right.cell_length - 3
+        left = Content.assemble(("localmcp", "bold $primary"), "  ", (shortened(self.where, room), "$foreground 75%"))
+        if self.read_only:
+            left = left + " " + badge
+        gap = max(self.size.width - 2 - left.cell_length - right.cell_length, 1)
+        self.update(left + " " * gap + right)
+
+    def show_holdings(self, stats: dict[str, Any]) -> None:
+        """`41 documents · 268 passages`; only the documents where there is no room."""
+        documents, passages = counted(stats["totalSources"], "document"), counted(stats["totalChunks"], "passage")
+        self._holdings = documents, f"{documents} · {passages}"
+        self.draw()
+
+
+def shortened(path: str, room: int) -> str:
+    """A path with `~` for the home folder, cut at its beginning where it does not fit."""
+    home = str(Path.home())
+    shown = "~" + path[len(home) :] if path.startswith(home + os.sep) else path
+    if len(shown) <= room:
+        return shown
+    return "…" + shown[-(room - 1) :] if room > 8 else ""
+
+
+class TabBar(Static):
+    """The names of the panes with their numbers, which are keys."""
+
+    def __init__(self, panes: list[tuple[str, str]], **options: Any) -> None:
+        """`panes`: (name, title)."""
+        super().__init__(**options)
+        self._panes = panes
+        self._places: list[tuple[int, int, str]] = []
+        self.active = panes[0][0]
+
+    def on_resize(self) -> None:
+        self.draw()
+
+    def show_active(self, name: str) -> None:
+        """Mark the pane in front."""
+        self.active = name
+        self.draw()
+
+    def draw(self) -> None:
+        """Every title with its number, closer together where there is less room; at the least, the numbers."""
+        labels = self._labels(self.size.width)
+        parts: list[Content] = []
+        column = 0
+        self._places = []
+        for (name, _), label in zip(self._panes, labels, strict=True):
+            style = "bold reverse $primary" if name == self.active else "$foreground 70%"
+            parts.append(Content.styled(label, style))
+            self._places.append((column, column + len(label), name))
+            column += len(label)
+        self.update(Content("").join(parts))
+
+    def _labels(self, room: int) -> list[str]:
+        wide = [f" {number} {title} " for number, (_, title) in enumerate(self._panes, 1)]
+        close = [label[1:] for label in wide]
+        for labels in (wide, close):
+            if sum(map(len, labels)) <= room:
+                return labels
+        return [
+            close[number] if name == self.active else f"{number + 1} " for number, (name, _) in enumerate(self._panes)
+        ]
+
+    def on_click(self, event: events.Click) -> None:
+        """The mouse turns to a pane."""
+        column = event.x - 1
+        for start, stop, name in self._places:
+            if start <= column < stop:
+                self.post_message(Leave(name))
+
+
+class ErrorLine(Static):
+    """One line that says what went wrong, why, and what to do; hidden when nothing did."""
+
+    error: BaseException | None = None
+
+    def tell(self, error: BaseException) -> None:
+        """Show an error."""
+        self.error = error
+        self.update(Content.assemble(("✗ ", "bold $error"), first_line(error), ("   f2 details", "$foreground 55%")))
+        self.add_class("-on")
+
+    def clear(self) -> None:
+        """All is well again."""
+        self.remove_class("-on")
+
+    def on_click(self) -> None:
+        self.app.run_worker(self.app.run_action("show_error"))
+
+
+def first_line(error: BaseException) -> str:
+    """An error in one line: ours as they are; any other by its kind, since its words are for programmers."""
+    said = str(error) if isinstance(error, LocalMCPError) else f"Unexpected {type(error).__name__}: {error}"
+    return " ".join(said.split())

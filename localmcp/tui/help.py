@@ -1,0 +1,77 @@
+"""Help for the focused pane: what it is, and every key that works there."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widget import Widget
+from textual.widgets import Static
+
+from localmcp.tui.keymap import KEYS, keys_file
+from localmcp.tui.marking import short
+from localmcp.tui.pane import Pane
+
+MOVING = "↑ ↓ j k g G  move    tab  next part    enter  open    esc  back    [ ]  previous, next pane"
+
+
+class HelpScreen(ModalScreen[None]):
+    """Keys of a pane as they are bound at the moment."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,question_mark,f1,q", "close", "Close"),
+        Binding("j,down", "scroll(1)", show=False),
+        Binding("k,up", "scroll(-1)", show=False),
+    ]
+
+    def __init__(self, pane: Pane, focused: Widget | None) -> None:
+        super().__init__()
+        self._pane = pane
+        self._typing = focused is not None and focused.has_pseudo_class("focus") and hasattr(focused, "cursor_blink")
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(classes="dialog") as box:
+            box.border_title = f"Help: {self._pane.TITLE}"
+            box.border_subtitle = "esc closes"
+            yield Static(self._words())
+
+    def _words(self) -> Content:
+        about = Content.from_markup(self._pane.ABOUT.replace("[", "\\["))
+        parts = [about, Content(""), *self._keys(self._pane.PLACE)]
+        if self._typing:
+            parts += [Content(""), Content.styled("You are typing: letters are keys after esc.", "$accent")]
+        parts += [Content(""), Content.styled("Everywhere", "bold"), *self._keys("app"), Content("")]
+        parts += [Content.styled(MOVING, "$foreground 60%")]
+        parts += [Content.styled(f"Your own keys: {short(str(keys_file()))}, such as", "$foreground 60%")]
+        parts += [
+            Content.styled(f'"{self._pane.PLACE}.{next(iter(KEYS[self._pane.PLACE]))}" = "f5"', "$foreground 60%")
+        ]
+        return Content("\n").join(parts)
+
+    def _keys(self, place: str) -> list[Content]:
+        keymap = self.app._keymap  # pyright: ignore[reportPrivateUsage]
+        lines: list[Content] = []
+        for name, key in KEYS[place].items():
+            if name.startswith("pane_") and name != "pane_1":
+                continue
+            keys = keymap.get(f"{place}.{name}", key.keys).split(",")
+            shown = "1 … 8" if name == "pane_1" else "  ".join(self._display(each) for each in keys)
+            says = "Panes" if name == "pane_1" else key.says
+            lines.append(Content.assemble((f"{shown:<14}", "$accent"), says))
+        return lines
+
+    def _display(self, key: str) -> str:
+        from textual.keys import format_key
+
+        *modifiers, last = key.split("+")
+        return "+".join([*modifiers, format_key(last)])
+
+    def action_close(self) -> None:
+        self.dismiss()
+
+    def action_scroll(self, lines: int) -> None:
+        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)

@@ -1,0 +1,232 @@
+"""Every key of the TUI in one table, and the person's own keys from `keys.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from textual.binding import Binding, BindingType
+from textual.keys import KEY_NAME_REPLACEMENTS, KEY_TO_UNICODE_NAME, REPLACED_KEYS, Keys
+
+from localmcp.config import config_directory
+from localmcp.schemas import nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a key does; `keys` are alternatives, separated by commas."""
+
+    keys: str
+    action: str
+    says: str
+    shown: bool = True
+    """In the line at the bottom, where there is room for few."""
+    first: bool = False
+    """Before the focused widget gets it."""
+
+
+KEYS: dict[str, dict[str, Key]] = {
+    "app": {
+        "help": Key("question_mark,f1", "help", "Help"),
+        "search": Key("slash", "focus_search", "Search", shown=False),
+        "next_pane": Key("right_square_bracket", "turn(1)", "Next pane", shown=False),
+        "previous_pane": Key("left_square_bracket", "turn(-1)", "Previous pane", shown=False),
+        **{f"pane_{n}": Key(str(n), f"pane({n - 1})", f"Pane {n}", shown=False) for n in range(1, 9)},
+        "error": Key("f2", "show_error", "Details of the error", shown=False),
+        "palette": Key("ctrl+p", "command_palette", "Commands", shown=False, first=True),
+        "quit": Key("ctrl+q", "quit", "Quit", shown=False),
+    },
+    "list": {
+        "down": Key("j", "cursor_down", "Down", shown=False),
+        "up": Key("k", "cursor_up", "Up", shown=False),
+        "first": Key("g", "first", "First", shown=False),
+        "last": Key("G", "last", "Last", shown=False),
+    },
+    "search": {
+        "results": Key("down,escape", "results", "Results"),
+        "read": Key("space", "read", "Read"),
+        "explain": Key("x", "explain", "Why"),
+        "cite": Key("y", "cite", "Copy citation"),
+        "copy": Key("Y", "copy", "Copy text", shown=False),
+        "open": Key("o", "open", "Editor"),
+        "mode": Key("m,ctrl+t", "mode", "Mode"),
+        "accept": Key("a", "accept", "Accept spelling", shown=False),
+        "again": Key("r", "again", "Search again", shown=False),
+    },
+    "welcome": {
+        "samples": Key("d", "samples", "Load the samples"),
+        "add": Key("a", "add", "Add a folder"),
+        "client": Key("m", "client", "Connect an assistant"),
+    },
+    "reader": {
+        "close": Key("escape,q", "close", "Back"),
+        "wider": Key("c", "wider", "More around"),
+        "next": Key("n", "match(1)", "Next match"),
+        "previous": Key("p", "match(-1)", "Previous match", shown=False),
+        "cite": Key("y", "cite", "Copy citation"),
+        "copy": Key("Y", "copy", "Copy text", shown=False),
+        "open": Key("o", "open", "Editor"),
+    },
+    "library": {
+        "add": Key("a", "add", "Add a folder"),
+        "refresh": Key("r", "refresh", "Refresh"),
+        "remove": Key("d", "remove", "Remove"),
+        "restore": Key("u", "restore", "Restore", shown=False),
+        "filter": Key("f", "filter", "Filter"),
+        "read": Key("v", "read", "Read"),
+        "open": Key("o", "open", "Editor", shown=False),
+        "cite": Key("y", "cite", "Copy citation", shown=False),
+    },
+    "quickstarts": {
+        "list": Key("down,escape", "list", "List"),
+        "task": Key("space", "task(True)", "Task done"),
+        "failed": Key("x", "task(False)", "Task failed", shown=False),
+        "favourite": Key("f", "favourite", "Favourite"),
+        "favourites": Key("F", "favourites", "Favourites only"),
+        "restart": Key("r", "restart", "Start over", shown=False),
+        "import": Key("i", "import", "Import"),
+        "remove": Key("d", "remove", "Remove", shown=False),
+    },
+    "rules": {
+        "list": Key("down,escape", "list", "List"),
+        "add": Key("a", "add", "Add"),
+        "edit": Key("e", "edit", "Edit"),
+        "retire": Key("d", "retire", "Retire"),
+        "restore": Key("u", "restore", "Restore", shown=False),
+        "retired": Key("R", "retired", "Retired ones"),
+        "import": Key("i", "import", "Import"),
+        "copy": Key("y", "copy", "Copy", shown=False),
+    },
+    "tools": {
+        "list": Key("down,escape", "list", "List"),
+        "run": Key("ctrl+r", "run", "Run"),
+        "view": Key("v", "view", "Table, JSON, text"),
+        "copy": Key("y", "copy", "Copy result"),
+        "providers": Key("p", "providers", "Providers"),
+    },
+    "activity": {
+        "statistics": Key("s", "statistics", "Statistics"),
+        "mine": Key("m", "mine", "Calls of this window"),
+        "copy": Key("y", "copy", "Copy call"),
+    },
+    "keys": {
+        "create": Key("a", "create", "Create"),
+        "revoke": Key("d", "revoke", "Revoke"),
+        "delete": Key("D", "delete", "Delete", shown=False),
+    },
+    "doctor": {
+        "run": Key("r", "check", "Check again"),
+        "copy": Key("y", "copy", "Copy report"),
+    },
+    "form": {
+        "run": Key("ctrl+r", "run", "Save"),
+        "close": Key("escape", "close", "Cancel"),
+    },
+}
+"""Place -> name -> key. An id such as `search.explain` names one in `keys.toml`."""
+
+MODIFIERS = ("ctrl", "shift", "alt", "super", "meta", "hyper")
+
+
+def bindings(place: str) -> list[BindingType]:
+    """The keys of one place, as Textual wants them."""
+    return [
+        Binding(key.keys, key.action, key.says, show=key.shown, priority=key.first, id=f"{place}.{name}")
+        for name, key in KEYS[place].items()
+    ]
+
+
+def key_ids() -> dict[str, Key]:
+    """Every id with its key."""
+    return {f"{place}.{name}": key for place, keys in KEYS.items() for name, key in keys.items()}
+
+
+# ---------------------------------------------------------------- the person's own keys
+
+
+def keys_file() -> Path:
+    """Where the person's own keys stand."""
+    return config_directory() / "keys.toml"
+
+
+def read_keymap(path: Path | None = None) -> tuple[dict[str, str], list[str]]:
+    """The person's keys, id -> keys, and a sentence for every entry that cannot be used (which is left out)."""
+    file = path or keys_file()
+    try:
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}, []
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        return {}, [f"{file} cannot be read: {error}."]
+    keymap: dict[str, str] = {}
+    problems: list[str] = []
+    for name, value in _flat(table):
+        keys = _keys_of(value)
+        problem = _problem(name, keys, value)
+        if problem:
+            problems.append(f"{file.name}: {problem}")
+        else:
+            keymap[name] = ",".join(keys)
+    problems += [f"{file.name}: {each}" for each in _clashes(keymap)]
+    return keymap, problems
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """`[search]` with `explain = …` is the same as `"search.explain" = …`."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(cast("dict[str, Any]", value), f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _keys_of(value: Any) -> list[str]:
+    parts = cast("list[Any]", value) if isinstance(value, list) else str(value).split(",")
+    return [str(part).strip() or "," for part in parts]
+
+
+def _problem(name: str, keys: list[str], value: Any) -> str:
+    """What is wrong with an entry; empty when nothing is."""
+    known = key_ids()
+    if name not in known:
+        near = nearest(name, known)
+        return f"nothing is called '{name}'" + (f"; did you mean '{near}'?" if near else ".")
+    if not isinstance(value, str | list) or not keys:
+        return f"{name} = {value!r} must be a key, or a list of keys, in quotes."
+    wrong = next((each for each in keys if not is_key(each)), None)
+    if wrong is None:
+        return ""
+    return f"{name} = '{wrong}': there is no such key; write it as f5, ctrl+g, space, slash or a single character."
+
+
+def is_key(name: str) -> bool:
+    """Whether a terminal could send a key of that name: `x`, `ctrl+g`, `f5`, `question_mark`, `?`."""
+    *modifiers, key = name.split("+") if name != "+" else ["+"]
+    if any(each not in MODIFIERS for each in modifiers):
+        return False
+    if len(key) == 1 or key in {each.value for each in Keys} or key in KEY_NAME_REPLACEMENTS.values():
+        return bool(key.strip())
+    spelt = KEY_TO_UNICODE_NAME.get(REPLACED_KEYS.get(key, key), key).replace("_", " ")
+    try:
+        unicodedata.lookup(spelt)
+    except KeyError:
+        return False
+    return True
+
+
+def _clashes(keymap: Mapping[str, str]) -> list[str]:
+    """Keys that would stand for two things in one place."""
+    found: list[str] = []
+    for place in KEYS:
+        owner: dict[str, str] = {}
+        for name, key in KEYS[place].items():
+            mine = f"{place}.{name}"
+            for each in keymap.get(mine, key.keys).split(","):
+                if each in owner and (mine in keymap or owner[each] in keymap):
+                    found.append(f"'{each}' stands for both {owner[each]} and {mine}; the first gets it.")
+                owner.setdefault(each, mine)
+    return found

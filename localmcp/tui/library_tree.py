@@ -1,0 +1,221 @@
+"""The Library's tree: its rows, and branches of which only a window is built, however long they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from rich.style import Style
+from rich.text import Text
+from textual.widgets.tree import TreeNode
+
+from localmcp.knowledge.inventory import Item, PassageLine, Unread
+from localmcp.text.quantities import counted
+from localmcp.tui.marking import cut_right, short
+from localmcp.tui.pane import Branches
+from localmcp.tui.theme import colour
+
+PAGE = 200
+"""Rows that are built at once."""
+WINDOW = 400
+"""Rows of one branch that stay built; beyond it, those at the other end go."""
+
+STATE_MARKS = {
+    "fresh": ("●", "as it was read", "success"),
+    "changed": ("✎", "the file has changed since", "warning"),
+    "missing": ("○", "the file is gone", "foreground"),
+    "unverifiable": ("·", "no file of this machine", "foreground"),
+    "failed": ("✗", "could not be read again; the earlier text is kept", "error"),
+}
+"""State -> mark, words, colour of the theme."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """A collection with its numbers."""
+
+    name: str
+    documents: int
+    passages: int
+    model: str
+    unread: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadFiles:
+    """The files of a collection that could not be read."""
+
+    collection: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trashed:
+    """A document in the trash."""
+
+    id: str
+    title: str
+    path: str | None
+    since: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trash:
+    """What lies in the trash."""
+
+    items: tuple[Trashed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class More:
+    """A row that stands for those before or behind the window."""
+
+    offset: int
+    """Where the page begins that it fetches."""
+    left: int
+    before: bool
+
+
+@dataclass(slots=True)
+class Window:
+    """Which rows of a long branch are built."""
+
+    first: int = 0
+    total: int = 0
+    nodes: list[TreeNode[Any]] = field(default_factory=list[TreeNode[Any]])
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.nodes)
+
+
+class LibraryTree(Branches):
+    """Collections, documents, passages. It asks nothing itself: the pane hands pages to it."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("library", **options)
+        self.show_root = False
+        self.guide_depth = 3
+        self._windows: dict[int, Window] = {}
+
+    # ------------------------------------------------------------ rows
+
+    def forget_pages(self, node: TreeNode[Any]) -> None:
+        """Take everything below a branch out."""
+        self._windows.pop(node.id, None)
+        node.remove_children()
+
+    def put_page(self, node: TreeNode[Any], rows: Sequence[Any], offset: int, total: int) -> None:
+        """Show a page of a branch beside what is built; the cursor stays on the row it was on, or goes to the first
+        new one where it stood on the row that fetched them."""
+        window = self._windows.setdefault(node.id, Window(first=offset))
+        before = offset < window.first
+        cursor = self.cursor_node
+        window.total = total
+        for child in [child for child in node.children if isinstance(child.data, More)]:
+            child.remove()
+        # Behind what always stands first: the files that could not be read.
+        fixed = len([child for child in node.children if isinstance(child.data, UnreadFiles)])
+        new = [self._add(node, row, fixed + n if before else None) for n, row in enumerate(rows)]
+        window.nodes = [*new, *window.nodes] if before else [*window.nodes, *new]
+        window.first = offset if before else window.first
+        self._trim(window, at_end=before)
+        self._add_more_rows(node, window, fixed)
+        if cursor is not None and isinstance(cursor.data, More) and new:
+            self.call_after_refresh(self.move_cursor, new[-1] if before else new[0])
+        elif cursor is not None:
+            self.call_after_refresh(self.move_cursor, cursor)
+
+    def _trim(self, window: Window, *, at_end: bool) -> None:
+        surplus = max(len(window.nodes) - WINDOW, 0)
+        if not surplus:
+            return
+        gone = window.nodes[-surplus:] if at_end else window.nodes[:surplus]
+        window.nodes = window.nodes[:-surplus] if at_end else window.nodes[surplus:]
+        window.first += 0 if at_end else surplus
+        for child in gone:
+            child.remove()
+
+    def _add_more_rows(self, node: TreeNode[Any], window: Window, fixed: int) -> None:
+        if window.first > 0:
+            more = More(max(window.first - PAGE, 0), window.first, True)
+            node.add_leaf(_more_words(more), data=more, before=fixed)
+        if window.end < window.total:
+            more = More(window.end, window.total - window.end, False)
+            node.add_leaf(_more_words(more), data=more)
+
+    def _add(self, node: TreeNode[Any], row: Any, place: int | None) -> TreeNode[Any]:
+        """A row at a place of its branch; None = at the end."""
+        branch = isinstance(row, Item) and row.chunks > 0
+        where = place if place is not None and place < len(node.children) else None
+        return node.add(_words(row), data=row, before=where, allow_expand=branch)
+
+    def add_shelf(self, shelf: Shelf) -> TreeNode[Any]:
+        """A collection, closed."""
+        node = self.root.add(shelf.name, data=shelf)
+        if shelf.unread:
+            unread = UnreadFiles(shelf.name, shelf.unread)
+            node.add("", data=unread)
+        return node
+
+    # ------------------------------------------------------------ drawing
+
+    def render_label(self, node: TreeNode[Any], base_style: Style, style: Style) -> Text:
+        """Marks and numbers in the theme's colours beside the label."""
+        data = node.data
+        arrow = ("▾ " if node.is_expanded else "▸ ") if node.allow_expand else ""
+        text = Text(arrow, base_style)
+        if isinstance(data, Item):
+            mark, _, colour = STATE_MARKS[data.state]
+            number = f"  {data.chunks:,}"
+            room = self.size.width - self.guide_depth * _depth(node) - len(arrow) - len(number) - 4
+            text.append(f"{mark} ", self._colour(colour)).append(cut_right(data.title, max(room, 8)), style)
+            text.append(number, self._dim())
+        elif isinstance(data, Shelf):
+            text.append(data.name, style + Style(bold=True)).append(f"  {data.documents:,}", self._dim())
+        elif isinstance(data, UnreadFiles):
+            text.append(f"✗ {counted(data.count, 'file')} could not be read", self._colour("error"))
+        elif isinstance(data, PassageLine):
+            room = self.size.width - self.guide_depth * _depth(node) - 8
+            text.append(f"{data.position + 1:>3}  ", self._dim()).append(
+                cut_right(passage_words(data), max(room, 8)), style
+            )
+        elif isinstance(data, More):
+            text.append(_more_words(data), self._colour("accent"))
+        else:
+            text.append(cast(Text, node.label).plain, style)
+        return text
+
+    def _colour(self, name: str) -> Style:
+        return Style.parse(colour(self.app.theme_variables, name))
+
+    def _dim(self) -> Style:
+        return Style(dim=True)
+
+
+def _words(row: Any) -> str:
+    """A row without its marks. Brackets are no markup here."""
+    if isinstance(row, Item | Trashed):
+        words = row.title
+    elif isinstance(row, PassageLine):
+        words = passage_words(row)
+    elif isinstance(row, Unread):
+        words = f"✗ {short(row.path)}"
+    else:
+        words = str(row)
+    return words.replace("[", "\\[")
+
+
+def passage_words(passage: PassageLine) -> str:
+    """The innermost heading, or how a passage begins."""
+    return passage.heading or passage.beginning
+
+
+def _depth(node: TreeNode[Any]) -> int:
+    """How many guides stand before a node."""
+    return 0 if node.parent is None or node.parent.is_root else 1 + _depth(node.parent)
+
+
+def _more_words(more: More) -> str:
+    return f"… {more.left:,} {'before' if more.before else 'more'} (enter)"

@@ -1,0 +1,90 @@
+"""What the parts of the TUI tell each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from textual.message import Message
+
+if TYPE_CHECKING:
+    from localmcp.knowledge.report import Progress, Report
+    from localmcp.storage.interruption import Interruption
+
+
+@dataclass
+class Answered(Message):
+    """A question that a pane asked in a thread has its answer."""
+
+    question: Interruption
+    group: str
+    then: Callable[[Any], object]
+    answer: Any
+    bubble = False
+
+
+@dataclass
+class Failed(Message):
+    """Something went wrong; the app shows it in one line."""
+
+    error: BaseException
+
+
+@dataclass
+class Opened(Message):
+    """The file is open, or it is not there yet."""
+
+    error: BaseException | None = None
+
+
+@dataclass
+class FileChanged(Message):
+    """Somebody changed what is in the file, or it is reachable again."""
+
+    counters: dict[str, int]
+
+
+@dataclass
+class FileTrouble(Message):
+    """The file cannot be read any more."""
+
+    error: BaseException
+
+
+@dataclass
+class ModelChanged(Message):
+    """The embedding model is ready, or cannot be used."""
+
+    problem: str = ""
+
+
+@dataclass
+class ChoreMoved(Message):
+    """Work in the background got further."""
+
+    title: str
+    progress: Progress
+
+
+@dataclass
+class ChoreEnded(Message):
+    """Work in the background is done, or failed."""
+
+    title: str
+    report: Report | None
+    error: BaseException | None
+
+
+@dataclass
+class SearchFor(Message):
+    """Show this query in the Search pane."""
+
+    query: str
+
+
+@dataclass
+class Leave(Message):
+    """The person typed the key for another pane, or for the search line."""
+
+    pane: str

@@ -1,0 +1,88 @@
+"""The command palette: what can be done, and every document by a few of its letters."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from textual.app import App
+from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
+from textual.fuzzy import Matcher
+from textual.system_commands import SystemCommandsProvider
+
+from localmcp.knowledge.inventory import file_name
+from localmcp.tui import theme
+from localmcp.tui.marking import short
+
+if TYPE_CHECKING:
+    from localmcp.knowledge.inventory import Item
+    from localmcp.tui.app import LocalMcpApp
+
+MOST_DOCUMENTS = 30
+
+
+class DocumentCommands(Provider):
+    """Opens a document whose title or path holds the letters that were typed, in their order."""
+
+    async def search(self, query: str) -> Hits:
+        app = cast("LocalMcpApp", self.app)
+        letters = query.strip()
+        if not letters or not app.desk.is_open or not app.desk.exists:
+            return
+        found = await asyncio.to_thread(app.desk.workspace.inventory.matching, letters)
+        matcher = self.matcher(letters)
+        ranked = sorted(((_score(matcher, item), item) for item in found), key=lambda pair: -pair[0])
+        for score, item in ranked[:MOST_DOCUMENTS]:
+            if score > 0:
+                # Behind a command that fits as well.
+                shown = matcher.highlight(item.title)
+                yield Hit(
+                    score * 0.9, shown, partial(open_document, app, item), help=short(item.path or item.collection)
+                )
+
+
+def _score(matcher: Matcher, item: Item) -> float:
+    """By the title, else by the file's name; folders would fit nearly everything."""
+    return matcher.match(item.title) or 0.8 * matcher.match(file_name(item))
+
+
+def open_document(app: LocalMcpApp, item: Item) -> None:
+    """Read a document from its beginning."""
+    from localmcp.tui.reader import ReaderScreen
+
+    def show(chunk_id: str) -> None:
+        if chunk_id:
+            app.push_screen(ReaderScreen(chunk_id, None, item.state))
+
+    def first_passage() -> str:
+        passages = app.desk.workspace.inventory.passages(item.id, limit=1)
+        return passages[0].id if passages else ""
+
+    app.pane.ask("document", first_passage, show)
+
+
+class ThemeCommands(Provider):
+    """Chooses a theme."""
+
+    async def discover(self) -> Hits:
+        for name in theme.theme_names():
+            yield DiscoveryHit(name, partial(cast("LocalMcpApp", self.app).set_theme, name))
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for name in theme.theme_names():
+            if (score := matcher.match(name)) > 0:
+                yield Hit(score, matcher.highlight(name), partial(cast("LocalMcpApp", self.app).set_theme, name))
+
+
+def open_palette(app: LocalMcpApp) -> None:
+    """Commands and documents."""
+    if not CommandPalette.is_open(cast("App[object]", app)):
+        providers = [SystemCommandsProvider, DocumentCommands]
+        app.push_screen(CommandPalette(providers=providers, placeholder="A command, or a document by some letters…"))
+
+
+def open_theme_palette(app: LocalMcpApp) -> None:
+    """The themes."""
+    app.push_screen(CommandPalette(providers=[ThemeCommands], placeholder="Choose the colours…"))

@@ -1,0 +1,184 @@
+"""What every pane is: a place of its own keys, that asks its questions in threads and hears of changes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+
+from rich.text import Text
+from textual.containers import Vertical
+from textual.widget import Widget
+from textual.widgets import DataTable, Input, OptionList, Tree
+
+from localmcp.errors import Interrupted
+from localmcp.storage.interruption import Interruption
+from localmcp.tui.desk import Desk
+from localmcp.tui.keymap import bindings
+from localmcp.tui.messages import Answered, Failed
+from localmcp.tui.theme import colour
+
+if TYPE_CHECKING:
+    from localmcp.tui.app import LocalMcpApp
+    from localmcp.tui.picker import PickerApp
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class Asking(Widget):
+    """A widget that asks in threads: of one group only the latest question is answered, those before are stopped."""
+
+    @property
+    def desk(self) -> Desk:
+        """What the TUI works on."""
+        return cast("LocalMcpApp | PickerApp", self.app).desk
+
+    def ask(self, group: str, work: Callable[[], T], then: Callable[[T], object]) -> None:
+        """Run `work` in a thread, and `then` with its answer here; an error is shown in the error line."""
+        questions = self._open_questions()
+        if before := questions.get(group):
+            before.stop()
+        question = questions[group] = Interruption()
+        self.run_worker(
+            partial(self._work, group, question, work, then),
+            thread=True, exclusive=True, group=f"{self.id or type(self).__name__}:{group}", exit_on_error=False,
+        )  # fmt: skip
+
+    def forget(self, group: str) -> None:
+        """Nobody waits for the answer of that group any more."""
+        if question := self._open_questions().pop(group, None):
+            question.stop()
+
+    def forget_all(self) -> None:
+        """Stop every question."""
+        for group in list(self._open_questions()):
+            self.forget(group)
+
+    def _open_questions(self) -> dict[str, Interruption]:
+        if not hasattr(self, "_questions"):
+            self._questions: dict[str, Interruption] = {}
+        return self._questions
+
+    def _work(self, group: str, question: Interruption, work: Callable[[], Any], then: Callable[[Any], object]) -> None:
+        try:
+            with question:
+                answer = work()
+        except Interrupted:
+            return
+        except Exception as error:
+            log.debug("a question of %s failed", group, exc_info=True)
+            if not question.stopped:
+                self.app.post_message(Failed(error))
+            return
+        if not question.stopped and self.is_attached:
+            self.post_message(Answered(question, group, then, answer))
+
+    async def on_answered(self, message: Answered) -> None:
+        """Hand an answer over, unless a later question has taken its place."""
+        if self._open_questions().get(message.group) is message.question:
+            shown = message.then(message.answer)
+            if isawaitable(shown):
+                await shown
+
+    def on_unmount(self) -> None:
+        """Let no thread work for a widget that is gone."""
+        self.forget_all()
+
+
+class Pane(Vertical, Asking):
+    """One of the places between which the person turns."""
+
+    TITLE: ClassVar[str] = ""
+    PLACE: ClassVar[str] = ""
+    """Its part of the key table."""
+    ABOUT: ClassVar[str] = ""
+    """Two or three sentences for the help screen."""
+
+    stale = True
+    """What it shows may no longer be so; it is looked at again when it comes to the front."""
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """The way from a line of text to the list is offered only in that line."""
+        return isinstance(self.app.focused, Input) if action in ("results", "list") else True
+
+    def come_to_front(self) -> None:
+        """The person turned here."""
+        if self.stale:
+            self.stale = False
+            self.reload()
+        self.focus_first()
+
+    def file_changed(self, counters: dict[str, int]) -> None:
+        """The file holds something else; called for the pane in front, the others become stale."""
+        self.reload()
+
+    def reload(self) -> None:
+        """Show what is in the file now."""
+
+    def focus_first(self) -> None:
+        """Put the focus where the person most likely begins."""
+
+    def say_nothing_is_here(self, empty: bool) -> None:
+        """Where there is room for one part only, words about an empty list stand in its place."""
+        self.set_class(empty, "-nothing")
+
+    def keep_focus(self) -> None:
+        """After what is shown was exchanged: the focus must not stay on what is hidden."""
+        focused = self.screen.focused
+        lost = focused is None or self not in focused.ancestors or not all(
+            each.display for each in focused.ancestors_with_self if isinstance(each, Widget)
+        )  # fmt: skip
+        if self.display and lost:
+            self.focus_first()
+
+
+class Choices(OptionList):
+    """A list in which letters move as well as arrows."""
+
+    BINDINGS = bindings("list")
+
+    def keep_highlight(self, identity: str | None, fallback: int = 0) -> None:
+        """Highlight the option of that id again after the options were replaced."""
+        ids = [option.id for option in self.options]
+        if identity in ids:
+            self.highlighted = ids.index(identity)
+        elif self.option_count:
+            self.highlighted = min(fallback, self.option_count - 1)
+
+
+class Table(DataTable[Any]):
+    """A table of rows."""
+
+    BINDINGS = bindings("list")
+
+    def put(self, row: Sequence[str], key: str | None = None, tone: str = "") -> None:
+        """Add a row as it is, brackets and all, in a colour of the theme."""
+        style = colour(self.app.theme_variables, tone) if tone else ""
+        self.add_row(*(Text(cell, style) for cell in row), key=key)
+
+    def action_first(self) -> None:
+        self.move_cursor(row=0)
+
+    def action_last(self) -> None:
+        self.move_cursor(row=max(self.row_count - 1, 0))
+
+
+class Branches(Tree[Any]):
+    """A tree."""
+
+    BINDINGS = bindings("list")
+
+    def action_first(self) -> None:
+        self.go_to(0)
+
+    def action_last(self) -> None:
+        self.go_to(self.last_line)
+
+    def go_to(self, line: int) -> None:
+        """Put the cursor on a line that there is, and show it."""
+        if 0 <= line <= self.last_line:
+            self.cursor_line = line
+            self.scroll_to_line(line, animate=False)

@@ -1,0 +1,163 @@
+"""Doctor: what was checked, the command that mends what is wrong, sizes, and the speed of the last searches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.widgets import Sparkline, Static
+
+from localmcp.errors import LocalMCPError
+from localmcp.text.quantities import counted, size
+from localmcp.tui.examination import Check, Examination
+from localmcp.tui.keymap import bindings
+from localmcp.tui.logs import log_file
+from localmcp.tui.marking import short
+from localmcp.tui.pane import Pane
+
+if TYPE_CHECKING:
+    from localmcp.tui.app import LocalMcpApp
+    from localmcp.workspace import Workspace
+
+MARKS = {"ok": ("✓", "$success"), "warn": ("!", "$warning"), "fail": ("✗", "$error")}
+SEARCHES = 100
+"""Searches whose speed is drawn."""
+WIDEST_BAR = 24
+
+
+class DoctorPane(Pane):
+    """The eighth pane."""
+
+    TITLE, PLACE = "Doctor", "doctor"
+    ABOUT = "Checks of the file, the model and this machine, each with the command that mends it. r checks again."
+    BINDINGS: ClassVar[list[BindingType]] = bindings("doctor")
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.found: Examination | None = None
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(classes="framed", id="checks"):
+            yield Static(Content.styled("◌ looking …", "$accent"), id="check-lines")
+        with Vertical(classes="framed", id="speeds"):
+            yield Sparkline([], id="speed-line")
+            yield Static(id="speed-words")
+        with VerticalScroll(classes="framed", id="sizes"):
+            yield Static(id="size-lines")
+
+    def on_mount(self) -> None:
+        for name, title in (("checks", "Checks"), ("speeds", "The last searches"), ("sizes", "What takes room")):
+            self.query_one(f"#{name}").border_title = title
+
+    def focus_first(self) -> None:
+        """The checks, which can be scrolled."""
+        self.query_one("#checks").focus()
+
+    def file_changed(self, counters: dict[str, int]) -> None:
+        """Checking takes a while: what was found stays until the person asks again."""
+
+    def reload(self) -> None:
+        if self.desk.is_open:
+            self.ask("examine", self._examine, self._show)
+
+    def action_check(self) -> None:
+        self.query_one("#check-lines", Static).update(Content.styled("◌ looking …", "$accent"))
+        self.reload()
+
+    def _examine(self) -> Examination:
+        examine = self._doctor() or examine_status
+        if not self.desk.exists:
+            says = f"{self.desk.path} does not exist yet."
+            return Examination([Check("file", "warn", says, "localmcp add FOLDER")])
+        found = self.desk.look(examine)
+        if found.search_milliseconds:
+            return found
+        speeds = [each.milliseconds for each in self.desk.look(_last_searches)][::-1]
+        return Examination(found.checks, found.sizes, speeds)
+
+    def _doctor(self) -> Any:
+        app: LocalMcpApp = self.app  # type: ignore[assignment]
+        return app.surroundings.examine
+
+    # ------------------------------------------------------------ showing
+
+    def _show(self, found: Examination) -> None:
+        self.found = found
+        self.query_one("#check-lines", Static).update(Content("\n").join(map(_check_line, found.checks)))
+        wrong = sum(check.status != "ok" for check in found.checks)
+        self.query_one("#checks").border_subtitle = f"{counted(wrong, 'problem')}" if wrong else "all well"
+        self._show_speeds([*found.search_milliseconds])
+        largest = max((size_ for _, size_ in found.sizes), default=0)
+        lines = [_size_line(name, bytes_, largest) for name, bytes_ in found.sizes]
+        self.query_one("#size-lines", Static).update(Content("\n").join(lines))
+        self.query_one("#sizes").set_class(not found.sizes, "hidden")
+
+    def _show_speeds(self, speeds: list[float]) -> None:
+        self.query_one("#speed-line", Sparkline).data = speeds
+        self.query_one("#speed-words", Static).update(speed_words(speeds))
+
+    def action_copy(self) -> None:
+        if self.found is not None:
+            lines = [f"{each.status:<4} {each.name}: {each.says} {each.fix}".rstrip() for each in self.found.checks]
+            lines += [f"{name}: {size(bytes_)}" for name, bytes_ in self.found.sizes]
+            self.app.copy_to_clipboard("\n".join([*lines, speed_words([*self.found.search_milliseconds])]))
+            self.app.notify("The report is copied.")
+
+
+def _check_line(check: Check) -> Content:
+    mark, style = MARKS.get(check.status, ("·", ""))
+    fix = Content.assemble("\n               ", ("$ " + check.fix, "$accent")) if check.fix else Content("")
+    return Content.assemble((f"{mark} ", style), (f"{check.name:<12} ", "bold"), check.says) + fix
+
+
+def _size_line(name: str, number: int, largest: int) -> Content:
+    length = max(round(number / largest * WIDEST_BAR), 1) if largest else 0
+    return Content.assemble(f"{name:<20} ", ("█" * length).ljust(WIDEST_BAR), f" {size(number):>9}")
+
+
+def speed_words(speeds: list[float]) -> str:
+    """The median and the slow end of the last searches."""
+    if not speeds:
+        return "No searches yet."
+    ordered = sorted(speeds)
+    middle, slow = ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))]
+    return f"{counted(len(speeds), 'search')}: half below {middle:.0f} ms, 95 % below {slow:.0f} ms"
+
+
+def _last_searches(workspace: Workspace) -> Any:
+    return workspace.activity.logs(tool="search", limit=SEARCHES).entries
+
+
+def examine_status(workspace: Workspace) -> Examination:
+    """What `localmcp status` knows, as checks."""
+    stats = workspace.knowledge.get_stats()
+    holds = f"{counted(stats['totalSources'], 'document')} in {counted(stats['totalChunks'], 'passage')}"
+    checks = [
+        Check("file", "ok", f"{workspace.database.path}, {size(workspace.database.path.stat().st_size)}; {holds}")
+    ]
+    checks += [_writable(workspace), _model(workspace)]
+    missing = stats["chunksWithoutEmbeddings"]
+    if missing:
+        says = f"{counted(missing, 'passage')} without a vector: not found by meaning"
+        checks.append(Check("vectors", "warn", says, "localmcp refresh"))
+    checks.append(Check("log", "ok", short(str(log_file()))))
+    return Examination(checks)
+
+
+def _writable(workspace: Workspace) -> Check:
+    try:
+        workspace.database.ensure_writable()
+    except LocalMCPError as error:
+        return Check("writing", "warn", error.message, f"localmcp adopt {workspace.database.path}")
+    return Check("writing", "ok", "the file can be changed")
+
+
+def _model(workspace: Workspace) -> Check:
+    try:
+        identity = workspace.embedder.get().identity
+    except LocalMCPError as error:
+        return Check("model", "fail", error.message, error.hint or "localmcp models list")
+    return Check("model", "ok", f"{identity.name}, {identity.dimension} dimensions")

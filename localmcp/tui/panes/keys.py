@@ -1,0 +1,169 @@
+"""Keys: who may call over HTTP, what each key opens, and taking it back."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import ContentSwitcher, Static
+
+from localmcp.errors import InvalidInput
+from localmcp.tui.keymap import bindings
+from localmcp.tui.pane import Pane, Table
+
+if TYPE_CHECKING:
+    from localmcp.api_keys.key_info import KeyInfo, NewKey
+
+Json = dict[str, Any]
+
+EMPTY = (
+    "[b]No API keys yet[/b]\n\n"
+    "Whoever calls over HTTP needs one; an assistant that starts localmcp itself does not.\n\n"
+    "[b]a[/b]  make one\n\n[$foreground 65%]from a shell: localmcp keys create --name editor[/]"
+)
+FORM: Json = {
+    "type": "object",
+    "required": ["name"],
+    "properties": {
+        "name": {"type": "string", "description": "What you will know it by"},
+        "scope": {"enum": ["read", "write", "admin"], "default": "read", "description": "Each implies those before it"},
+        "collections": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Open only these, one a line; none named = all",
+        },
+        "days": {"type": "integer", "description": "How long it holds; empty = until it is revoked"},
+    },
+}
+STATUS_TONES = {"revoked": "error", "expired": "warning"}
+
+
+class KeysPane(Pane):
+    """The seventh pane."""
+
+    TITLE, PLACE = "Keys", "keys"
+    ABOUT = (
+        "API keys for calls over HTTP (localmcp serve --http). A key is shown once, when it is made; the file keeps "
+        "only a hash of it. A key that is revoked is refused at once, in every process."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = bindings("keys")
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.keys: list[KeyInfo] = []
+
+    def compose(self) -> ComposeResult:
+        with ContentSwitcher(initial="no-keys", classes="split", id="keys-views"):
+            with VerticalScroll(classes="framed", id="no-keys"):
+                yield Static(Content.from_markup(EMPTY))
+            yield Table(classes="framed", id="key-table", cursor_type="row")
+
+    def on_mount(self) -> None:
+        table = self.query_one(Table)
+        table.border_title = "API keys"
+        for name in ("name", "begins with", "may", "opens", "state", "used", "last", "ends"):
+            table.add_column(name)
+
+    def focus_first(self) -> None:
+        """The table, or what to do when there is none."""
+        self.query_one(f"#{self.query_one('#keys-views', ContentSwitcher).current}").focus()
+
+    @property
+    def chosen(self) -> KeyInfo | None:
+        """The key that is highlighted."""
+        row = self.query_one(Table).cursor_row
+        return self.keys[row] if 0 <= row < len(self.keys) else None
+
+    # ------------------------------------------------------------ showing
+
+    def reload(self) -> None:
+        if self.desk.is_open:
+            self.ask("keys", lambda: self.desk.look(lambda w: w.api_keys.list()), self._show)
+
+    def _show(self, keys: list[KeyInfo]) -> None:
+        self.keys = keys
+        table = self.query_one(Table)
+        row = table.cursor_row
+        table.clear()
+        for each in keys:
+            table.put(_cells(each), each.id, STATUS_TONES.get(each.status, ""))
+        table.move_cursor(row=min(row, max(len(keys) - 1, 0)))
+        self.query_one("#keys-views", ContentSwitcher).current = "key-table" if keys else "no-keys"
+        self.refresh_bindings()
+        self.keep_focus()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return bool(self.keys) if action in ("revoke", "delete") else super().check_action(action, parameters)
+
+    # ------------------------------------------------------------ actions
+
+    def action_create(self) -> None:
+        from localmcp.tui.form_screen import FormScreen
+
+        self.app.push_screen(FormScreen("Make an API key", FORM, self._create), self._show_new)
+
+    def _create(self, given: Json) -> NewKey:
+        return self.desk.look(
+            lambda w: w.api_keys.create(
+                name=given["name"],
+                scopes=(given.get("scope", "read"),),
+                collections=given.get("collections"),
+                expires_at=_end_after(given.get("days")),
+            )
+        )
+
+    def _show_new(self, made: NewKey | None) -> None:
+        from localmcp.tui.dialogs import TextScreen
+
+        if made is None:
+            return
+        words = Content.assemble(
+            (made.key, "bold $accent"), "\n\nSave it now: it is not shown again. ", ("y", "bold"), " copies it."
+        )
+        self.app.push_screen(TextScreen(f"The key “{made.info.name}”", words, copy=made.key))
+        self.reload()
+
+    def action_revoke(self) -> None:
+        from localmcp.tui.dialogs import confirm
+
+        if key := self.chosen:
+            more = "Whoever uses it is refused from the next call on. It stays listed."
+            confirm(self, f"Revoke “{key.name or key.prefix}”?", more, "Revoke", lambda: self._do("revoke", key))
+
+    def action_delete(self) -> None:
+        from localmcp.tui.dialogs import confirm
+
+        if key := self.chosen:
+            more = "It is refused from the next call on, and no longer listed."
+            confirm(self, f"Delete “{key.name or key.prefix}”?", more, "Delete", lambda: self._do("delete", key))
+
+    def _do(self, what: str, key: KeyInfo) -> None:
+        def done(_info: Any) -> None:
+            self.app.notify(f"{key.name or key.prefix} is {'revoked' if what == 'revoke' else 'deleted'}.")
+            self.reload()
+
+        self.ask("change", lambda: self.desk.look(lambda w: getattr(w.api_keys, what)(key.id)), done)
+
+
+def _end_after(days: int | None) -> str | None:
+    """When a key ends that is to hold so many days.
+
+    Raises:
+        InvalidInput: not a number of days that a key can hold.
+    """
+    if days is None:
+        return None
+    if not 1 <= days <= 36_500:
+        raise InvalidInput(f"days: {days} must be between 1 and 36500.")
+    return (datetime.now(UTC) + timedelta(days=days)).isoformat(timespec="seconds")
+
+
+def _cells(key: KeyInfo) -> list[str]:
+    opens = "everything" if key.collections is None else ", ".join(key.collections) or "nothing"
+    last = (key.last_used_at or "never")[:16].replace("T", " ")
+    ends = (key.expires_at or "")[:10]
+    return [key.name, f"{key.prefix}…", ", ".join(key.scopes), opens, key.status, f"{key.uses:,}", last, ends]

@@ -1,0 +1,375 @@
+"""Library: collections, their documents and passages as a tree that grows where one looks, and the work on them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.content import Content
+from textual.widgets import ContentSwitcher, Input, Static, Tree
+from textual.widgets.tree import TreeNode
+
+from localmcp.knowledge.inventory import Item, PassageLine, Unread
+from localmcp.text.quantities import counted
+from localmcp.tui.keymap import bindings
+from localmcp.tui.library_tree import PAGE, STATE_MARKS, LibraryTree, More, Shelf, Trash, Trashed, UnreadFiles
+from localmcp.tui.marking import citation_text, short
+from localmcp.tui.pane import Pane
+from localmcp.tui.welcome import Welcome
+
+if TYPE_CHECKING:
+    from localmcp.tui.app import LocalMcpApp
+    from localmcp.workspace import Workspace
+
+
+@dataclass(slots=True)
+class Contents:
+    """The first level of the tree."""
+
+    shelves: list[Shelf]
+    trashed: tuple[Trashed, ...]
+
+
+class LibraryPane(Pane):
+    """The second pane."""
+
+    TITLE, PLACE = "Library", "library"
+    ABOUT = (
+        "What is in the file: collections, their documents, their passages. A mark tells of each document whether its "
+        "file is as it was read (●), has changed (✎), is gone (○) or could not be read (✗). "
+        "Folders that were added are looked at again by themselves; r does it now."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = bindings("library")
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.words = ""
+        """What titles and paths must hold."""
+        self._wanted_line = -1
+
+    def compose(self) -> ComposeResult:
+        with ContentSwitcher(initial="shelves", classes="split", id="stock"):
+            yield Welcome(id="nothing")
+            with Horizontal(id="shelves"):
+                yield LibraryTree(classes="framed left", id="tree")
+                with VerticalScroll(classes="framed right", id="details"):
+                    yield Static(id="about")
+        line = Input(placeholder="Only titles and paths that hold…", classes="framed hidden", id="filter")
+        line.cursor_blink = False
+        yield line
+
+    def on_mount(self) -> None:
+        self.tree_view.border_title = "Documents"
+        self.query_one("#details").border_title = "About"
+
+    # ------------------------------------------------------------ parts
+
+    @property
+    def tree_view(self) -> LibraryTree:
+        return self.query_one(LibraryTree)
+
+    @property
+    def chosen(self) -> Any:
+        """What the highlighted node stands for."""
+        node = self.tree_view.cursor_node
+        return node.data if node is not None else None
+
+    def focus_first(self) -> None:
+        """The tree, or what to do when there is nothing to show."""
+        empty = self.query_one("#stock", ContentSwitcher).current == "nothing"
+        (self.query_one(Welcome) if empty else self.tree_view).focus()
+
+    # ------------------------------------------------------------ the first level
+
+    def reload(self) -> None:
+        if self.desk.is_open:
+            self.ask("contents", self._read_contents, self._show_contents)
+
+    def _read_contents(self) -> Contents:
+        return self.desk.look(_contents_of) if self.desk.exists else Contents([], ())
+
+    def _show_contents(self, contents: Contents) -> None:
+        """Build the first level again; branches that were open are opened, and the cursor stays on its line."""
+        stock = self.query_one("#stock", ContentSwitcher)
+        stock.current = "shelves" if contents.shelves or contents.trashed or self.desk.chore else "nothing"
+        tree = self.tree_view
+        self._wanted_line, opened = (
+            tree.cursor_line,
+            {_key(node.data) for node in tree.root.children if node.is_expanded},
+        )
+        only = len(contents.shelves) == 1 and not tree.root.children
+        tree.clear()
+        for shelf in contents.shelves:
+            node = tree.add_shelf(shelf)
+            if only or _key(shelf) in opened:
+                node.expand()
+        if contents.trashed:
+            trash = Trash(contents.trashed)
+            node = tree.root.add(f"Trash  {len(contents.trashed)}", data=trash)
+            if _key(trash) in opened:
+                node.expand()
+        self.call_after_refresh(self._restore_cursor)
+
+    def _restore_cursor(self) -> None:
+        tree = self.tree_view
+        if 0 <= self._wanted_line <= tree.last_line:
+            tree.go_to(self._wanted_line)
+        elif tree.cursor_line < 0:
+            tree.go_to(0)
+        self.keep_focus()
+
+    # ------------------------------------------------------------ branches, when they are opened
+
+    @on(Tree.NodeExpanded)
+    def open_branch(self, message: Tree.NodeExpanded[Any]) -> None:
+        node = message.node
+        if isinstance(node.data, Trash) and not node.children:
+            self.tree_view.put_page(node, node.data.items[:PAGE], 0, len(node.data.items))
+        elif isinstance(node.data, Shelf) and len(node.children) <= bool(node.data.unread):
+            self._fetch(node, 0)
+        elif not node.children:
+            self._fetch(node, 0)
+
+    def _fetch(self, node: TreeNode[Any], offset: int) -> None:
+        """Ask for a page of what is below a node."""
+        data, words, inventory = node.data, self.words, self.desk.workspace.inventory
+        group = f"branch {node.id}"
+        if isinstance(data, Shelf):
+            self.ask(
+                group,
+                lambda: inventory.documents(data.name, words, limit=PAGE, offset=offset),
+                lambda page: self._put(node, page.items, offset, page.total),
+            )
+        elif isinstance(data, UnreadFiles):
+            self.ask(
+                group, lambda: inventory.unread(data.collection), lambda found: self._put(node, found, 0, len(found))
+            )
+        elif isinstance(data, Item):
+            self.ask(
+                group,
+                lambda: inventory.passages(data.id, limit=PAGE, offset=offset),
+                lambda found: self._put(node, found, offset, data.chunks),
+            )
+
+    def _put(self, node: TreeNode[Any], rows: Sequence[Any], offset: int, total: int) -> None:
+        """Show a page, if its branch is still there."""
+        if node.parent is not None and node in node.parent.children:
+            self.tree_view.put_page(node, rows, offset, total)
+            self._restore_late_cursor()
+
+    def _restore_late_cursor(self) -> None:
+        """A branch that was open before a reload is there again: so is the line."""
+        if self._wanted_line > self.tree_view.cursor_line:
+            wanted, self._wanted_line = self._wanted_line, -1
+            self.call_after_refresh(self.tree_view.go_to, wanted)
+
+    @on(Tree.NodeSelected)
+    def open_node(self, message: Tree.NodeSelected[Any]) -> None:
+        """Enter: the next page, or a passage to read."""
+        node = message.node
+        if isinstance(node.data, More) and node.parent is not None:
+            self._fetch(node.parent, node.data.offset)
+        elif isinstance(node.data, PassageLine):
+            self.action_read()
+
+    # ------------------------------------------------------------ what is highlighted
+
+    @on(Tree.NodeHighlighted)
+    def look_at(self, message: Tree.NodeHighlighted[Any]) -> None:
+        data = message.node.data
+        # Where there is no room beside the tree, the least that must be seen stands below it.
+        self.tree_view.border_subtitle = Content(_in_short(data)) if self.app.size.width < 100 else ""
+        if isinstance(data, More) and message.node.parent is not None:
+            # Going on with the arrows goes on with the list.
+            self._fetch(message.node.parent, data.offset)
+        elif isinstance(data, Shelf):
+            self._show_about(data.name, self._about_shelf(data))
+        elif isinstance(data, Item):
+            self.ask("about", lambda: self._facts_of(data), lambda facts: self._show_about(data.title, facts))
+        elif isinstance(data, PassageLine):
+            self.ask(
+                "about", lambda: self._text_of(data), lambda text: self._show_about(data.heading or "Passage", text)
+            )
+        elif isinstance(data, Trashed):
+            words = f"{data.title}\n{data.path or ''}\n\nRemoved {data.since[:10]}; u brings it back."
+            self._show_about("In the trash", Content(words))
+        elif isinstance(data, Unread):
+            self._show_about("Could not be read", Content.assemble((short(data.path), "bold"), f"\n\n✗ {data.reason}"))
+
+    def _show_about(self, title: str, text: Content) -> None:
+        self.query_one("#details").border_title = Content(title)
+        self.query_one("#about", Static).update(text)
+        self.query_one("#details").scroll_home(animate=False)
+
+    def _about_shelf(self, collection: Shelf) -> Content:
+        lines = [
+            f"{counted(collection.documents, 'document')} in {counted(collection.passages, 'passage')}",
+            f"vectors of {collection.model}" if collection.model else "no vectors: searched by words",
+            f"{counted(collection.unread, 'file')} could not be read" if collection.unread else "",
+        ]
+        return Content(
+            "\n".join(line for line in lines if line) + "\n\nSearch only here:  collection:" + collection.name
+        )
+
+    def _facts_of(self, item: Item) -> Content:
+        """Everything that is known of a document, and why its file is as it is."""
+        path = item.path
+        why = self.desk.look(lambda w: w.library.why(path)["explanation"]) if path else "a text without a file"
+        mark, words, style = STATE_MARKS[item.state]
+        lines = [
+            Content.assemble((f"{mark} {words}", f"${style}")),
+            Content(f"✗ {item.why}" if item.why else ""),
+            Content(short(item.path) if item.path else ""),
+            Content(f"{counted(item.chunks, 'passage')} in collection {item.collection}"),
+            Content.styled(why, "$foreground 60%"),
+            Content.styled(f"id {item.id}", "$foreground 60%"),
+        ]
+        return Content("\n").join(line for line in lines if line.plain)
+
+    def _text_of(self, passage: PassageLine) -> Content:
+        around = self.desk.look(lambda workspace: workspace.knowledge.get_context(passage.id, 0))
+        return Content(around["chunks"][0]["content"].strip("\n"))
+
+    # ------------------------------------------------------------ actions
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Nothing is done to an empty library but adding to it."""
+        if action in ("refresh", "remove", "filter", "read", "open", "cite"):
+            return self.query_one("#stock", ContentSwitcher).current != "nothing" if self.is_mounted else True
+        return super().check_action(action, parameters)
+
+    def action_add(self) -> None:
+        from localmcp.tui.dialogs import ask_for_folder
+
+        ask_for_folder(cast("LocalMcpApp", self.app))
+
+    def action_refresh(self) -> None:
+        """Look at everything that was added again, in the background."""
+        self.desk.do("Refresh", lambda tell: self.desk.workspace.library.refresh(progress=tell))
+        cast("LocalMcpApp", self.app).show_state("looking at the files")
+
+    def action_remove(self) -> None:
+        from localmcp.tui.dialogs import confirm
+
+        data = self.chosen
+        more = "It goes into the trash, from where u brings it back. The file itself is not touched."
+        if isinstance(data, Item):
+            confirm(self, f"Remove “{data.title}”?", more, "Remove", lambda: self._remove(data.title, [data.id]))
+        elif isinstance(data, Shelf):
+            question = f"Remove all {counted(data.documents, 'document')} of {data.name}?"
+            confirm(self, question, more, "Remove all", lambda: self._remove_collection(data.name))
+
+    def _remove(self, title: str, targets: list[str]) -> None:
+        self.desk.do(f"Removing {title}", lambda tell: self.desk.workspace.library.remove(targets))
+
+    def _remove_collection(self, name: str) -> None:
+        def work(tell: Any) -> Any:
+            workspace = self.desk.workspace
+            roots = [root.path for root, collection in workspace.inventory.roots() if collection == name]
+            page = workspace.inventory.documents(name, limit=1_000_000)
+            outside = [each.id for each in page.items if not _below_any(each.path, roots)]
+            return workspace.library.remove([*roots, *outside], collection=name)
+
+        self.desk.do(f"Removing {name}", work)
+
+    def action_restore(self) -> None:
+        data = self.chosen
+        if isinstance(data, Trashed):
+            self.ask(
+                "restore",
+                lambda: self.desk.call("restore_source", sourceId=data.id),
+                lambda _: self.app.notify(f"{data.title} is back."),
+            )
+
+    def action_filter(self) -> None:
+        line = self.query_one("#filter", Input)
+        line.remove_class("hidden")
+        line.focus()
+
+    @on(Input.Changed, "#filter")
+    def filter_typed(self, message: Input.Changed) -> None:
+        self.words = message.value.strip()
+        for node in self.tree_view.root.children:
+            if isinstance(node.data, Shelf):
+                self.tree_view.forget_pages(node)
+                node.expand()
+                self._fetch(node, 0)
+
+    @on(Input.Submitted, "#filter")
+    def filter_done(self, message: Input.Submitted) -> None:
+        message.input.set_class(not message.value.strip(), "hidden")
+        self.tree_view.focus()
+
+    def key_escape(self) -> None:
+        """Leave the filter."""
+        line = self.query_one("#filter", Input)
+        if self.app.focused is line:
+            line.value = ""
+            line.add_class("hidden")
+            self.tree_view.focus()
+
+    def action_read(self) -> None:
+        from localmcp.tui.palette import open_document
+        from localmcp.tui.reader import ReaderScreen
+
+        data = self.chosen
+        if isinstance(data, Item):
+            open_document(cast("LocalMcpApp", self.app), data)
+        elif isinstance(data, PassageLine):
+            parent = cast("TreeNode[Any]", self.tree_view.cursor_node).parent
+            state = parent.data.state if parent is not None and isinstance(parent.data, Item) else "fresh"
+            self.app.push_screen(ReaderScreen(data.id, None, state))
+
+    def action_open(self) -> None:
+        from localmcp.tui.editor import open_in_editor
+
+        node = self.tree_view.cursor_node
+        data, line = self.chosen, 1
+        if node is not None and isinstance(data, PassageLine) and node.parent is not None:
+            data, line = node.parent.data, data.first_line
+        if isinstance(data, Item):
+            open_in_editor(self, {"path": data.path, "startLine": line}, data.state)
+
+    def action_cite(self) -> None:
+        data = self.chosen
+        if isinstance(data, Item):
+            self.app.copy_to_clipboard(citation_text(data.title, {"label": data.path or data.title}))
+            self.app.notify("The citation is copied.")
+
+
+def _contents_of(workspace: Workspace) -> Contents:
+    stats = workspace.knowledge.get_stats()["collections"]
+    trashed = tuple(Trashed(row.uuid, row.title, row.uri, since) for row, since in workspace.library.trashed())
+    shelves = [
+        Shelf(
+            each["name"],
+            each["sources"],
+            each["chunks"],
+            each["model"] or "",
+            workspace.inventory.count_unread(each["name"]),
+        )
+        for each in stats
+    ]
+    return Contents([each for each in shelves if each.documents or each.unread], trashed)
+
+
+def _in_short(data: Any) -> str:
+    """The state of what is highlighted, in a few words."""
+    if isinstance(data, Item):
+        mark, words, _ = STATE_MARKS[data.state]
+        return f"{mark} {data.why or words}"
+    return data.reason if isinstance(data, Unread) else ""
+
+
+def _key(data: Any) -> str:
+    return f"shelf {data.name}" if isinstance(data, Shelf) else type(data).__name__
+
+
+def _below_any(path: str | None, folders: list[str]) -> bool:
+    return path is not None and any(path == each or path.startswith(each.rstrip(os.sep) + os.sep) for each in folders)

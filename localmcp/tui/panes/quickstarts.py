@@ -1,0 +1,247 @@
+"""Quick starts: find one by a few letters, read it, tick off its tasks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, cast
+
+from textual.binding import BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.fuzzy import Matcher
+from textual.style import Style
+from textual.widget import Widget
+from textual.widgets import Markdown, OptionList
+
+from localmcp.text.quantities import counted
+from localmcp.tui.finder import FinderPane
+from localmcp.tui.keymap import bindings
+
+Json = dict[str, Any]
+
+MOST_LISTED = 1000
+"""Quick starts that are ranked letter by letter; beyond, the search of the catalogue finds them."""
+EMPTY = """\
+### No quick starts yet
+
+Quick starts are short guides: tasks to work through, each with a way to check it.
+
+**i** imports a YAML or JSON file, or a folder of them. From a shell:
+
+    localmcp quickstarts import FOLDER
+"""
+NOTHING_FITS = "### Nothing fits\n\nOther letters, or **esc** and **F** to see more than the favourites."
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A quick start in the list."""
+
+    item: Mapping[str, Any]
+    shown: Content = field(compare=False)
+    """Its title with the matched letters marked."""
+
+
+class QuickstartsPane(FinderPane):
+    """The third pane."""
+
+    TITLE, PLACE = "Quick starts", "quickstarts"
+    PLACEHOLDER, LIST_TITLE = "Some letters of a title, or words with typing errors", "Quick starts"
+    ABOUT = (
+        "Short guides. The list follows what you type: letters in their order, and titles that are spelt nearly so. "
+        "space ticks off the next task of the one you read, x says that its check failed."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = bindings("quickstarts")
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.only_favourites = False
+
+    def compose_right(self) -> Iterable[Widget]:
+        with VerticalScroll(classes="framed", id="guide") as reading:
+            reading.border_title = "Guide"
+            yield Markdown(id="guide-text", open_links=False)
+
+    # ------------------------------------------------------------ finding
+
+    def reload(self) -> None:
+        if self.desk.is_open:
+            text = self.text
+            self.ask("look up", lambda: self._find(text), self._show_found)
+
+    def _find(self, text: str) -> list[Row]:
+        if not self.desk.exists:
+            return []
+        catalogue = self.desk.look(
+            lambda w: w.quickstarts.list_quickstarts(favourites=self.only_favourites, limit=MOST_LISTED)
+        )
+        items = cast("list[Json]", catalogue["quickstarts"])
+        if not text:
+            return [Row(each, Content(each["displayName"])) for each in items]
+        rows = ranked(text, items)
+        known = {row.item["name"] for row in rows}
+        found = self.desk.call("searchQuickstarts", displayName=text, limit=20)["results"]
+        by_name = {each["name"]: each for each in items}
+        near = [each for each in found if each["name"] not in known]
+        return rows + [
+            Row(by_name.get(each["name"], each), Content(each["displayName"]))
+            for each in cast("list[Json]", near)
+            if not self.only_favourites or each["name"] in by_name
+        ]
+
+    def _show_found(self, rows: list[Row]) -> None:
+        self.show_rows(rows)
+        self.say_aside("★ only" if self.only_favourites else "")
+        self.list.border_subtitle = f"{len(rows):,}" if rows else ""
+
+    def identity(self, row: Row) -> Any:
+        return row.item["name"]
+
+    def draw(self, row: Row) -> Content:
+        item = row.item
+        star = "★ " if item.get("favourite") else "  "
+        progress = {"Complete": "  ✓ done", "In Progress": "  … begun"}.get(item.get("status", ""), "")
+        facts = [item.get("type", ""), f"{item['durationMinutes']} min" if item.get("durationMinutes") else ""]
+        facts.append(counted(item["tasks"], "task") if item.get("tasks") else "")
+        return Content("\n").join(
+            [
+                Content.assemble((star, "$accent"), row.shown.stylize("bold"), (progress, "$success")),
+                Content.styled("  " + " · ".join(each for each in facts if each), "$foreground 55%"),
+            ]
+        )
+
+    def show_nothing(self) -> None:
+        self.show_guide("Guide", NOTHING_FITS if self.text or self.only_favourites else EMPTY)
+
+    # ------------------------------------------------------------ reading
+
+    def show_row(self, row: Row) -> None:
+        name = row.item["name"]
+        self.ask("guide", lambda: self.desk.look(lambda w: w.quickstarts.show(name)), self._show_guide_of)
+
+    def _show_guide_of(self, shown: Any) -> None:
+        progress = shown["progress"]
+        done = f"{len(progress['done'])} of {shown['tasks']} tasks done" if shown["tasks"] else ""
+        self.show_guide(shown["displayName"], shown["markdown"], done)
+
+    def show_guide(self, title: str, markdown: str, below: str = "") -> None:
+        """Fill the reading view; it stays where it was while the same guide is shown."""
+        view = self.query_one("#guide")
+        same = str(view.border_title) == title
+        view.border_title, view.border_subtitle = Content(title), Content(below)
+        self.query_one("#guide-text", Markdown).update(markdown)
+        if not same:
+            view.scroll_home(animate=False)
+
+    def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
+        """Enter: read it, over the whole screen where there is no room beside the list."""
+        if self.app.size.width >= 100:
+            self.query_one("#guide").focus()
+            return
+        from localmcp.tui.dialogs import MarkdownScreen
+
+        name = self.chosen.item["name"]
+        self.ask(
+            "whole",
+            lambda: self.desk.look(lambda w: w.quickstarts.show(name)),
+            lambda shown: self.app.push_screen(MarkdownScreen(shown["displayName"], shown["markdown"])),
+        )
+
+    # ------------------------------------------------------------ actions
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action in ("task", "favourite", "restart", "remove"):
+            return bool(self.rows)
+        return super().check_action(action, parameters)
+
+    def _change(self, tool: str, said: str, **arguments: Any) -> None:
+        """Call a tool on the highlighted quick start, and show it again."""
+
+        def done(_answer: Any) -> None:
+            self.app.notify(said)
+            self.reload()
+
+        self.ask("change", lambda: self.desk.call(tool, **arguments), done)
+
+    def action_task(self, passed: bool) -> None:
+        """Tick off the next task that is not done."""
+        if self.chosen is None:
+            return
+        name = self.chosen.item["name"]
+
+        def tick() -> Json | None:
+            progress = self.desk.call("setQuickstartProgress", name=name)
+            task = next((n for n in range(1, progress["tasks"] + 1) if n not in progress["done"]), None)
+            return self.desk.call("setQuickstartProgress", name=name, task=task, passed=passed) if task else None
+
+        def done(progress: Json | None) -> None:
+            said = "Every task is done already." if progress is None else _progress_words(progress)
+            self.app.notify(said)
+            self.reload()
+
+        self.ask("change", tick, done)
+
+    def action_favourite(self) -> None:
+        if self.chosen is not None:
+            item = self.chosen.item
+            wanted = not item.get("favourite")
+            said = "A favourite." if wanted else "No longer a favourite."
+            self._change("favouriteQuickstart", said, name=item["name"], favourite=wanted)
+
+    def action_favourites(self) -> None:
+        self.only_favourites = not self.only_favourites
+        self.reload()
+
+    def action_restart(self) -> None:
+        if self.chosen is not None:
+            name = self.chosen.item["name"]
+            self._change("setQuickstartProgress", "Progress is forgotten.", name=name, status="Not started")
+
+    def action_remove(self) -> None:
+        from localmcp.tui.dialogs import confirm
+
+        if self.chosen is not None:
+            name, title = self.chosen.item["name"], self.chosen.item["displayName"]
+            more = "Importing it again brings it back, with mark and progress."
+            confirm(
+                self,
+                f"Remove “{title}”?",
+                more,
+                "Remove",
+                lambda: self._change("removeQuickstart", "Removed.", names=[name]),
+            )
+
+    def action_import(self) -> None:
+        from localmcp.tui.dialogs import LineScreen, path_problem
+
+        def chosen(path: str | None) -> None:
+            if path:
+                where = os.path.abspath(os.path.expanduser(path))
+                self.ask("import", lambda: self.desk.call("importQuickstarts", path=where), self._imported)
+
+        says = "A YAML or JSON file of quick starts, or a folder of them."
+        self.app.push_screen(LineScreen("Import quick starts", says, check=path_problem), chosen)
+
+    def _imported(self, report: Json) -> None:
+        counts = [f"{report[each]} {each}" for each in ("added", "updated", "unchanged") if report[each]]
+        counts += [f"{len(report['skipped'])} could not be read"] if report["skipped"] else []
+        self.app.notify(", ".join(counts) or "Nothing was found there.")
+        self.reload()
+
+
+def _progress_words(progress: Json) -> str:
+    failed = f", {len(progress['failed'])} failed" if progress["failed"] else ""
+    return f"{len(progress['done'])} of {counted(progress['tasks'], 'task')} done{failed}."
+
+
+def ranked(text: str, items: list[Json]) -> list[Row]:
+    """Those whose title or tags hold the letters in their order, the best first, with the letters marked."""
+    matcher = Matcher(text, match_style=Style(bold=True, underline=True, italic=False))
+    scored = [
+        (matcher.match(each["displayName"]) or 0.5 * max(map(matcher.match, each["tags"]), default=0.0), each)
+        for each in items
+    ]
+    best = sorted((pair for pair in scored if pair[0] > 0), key=lambda pair: -pair[0])
+    return [Row(each, matcher.highlight(each["displayName"])) for _, each in best]

@@ -1,0 +1,241 @@
+"""Rules: by category, or as the assistant would get them for a task."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from textual.binding import BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import OptionList, Static
+
+from localmcp.tui.finder import FinderPane
+from localmcp.tui.keymap import bindings
+from localmcp.tui.marking import bar
+
+Json = dict[str, Any]
+
+MOST_LISTED = 1000
+NEAR = 0.3
+"""Relevance from which a rule is shown as near, though the assistant would not get it."""
+GIVEN, NOT_GIVEN = "The assistant would get these", "Near, but not relevant enough"
+STANDING = "These hold for every task"
+EMPTY = (
+    "[b]No rules yet[/b]\n\n"
+    "A rule is something you want assistants to keep to, such as “Commit messages are imperative”.\n"
+    "They get the ones that fit a task, and only those.\n\n"
+    "[b]a[/b]  add one\n[b]i[/b]  import a CLAUDE.md, AGENTS.md or .cursorrules\n\n"
+    "[$foreground 65%]from a shell: localmcp rules import FOLDER[/]"
+)
+NO_RETIRED = "[b]No retired rules[/b]\n\n[b]R[/b] shows those in force."
+NONE_FITS = (
+    "[b]No rule fits this task[/b]\n\n[$foreground 65%]The assistant would get none. "
+    "[/][b]esc[/b][$foreground 65%], then [/][b]a[/b][$foreground 65%] adds one.[/]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the list is to show."""
+
+    rows: list[Any]
+    note: str = ""
+
+
+class RulesPane(FinderPane):
+    """The fourth pane."""
+
+    TITLE, PLACE = "Rules", "rules"
+    PLACEHOLDER, LIST_TITLE = "Describe a task: which rules would it get?", "Rules"
+    ABOUT = (
+        "What assistants are to keep to. Without words: every rule by category. Describe a task and you see the rules "
+        "that the assistant would get for it, with their relevance and the reason."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = bindings("rules")
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.retired = False
+
+    def compose_right(self) -> Iterable[Widget]:
+        with VerticalScroll(classes="framed", id="rule") as box:
+            box.border_title = "Rule"
+            yield Static(id="rule-text")
+
+    # ------------------------------------------------------------ finding
+
+    def reload(self) -> None:
+        if self.desk.is_open:
+            text = self.text
+            self.ask("look up", lambda: self._find(text), self._show_found)
+
+    def _find(self, text: str) -> Found:
+        if not self.desk.exists:
+            return Found([])
+        if text and not self.retired:
+            return self._find_for_task(text)
+        listed = self.desk.look(
+            lambda w: w.rules.list_rules(retired=self.retired, words=text or None, limit=MOST_LISTED)
+        )
+        return Found(_by_category([dict(rule) for rule in listed["rules"]]))
+
+    def _find_for_task(self, task: str) -> Found:
+        """The tool's own answer, and behind it what came near."""
+        given = self.desk.call("getRelevantRules", taskDescription=task, maxResults=20)
+        if not given["success"]:
+            return Found([], given.get("error", ""))
+        near = self.desk.look(
+            lambda w: w.rule_finder.get_relevant_rules(task, maxResults=20, similarityThreshold=NEAR)
+        ).get("rules", [])
+        known = {rule["id"] for rule in (*given["rules"], *given.get("always", []))}
+        parts = {
+            GIVEN: given["rules"],
+            STANDING: given.get("always", []),
+            NOT_GIVEN: [dict(rule) for rule in near if rule["id"] not in known],
+        }
+        rows = [row for title, rules in parts.items() if rules for row in (title, *rules)]
+        return Found(rows, " ".join(given.get("notices", [])))
+
+    def _show_found(self, found: Found) -> None:
+        self.show_rows(found.rows)
+        self.say_aside("retired" if self.retired else "for a task" if self.text else "")
+        number = sum(not isinstance(row, str) for row in found.rows)
+        self.list.border_subtitle = f"{number:,}" if number else ""
+        if found.note:
+            self.query_one("#rule-text", Static).update(Content.styled(found.note, "$warning"))
+
+    def identity(self, row: Json) -> Any:
+        return row["id"]
+
+    def draw(self, row: Json) -> Content:
+        mark = "! " if row.get("always_apply") else "  "
+        if "relevance_score" in row:
+            head = Content.styled(f"{bar(row['relevance_score'] * 100)} {row['relevance_score']:.2f} ", "$accent")
+        else:
+            head = Content.styled(mark, "$accent")
+        return Content.assemble(head, row["rule_text"])
+
+    def show_nothing(self) -> None:
+        text = NO_RETIRED if self.retired else NONE_FITS if self.text else EMPTY
+        self.query_one("#rule-text", Static).update(Content.from_markup(text))
+
+    def show_row(self, row: Json) -> None:
+        self.query_one("#rule-text", Static).update(rule_words(row))
+
+    def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
+        """Enter: change it; where there is no room beside the list, read it first."""
+        if self.app.size.width >= 100:
+            self.action_edit()
+        elif rule := self.chosen:
+            from localmcp.tui.dialogs import TextScreen
+
+            self.app.push_screen(TextScreen("Rule", rule_words(rule), copy=rule["rule_text"]))
+
+    # ------------------------------------------------------------ actions
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action in ("edit", "copy"):
+            return bool(self.rows)
+        if action in ("retire", "restore"):
+            return bool(self.rows) and (action == "restore") == self.retired
+        return super().check_action(action, parameters)
+
+    def _form(self, tool: str, title: str, values: Json | None = None, **fixed: Any) -> None:
+        """A form of the tool's own schema; what is fixed is not asked for."""
+        from localmcp.tui.form_screen import FormScreen
+
+        def schema() -> Json:
+            found = self.desk.workspace.registry.get(tool).input_schema
+            properties = {name: spec for name, spec in found["properties"].items() if name not in fixed}
+            return {**found, "properties": properties}
+
+        def open_form(found: Json) -> None:
+            screen = FormScreen(title, found, lambda given: self.desk.call(tool, **fixed, **given), values)
+            self.app.push_screen(screen, self._changed)
+
+        self.ask("form", schema, open_form)
+
+    def _changed(self, answer: Json | None) -> None:
+        if answer is None:
+            return
+        notice = f" {answer['notice']}" if "notice" in answer else ""
+        self.app.notify(answer["message"] + notice, severity="information" if answer["success"] else "warning")
+        self.reload()
+
+    def action_add(self) -> None:
+        self._form("addRule", "Add a rule")
+
+    def action_edit(self) -> None:
+        rule = self.chosen
+        if rule is None:
+            return
+        values = {**rule, "alwaysApply": rule.get("always_apply")}
+        self._form("editRule", f"Change rule {rule['id']}", values, id=rule["id"])
+
+    def action_retire(self) -> None:
+        from localmcp.tui.dialogs import confirm
+
+        if rule := self.chosen:
+            more = f"“{rule['rule_text']}”\n\nAssistants no longer get it; R and u bring it back."
+            confirm(self, "Retire this rule?", more, "Retire", lambda: self._do("retireRule", rule["id"]))
+
+    def action_restore(self) -> None:
+        if rule := self.chosen:
+            self._do("restoreRule", rule["id"])
+
+    def _do(self, tool: str, rule_id: int) -> None:
+        self.ask("change", lambda: self.desk.call(tool, id=rule_id), self._changed)
+
+    def action_retired(self) -> None:
+        self.retired = not self.retired
+        self.reload()
+
+    def action_copy(self) -> None:
+        if rule := self.chosen:
+            self.app.copy_to_clipboard(rule["rule_text"])
+            self.app.notify("The rule is copied.")
+
+    def action_import(self) -> None:
+        from localmcp.tui.dialogs import LineScreen, path_problem
+
+        def chosen(path: str | None) -> None:
+            if path:
+                where = os.path.abspath(os.path.expanduser(path))
+                self.ask("import", lambda: self.desk.call("importRules", path=where), self._imported)
+
+        says = "CLAUDE.md, AGENTS.md, .cursorrules, a Markdown list, JSON Lines; or the folder of a project."
+        self.app.push_screen(LineScreen("Import rules", says, check=path_problem), chosen)
+
+    def _imported(self, report: Json) -> None:
+        said = f"{report['added']} added, {report['known']} known already"
+        skipped = f", {len(report['skipped'])} could not be read" if report["skipped"] else ""
+        self.app.notify(f"{said}{skipped}.")
+        self.reload()
+
+
+def _by_category(rules: list[Json]) -> list[Any]:
+    """The rules under their categories, by name."""
+    names = sorted({rule["category"] for rule in rules})
+    return [row for name in names for row in (name, *(rule for rule in rules if rule["category"] == name))]
+
+
+def rule_words(row: Json) -> Content:
+    """A rule with everything that is known of it."""
+    facts = {
+        "category": row.get("category"),
+        "when": row.get("context"),
+        "why": "; ".join(row.get("why", [])),
+        "relevance": f"{row['relevance_score']:.2f}   cosine {row['cosine']:.2f}" if "cosine" in row else "",
+        "project": row.get("project"),
+        "files": ", ".join(row.get("globs", [])),
+        "always": "holds for every task" if row.get("always_apply") else "",
+        "weight": f"{row['weight']:g}" if row.get("weight", 1) != 1 else "",
+        "applied": f"last {row['last_applied'][:10]}" if row.get("last_applied") else "",
+        "id": str(row["id"]),
+    }
+    lines = [Content.assemble((f"{name:<10}", "$foreground 55%"), value) for name, value in facts.items() if value]
+    return Content("\n").join([Content.styled(row["rule_text"], "bold"), Content(""), *lines])

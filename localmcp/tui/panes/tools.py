@@ -1,0 +1,227 @@
+"""Tools: everything that can be called, found as an assistant finds it, with a form to run it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual.binding import BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import OptionList, Static
+
+from localmcp.tui.answer_view import AnswerView
+from localmcp.tui.finder import FinderPane
+from localmcp.tui.keymap import bindings
+from localmcp.tui.marking import bar
+from localmcp.tui.tool_form import ToolForm
+
+if TYPE_CHECKING:
+    from localmcp.tools import Tool
+    from localmcp.workspace import Workspace
+
+Json = dict[str, Any]
+
+PROVIDER_MARKS = {"ready": ("●", "$success"), "empty": ("·", "$foreground 50%"), "off": ("○", "$foreground 50%"),
+                  "failing": ("✗", "$error")}  # fmt: skip
+NOTHING = "[b]No tool fits[/b]\n\n[$foreground 65%]Other words; without any, all are listed.[/]"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A tool in the list."""
+
+    name: str
+    title: str
+    description: str
+    visible: bool
+    """Listed by tools/list; the others are found by searching."""
+    read_only: bool
+    destructive: bool
+    score: float | None = None
+
+
+class ToolsPane(FinderPane):
+    """The fifth pane."""
+
+    TITLE, PLACE = "Tools", "tools"
+    PLACEHOLDER, LIST_TITLE = "What should the tool do?", "Tools"
+    ABOUT = (
+        "Every tool that an assistant may call here: ● those it is shown, ○ those it finds by searching. Type what you "
+        "want done and you see what the search gives it, with scores. enter fills in the form, ctrl+r runs the tool, "
+        "v turns the answer between table, JSON and text. p shows where tools come from."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = bindings("tools")
+
+    def compose_right(self) -> Iterable[Widget]:
+        with Vertical(id="tool"), VerticalScroll(classes="framed", id="tool-form", can_focus=False):
+            yield Static(id="tool-says")
+            yield Vertical(id="tool-fields")
+            yield Static(id="tool-wrong")
+        yield AnswerView(classes="framed", id="answer")
+
+    def on_mount(self) -> None:
+        self._shown = ""
+        self.query_one("#answer").border_title = "Answer"
+
+    # ------------------------------------------------------------ finding
+
+    def reload(self) -> None:
+        if self.desk.is_open:
+            text = self.text
+            self.ask("look up", lambda: self._find(text), self._show_found)
+
+    def _find(self, text: str) -> list[Row]:
+        tools = {each.name: _row(each) for each in self.desk.look(lambda w: w.registry.tools())}
+        if not text:
+            return sorted(tools.values(), key=lambda row: (not row.visible, row.name.lower()))
+        hits = self.desk.call("tool_search", query=text, max_results=50)["tools"]
+        return [_scored(tools[hit["name"]], hit["score"]) for hit in hits if hit["name"] in tools]
+
+    def _show_found(self, rows: list[Row]) -> None:
+        self.show_rows(rows)
+        self.list.border_subtitle = f"{len(rows):,}" if rows else ""
+
+    def identity(self, row: Row) -> Any:
+        return row.name
+
+    def draw(self, row: Row) -> Content:
+        mark = Content.styled("● " if row.visible else "○ ", "$success" if row.visible else "$foreground 45%")
+        score = Content.styled(f"  {bar(row.score * 100)} {row.score:.2f}" if row.score is not None else "", "$accent")
+        return Content.assemble(mark, (row.name, "bold"), score, "\n  ", (row.title, "$foreground 60%"))
+
+    def show_nothing(self) -> None:
+        self.query_one("#tool-says", Static).update(Content.from_markup(NOTHING))
+
+    # ------------------------------------------------------------ the tool that is highlighted
+
+    def show_row(self, row: Row) -> None:
+        if row.name == self._shown:
+            return
+        self._shown = row.name
+        box = self.query_one("#tool-form")
+        box.border_title = Content(f"{row.name} — {row.title}")
+        box.border_subtitle = _nature(row)
+        self.query_one("#tool-says", Static).update(
+            Content.styled(" ".join(row.description.split()), "$foreground 75%")
+        )
+        self.ask("schema", lambda: self.desk.look(lambda w: w.registry.get(row.name).input_schema), self._show_form)
+
+    async def _show_form(self, schema: Json) -> None:
+        fields = self.query_one("#tool-fields")
+        await fields.remove_children()
+        await fields.mount(ToolForm(schema))
+        self.query_one("#tool-wrong", Static).update("")
+        self.query_one(AnswerView).clear()
+
+    def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
+        """Enter: into the form; over the whole screen where there is no room beside the list."""
+        if message.option_list is not self.list:
+            return
+        if self.app.size.width < 100:
+            self.toggle_class("-form")
+        for form in self.query(ToolForm):
+            form.focus_first()
+
+    def key_escape(self) -> None:
+        """Back from the form to the list."""
+        self.remove_class("-form")
+        self.list.focus()
+
+    # ------------------------------------------------------------ running
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action in ("view", "copy"):
+            return self.query_one(AnswerView).is_filled if self.is_mounted else False
+        return super().check_action(action, parameters)
+
+    def action_run(self) -> None:
+        from localmcp.tui.dialogs import confirm
+
+        row = self.chosen
+        forms = list(self.query(ToolForm))
+        if row is None or not forms:
+            return
+        arguments, problems = forms[0].arguments()
+        wrong = Content.styled(f"✗ {'; '.join(problems)}" if problems else "", "$error")
+        complaint = self.query_one("#tool-wrong", Static)
+        complaint.update(wrong)
+        if problems:
+            complaint.scroll_visible(animate=False)
+            return
+        if row.destructive:
+            more = "This tool may take something away."
+            confirm(self, f"Run {row.name}?", more, "Run", lambda: self._run(row.name, arguments))
+        else:
+            self._run(row.name, arguments)
+
+    def _run(self, name: str, arguments: Json) -> None:
+        from localmcp.errors import LocalMCPError
+
+        view = self.query_one(AnswerView)
+        view.wait()
+
+        def call() -> Any:
+            try:
+                return self.desk.answer(name, **arguments)
+            except LocalMCPError as error:
+                return error
+
+        self.ask("run", call, self._show_answer)
+
+    def _show_answer(self, answer: Any) -> None:
+        view = self.query_one(AnswerView)
+        view.show(answer)
+        if view.is_filled:
+            view.focus_view()
+        self.refresh_bindings()
+
+    def action_view(self) -> None:
+        self.query_one(AnswerView).turn()
+
+    def action_copy(self) -> None:
+        self.app.copy_to_clipboard(self.query_one(AnswerView).as_json)
+        self.app.notify("The answer is copied as JSON.")
+
+    # ------------------------------------------------------------ providers
+
+    def action_providers(self) -> None:
+        """Where tools come from, and how each place is doing."""
+        self.ask("providers", lambda: self.desk.look(_provider_lines), self._show_providers)
+
+    def _show_providers(self, lines: Content) -> None:
+        from localmcp.tui.dialogs import TextScreen
+
+        self.app.push_screen(TextScreen("Providers of tools", lines))
+
+
+def _row(each: Tool) -> Row:
+    mark = each.mark
+    return Row(each.name, mark.title, each.description, mark.visible, mark.read_only, mark.destructive)
+
+
+def _scored(row: Row, score: float) -> Row:
+    from dataclasses import replace
+
+    return replace(row, score=score)
+
+
+def _nature(row: Row) -> str:
+    kind = "only reads" if row.read_only else "may remove things" if row.destructive else "changes things"
+    return f"{kind} · {'shown to assistants' if row.visible else 'found by searching'}"
+
+
+def _provider_lines(workspace: Workspace) -> Content:
+    """One line for each provider, and its problems below it."""
+    states = [state() for each in workspace.providers if (state := getattr(each, "state", None)) is not None]
+    lines: list[Content] = []
+    for each in states:
+        mark, style = PROVIDER_MARKS.get(each.state, ("·", ""))
+        tools = f"{each.tools} tools" if each.tools else each.state
+        says = f"  {each.says}" if each.says else ""
+        lines.append(Content.assemble((f"{mark} ", style), (f"{each.name:<12}", "bold"), f"{tools}{says}"))
+        lines += [Content.styled(f"    {problem}", "$warning") for problem in each.problems]
+    names = Content.styled("\nYour own tools: localmcp tools providers, localmcp tools check", "$foreground 60%")
+    return Content("\n").join([*(lines or [Content("There are none besides localmcp's own tools.")]), names])

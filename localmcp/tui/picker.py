@@ -1,0 +1,187 @@
+"""Picking a passage while typing, in a few lines below the prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual import on
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.timer import Timer
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from localmcp.knowledge.query_line import parse_query_line
+from localmcp.text.quantities import counted
+from localmcp.tui import theme
+from localmcp.tui.desk import Desk
+from localmcp.tui.frame import first_line
+from localmcp.tui.marking import hit_lines, matcher_of
+from localmcp.tui.messages import Failed, FileChanged, FileTrouble, ModelChanged, Opened
+from localmcp.tui.pane import Asking, Choices
+from localmcp.tui.searching import search_arguments
+
+if TYPE_CHECKING:
+    from localmcp.workspace import Workspace
+
+Json = dict[str, Any]
+
+DEBOUNCE_SECONDS = 0.07
+HITS = 20
+ROWS = 12
+"""Lines of the list: four passages."""
+
+
+class Picker(Vertical, Asking):
+    """A line, the passages that fit, and what is going on."""
+
+    def __init__(self, query: str, mode: str) -> None:
+        super().__init__()
+        self._query, self._mode = query, mode
+        self.result: Json = {}
+        self._typing: Timer | None = None
+
+    def compose(self) -> ComposeResult:
+        line = Input(self._query, placeholder="Search your documents", compact=True, select_on_focus=False)
+        line.cursor_blink = False
+        yield line
+        yield Choices(id="passages")
+        yield Static(id="says")
+
+    def on_mount(self) -> None:
+        line = self.query_one(Input)
+        line.focus()
+        line.cursor_position = len(line.value)
+        self.say("◌ opening")
+
+    def say(self, text: str) -> None:
+        """One line below the list."""
+        self.query_one("#says", Static).update(Content.styled(text, "$foreground 60%"))
+
+    @on(Input.Changed)
+    def typed(self) -> None:
+        if self._typing:
+            self._typing.stop()
+        self.forget("search")
+        self._typing = self.set_timer(DEBOUNCE_SECONDS, self.search)
+
+    def search(self) -> None:
+        """Ask for what stands in the line."""
+        line = self.query_one(Input).value
+        if not self.desk.is_open:
+            return
+        if not self.desk.exists:
+            self.say("There are no documents yet: localmcp add FOLDER")
+            return
+        if not parse_query_line(line).words:
+            self.query_one(Choices).clear_options()
+            self.say("enter picks · esc gives up")
+            return
+        self.ask("search", lambda: self._find(line), self.show)
+
+    def _find(self, line: str) -> Json:
+        return self.desk.call("search", **search_arguments(self.desk, line, self._mode), limit=HITS, explain=True)
+
+    def show(self, result: Json) -> None:
+        """The passages, best first."""
+        self.result = result
+        hits = result["results"]
+        room = max(self.size.width - 8, 30)
+        self.query_one(Choices).set_options(
+            Option(hit_lines(number, hit, matcher_of(result, hit), room), id=str(number))
+            for number, hit in enumerate(hits)
+        )
+        self.query_one(Choices).highlighted = 0 if hits else None
+        repairs = "".join(f" · {each['replacement']} instead of {each['word']}" for each in result.get("repairs", ()))
+        self.say((f"{counted(len(hits), 'passage')}{repairs}" if hits else "Nothing fits.") + " · enter picks")
+
+    def move(self, step: int) -> None:
+        """Move in the list while the cursor stays in the line."""
+        choices = self.query_one(Choices)
+        if choices.option_count:
+            choices.highlighted = max(0, min((choices.highlighted or 0) + step, choices.option_count - 1))
+
+    @property
+    def chosen(self) -> Json | None:
+        """The passage that is highlighted."""
+        number = self.query_one(Choices).highlighted
+        return self.result["results"][number] if number is not None and self.result.get("results") else None
+
+
+class PickerApp(App[Json]):
+    """The picker as an app of a few lines; its answer is the passage, or None."""
+
+    ENABLE_COMMAND_PALETTE = False
+    CSS = f"""
+    Screen {{ height: {ROWS + 3}; }}
+    Screen:inline {{ height: {ROWS + 3}; border: none; }}
+    Picker {{ height: {ROWS + 2}; }}
+    Picker Input {{ background: $panel; }}
+    #passages {{ height: {ROWS}; border: none; padding: 0; background: $background; }}
+    #passages {{ text-wrap: nowrap; text-overflow: ellipsis; }}
+    #passages > .option-list--option-highlighted {{ background: $primary 24%; color: $foreground; text-style: none; }}
+    #passages:nocolor > .option-list--option-highlighted {{ text-style: reverse; }}
+    #passages:ansi > .option-list--option-highlighted {{ text-style: reverse; }}
+    #says {{ height: 1; padding: 0 1; }}
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,ctrl+c,ctrl+q", "give_up", priority=True), Binding("enter", "pick", priority=True),
+        Binding("down,ctrl+n", "move(1)", priority=True), Binding("up", "move(-1)", priority=True),
+        Binding("pagedown", "move(4)", priority=True), Binding("pageup", "move(-4)", priority=True),
+    ]  # fmt: skip
+
+    def __init__(
+        self, opener: Callable[[], Workspace], path: Path, query: str = "", mode: str = "hybrid",
+        theme_name: str = theme.DEFAULT,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.desk = Desk(opener, path, self.post_message)
+        self._first = query, mode
+        for each in theme.OWN_THEMES:
+            self.register_theme(each)
+        self.theme = theme_name if theme_name in self.available_themes else theme.DEFAULT
+
+    def compose(self) -> ComposeResult:
+        yield Picker(*self._first)
+
+    def on_mount(self) -> None:
+        self.call_after_refresh(self.desk.start)
+
+    def on_unmount(self) -> None:
+        self.desk.close()
+
+    @property
+    def picker(self) -> Picker:
+        return self.query_one(Picker)
+
+    @on(Opened)
+    def opened(self, message: Opened) -> None:
+        if message.error is not None:
+            self.picker.say(f"✗ {first_line(message.error)}")
+        else:
+            self.picker.search()
+
+    @on(ModelChanged)
+    @on(FileChanged)
+    def look_again(self) -> None:
+        self.picker.search()
+
+    @on(Failed)
+    @on(FileTrouble)
+    def failed(self, message: Failed | FileTrouble) -> None:
+        self.picker.say(f"✗ {first_line(message.error)}")
+
+    @on(OptionList.OptionSelected)
+    def action_pick(self) -> None:
+        if (chosen := self.picker.chosen) is not None:
+            self.exit(chosen)
+
+    def action_give_up(self) -> None:
+        self.exit(None)
+
+    def action_move(self, step: int) -> None:
+        self.picker.move(step)

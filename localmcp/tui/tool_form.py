@@ -1,0 +1,225 @@
+"""A form made from any JSON Schema: a field for each property, and what was typed as arguments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal, VerticalScroll
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Input, Label, Select, Static, TextArea
+
+Json = dict[str, Any]
+
+TEXTS = ("text", "content", "rule_text", "instruction", "context", "taskDescription", "quote")
+"""Names of properties that hold running text: they get several lines."""
+ALL_ARGUMENTS = "arguments"
+"""The field for a schema that names no properties."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One property of a schema."""
+
+    name: str
+    kind: str
+    """choice, boolean, integer, number, string, text, list (one item a line) or json."""
+    required: bool
+    says: str
+    default: Any
+    choices: tuple[Any, ...] = ()
+    item_kind: str = "string"
+
+
+def fields_of(schema: Any) -> list[Field]:
+    """The fields of an object schema, required ones first; a schema without properties has one JSON field."""
+    table = _object(schema)
+    properties = _object(table.get("properties"))
+    if not properties:
+        return [] if table.get("additionalProperties") is False or table == {"type": "object"} else [_any_json()]
+    required = [str(each) for each in cast("list[Any]", table.get("required") or [])]
+    fields = [_field(name, spec, name in required, table) for name, spec in properties.items()]
+    return sorted(fields, key=lambda field: not field.required)
+
+
+def _any_json() -> Field:
+    return Field(ALL_ARGUMENTS, "json", False, "All arguments, as one JSON object", None)
+
+
+def _field(name: str, spec: Any, required: bool, root: Json) -> Field:
+    resolved = _resolve(spec, root)
+    choices = _choices(resolved)
+    kind, item_kind = ("choice", "string") if choices else _kind(name, resolved, root)
+    says = str(resolved.get("description") or resolved.get("title") or "")
+    return Field(name, kind, required, says, resolved.get("default"), choices, item_kind)
+
+
+def _resolve(spec: Any, root: Json, depth: int = 0) -> Json:
+    """Follow `$ref` inside the schema, and take the null out of `anyOf`."""
+    table = _object(spec)
+    reference = table.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#/") and depth < 8:
+        target: Any = root
+        for part in reference[2:].split("/"):
+            target = _object(target).get(part.replace("~1", "/").replace("~0", "~"))
+        return {**_resolve(target, root, depth + 1), **{key: value for key, value in table.items() if key != "$ref"}}
+    for word in ("anyOf", "oneOf"):
+        options = [each for each in cast("list[Any]", table.get(word) or []) if _object(each).get("type") != "null"]
+        if len(options) == 1 and depth < 8:
+            return {**table, **_resolve(options[0], root, depth + 1)}
+    return table
+
+
+def _choices(spec: Json) -> tuple[Any, ...]:
+    if "const" in spec:
+        return (spec["const"],)
+    if spec.get("enum"):
+        return tuple(cast("list[Any]", spec["enum"]))
+    options = [_object(each) for each in cast("list[Any]", spec.get("anyOf") or spec.get("oneOf") or [])]
+    return tuple(each["const"] for each in options) if options and all("const" in each for each in options) else ()
+
+
+def _kind(name: str, spec: Json, root: Json) -> tuple[str, str]:
+    given = spec.get("type")
+    kinds = [each for each in cast("list[Any]", given if isinstance(given, list) else [given]) if each != "null"]
+    kind = kinds[0] if len(kinds) == 1 else None
+    if kind == "array":
+        item = _resolve(spec.get("items"), root).get("type")
+        return ("list", str(item)) if item in ("string", "integer", "number") else ("json", "")
+    if kind in ("boolean", "integer", "number"):
+        return str(kind), ""
+    if kind == "string":
+        return ("text" if name in TEXTS else "string"), ""
+    return "json", ""
+
+
+def _object(value: Any) -> Json:
+    return cast(Json, value) if isinstance(value, dict) else {}
+
+
+# ---------------------------------------------------------------- the widget
+
+
+class ToolForm(VerticalScroll):
+    """The fields, filled with defaults or with `values`."""
+
+    DEFAULT_CSS = """
+    ToolForm { height: auto; }
+    ToolForm .field { height: auto; }
+    ToolForm .name { width: 20; padding: 0 1 0 0; text-align: right; color: $foreground 75%; }
+    ToolForm .name { text-wrap: nowrap; text-overflow: ellipsis; }
+    ToolForm Input, ToolForm Select, ToolForm TextArea { width: 1fr; }
+    ToolForm Input { background: $surface; }
+    ToolForm TextArea { height: 3; border: none; background: $surface; padding: 0 1; }
+    ToolForm .says { padding: 0 0 0 20; height: auto; color: $foreground 50%; }
+    """
+
+    def __init__(self, schema: Any, values: Mapping[str, Any] | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self.fields = fields_of(schema)
+        self._values = dict(values or {})
+        self.can_focus = False
+
+    def compose(self) -> ComposeResult:
+        if not self.fields:
+            yield Static(Content.styled("It takes no arguments.", "$foreground 60%"))
+        for number, field in enumerate(self.fields):
+            with Horizontal(classes="field"):
+                mark = Content.styled(" *", "$error") if field.required else Content("  ")
+                yield Label(Content(field.name) + mark, classes="name")
+                yield _widget(field, self._values.get(field.name, field.default), number)
+            if field.says:
+                yield Static(Content(field.says), classes="says")
+
+    def arguments(self) -> tuple[Json, list[str]]:
+        """What was typed, and a sentence for every field that cannot be used; an empty field is left out."""
+        given: Json = {}
+        problems: list[str] = []
+        for number, field in enumerate(self.fields):
+            try:
+                value = _value(field, self.query_one(f"#field-{number}"))
+            except ValueError as error:
+                problems.append(f"{field.name}: {error}")
+                continue
+            if value is not None:
+                given[field.name] = value
+            elif field.required:
+                problems.append(f"{field.name}: required")
+        if not problems and [field.name for field in self.fields] == [ALL_ARGUMENTS] and ALL_ARGUMENTS in given:
+            return cast(Json, given[ALL_ARGUMENTS]), []
+        return given, problems
+
+    def focus_first(self) -> None:
+        """Put the cursor into the first field."""
+        if self.fields:
+            self.query_one("#field-0").focus()
+
+
+def _widget(field: Field, value: Any, number: int) -> Widget:
+    identity = f"field-{number}"
+    if field.kind in ("choice", "boolean"):
+        choices = field.choices or (True, False)
+        options = [(_shown(choice), choice) for choice in choices]
+        known = {"value": value} if value in choices else {}
+        return Select(options, prompt="(not given)", allow_blank=True, id=identity, compact=True, **known)
+    if field.kind in ("text", "list", "json"):
+        area = TextArea(
+            _as_text(field, value), id=identity, compact=True, placeholder=_hint(field), tab_behavior="focus"
+        )
+        area.cursor_blink = False
+        return area
+    line = Input("" if value is None else str(value), placeholder=field.kind, id=identity, compact=True)
+    line.cursor_blink = False
+    return line
+
+
+def _hint(field: Field) -> str:
+    return {"list": "one item a line", "json": "JSON"}.get(field.kind, "")
+
+
+def _shown(value: Any) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def _as_text(field: Field, value: Any) -> str:
+    if value is None:
+        return ""
+    if field.kind == "list" and isinstance(value, list | tuple):
+        return "\n".join(str(each) for each in cast("list[Any]", value))
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _value(field: Field, widget: Widget) -> Any:
+    """What stands in a widget; None when nothing does.
+
+    Raises:
+        ValueError: it is not what the schema wants.
+    """
+    if isinstance(widget, Select):
+        return None if widget.is_blank() else cast(Any, widget).value
+    text = widget.text if isinstance(widget, TextArea) else cast(Input, widget).value
+    if not text.strip():
+        return None
+    if field.kind == "list":
+        return [_number(field.item_kind, line.strip()) for line in text.splitlines() if line.strip()]
+    if field.kind == "json":
+        return _parsed(text)
+    return _number(field.kind, text if field.kind in ("string", "text") else text.strip())
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"not JSON ({error})") from None
+
+
+def _number(kind: str, text: str) -> Any:
+    try:
+        return {"integer": int, "number": float}[kind](text) if kind in ("integer", "number") else text
+    except ValueError:
+        raise ValueError(f"'{text}' is not {'a whole number' if kind == 'integer' else 'a number'}") from None

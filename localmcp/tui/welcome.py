@@ -1,0 +1,108 @@
+"""The first run: nothing is indexed yet, and three keys lead to a first search."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from localmcp.config import sample_directory
+from localmcp.tui.keymap import bindings
+from localmcp.tui.messages import SearchFor
+from localmcp.tui.pane import Choices
+
+if TYPE_CHECKING:
+    from localmcp.knowledge.report import Report
+    from localmcp.tui.app import LocalMcpApp
+    from localmcp.tui.desk import Tell
+
+SAMPLES = "samples"
+"""The collection of the sample documents."""
+FIRST_QUERIES = (
+    ("boiler E110", "a code"),
+    ("bread came out flat and too acidic", "hardly a word in common with the answer"),
+    ("certifcate expired lockers", "a misspelt word"),
+    ("riscatto totale invalidita permanente", "another language"),
+)
+"""Queries for the samples, and what each shows."""
+
+CHOICES = (
+    ("samples", "d", "Load the sample documents", "to look around; they go into a collection of their own"),
+    ("add", "a", "Add a folder", "of documents, notes or code; it is kept up to date from then on"),
+    ("client", "m", "Connect an assistant", "show the configuration to paste"),
+)
+
+
+class Welcome(Choices):
+    """What to do first."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("welcome")
+
+    def on_mount(self) -> None:
+        self.add_class("framed")
+        self.border_title = "Nothing is indexed yet"
+        self.border_subtitle = "from a shell: localmcp add FOLDER"
+        for name, key, what, why in CHOICES:
+            text = Content.assemble(
+                "\n", (f"  {key}  ", "bold $accent"), (what, "bold"), "\n     ", (why, "$foreground 65%")
+            )
+            self.add_option(Option(text, id=name))
+
+    def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
+        """Enter and the mouse do what the letter does."""
+        message.stop()
+        getattr(self, f"action_{message.option_id}")()
+
+    def action_samples(self) -> None:
+        """Index the samples in the background; searching can begin at once."""
+        desk = cast("LocalMcpApp", self.app).desk
+
+        def index_samples(tell: Tell) -> Report:
+            place = sample_directory() / "documents"
+            return desk.workspace.library.add_paths([place], collection=SAMPLES, remember=False, progress=tell)
+
+        desk.do("Samples", index_samples)
+        self.app.push_screen(FirstQueries())
+
+    def action_add(self) -> None:
+        from localmcp.tui.dialogs import ask_for_folder
+
+        ask_for_folder(cast("LocalMcpApp", self.app))
+
+    def action_client(self) -> None:
+        from localmcp.tui.dialogs import TextScreen
+
+        text = cast("LocalMcpApp", self.app).surroundings.client_configuration()
+        self.app.push_screen(TextScreen("Paste this into your MCP client", Content(text), copy=text))
+
+
+class FirstQueries(ModalScreen[None]):
+    """Something to search for while the samples are being read."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss", "Back")]
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as box:
+            box.border_title = "The samples are being read"
+            box.border_subtitle = "enter searches · esc types your own"
+            yield Static("Searching can begin already; passages appear as they are ready. Try:\n")
+            yield Choices(
+                *(
+                    Option(Content.assemble((f" {query}  ", "bold"), (why, "$foreground 60%")))
+                    for query, why in FIRST_QUERIES
+                )
+            )
+
+    def on_mount(self) -> None:
+        self.query_one(Choices).focus()
+
+    def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
+        """Search for it."""
+        self.dismiss()
+        self.app.post_message(SearchFor(FIRST_QUERIES[message.option_index][0]))

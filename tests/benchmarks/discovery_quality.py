@@ -1,0 +1,261 @@
+"""How well plain-language queries find tools: hit@1, hit@5, false answers, and what it costs in bytes.
+
+    python tests/benchmarks/discovery_quality.py [--half dev|held] [--peer PYTHON] [--misses] [--words] [--json FILE]
+    python tests/benchmarks/discovery_quality.py --fit
+
+`discovery_tools.json` holds tools such as people own; `discovery_queries.jsonl` queries, each with every tool that
+would serve it (none: no tool does, though many are about the same things). Both were written before the ranking. The
+weights were fitted to the half `dev` (`--fit` prints them anew); the half `held` was fitted to nothing, but has the
+same author. A query that no tool serves counts as falsely answered if any tool was returned. hit@5 counts only what
+was really returned.
+
+`--peer` is the interpreter of an environment with the package `fastmcp`, whose BM25 search of tools then answers the
+same queries in the same run. `--words` leaves the model out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from localmcp.discovery import Discovery, rank_tools
+from localmcp.embeddings import DefaultEmbedder, LazyEmbedder
+from localmcp.schemas import compact_json
+from localmcp.search.text_vectors import TextVectors
+from localmcp.search.tool_catalogue import ToolCatalogue, evidence_of_meaning, evidence_of_words
+from localmcp.search.tool_finder import ToolFinder
+from localmcp.search.tool_fit import FEATURES, WORD_FEATURES
+from localmcp.search.tool_texts import ToolDescription, take_apart, take_query_apart
+from localmcp.tools import Answer, Registry, Tool, ToolMark
+
+HERE = Path(__file__).parent
+PARTS = (0.15, 0.3, 0.5, 0.7)
+"""Shares of the servers that a part of the catalogue keeps in fitting."""
+PENALTY, STAGE_PENALTY = 0.003, 0.01
+LONGEST_WAIT = 300.0
+
+
+def read_tools() -> list[dict[str, Any]]:
+    return json.loads((HERE / "discovery_tools.json").read_text(encoding="utf-8"))
+
+
+def read_queries(half: str | None) -> list[dict[str, Any]]:
+    lines = (HERE / "discovery_queries.jsonl").read_text(encoding="utf-8").splitlines()
+    return [row for row in map(json.loads, lines) if half in (None, row["half"])]
+
+
+def described(each: dict[str, Any]) -> ToolDescription:
+    return ToolDescription(
+        each["name"], each["description"], tuple(each.get("keywords", ())), schema=each["input_schema"]
+    )
+
+
+# ---------------------------------------------------------------- measuring
+
+
+def measure(queries: Sequence[dict[str, Any]], answers: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Shares of the queries that have a tool (hits) and of those that have none (false answers)."""
+    pairs = [(set(row["tools"]), list(found)) for row, found in zip(queries, answers, strict=True)]
+    served = [(wanted, found) for wanted, found in pairs if wanted]
+    unserved = [found for wanted, found in pairs if not wanted]
+    return {
+        "queries": len(pairs),
+        "servable": len(served),
+        "hit@1": sum(bool(found) and found[0] in wanted for wanted, found in served) / len(served),
+        "hit@5": sum(not wanted.isdisjoint(found[:5]) for wanted, found in served) / len(served),
+        "unservable": len(unserved),
+        "false answers": sum(bool(found) for found in unserved) / len(unserved),
+    }
+
+
+def answer_with(find: Callable[[str], list[str]], queries: Iterable[dict[str, Any]]) -> tuple[list[list[str]], float]:
+    """What is found for each query, and the median milliseconds of a search."""
+    answers: list[list[str]] = []
+    took: list[float] = []
+    for row in queries:
+        start = time.perf_counter()
+        answers.append(find(row["query"]))
+        took.append(1000 * (time.perf_counter() - start))
+    return answers, statistics.median(took)
+
+
+def ask_peer(python: Path, tools: list[dict[str, Any]], queries: list[dict[str, Any]]) -> list[list[str]]:
+    given = json.dumps({"tools": tools, "queries": [row["query"] for row in queries]})
+    ran = subprocess.run(
+        [str(python), str(HERE / "discovery_peer.py")], input=given, capture_output=True, text=True, check=True
+    )
+    return json.loads(ran.stdout)["found"]
+
+
+def print_misses(queries: Sequence[dict[str, Any]], answers: Sequence[Sequence[str]]) -> None:
+    for row, found in zip(queries, answers, strict=True):
+        if row["tools"] and set(row["tools"]).isdisjoint(found[:5]):
+            print(f"  MISSED  {row['query']} -> {list(found[:3])}, wanted {row['tools']}")
+        if not row["tools"] and found:
+            print(f"  FALSE   {row['query']} -> {list(found[:3])}")
+
+
+# ---------------------------------------------------------------- bytes
+
+
+class Listed(Tool):
+    """A tool of the catalogue in a registry."""
+
+    def __init__(self, entry: dict[str, Any]) -> None:
+        self.mark = ToolMark(entry["name"], entry["name"], visible=False)
+        self.description = entry["description"]
+        self._schema = entry["input_schema"]
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        return self._schema
+
+    def call(self, arguments: dict[str, Any]) -> Answer:
+        raise NotImplementedError
+
+
+def measure_bytes(tools: list[dict[str, Any]], finder: ToolFinder) -> dict[str, float]:
+    """Bytes of JSON in a host's context: every tool listed; or the two tools, and what one search adds."""
+    registry = Registry()
+    for each in tools:
+        registry.add(Listed(each))
+    registry.add_service(Discovery(registry, finder))
+    queries = [row["query"] for row in read_queries(None) if row["tools"]]
+    searches = {
+        detail: [
+            len(registry.call("tool_search", {"query": query, "max_results": 5, "detail": detail}).text.encode())
+            for query in queries
+        ]
+        for detail in ("full", "brief")
+    }
+    return {
+        "all tools listed": listed_bytes(registry.tools()[: len(tools)]),
+        "the two tools": listed_bytes(registry.visible()),
+        "a search, five full": statistics.mean(searches["full"]),
+        "a search, five brief": statistics.mean(searches["brief"]),
+    }
+
+
+def listed_bytes(tools: Iterable[Tool]) -> int:
+    entries = [{"name": each.name, "description": each.description, "inputSchema": each.input_schema} for each in tools]
+    return len(compact_json(entries).encode())
+
+
+# ---------------------------------------------------------------- fitting
+
+
+def fit_logistic(rows: Any, labels: Any, weights: Any, penalty: float) -> Any:
+    """[bias, weights...] of a logistic regression on standardised columns, by Newton's method."""
+    import numpy as np
+
+    mean, spread = rows.mean(0), rows.std(0) + 1e-6
+    columns = np.c_[np.ones(len(rows)), (rows - mean) / spread]
+    penalised = np.r_[1e-6, np.ones(columns.shape[1] - 1)] * penalty * weights.sum()
+    beta = np.zeros(columns.shape[1])
+    for _ in range(40):
+        share = 1 / (1 + np.exp(-np.clip(columns @ beta, -30, 30)))
+        gradient = columns.T @ (weights * (share - labels)) + penalised * beta
+        curve = (columns.T * (weights * share * (1 - share))) @ columns + np.diag(penalised)
+        beta -= np.linalg.solve(curve, gradient)
+    slopes = beta[1:] / spread
+    return np.r_[beta[0] - (slopes * mean).sum(), slopes]
+
+
+def catalogues(tools: list[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:
+    """The whole catalogue, and parts as other people would have them: whole servers are left out."""
+    yield tools
+    servers = sorted({each["server"] for each in tools})
+    for seed, share in enumerate(PARTS * 2):
+        kept = set(random.Random(seed).sample(servers, int(len(servers) * share)))
+        yield [each for each in tools if each["server"] in kept]
+
+
+def print_weights(tools: list[dict[str, Any]], embedder: LazyEmbedder) -> None:
+    import numpy as np
+
+    sets: dict[bool, list[tuple[Any, Any, float, bool]]] = {True: [], False: []}
+    kept = TextVectors()
+    for part in catalogues(tools):
+        catalogue = ToolCatalogue([take_apart(described(each)) for each in part])
+        vectors = catalogue.vectors(embedder.get(), kept, LONGEST_WAIT)
+        assert vectors is not None
+        for row in read_queries("dev"):
+            query = catalogue.repair(take_query_apart(row["query"]))
+            words = evidence_of_words(query, catalogue)
+            meaning = evidence_of_meaning(embedder.embed_query(query.text), vectors, words)
+            good = np.array([each["name"] in row["tools"] for each in part])
+            nearest = np.argsort(-(words.rows[:, 0] + words.rows[:, 2] / 2))[:32]
+            sets[True].append((meaning.rows, good[meaning.places], meaning.elsewhere, bool(good.any())))
+            sets[False].append((words.rows[nearest], good[nearest], 0.0, bool(good.any())))
+    for with_model, names in ((True, FEATURES), (False, WORD_FEATURES)):
+        _print_stages(sets[with_model], names)
+
+
+def _print_stages(sets: list[tuple[Any, Any, float, bool]], names: Sequence[str]) -> None:
+    import numpy as np
+
+    rows, labels = np.concatenate([each[0] for each in sets]), np.concatenate([each[1] for each in sets])
+    first = fit_logistic(rows.astype(float), labels.astype(float), np.ones(len(rows)), PENALTY)
+    print({name: round(float(value), 2) for name, value in zip(("bias", *names), first, strict=True)})
+    tops = np.array([[(first[0] + each[0] @ first[1:]).max(), each[2]] for each in sets])
+    served = np.array([float(each[3]) for each in sets])
+    balance = np.where(served > 0, 0.5 / served.mean(), 0.5 / (1 - served.mean()))
+    second = fit_logistic(tops, served, balance, STAGE_PENALTY)
+    print({name: round(float(v), 2) for name, v in zip(("bias", "relevance", "elsewhere"), second, strict=True)})
+
+
+# ---------------------------------------------------------------- the program
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--half", choices=("dev", "held"))
+    parser.add_argument("--peer", type=Path, help="Python of an environment with fastmcp")
+    parser.add_argument("--misses", action="store_true")
+    parser.add_argument("--words", action="store_true", help="leave the model out")
+    parser.add_argument("--fit", action="store_true")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    tools, embedder = read_tools(), LazyEmbedder(DefaultEmbedder)
+    if options.fit:
+        print_weights(tools, embedder)
+        return
+    finder = ToolFinder(None if options.words else embedder)
+    catalogue = [described(each) for each in tools]
+    finder.find("begin", catalogue, patience=LONGEST_WAIT)
+    result: dict[str, Any] = {}
+    for half in [options.half] if options.half else ["dev", "held"]:
+        queries = read_queries(half)
+        rankings: dict[str, list[list[str]]] = {}
+        for profile in ("best", "classic"):
+            find = (
+                lambda query, profile=profile: [  # noqa: E731
+                    each.name for each, _ in rank_tools(query, catalogue, finder, profile, LONGEST_WAIT).hits[:5]
+                ]
+            )
+            rankings[profile], took = answer_with(find, queries)
+            print(f"{half}  {profile}: median {took:.1f} ms")
+        if options.peer:
+            rankings["FastMCP BM25"] = ask_peer(options.peer, tools, queries)
+        for name, answers in rankings.items():
+            figures = result[f"{half} {name}"] = measure(queries, answers)
+            print(f"{half:5} {name:13}", *(f"{key} {value:.3g}" for key, value in figures.items()), sep="  ")
+            if options.misses and name == "best":
+                print_misses(queries, answers)
+    if not options.peer:
+        print("(the peer was not asked: name the Python of an environment with fastmcp by --peer)")
+    result["bytes"] = measure_bytes(tools, finder)
+    print(f"bytes of {len(tools)} tools ", *(f"{key} {value:,.0f}" for key, value in result["bytes"].items()), sep="  ")
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""The real door, with the tools that the conformance suite calls by name, for clients that cannot send a key.
+
+Run as: python tests/conformance/server.py. It prints its URL, and ends when stdin does. The suite has no option for a
+header, so requests without a key get one here; everything behind that is what `serve --http` runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from localmcp.server.handlers import OpenOnce
+from localmcp.server.http.app import Door
+from localmcp.server.http.serving import Address, DoorKeeper, listen, uvicorn_config
+from localmcp.tools import Answer, Json, Tool, ToolMark
+from localmcp.workspace import Workspace, open_workspace
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+SOUND = base64.b64encode(b"RIFF$\0\0\0WAVEfmt ").decode()
+EMPTY: Json = {"type": "object", "properties": {}}
+HEADERS: Json = {
+    "type": "object",
+    "properties": {
+        "region": {"type": "string", "x-mcp-header": "Region"},
+        "priority": {"type": "integer", "x-mcp-header": "Priority"},
+        "verbose": {"type": "boolean", "x-mcp-header": "Verbose"},
+    },
+}
+DIALECT: Json = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "$defs": {
+        "address": {
+            "$anchor": "addressDef",
+            "type": "object",
+            "properties": {"street": {"type": "string"}, "city": {"type": "string"}},
+        }
+    },
+    "properties": {
+        "name": {"type": "string"},
+        "address": {"$ref": "#/$defs/address"},
+        "contactMethod": {"type": "string", "enum": ["phone", "email"]},
+        "phone": {"type": "string"},
+        "email": {"type": "string"},
+    },
+    "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
+    "if": {"properties": {"contactMethod": {"const": "phone"}}, "required": ["contactMethod"]},
+    "then": {"required": ["phone"]},
+    "else": {"required": ["email"]},
+    "additionalProperties": False,
+}
+
+
+def text(words: str) -> Json:
+    return {"type": "text", "text": words}
+
+
+IMAGE: Json = {"type": "image", "data": PIXEL, "mimeType": "image/png"}
+AUDIO: Json = {"type": "audio", "data": SOUND, "mimeType": "audio/wav"}
+RESOURCE: Json = {
+    "type": "resource",
+    "resource": {
+        "uri": "test://embedded-resource",
+        "mimeType": "text/plain",
+        "text": "This is an embedded resource content.",
+    },
+}
+ANSWERS: dict[str, tuple[Json, ...]] = {
+    "test_simple_text": (text("This is a simple text response for testing."),),
+    "test_image_content": (IMAGE,),
+    "test_audio_content": (AUDIO,),
+    "test_embedded_resource": (RESOURCE,),
+    "test_multiple_content_types": (text("Multiple content types test:"), IMAGE, RESOURCE),
+    "test_error_handling": (text("This tool intentionally returns an error for testing"),),
+    "json_schema_2020_12_tool": (text("ok"),),
+    "test_custom_headers": (text("ok"),),
+    "test_trigger_tool_change": (text("changed"),),
+}
+SCHEMAS = {"json_schema_2020_12_tool": DIALECT, "test_custom_headers": HEADERS}
+
+
+class Fixture(Tool):
+    """A tool with a fixed answer."""
+
+    def __init__(self, name: str, before: Callable[[], None] = lambda: None) -> None:
+        self.mark = ToolMark(name=name, title=name)
+        self.before = before
+        self.description = "A fixture of the conformance suite."
+
+    @property
+    def input_schema(self) -> Json:
+        return SCHEMAS.get(self.name, EMPTY)
+
+    def call(self, arguments: Json) -> Answer:
+        self.before()
+        return Answer({}, "", is_error=self.name == "test_error_handling", content=ANSWERS[self.name])
+
+
+class WithKey:
+    """The application, with a key in every request that has none."""
+
+    def __init__(self, app: Any, key: str) -> None:
+        self.app = app
+        self.header = (b"authorization", f"Bearer {key}".encode())
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and not any(name == b"authorization" for name, _ in scope["headers"]):
+            scope = {**scope, "headers": [*scope["headers"], self.header]}
+        await self.app(scope, receive, send)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        workspace = open_workspace(Path(folder) / "conformance.localmcp", model="hash")
+        for name in ANSWERS:
+            workspace.registry.add(Fixture(name))
+        workspace.knowledge.get_stats()
+        once: OpenOnce[Workspace] = OpenOnce(lambda: workspace)
+        door = Door(once)
+
+        def change_tools() -> None:
+            workspace.registry.add(Fixture("test_simple_text"))
+            door.publish_tools_changed()
+
+        workspace.registry.add(Fixture("test_trigger_tool_change", change_tools))
+        sock = listen(Address(port=0))
+        config = uvicorn_config(door)
+        config.app = WithKey(door, workspace.api_keys.create(name="conformance").key)
+        server = DoorKeeper(config, door, Address(port=sock.getsockname()[1]), once)
+        print(f"http://127.0.0.1:{sock.getsockname()[1]}/mcp", flush=True)
+        threading.Thread(target=lambda: (sys.stdin.read(), setattr(server, "should_exit", True)), daemon=True).start()
+        asyncio.run(server.serve(sockets=[sock]))
+        workspace.close()
+
+
+if __name__ == "__main__":
+    main()

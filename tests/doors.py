@@ -1,0 +1,113 @@
+"""A door for tests: the real application behind a real socket, in a thread of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localmcp.server.handlers import OpenOnce
+from localmcp.server.http.app import Door
+from localmcp.server.http.serving import Address, DoorKeeper, limits_of, listen, uvicorn_config
+from localmcp.workspace import Workspace, open_workspace
+
+
+@dataclass
+class Reply:
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class OpenDoor:
+    """A door that is open, and what is behind it."""
+
+    def __init__(self, workspace: Workspace, port: int, server: DoorKeeper) -> None:
+        self.workspace = workspace
+        self.port = port
+        self.server = server
+        self.url = f"http://127.0.0.1:{port}"
+        workspace.knowledge.get_stats()
+        self.key = self.make_key("admin")
+
+    def make_key(self, *scopes: str, **bounds: Any) -> str:
+        """A key, as the person at the machine makes it."""
+        return self.workspace.api_keys.create(name="test", scopes=scopes or ("read",), **bounds).key
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        key: str | None = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        """One request; `key`: "" = the admin key, None = none. A body that is no bytes is sent as JSON."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        sent = {"Content-Type": "application/json", **(headers or {})}
+        if key is not None:
+            sent["Authorization"] = f"Bearer {key or self.key}"
+        raw = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        try:
+            connection.request(method, path, raw, sent)
+            response = connection.getresponse()
+            found = {name.lower(): value for name, value in response.getheaders()}
+            return Reply(response.status, found, response.read())
+        finally:
+            connection.close()
+
+    def rpc(self, method: str, params: Any = None, *, path: str = "/api/mcp", **options: Any) -> Reply:
+        """One JSON-RPC request."""
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, **({} if params is None else {"params": params})}
+        return self.send("POST", path, message, **options)
+
+    def call(self, tool: str, arguments: Any = None, *, path: str = "/api/mcp", **options: Any) -> Reply:
+        """One tools/call."""
+        return self.rpc("tools/call", {"name": tool, "arguments": arguments or {}}, path=path, **options)
+
+    def raw(self, data: bytes, *, seconds: float = 0.5) -> bytes:
+        """Bytes as they are; all that comes back until the door closes, or says nothing for that long."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=seconds) as connection:
+            connection.sendall(data)
+            parts: list[bytes] = []
+            try:
+                while part := connection.recv(65536):
+                    parts.append(part)
+            except (TimeoutError, ConnectionResetError):
+                pass
+            return b"".join(parts)
+
+
+@contextmanager
+def open_door(file: Path, **settings: Any) -> Iterator[OpenDoor]:
+    """A door to that file until the block ends."""
+    workspace = open_workspace(file, **{"model": "hash", **settings})
+    once: OpenOnce[Workspace] = OpenOnce(lambda: workspace)
+    door = Door(once, limits_of(workspace.settings, "127.0.0.1"))
+    sock = listen(Address(port=0))
+    port = sock.getsockname()[1]
+    server = DoorKeeper(uvicorn_config(door), door, Address(port=port), once)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[sock])), daemon=True)
+    thread.start()
+    try:
+        yield OpenDoor(workspace, port, server)
+    finally:
+        server.should_exit = True
+        thread.join(30)
+        workspace.close()
+        sock.close()
+    assert not thread.is_alive()

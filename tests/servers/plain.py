@@ -1,0 +1,165 @@
+"""An MCP server without any library, so that it starts at once and can misbehave in every way that tests need."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+OPTIONS = set(sys.argv[1:])
+FOLDER = Path(os.environ.get("PLAIN_FOLDER", "."))
+"""Where it leaves its traces and looks for what it waits for."""
+
+OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
+TOOLS: dict[str, dict[str, Any]] = {
+    "echo": {
+        "description": "Say it again, word for word.",
+        "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+        "annotations": {"readOnlyHint": True, "title": "Echo"},
+    },
+    "wait": {"description": "Answer once a file is there."},
+    "stall": {"description": "Answer nothing any more."},
+    "meet": {"description": "Answer once so many calls have come."},
+    "crash": {"description": "End in the middle."},
+    "rich": {"description": "An image, text, a link and structured content."},
+    "fail": {"description": "An error as a result."},
+    "refuse": {"description": "An error of the protocol."},
+    "malformed": {"description": "An answer that is no result."},
+    "surrogate": {"description": "Text that no UTF-8 can carry."},
+    "big": {"description": "Five million letters."},
+    "environment": {"description": "The variables it sees."},
+    "grow": {"description": "Offer one more tool, and say so."},
+    "ask": {"description": "Ask the client for something."},
+}
+
+_writing = threading.Lock()
+_arrived = threading.Condition()
+_calls = 0
+_stalled = threading.Event()
+_asked: dict[str, Any] = {}
+
+
+def send(message: dict[str, Any]) -> None:
+    line = json.dumps({"jsonrpc": "2.0", **message})
+    with _writing:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+
+def wait_for(name: str) -> None:
+    """The tests make the file; a gate instead of a time."""
+    while not (FOLDER / name).exists():
+        time.sleep(0.01)
+
+
+def text(said: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": said}]}
+
+
+def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    global _calls
+    if name == "echo":
+        return text(arguments["text"])
+    if name == "wait":
+        (FOLDER / "waiting").touch()
+        wait_for(arguments["file"])
+        return text("it came")
+    if name == "stall":
+        _stalled.set()
+        threading.Event().wait()
+    if name == "meet":
+        with _arrived:
+            _calls += 1
+            _arrived.notify_all()
+            _arrived.wait_for(lambda: _calls >= arguments["number"])
+        return text(arguments["who"])
+    if name == "crash":
+        print(f"token {os.environ.get('PLAIN_TOKEN')} broke it", file=sys.stderr, flush=True)
+        os._exit(3)
+    if name == "rich":
+        image = {"type": "image", "data": "aGVsbG8=", "mimeType": "image/png"}
+        link = {"type": "resource_link", "uri": "file:///a.txt", "name": "a.txt"}
+        return {"content": [image, *text("a caption")["content"], link], "structuredContent": {"answer": 42}}
+    if name == "fail":
+        return {**text("there is no such thing"), "isError": True}
+    if name == "refuse":
+        raise ValueError("that is not allowed")
+    if name == "malformed":
+        return {"content": "not a list"}
+    if name == "surrogate":
+        return text("a\ud800b")
+    if name == "big":
+        return text("x" * 5_000_000)
+    if name == "environment":
+        return {**text("see"), "structuredContent": dict(os.environ)}
+    if name == "grow":
+        TOOLS["grown"] = {"description": "It was not there before."}
+        send({"method": "notifications/tools/list_changed"})
+        return text("grown")
+    if name == "ask":
+        send({"id": "ours", "method": arguments["method"], "params": arguments["params"]})
+        with _arrived:
+            _arrived.wait_for(lambda: _asked)
+        return {**text("asked"), "structuredContent": _asked["reply"]}
+    return text(f"{name} was called")
+
+
+def answer(message: dict[str, Any]) -> None:
+    request, params = message["id"], message.get("params") or {}
+    method = message["method"]
+    if method == "initialize":
+        if "--gated" in OPTIONS:
+            wait_for("open")
+        result = {
+            "protocolVersion": params["protocolVersion"],
+            "capabilities": {"tools": {"listChanged": True}},
+            "serverInfo": {"name": "plain", "version": "1"},
+        }
+        send({"id": request, "result": result})
+    elif method == "tools/list":
+        tools = [{"name": name, "inputSchema": OBJECT, **each} for name, each in TOOLS.items()]
+        send({"id": request, "result": {"tools": tools}})
+    elif method == "tools/call":
+        try:
+            send({"id": request, "result": call(params["name"], params.get("arguments") or {})})
+        except ValueError as error:
+            send({"id": request, "error": {"code": -32602, "message": str(error)}})
+    elif method == "ping":
+        send({"id": request, "result": {}})
+    else:
+        send({"id": request, "error": {"code": -32601, "message": "Method not found"}})
+
+
+def main() -> None:
+    with (FOLDER / "started").open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    if "--broken" in OPTIONS:
+        sys.exit("this server is not for starting")
+    if "--noisy" in OPTIONS:
+        print("Welcome to the noisy server!\n{not json either\n", flush=True)
+    if "--stubborn" in OPTIONS:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if "--parent" in OPTIONS:
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdin=subprocess.DEVNULL)
+        with (FOLDER / "started").open("a") as file:
+            file.write(f"{child.pid}\n")
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "method" not in message:
+            with _arrived:
+                _asked["reply"] = {key: message[key] for key in ("result", "error") if key in message}
+                _arrived.notify_all()
+        elif "id" in message and not _stalled.is_set():
+            threading.Thread(target=answer, args=(message,), daemon=True).start()
+    if "--stubborn" in OPTIONS:
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""An MCP server written with the SDK, for both eras of the protocol, over its pipes or over HTTP."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+import uvicorn
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context, Image
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+
+server = MCPServer("sdk", version="1")
+
+
+@server.tool()
+async def whoami(ctx: Context) -> str:
+    """The process, and the header that came with the call."""
+    return f"{os.getpid()} {(ctx.headers or {}).get('x-word', 'none')}"
+
+
+@server.tool(structured_output=False)
+def picture() -> list[object]:
+    """An image and words about it."""
+    return ["a dot", Image(data=b"hello", format="png")]
+
+
+@server.tool()
+async def grow(ctx: Context) -> str:
+    """Offer one more tool, and say so."""
+
+    def grown() -> str:
+        """It was not there before."""
+        return "I am new"
+
+    server.add_tool(grown)
+    await ctx.notify_tools_changed()
+    await ctx.session.send_tool_list_changed()
+    return "done"
+
+
+def serve_http() -> None:
+    """Streamable HTTP on a free port, which is printed; every request must bring a word."""
+    app = server.streamable_http_app()
+
+    async def guarded(scope: dict[str, object], receive: object, send: object) -> None:
+        if scope["type"] == "http" and Request(scope).headers.get("x-word") != "please":
+            await PlainTextResponse("say please", status_code=401)(scope, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    sock = socket.socket()
+    sock.bind(("127.0.0.1", 0))
+    print(sock.getsockname()[1], flush=True)
+    uvicorn.Server(uvicorn.Config(guarded, log_level="error")).run(sockets=[sock])
+
+
+if __name__ == "__main__":
+    serve_http() if "--http" in sys.argv else server.run("stdio")

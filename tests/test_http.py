@@ -1,0 +1,710 @@
+"""The door over HTTP: endpoints, statuses and texts (S0-22 to S0-26, S3-1 to S3-15, C4-1, C4-5), keys, protection."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+import httpx2
+import pytest
+from doors import OpenDoor, open_door
+from hypothesis import given
+from hypothesis import strategies as st
+from library import Library
+from mcp import Client, MCPError
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from typing_extensions import TypedDict
+
+from localmcp.server.http.hosts import OwnNames, is_loopback
+from localmcp.server.http.limits import MOST_DEPTH, RateLimit, depth_of
+from localmcp.server.http.log_lines import JsonLines, TextLines
+from localmcp.server.http.replies import Refused, json_bytes
+from localmcp.server.http.rest import execution_time
+from localmcp.tools import Param, tool
+
+PARAMS_OBJECT = "Invalid params: params must be an object"
+METHOD_REQUIRED = "Invalid Request: method is required and must be a string"
+
+
+class Echo(TypedDict):
+    words: str
+
+
+class Odd:
+    """Tools that behave badly."""
+
+    release = threading.Event()
+    entered = threading.Event()
+
+    @tool("crash", title="Crash", visible=False)
+    def crash(self) -> Echo:
+        """Has a bug."""
+        raise RuntimeError("secret detail")
+
+    @tool("wait", title="Wait", visible=False)
+    def wait(self, words: Annotated[str, Param("Said at the end")] = "done") -> Echo:
+        """Waits to be released."""
+        self.entered.set()
+        self.release.wait(20)
+        return {"words": words}
+
+    @tool("halves", title="Halves", visible=False)
+    def halves(self) -> dict[str, Any]:
+        """What no JSON can carry."""
+        return {"words": "a\ud800b", "number": float("inf")}
+
+    @tool("change", title="Change", visible=False, read_only=False)
+    def change(self) -> Echo:
+        """Changes something."""
+        return {"words": "changed"}
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenDoor]:
+    with pytest.MonkeyPatch.context() as patch:
+        home = tmp_path_factory.mktemp("home")
+        for name in ("STATE", "CONFIG", "DATA", "CACHE"):
+            patch.setenv(f"LOCALMCP_{name}_DIR", str(home / name.lower()))
+        with open_door(home / "door.localmcp") as opened:
+            library = Library(opened.workspace.database, opened.workspace.embedder.get())
+            library.put("A hive has one queen. Bees dance to tell the others.", title="Bees")
+            library.put("Fondo pensione Byblos: l'iscrizione è volontaria.", title="Regolamento Byblos")
+            library.put("Nothing of this is for everybody.", title="Minutes", collection="private")
+            opened.workspace.registry.add_service(Odd())
+            # The log is opened while this file counts as ours: each test has a state directory of its own.
+            opened.call("greetUser", {"name": "Bo"})
+            opened.workspace.activity.flush()
+            yield opened
+
+
+# ---------------------------------------------------------------- JSON-RPC on /api/mcp
+
+
+def test_tools_are_listed_without_initialize_on_both_paths(door: OpenDoor) -> None:
+    for path in ("/api/mcp", "/mcp", "/mcp/"):
+        reply = door.rpc("tools/list", path=path)
+        assert (reply.status, reply.json["id"]) == (200, 1)
+        names = {each["name"] for each in reply.json["result"]["tools"]}
+        assert {"search", "get_context", "retriever" if "retriever" in names else "search"} <= names
+
+
+def test_a_result_on_the_original_path_has_the_tools_keys_beside_content(door: OpenDoor) -> None:
+    result = door.call("search", {"query": "queen", "limit": 1}).json["result"]
+    assert (result["query"], result["mode"], result["count"]) == ("queen", "hybrid", 1)
+    assert result["results"] == result["structuredContent"]["results"]
+    assert json.loads(result["content"][0]["text"])["results"] == result["results"]
+
+
+def test_the_specifications_path_keeps_results_as_the_specification_has_them(door: OpenDoor) -> None:
+    result = door.call("search", {"query": "queen", "limit": 1}, path="/mcp").json["result"]
+    assert "results" not in result
+    assert result["structuredContent"]["count"] == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code", "message"),
+    [
+        (b"{nope", 400, -32700, "Parse error: Invalid JSON"),
+        (b"", 400, -32700, "Parse error: Invalid JSON"),
+        (b"\xff\xfe", 400, -32700, "Parse error: Invalid JSON"),
+        (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":NaN}}', 400, -32700, "Parse error: Invalid JSON"),
+        (b"[" * 100_000, 400, -32600, "Invalid Request: nested deeper than 64 levels"),
+        ({"jsonrpc": "1.0", "id": 1, "method": "ping"}, 400, -32600, 'Invalid JSON-RPC version: must be "2.0"'),
+        ({"jsonrpc": "2.0", "id": 1}, 400, -32600, METHOD_REQUIRED),
+        ({"jsonrpc": "2.0", "id": 1, "method": 5}, 400, -32600, METHOD_REQUIRED),
+        ({"jsonrpc": "2.0", "method": "tools/list"}, 400, -32600, "Invalid Request: id is required"),
+        ([], 400, -32600, "Invalid Request: JSON-RPC batches are not supported"),
+        ("text", 400, -32600, "Invalid Request: a message is a JSON object"),
+        ({"jsonrpc": "2.0", "id": 1, "method": "a", "params": 5}, 400, -32602, PARAMS_OBJECT),
+        ({"jsonrpc": "2.0", "id": 1, "method": "foo/bar"}, 404, -32601, "Method not found: foo/bar"),
+    ],
+)  # fmt: skip
+def test_what_is_no_message_is_refused_in_the_originals_words(
+    door: OpenDoor, body: Any, status: int, code: int, message: str
+) -> None:
+    reply = door.send("POST", "/api/mcp", body)
+    assert (reply.status, reply.json["error"]["code"], reply.json["error"]["message"]) == (status, code, message)
+    assert reply.json["jsonrpc"] == "2.0"
+
+
+@pytest.mark.parametrize(
+    ("tool_name", "arguments", "message"),
+    [
+        ("search", {}, "Query parameter is required"),
+        ("get_context", {}, "chunkId parameter is required"),
+        ("nope", {}, "Unknown tool: nope"),
+    ],
+)
+def test_a_call_that_cannot_be_made_is_a_400_on_the_original_path(
+    door: OpenDoor, tool_name: str, arguments: Any, message: str
+) -> None:
+    reply = door.call(tool_name, arguments)
+    assert (reply.status, reply.json["id"]) == (400, 1)
+    assert reply.json["error"]["code"] == -32602
+    assert reply.json["error"]["message"] == message
+
+
+def test_clients_of_the_protocol_read_bad_arguments_in_the_result(door: OpenDoor) -> None:
+    for path, headers in (("/mcp", {}), ("/api/mcp", {"MCP-Protocol-Version": "2025-11-25"})):
+        reply = door.call("search", {}, path=path, headers=headers)
+        assert (reply.status, reply.json["result"]["isError"]) == (200, True)
+
+
+def test_a_bug_in_a_tool_is_told_as_an_incident_and_nothing_else(door: OpenDoor) -> None:
+    reply = door.call("crash")
+    assert (reply.status, reply.json["error"]["code"]) == (500, -32603)
+    assert "incident" in reply.json["error"]["message"]
+    for path in ("/mcp", "/api/mcp"):
+        assert b"secret detail" not in door.call("crash", path=path).body
+    assert b"secret detail" not in door.send("POST", "/tools/crash", {"input": {}}).body
+
+
+def test_what_no_json_can_carry_costs_a_letter_not_the_reply(door: OpenDoor) -> None:
+    assert door.call("halves").json["result"]["words"] == "a\ufffdb"
+    assert door.send("POST", "/tools/halves", {}).json["output"] == {"words": "a\ufffdb", "number": None}
+    spoken = (
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"search","arguments":{"query":"q\\ud800"}}}'
+    )
+    for path in ("/mcp", "/api/mcp"):
+        assert door.send("POST", path, spoken).status == 200
+
+
+def test_a_notification_is_accepted_without_a_reply(door: OpenDoor) -> None:
+    for path in ("/mcp", "/api/mcp"):
+        reply = door.send("POST", path, {"jsonrpc": "2.0", "method": "notifications/initialized"})
+        assert (reply.status, reply.body) == (202, b"")
+
+
+def test_post_with_only_event_stream_accepted_is_answered_by_a_stream(door: OpenDoor) -> None:
+    for path in ("/mcp", "/api/mcp"):
+        reply = door.rpc("ping", path=path, headers={"Accept": "text/event-stream"})
+        assert reply.headers["content-type"].startswith("text/event-stream")
+        assert reply.body.startswith(b"event: message\ndata: {")
+
+
+def test_what_an_initialized_client_is_told_names_only_what_its_key_opens(door: OpenDoor) -> None:
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    for path in ("/mcp", "/api/mcp"):
+        bound = door.rpc("initialize", params, path=path, key=door.make_key(collections=["default"]))
+        assert bound.json["result"]["serverInfo"]["name"] == "localmcp"
+        assert "2 documents" in bound.json["result"]["instructions"]
+        assert "private" not in bound.json["result"]["instructions"]
+        assert "private" in door.rpc("initialize", params, path=path).json["result"]["instructions"]
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto", "2026-07-28"])
+@pytest.mark.parametrize("path", ["/mcp", "/api/mcp"])
+async def test_the_sdks_client_works_in_both_eras(door: OpenDoor, path: str, mode: Any) -> None:
+    headers = {"Authorization": f"Bearer {door.key}"}
+    async with httpx2.AsyncClient(headers=headers) as http_client:
+        transport = streamable_http_client(door.url + path, http_client=http_client)
+        async with Client(transport, mode=mode) as client:
+            listed = await client.list_tools()
+            assert "search" in {each.name for each in listed.tools}
+            found = await client.call_tool("search", {"query": "queen"})
+            assert found.structured_content is not None and found.structured_content["count"] >= 1
+            with pytest.raises(MCPError, match="Unknown tool: nope"):
+                await client.call_tool("nope", {})
+
+
+# ---------------------------------------------------------------- the original's stream
+
+
+async def test_the_sdks_sse_client_is_answered_on_its_stream(door: OpenDoor) -> None:
+    transport = sse_client(f"{door.url}/api/mcp", headers={"Authorization": f"Bearer {door.key}"})
+    async with Client(transport, mode="legacy") as client:
+        assert "search" in {each.name for each in (await client.list_tools()).tools}
+        found = await client.call_tool("search", {"query": "queen"})
+        assert found.structured_content is not None and found.structured_content["count"] >= 1
+
+
+def _open_stream(door: OpenDoor, key: str | None = None) -> tuple[http.client.HTTPConnection, Any, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", door.port, timeout=20)
+    headers = {"Authorization": f"Bearer {key or door.key}", "Accept": "text/event-stream"}
+    connection.request("GET", "/api/mcp", headers=headers)
+    stream = connection.getresponse()
+    assert stream.getheader("content-type", "").startswith("text/event-stream")
+    assert stream.readline() == b"event: endpoint\n"
+    address = stream.readline().decode().removeprefix("data: ").strip()
+    assert address.startswith("/api/mcp?sessionId=")
+    assert stream.readline() == b"\n"
+    return connection, stream, address
+
+
+def test_messages_to_a_stream_are_answered_on_that_stream_only(door: OpenDoor) -> None:
+    one, two = _open_stream(door), _open_stream(door)
+    for number, (_, _, address) in enumerate((one, two)):
+        reply = door.send("POST", address, {"jsonrpc": "2.0", "id": f"from {number}", "method": "ping"})
+        assert reply.status == 202
+    for number, (connection, stream, _) in enumerate((one, two)):
+        assert stream.readline() == b"event: message\n"
+        assert json.loads(stream.readline().removeprefix(b"data: ")) == {
+            "jsonrpc": "2.0", "id": f"from {number}", "result": {},
+        }  # fmt: skip
+        connection.close()
+
+
+def test_a_stream_belongs_to_the_key_that_opened_it(door: OpenDoor) -> None:
+    connection, _, address = _open_stream(door)
+    message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    assert door.send("POST", address, message, key=door.make_key()).status == 404
+    assert door.send("POST", "/api/mcp?sessionId=unknown", message).status == 404
+    connection.close()
+
+
+def test_get_without_event_stream_is_refused(door: OpenDoor) -> None:
+    assert door.send("GET", "/api/mcp").status == 406
+    assert door.send("GET", "/mcp").status == 405
+    streaming = {"Accept": "text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
+    assert door.send("GET", "/api/mcp", headers=streaming).status == 405
+
+
+# ---------------------------------------------------------------- sentences and tools by name
+
+
+@pytest.mark.parametrize("path", ["/api/quickstarts/v1/mcp", "/mcp-query"])
+def test_a_sentence_is_routed_to_a_tool(door: OpenDoor, path: str) -> None:
+    reply = door.send("POST", path, {"query": "Please greet John"})
+    assert (reply.status, reply.json["status"], reply.json["query"]) == (200, "success", "Please greet John")
+    assert reply.json["tool_result"] == {"tool": "greetUser", "data": "Hello, John!"}
+
+
+def test_limit_and_distance_beside_a_sentence_are_handed_to_the_tool(door: OpenDoor) -> None:
+    reply = door.send("POST", "/mcp-query", {"query": "searchQuickstarts backups", "maxDistance": 10, "limit": "5"})
+    assert reply.status == 200
+    if "arguments" in reply.json:
+        assert reply.json["arguments"]["maxDistance"] == 10
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"query": ""}, "Query field cannot be empty"),
+        ({}, "Query field cannot be empty"),
+        ({"query": "  "}, "Query field cannot be empty"),
+        ({"query": 5}, "Invalid request body: query must be a string, not int"),
+        (b"{", "Invalid request body: Expecting property name"),
+        ([], "Invalid request body: the body must be a JSON object"),
+        ({"query": "x", "limit": "many"}, "Invalid request body: invalid limit value: many"),
+    ],
+)
+def test_a_sentence_that_cannot_be_read_is_a_400(door: OpenDoor, body: Any, message: str) -> None:
+    reply = door.send("POST", "/mcp-query", body)
+    assert (reply.status, reply.json["status"]) == (400, "error")
+    assert reply.json["message"].startswith(message)
+
+
+def test_a_key_for_few_tools_can_still_ask_and_reaches_only_those(door: OpenDoor) -> None:
+    key = door.make_key(tools=["reverseString"])
+    assert door.send("POST", "/mcp-query", {"query": "Please greet John"}, key=key).json["status"] == "no_tool_call"
+    assert door.send("POST", "/tools/ask", {"input": {"query": "greet John"}}, key=key).status == 500
+
+
+def test_tools_are_listed_and_called_by_name(door: OpenDoor) -> None:
+    listed = door.send("GET", "/tools").json["tools"]
+    assert listed["greetUser"]["name"] == "greetUser"
+    assert listed["greetUser"]["schema"]["required"] == ["name"]
+    reply = door.send("POST", "/tools/addNumbers", {"input": {"a": 5, "b": 3}})
+    assert (reply.status, reply.json["success"]) == (200, True)
+    assert reply.json["stats"]["execution_time"].endswith("s")
+    assert "error" not in reply.json
+
+
+def test_a_tools_own_error_is_a_200_that_says_so(door: OpenDoor) -> None:
+    reply = door.send("POST", "/tools/greetUser", {"input": {}})
+    assert (reply.status, reply.json["success"]) == (200, False)
+    assert "name: required" in reply.json["error"]
+
+
+def test_an_unknown_tool_is_the_originals_500(door: OpenDoor) -> None:
+    reply = door.send("POST", "/tools/nope", {"input": {}})
+    assert (reply.status, reply.json["error"]) == (500, "tool not found: nope")
+
+
+@pytest.mark.parametrize("body", [b"{", b"", [], {"input": "text"}, {"input": {}, "timeout": -1}])
+def test_a_bad_body_for_a_tool_is_a_400_with_details(door: OpenDoor, body: Any) -> None:
+    reply = door.send("POST", "/tools/greetUser", body)
+    assert reply.status == 400
+    assert {"error", "code", "details"} <= reply.json.keys()
+
+
+def test_other_methods_are_refused_with_those_that_work(door: OpenDoor) -> None:
+    for method, path, allowed in (
+        ("GET", "/tools/greetUser", "POST"),
+        ("PUT", "/tools", "GET"),
+        ("DELETE", "/mcp", "POST"),
+        ("POST", "/api/mcp/logs", "GET"),
+    ):
+        reply = door.send(method, path)
+        assert (reply.status, reply.headers["allow"]) == (405, allowed)
+
+
+def test_a_call_ends_after_the_time_it_was_given(door: OpenDoor) -> None:
+    Odd.release.clear()
+    try:
+        reply = door.send("POST", "/tools/wait", {"input": {}, "timeout": 0.05})
+        assert (reply.status, reply.json["success"]) == (200, False)
+        assert "no answer within 0.05 s" in reply.json["error"]
+    finally:
+        Odd.release.set()
+
+
+def test_execution_time_is_written_as_the_original_does() -> None:
+    assert [execution_time(each) for each in (1.2, 12.34, 0.0123, 0)] == ["1.2s", "12.3s", "0.012s", "0.000s"]
+
+
+# ---------------------------------------------------------------- keys
+
+
+def test_every_path_but_health_needs_a_key(door: OpenDoor) -> None:
+    assert door.send("GET", "/health", key=None).json["status"] == "ok"
+    for method, path in (
+        ("POST", "/mcp"),
+        ("POST", "/api/mcp"),
+        ("GET", "/api/mcp"),
+        ("POST", "/mcp-query"),
+        ("POST", "/api/quickstarts/v1/mcp"),
+        ("GET", "/tools"),
+        ("POST", "/tools/greetUser"),
+        ("POST", "/api/mcp/keys/generate"),
+        ("GET", "/api/mcp/keys/list?ragId=default"),
+        ("DELETE", "/api/mcp/keys/revoke"),
+        ("GET", "/api/mcp/logs?ragId=default"),
+        ("GET", "/"),
+        ("GET", "/unknown"),
+        ("GET", "/health/x"),
+        ("OPTIONS", "/mcp"),
+    ):
+        reply = door.send(method, path, key=None)
+        assert reply.status == 401, path
+        assert reply.headers["www-authenticate"].startswith("Bearer")
+        assert b"Unauthorized: Missing or invalid Authorization header" in reply.body
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ("Basic abc", "Unauthorized: Missing or invalid Authorization header"),
+        ("Bearer", "Unauthorized: Missing or invalid Authorization header"),
+        ("Bearer mcp_" + "x" * 32, "Unauthorized: Invalid API key"),
+        ("Bearer nonsense", "Unauthorized: Invalid API key"),
+        ("Bearer " + "x" * 5000, "Unauthorized: Invalid API key"),
+    ],
+)
+def test_a_wrong_key_is_a_401_with_the_originals_words(door: OpenDoor, header: str, message: str) -> None:
+    reply = door.rpc("ping", key=None, headers={"Authorization": header})
+    assert reply.status == 401
+    assert reply.json["error"] == {"code": -32000, "message": message} | (
+        {"data": reply.json["error"]["data"]} if "data" in reply.json["error"] else {}
+    )
+
+
+def test_bearer_is_read_in_any_case_and_a_second_header_is_refused(door: OpenDoor) -> None:
+    assert door.rpc("ping", key=None, headers={"authorization": f"bearer {door.key}"}).status == 200
+    twice = f"Authorization: Bearer {door.key}\r\n" * 2
+    request = f"GET /tools HTTP/1.1\r\nHost: localhost\r\n{twice}Connection: close\r\n\r\n"
+    assert door.raw(request.encode()).startswith(b"HTTP/1.1 401")
+
+
+def test_a_key_with_the_scope_read_changes_nothing(door: OpenDoor) -> None:
+    reader, writer = door.make_key("read"), door.make_key("write")
+    refused = door.call("change", key=reader)
+    assert (refused.status, refused.json["error"]["code"]) == (403, -32000)
+    assert door.send("POST", "/tools/change", {}, key=reader).status == 403
+    assert door.call("change", key=writer).json["result"]["words"] == "changed"
+
+
+def test_keys_are_made_listed_revoked_and_deleted_as_in_the_original(door: OpenDoor) -> None:
+    made = door.send("POST", "/api/mcp/keys/generate", {"ragId": "default", "name": "laptop"}).json
+    assert made["success"] and made["apiKey"].startswith("mcp_") and len(made["apiKey"]) == 36
+    assert made["warning"] == "Save this API key now. It will not be shown again."
+    info = made["keyInfo"]
+    assert (info["name"], info["scopes"], info["collections"]) == ("laptop", ["read"], ["default"])
+    assert door.rpc("ping", key=made["apiKey"]).status == 200
+
+    listed = door.send("GET", "/api/mcp/keys/list?ragId=default")
+    assert info["id"] in {each["id"] for each in listed.json["keys"]}
+    assert made["apiKey"].encode() not in listed.body and b"hash" not in listed.body
+
+    revoked = door.send("POST", "/api/mcp/keys/revoke", {"keyId": info["id"]})
+    assert revoked.json == {"success": True, "message": "API key revoked successfully"}
+    refused = door.rpc("ping", key=made["apiKey"])
+    assert (refused.status, refused.json["error"]["message"]) == (401, "Unauthorized: Invalid API key")
+    deleted = door.send("DELETE", "/api/mcp/keys/revoke", {"keyId": info["id"]})
+    assert deleted.json == {"success": True, "message": "API key deleted successfully"}
+    assert door.send("DELETE", f"/api/mcp/keys/revoke?keyId={info['id']}").status == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "message"),
+    [
+        ("POST", "keys/generate", {}, 400, "RAG ID is required"),
+        ("POST", "keys/generate", {"ragId": "nowhere"}, 404, "RAG not found or access denied"),
+        ("POST", "keys/generate", {"ragId": "default", "scopes": "read"}, 400, "scopes must be an array of strings"),
+        ("GET", "keys/list", None, 400, "RAG ID is required"),
+        ("GET", "keys/list?ragId=nowhere", None, 404, "RAG not found or access denied"),
+        ("POST", "keys/revoke", {}, 400, "Key ID is required"),
+        ("DELETE", "keys/revoke", None, 400, "Key ID is required"),
+        ("POST", "keys/revoke", {"keyId": "nothing"}, 404, "API key not found or access denied"),
+        ("GET", "logs", None, 400, "RAG ID is required"),
+        ("GET", "logs?ragId=nowhere", None, 404, "RAG not found or access denied"),
+        ("GET", "logs?ragId=default&limit=x", None, 400, "limit must be a whole number of at least 1"),
+    ],
+)  # fmt: skip
+def test_management_says_what_it_needs(
+    door: OpenDoor, method: str, path: str, body: Any, status: int, message: str
+) -> None:
+    reply = door.send(method, f"/api/mcp/{path}", body)
+    assert (reply.status, reply.json["success"], reply.json["error"]) == (status, False, message)
+
+
+def test_a_key_whose_collection_is_gone_is_told_so(door: OpenDoor) -> None:
+    Library(door.workspace.database, None).put("Soon gone.", collection="fleeting")
+    key = door.make_key(collections=["fleeting"])
+    assert door.rpc("ping", key=key).status == 200
+    with door.workspace.database.write() as connection:
+        connection.execute("update collections set name = 'other' where name = 'fleeting'")
+    reply = door.rpc("ping", key=key)
+    assert (reply.status, reply.json["error"]["code"]) == (400, -32000)
+    assert "incomplete" in reply.json["error"]["message"]
+
+
+def test_management_needs_an_admin_key(door: OpenDoor) -> None:
+    key = door.make_key("write")
+    for method, path, body in (
+        ("POST", "keys/generate", {"ragId": "default"}),
+        ("GET", "keys/list?ragId=default", None),
+        ("POST", "keys/revoke", {"keyId": "x"}),
+        ("GET", "logs?ragId=default", None),
+    ):
+        assert door.send(method, f"/api/mcp/{path}", body, key=key).status == 403
+
+
+def test_an_admin_key_of_one_collection_gives_away_no_other(door: OpenDoor) -> None:
+    key = door.make_key("admin", collections=["default"])
+    assert door.send("POST", "/api/mcp/keys/generate", {"ragId": "private"}, key=key).status == 404
+    assert door.send("GET", "/api/mcp/keys/list?ragId=private", key=key).status == 404
+    assert door.send("GET", "/api/mcp/logs?ragId=private", key=key).status == 404
+    everything = door.workspace.api_keys.create(name="everything").info
+    assert door.send("POST", "/api/mcp/keys/revoke", {"keyId": everything.id}, key=key).status == 404
+
+
+def test_calls_over_http_are_logged_with_where_they_came_from(door: OpenDoor) -> None:
+    key = door.make_key(collections=["default"])
+    door.call("search", {"query": "queen of the log"}, key=key, headers={"User-Agent": "a test"})
+    logged = door.send("GET", "/api/mcp/logs?ragId=default&limit=1").json
+    assert logged["success"] and logged["total"] >= 1
+    entry = logged["logs"][0]
+    assert entry["metadata"]["tool"] == "search" and entry["metadata"]["success"]
+    assert (entry["origin"]["ip"], entry["origin"]["userAgent"]) == ("127.0.0.1", "a test")
+    assert key.encode() not in json.dumps(logged).encode()
+
+
+# ---------------------------------------------------------------- protection
+
+
+def test_other_hosts_and_origins_are_turned_away_before_anything_else(door: OpenDoor) -> None:
+    for host in ("evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", ""):
+        assert door.send("GET", "/health", key=None, headers={"Host": host}).status in (400, 421)
+    for origin in ("http://evil.example", "null", "https://localhost.evil.example", "file://", "http://user@localhost"):
+        assert door.send("GET", "/health", key=None, headers={"Origin": origin}).status == 403
+    for host in ("localhost", "LOCALHOST:1", "[::1]:8080", "127.0.0.1"):
+        assert door.send("GET", "/health", key=None, headers={"Host": host}).status == 200
+
+
+def test_a_page_of_this_machine_may_call_and_is_told_so(door: OpenDoor) -> None:
+    origin = "http://localhost:5173"
+    asked = {
+        "Origin": origin,
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization",
+    }
+    preflight = door.send("OPTIONS", "/api/mcp", key=None, headers=asked)
+    assert (preflight.status, preflight.headers["access-control-allow-origin"]) == (204, origin)
+    assert "Authorization" in preflight.headers["access-control-allow-headers"]
+    assert door.rpc("ping", headers={"Origin": origin}).headers["access-control-allow-origin"] == origin
+    assert door.send("OPTIONS", "/api/mcp", key=None, headers={**asked, "Origin": "http://evil.example"}).status == 403
+
+
+def test_every_reply_has_security_headers_and_names_no_server(door: OpenDoor) -> None:
+    for reply in (door.rpc("ping"), door.send("GET", "/unknown"), door.send("GET", "/tools", key=None)):
+        assert reply.headers["x-content-type-options"] == "nosniff"
+        assert reply.headers["cache-control"] == "no-store"
+        assert "default-src 'none'" in reply.headers["content-security-policy"]
+        assert "server" not in reply.headers
+
+
+def test_a_body_beyond_the_limit_is_a_413_declared_or_not(door: OpenDoor) -> None:
+    assert door.send("POST", "/mcp", b"x" * (4 * 2**20 + 1)).status == 413
+    head = f"POST /api/mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {door.key}\r\n"
+    declared = door.raw(f"{head}Content-Length: 99999999999\r\nConnection: close\r\n\r\n".encode())
+    assert declared.startswith(b"HTTP/1.1 413")
+    chunk = b"100000\r\n" + b"x" * 0x100000 + b"\r\n"
+    assert b"413" in door.raw(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + chunk * 5)[:20]
+
+
+def test_what_is_no_http_gets_a_400_in_json(door: OpenDoor) -> None:
+    for data in (b"nonsense\r\n\r\n", b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"):
+        reply = door.raw(data)
+        assert reply.startswith(b"HTTP/1.1 400")
+        assert json.loads(reply.partition(b"\r\n\r\n")[2])["success"] is False
+
+
+def test_a_request_smuggled_behind_another_is_not_served(door: OpenDoor) -> None:
+    inner = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    head = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    assert door.raw(head + inner).count(b'"status":"ok"') <= 1
+    two_lengths = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nContent-Length: 45\r\n\r\n"
+    reply = door.raw(two_lengths + inner)
+    assert reply.startswith(b"HTTP/1.1 400") and b'"status":"ok"' not in reply
+
+
+def test_too_many_requests_of_one_key_get_a_429_that_says_when(tmp_path: Path) -> None:
+    with open_door(tmp_path / "few.localmcp", http_key_requests=3, http_address_requests=8) as few:
+        replies = [few.rpc("ping") for _ in range(4)]
+        assert [each.status for each in replies] == [200, 200, 200, 429]
+        assert int(replies[-1].headers["retry-after"]) >= 1
+        other = few.make_key()
+        assert few.rpc("ping", key=other).status == 200
+        assert [few.send("GET", "/health", key=None).status for _ in range(4)][-1] == 429
+
+
+def test_a_file_that_cannot_be_read_is_told_and_the_door_stays_open(tmp_path: Path) -> None:
+    with open_door(tmp_path / "gone.localmcp") as gone:
+        assert gone.send("GET", "/health", key=None).status == 200
+        gone.workspace.database.close()
+        gone.workspace.database.path = tmp_path
+        assert gone.send("GET", "/health", key=None).status == 503
+        assert gone.rpc("ping").status in (401, 500)
+
+
+# ---------------------------------------------------------------- the predicates
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "[::1]", "LocalHost:80"])
+def test_loopback_names_are_ours(name: str) -> None:
+    assert OwnNames().allow_host(name)
+    assert OwnNames().allow_origin(f"http://{name}")
+
+
+@given(st.text())
+def test_any_text_as_host_or_origin_is_only_judged(text: str) -> None:
+    names = OwnNames.of("127.0.0.1")
+    if names.allow_host(text):
+        assert text.lower().split(":")[0] in ("localhost", "127.0.0.1", "[")
+    assert names.allow_origin(text) in (True, False)
+
+
+def test_a_door_open_to_others_takes_numbers_and_the_names_it_was_given() -> None:
+    names = OwnNames.of("0.0.0.0", ["box.lan"], ["https://app.example"])
+    assert names.allow_host("192.168.1.9:8080") and names.allow_host("BOX.lan")
+    assert not names.allow_host("evil.example")
+    assert names.allow_origin("https://app.example") and not names.allow_origin("https://evil.example")
+    assert is_loopback("127.0.0.2") and not is_loopback("0.0.0.0") and not is_loopback("box.lan")
+
+
+@given(st.recursive(st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_depth_is_never_underestimated(value: Any) -> None:
+    def depth(each: Any) -> int:
+        inner = list(each.values()) if isinstance(each, dict) else each if isinstance(each, list) else None
+        return 0 if inner is None else 1 + max(map(depth, inner), default=0)
+
+    assert depth_of(json.dumps(value).encode()) >= depth(value)
+
+
+def test_many_brackets_side_by_side_are_not_deep() -> None:
+    assert depth_of(json.dumps([["]["]] * 1000).encode()) == 2
+    assert depth_of(b"[" * (MOST_DEPTH + 1)) > MOST_DEPTH
+    assert depth_of(json.dumps([[]] * 200_000).encode()) == 2
+    assert depth_of(b"[" * 1000 + b"]" * 1000) > MOST_DEPTH
+
+
+def test_a_bucket_refuses_when_it_is_empty_and_forgets_old_callers() -> None:
+    limit = RateLimit(2)
+    limit.take("one")
+    limit.take("one")
+    with pytest.raises(Refused) as refused:
+        limit.take("one")
+    assert refused.value.status_code == 429
+    assert refused.value.headers == {"retry-after": "30"}
+    limit.take("another")
+    assert RateLimit(0).take("anybody") is None
+
+
+@given(st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(st.characters(codec=None)),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(codec=None)), inner),
+))  # fmt: skip
+def test_any_value_becomes_json_that_can_be_read(value: Any) -> None:
+    json.loads(json_bytes(value).decode(), parse_constant=pytest.fail)
+
+
+# ---------------------------------------------------------------- log lines
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "localmcp.door")
+    return caplog
+
+
+def test_a_call_leaves_the_originals_lines(door: OpenDoor, lines: pytest.LogCaptureFixture) -> None:
+    key = door.make_key(collections=["default"])
+    door.call("search", {"query": "unspeakable"}, key=key)
+    said = [TextLines().format(each).partition(" INFO ")[2] for each in lines.records]
+    assert said[0] == "HTTP Transport request received: method=POST path=/api/mcp"
+    assert said[1].startswith("HTTP Transport authenticated: userId=") and said[1].endswith(" ragId=default")
+    assert said[2] == "HTTP Transport request: method=tools/call id=1"
+    assert said[3].startswith("Executing tool: search")
+    assert said[4].startswith("HTTP Transport response: tools/call search status=200 ms=")
+    assert "unspeakable" not in lines.text and key not in lines.text and key[:12] not in lines.text
+
+
+def test_a_stream_leaves_the_originals_lines(door: OpenDoor, lines: pytest.LogCaptureFixture) -> None:
+    connection, _, _ = _open_stream(door, door.make_key(collections=["default"]))
+    connection.close()
+    said = [each.getMessage() for each in lines.records]
+    assert said[-2:] == ["MCP Connection authenticated", "MCP Server connected via SSE"]
+
+
+def test_lines_are_json_when_asked_and_nobody_can_forge_one() -> None:
+    fields = {"path": 'x" level=ERROR\n2026 forged', "long": "y" * 5000}
+    record = logging.makeLogRecord({"name": "localmcp.door", "levelname": "INFO", "msg": "said\nso", "fields": fields})
+    assert len(TextLines().format(record).splitlines()) == 1
+    [line] = JsonLines().format(record).splitlines()
+    assert json.loads(line)["path"] == fields["path"]
+    assert len(json.loads(line)["long"]) == 200
+
+
+# ---------------------------------------------------------------- several at once
+
+
+async def test_many_clients_at_once_each_get_their_own_reply(door: OpenDoor) -> None:
+    headers = {"Authorization": f"Bearer {door.key}"}
+    seen: dict[int, Any] = {}
+
+    async def ask(client: httpx2.AsyncClient, number: int) -> None:
+        params = {"name": "addNumbers", "arguments": {"a": number, "b": 0}}
+        message = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+        reply = await client.post(door.url + ("/mcp" if number % 2 else "/api/mcp"), json=message)
+        seen[number] = (reply.json()["id"], reply.json()["result"]["content"][0]["text"])
+
+    async with httpx2.AsyncClient(headers=headers) as client, anyio.create_task_group() as group:
+        for number in range(60):
+            group.start_soon(ask, client, number)
+    assert seen == {each: (each, f"{each:.2f} + 0.00 = {each:.2f}") for each in range(60)}
+
+
+def test_a_client_that_leaves_in_the_middle_does_no_harm(door: OpenDoor) -> None:
+    head = f"POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {door.key}\r\nContent-Length: 100\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", door.port)) as connection:
+        connection.sendall(head.encode() + b"{")
+    assert door.rpc("ping").status == 200

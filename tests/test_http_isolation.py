@@ -1,0 +1,311 @@
+"""A key for one collection learns nothing of another, in any tool.
+
+The same calls are made, with keys for the collection `open`, against two files: one that holds `open` alone, and one
+that holds `vault` too. Whatever differs between the replies tells of `vault`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from doors import OpenDoor, open_door
+from folders import write
+
+from localmcp.tools import Scope, use_scope
+
+SECRET = "zeppelin"
+"""A word that stands in the vault only."""
+UNKNOWN = "11111111-2222-3333-4444-555555555555"
+
+_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{32}\b|\b[0-9a-f]{16}\b")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
+_TIMING = re.compile(r'"(seconds|execution_time|mtimeNs|retryAfter)":("[^"]*"|[0-9.e-]+)')
+_CLOCK = re.compile(r'"milliseconds":(\{[^}]*\}|[0-9.]+)')
+_RECORD_ID = re.compile(r'"id":\d+|"(?:ids|notFound)":\[[\d,]*\]')
+"""Numbers of records (S4-2) count through the whole file, so that none is ever given twice."""
+
+
+@dataclass
+class Names:
+    """What the calls name: things of the open collection in the file that is called, and things of the vault."""
+
+    open_source: str
+    open_chunk: str
+    open_folder: str
+    vault_source: str
+    vault_chunk: str
+    vault_folder: str
+    vault_file: str
+    scratch: str
+
+
+def fill(value: Any, names: Names) -> Any:
+    """`value` with `<open_source>` and the like filled in."""
+    if isinstance(value, str):
+        return re.sub(r"<(\w+)>", lambda found: getattr(names, found[1]), value)
+    if isinstance(value, list):
+        return [fill(each, names) for each in value]
+    return {key: fill(each, names) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+RECORDS = [{"text": "A record.", "metadata": {"kind": "note"}}]
+ARGUMENTS: dict[str, list[dict[str, Any]]] = {
+    "search": [
+        {"query": SECRET},
+        {"query": "zepelin report"},
+        {"query": "bees and hives", "explain": True},
+        {"query": "report", "mode": "keyword", "explain": True},
+        {"query": "airships", "mode": "semantic", "limit": 50},
+        {"query": SECRET, "collection": "vault"},
+        {"query": SECRET, "collection": "vaul"},
+        {"query": SECRET, "sourceId": "<vault_source>"},
+        {"query": "report", "partition": "hangar"},
+        {"query": "report", "pathPrefix": "<vault_folder>"},
+        {"query": "report", "metadata": {"owner": "count"}},
+    ],
+    "get_context": [{"chunkId": "<vault_chunk>"}, {"chunkId": "<open_chunk>", "window": 50}],
+    "get_document": [
+        {"sourceId": "<vault_source>"},
+        {"sourceId": "<vault_file>"},
+        {"sourceId": "The Zeppelin Report"},
+        {"sourceId": "zeppelin.md"},
+        {"sourceId": "<open_source>"},
+    ],
+    "list_sources": [{}, {"collection": "vault"}, {"collection": "vaults"}, {"limit": 500, "offset": 1}],
+    "get_stats": [{}],
+    "add_document": [
+        {"title": "The Zeppelin Report", "text": "Other words.", "collection": "vault"},
+        {"title": "The Zeppelin Report", "text": "Other words.", "collection": "open"},
+        {"title": "The Zeppelin Report", "text": "Other words."},
+        {"title": "The Zeppelin Report", "text": "More words.", "collection": "open", "replace": True},
+    ],
+    "add_path": [
+        {"path": "<vault_folder>"},
+        {"path": "<vault_file>", "collection": "open"},
+        {"path": "<vault_folder>", "collection": "vault"},
+        {"path": "<open_folder>", "collection": "open"},
+        {"path": "<open_folder>/../vault", "collection": "open"},
+    ],
+    "refresh": [{}, {"collection": "vault"}, {"collection": "open"}],
+    "remove_source": [
+        {"sourceId": "<vault_source>"},
+        {"path": "<vault_file>"},
+        {"path": "<vault_folder>"},
+        {"path": "<scratch>"},
+        {"sourceId": "<open_source>"},
+    ],
+    "restore_source": [{"sourceId": "<vault_source>"}, {"sourceId": "<open_source>"}],
+    "job_status": [{"jobId": "<vault_source>"}, {"jobId": "0" * 32}],
+    "verify_citation": [
+        {"quote": "The zeppelin is moored in hangar seven."},
+        {"quote": "The zeppelin is moored in hangar seven.", "id": "<vault_source>"},
+        {"quote": "The zeppelin is moored in hangar seven.", "id": "<vault_chunk>"},
+        {"quote": "A hive has one queen.", "id": "<open_source>"},
+    ],
+    "searchQuickstarts": [{"displayName": SECRET}, {"description": "airships"}],
+    "importQuickstarts": [{"path": "<vault_file>"}, {"text": "not one", "format": "yaml"}],
+    "listQuickstarts": [{}],
+    "showQuickstart": [{"name": SECRET}],
+    "favouriteQuickstart": [{"name": SECRET}],
+    "setQuickstartProgress": [{"name": SECRET, "task": 1, "passed": True}],
+    "exportQuickstarts": [{}],
+    "removeQuickstart": [{"names": [SECRET]}],
+    "getRelevantRules": [{"taskDescription": "moor the zeppelin", "similarityThreshold": -1}],
+    "addRule": [{"rule_text": "Moor every zeppelin twice."}],
+    "listRules": [{}],
+    "ruleStats": [{}],
+    "editRule": [{"id": 1, "rule_text": "Moor it once."}, {"id": 99, "rule_text": "Nothing."}],
+    "mergeRules": [{"source": 98, "target": 99}],
+    "retireRule": [{"id": 99}],
+    "restoreRule": [{"id": 99}],
+    "deleteRule": [{"id": 99}],
+    "reportRuleUse": [{"ruleIds": [99]}],
+    "rememberDeveloperInstruction": [{"instruction": "Always moor a zeppelin by its nose.", "context": "airships"}],
+    "importRules": [{"path": "<vault_file>"}, {"text": "- Moor gently.", "format": "markdown"}],
+    "exportRules": [{}],
+    "retriever": [
+        {"collection_name": "vault", "texts": [SECRET]},
+        {"collection_name": "vault", "partition_name": "hangar", "texts": [SECRET]},
+        {"collection_name": "open", "texts": [SECRET, "bees"], "top_k": 100},
+        {"collection_name": "open", "partition_name": "hangar", "texts": [SECRET]},
+    ],
+    "list_collections": [{}],
+    "describe_collection": [{"collection_name": "vault"}, {"collection_name": "open"}, {"collection_name": "vau"}],
+    "create_collection": [
+        {"collection_name": "vault"},
+        {"collection_name": "VAULT"},
+        {"collection_name": "open"},
+        {"collection_name": "unheard-of"},
+    ],
+    "create_partition": [
+        {"collection_name": "vault", "partition_name": "hangar"},
+        {"collection_name": "open", "partition_name": "hangar"},
+    ],
+    "insert_records": [
+        {"collection_name": "vault", "records": RECORDS},
+        {"collection_name": "open", "records": RECORDS},
+    ],
+    "update_records": [
+        {"collection_name": "vault", "records": [{"id": 2, "text": "Taken over."}]},
+        {"collection_name": "open", "records": [{"id": 9999, "text": "Taken over."}]},
+    ],
+    "delete_records": [
+        {"collection_name": "vault", "ids": [1, 2, 3]},
+        {"collection_name": "open", "filter": {"kind": "note"}},
+    ],
+    "drop_partition": [
+        {"collection_name": "vault", "partition_name": "hangar"},
+        {"collection_name": "open", "partition_name": "hangar"},
+    ],
+    "push_collection": [{"collection_name": "vault"}, {"collection_name": "open"}],
+    "pull_collection": [{"collection_name": "vault"}],
+    "stop_replication": [{"collection_name": "vault"}, {"collection_name": "open"}],
+    "replication_status": [{}, {"collection_name": "vault"}],
+    "greetUser": [{"name": "Zeppelin"}],
+    "addNumbers": [{"a": 1, "b": 2}],
+    "reverseString": [{"text": SECRET}],
+    "analyzeText": [{"text": SECRET, "count_type": "words"}],
+    "tool_search": [{"query": SECRET}, {"query": "collections"}],
+    "execute_tool": [
+        {"name": "get_document", "arguments": {"sourceId": "<vault_source>"}},
+        {"name": "list_sources", "arguments": {"collection": "vault"}},
+    ],
+    "ask": [
+        {"query": "what do my documents say about the zeppelin"},
+        {"query": "list the documents in the collection vault"},
+        {"query": "how many documents are indexed"},
+        {"query": "remove the document <vault_source>"},
+    ],
+    "drop_collection": [
+        {"collection_name": "vault", "confirm": True},
+        {"collection_name": "vaul"},
+        {"collection_name": "open"},
+    ],
+}
+"""For every tool, calls that could tell of the vault; those that remove things stand last."""
+
+
+class TwoFiles:
+    """The file without the vault, the one with it, and a key for `open` in each."""
+
+    def __init__(self, alone: OpenDoor, both: OpenDoor, folder: Path) -> None:
+        self.doors = (alone, both)
+        for door in self.doors:
+            self._add(door, "open", folder / "open", None)
+        self._add(both, "vault", folder / "vault", "hangar")
+        vault = self._pieces(both, "vault", folder)
+        self.names = [self._names(door, folder, vault) for door in self.doors]
+        self.keys = [door.make_key("admin", collections=["open"]) for door in self.doors]
+
+    def _add(self, door: OpenDoor, collection: str, folder: Path, partition: str | None) -> None:
+        arguments = {"path": str(folder), "collection": collection, "partition": partition}
+        answer = door.workspace.registry.call("add_path", arguments, Scope())
+        assert answer.value["status"] == "done", answer.value
+
+    def _pieces(self, door: OpenDoor, collection: str, folder: Path) -> tuple[str, str]:
+        with use_scope(Scope()):
+            [source, *_] = door.workspace.knowledge.list_sources(collection=collection)["sources"]
+            document = door.workspace.knowledge.get_document(source["id"])
+        return source["id"], document["chunks"][0]["id"]
+
+    def _names(self, door: OpenDoor, folder: Path, vault: tuple[str, str]) -> Names:
+        source, chunk = self._pieces(door, "open", folder)
+        place, scratch = str(folder / "vault"), str(folder)
+        return Names(source, chunk, str(folder / "open"), *vault, place, str(folder / "vault" / "zeppelin.md"), scratch)
+
+    def ask(self, tool: str, arguments: dict[str, Any]) -> list[str]:
+        """The replies of both files, without what differs by nature."""
+        return [
+            normal(door.send("POST", f"/tools/{tool}", {"input": fill(arguments, names)}, key=key).body.decode())
+            for door, names, key in zip(self.doors, self.names, self.keys, strict=True)
+        ]
+
+
+def normal(reply: str) -> str:
+    """A reply without ids, moments and durations."""
+    reply = _TIMING.sub(r'"\1":0', _TIME.sub("TIME", _ID.sub("ID", reply)))
+    return _RECORD_ID.sub("RECORD", _CLOCK.sub("CLOCK", reply))
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoFiles]:
+    with pytest.MonkeyPatch.context() as patch:
+        home = tmp_path_factory.mktemp("home")
+        for name in ("STATE", "CONFIG", "DATA", "CACHE"):
+            patch.setenv(f"LOCALMCP_{name}_DIR", str(home / name.lower()))
+        folder = tmp_path_factory.mktemp("files").resolve()
+        write(folder / "open" / "bees.md", "# Bees\n\nA hive has one queen. This report is about bees.\n")
+        write(folder / "vault" / "zeppelin.md", "# The Zeppelin Report\n\nThe zeppelin is moored in hangar seven.\n")
+        write(folder / "vault" / "more.md", "# Wages\n\nThe captain earns more than anybody knows.\n")
+        with open_door(home / "alone.localmcp") as alone, open_door(home / "both.localmcp") as both:
+            yield TwoFiles(alone, both, folder)
+
+
+def test_every_tool_has_its_calls_listed(files: TwoFiles) -> None:
+    known = {each.name for each in files.doors[1].workspace.registry.tools()}
+    assert known - ARGUMENTS.keys() == set(), "list calls for new tools that could tell of another collection"
+    assert ARGUMENTS.keys() - known == set()
+
+
+@pytest.mark.parametrize("tool", ARGUMENTS)
+def test_a_tool_answers_as_if_the_other_collection_were_not_there(files: TwoFiles, tool: str) -> None:
+    for arguments in ARGUMENTS[tool]:
+        alone, both = files.ask(tool, arguments)
+        assert both == alone, arguments
+
+
+def test_the_other_collection_is_untouched_by_all_of_this(files: TwoFiles) -> None:
+    for tool, calls in ARGUMENTS.items():
+        for arguments in calls:
+            files.ask(tool, arguments)
+    with use_scope(Scope()):
+        knowledge = files.doors[1].workspace.knowledge
+        titles = {each["title"] for each in knowledge.list_sources(collection="vault")["sources"]}
+        [vault] = [each for each in knowledge.get_stats()["collections"] if each["name"] == "vault"]
+    assert titles == {"The Zeppelin Report", "Wages"}
+    assert (vault["sources"], vault["chunks"]) == (2, 2)
+
+
+def test_records_of_the_other_collection_are_not_found_by_their_numbers(files: TwoFiles) -> None:
+    door, key = files.doors[1], files.keys[1]
+    answer = door.workspace.registry.call("retriever", {"collection_name": "vault", "texts": [SECRET]}, Scope()).value
+    numbers = [each["id"] for each in answer["data"]["results"]]
+    assert len(numbers) == 2
+    for tool, arguments in (
+        ("delete_records", {"ids": numbers}),
+        ("update_records", {"records": [{"id": each, "text": "Taken over."} for each in numbers]}),
+    ):
+        unknown = {"ids": [9998, 9999]} if "ids" in arguments else {"records": [{"id": 9998, "text": "x"}] * 2}
+        told = [
+            door.send("POST", f"/tools/{tool}", {"input": {"collection_name": "open", **each}}, key=key).json
+            for each in (arguments, unknown)
+        ]
+        mine, theirs = (re.sub(r"\b\d+\b", "N", json.dumps({**each, "stats": None})) for each in told)
+        assert mine == theirs
+
+
+def test_what_is_told_at_connecting_names_no_other_collection(files: TwoFiles) -> None:
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    replies = [door.rpc("initialize", params, key=key).body for door, key in zip(files.doors, files.keys, strict=True)]
+    assert replies[0] == replies[1] and b"vault" not in replies[1]
+
+
+def test_endpoints_of_management_tell_of_no_other_collection(files: TwoFiles) -> None:
+    for method, path, body in (
+        ("GET", "/api/mcp/keys/list?ragId=vault", None),
+        ("GET", "/api/mcp/logs?ragId=vault", None),
+        ("POST", "/api/mcp/keys/generate", {"ragId": "vault"}),
+        ("POST", "/mcp-query", {"query": "what is in the collection vault"}),
+        ("GET", "/tools", None),
+    ):
+        alone, both = (
+            normal(door.send(method, path, body, key=key).body.decode())
+            for door, key in zip(files.doors, files.keys, strict=True)
+        )
+        assert both == alone, path

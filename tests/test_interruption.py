@@ -1,0 +1,75 @@
+"""A search that nobody waits for is stopped from another thread."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from localmcp.errors import Interrupted
+from localmcp.storage.database import Database, fetch_one
+from localmcp.storage.interruption import Interruption
+
+ENDLESS = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 1e12) select count(*) from n"
+
+
+def test_a_running_query_ends_when_it_is_stopped(database: Database) -> None:
+    mine = Interruption()
+    begun, ended = threading.Event(), list[BaseException]()
+
+    def work() -> None:
+        try:
+            with mine, database.read() as connection:
+                begun.set()
+                fetch_one(connection, ENDLESS)
+        except Interrupted as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    begun.wait()
+    while thread.is_alive():
+        # The query may not have begun at the first try.
+        mine.stop()
+        thread.join(0.01)
+    assert len(ended) == 1
+
+
+def test_what_was_stopped_before_it_began_does_not_begin(database: Database) -> None:
+    mine = Interruption()
+    mine.stop()
+    with mine, pytest.raises(Interrupted), database.read():
+        raise AssertionError("it began")
+
+
+def test_others_are_not_stopped(database: Database) -> None:
+    with Interruption() as stopped, Interruption() as mine:
+        stopped.stop()
+        with database.read() as connection:
+            assert fetch_one(connection, "select 1") == 1
+    assert not mine.stopped
+    with database.read() as connection:
+        assert fetch_one(connection, "select 1") == 1
+
+
+def test_a_connection_that_was_interrupted_serves_the_next_caller(database: Database) -> None:
+    with database.read() as connection:
+        first = connection
+    mine = Interruption()
+    with mine, database.read():
+        pass
+    mine.stop()
+    with database.read() as connection:
+        assert connection is first
+        assert fetch_one(connection, "select 1") == 1
+
+
+def test_counters_tell_that_another_process_wrote(database: Database) -> None:
+    before = database.counters()
+    other = Database(database.path)
+    with other.write() as connection:
+        connection.execute("update state set content = content + 1")
+    other.close()
+    after = database.counters()
+    assert after["content"] == before["content"] + 1
+    assert {**after, "content": 0} == {**before, "content": 0}

@@ -1,0 +1,108 @@
+"""What a person browses: documents in pages, passages, files that could not be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from folders import write
+
+from localmcp.errors import NotFound
+from localmcp.knowledge.ingest import Library
+from localmcp.knowledge.inventory import Inventory, file_name
+from localmcp.storage.database import Database
+from localmcp.tools import Scope, use_scope
+
+
+@pytest.fixture
+def inventory(database: Database) -> Inventory:
+    return Inventory(database)
+
+
+def test_documents_come_in_pages_by_path_then_title(library: Library, inventory: Inventory, tmp_path: Path) -> None:
+    for name in "dbeca":
+        write(tmp_path / "docs" / f"{name}.md", f"# Title {name}\n\nText of {name}.\n")
+    library.add_paths([tmp_path / "docs"])
+    library.add_text("A text from no file.", "Zebra")
+    first = inventory.documents("default", limit=4)
+    rest = inventory.documents("default", limit=4, offset=4)
+    assert [item.title for item in (*first.items, *rest.items)] == [*(f"Title {n}" for n in "abcde"), "Zebra"]
+    assert (first.total, rest.total, rest.offset) == (6, 6, 4)
+    assert rest.items[-1].path is None
+    assert rest.items[-1].state == "unverifiable"
+
+
+def test_words_must_all_stand_in_the_title_or_the_path(library: Library, inventory: Inventory, folder: Path) -> None:
+    library.add_paths([folder])
+    assert [item.title for item in inventory.documents("default", "garden").items] == ["Roses", "soil"]
+    assert [item.title for item in inventory.documents("default", "garden ros").items] == ["Roses"]
+    assert inventory.documents("default", "100%").items == []
+
+
+def test_the_state_of_a_document_is_that_of_its_file(library: Library, inventory: Inventory, folder: Path) -> None:
+    library.add_paths([folder])
+    write(folder / "bees.md", "# Bees\n\nA hive has one queen, and many workers.\n")
+    (folder / "garden" / "roses.md").unlink()
+    states = {item.title: item.state for item in inventory.documents("default").items}
+    assert states == {"Bees": "changed", "Roses": "missing", "soil": "fresh"}
+
+
+def test_a_file_that_cannot_be_read_again_keeps_its_document_and_says_why(
+    library: Library, inventory: Inventory, folder: Path
+) -> None:
+    library.add_paths([folder])
+    (folder / "bees.md").write_bytes(b"\x00\x01\x02" * 500)
+    library.refresh()
+    [bees] = [item for item in inventory.documents("default").items if item.title == "Bees"]
+    assert bees.state == "failed"
+    assert bees.why
+
+
+def test_files_that_were_never_read_are_listed_with_their_reason(
+    library: Library, inventory: Inventory, tmp_path: Path
+) -> None:
+    write(tmp_path / "docs" / "good.md", "# Good\n\nWords.\n")
+    (tmp_path / "docs" / "broken.pdf").write_bytes(b"%PDF-1.4 broken")
+    library.add_paths([tmp_path / "docs"])
+    [unread] = inventory.unread("default")
+    assert unread.path.endswith("broken.pdf")
+    assert unread.reason
+    assert inventory.count_unread("default") == 1
+
+
+def test_passages_come_with_heading_and_lines(library: Library, inventory: Inventory, folder: Path) -> None:
+    library.add_paths([folder])
+    item = inventory.find("Roses")
+    assert item is not None
+    [passage] = inventory.passages(item.id)
+    assert (passage.position, passage.heading, passage.first_line) == (0, "Roses", 1)
+    assert passage.beginning.startswith("# Roses Prune them")
+
+
+@pytest.mark.parametrize("name", ["Bees", "bees", "bee", "bees.md"])
+def test_a_document_is_found_by_title_or_a_part_of_its_path(
+    library: Library, inventory: Inventory, folder: Path, name: str
+) -> None:
+    library.add_paths([folder])
+    found = inventory.find(name)
+    assert found is not None
+    assert file_name(found) == "bees.md"
+    assert inventory.find("nothing like it") is None
+
+
+def test_letters_in_their_order_find_candidates_for_a_fuzzy_finder(
+    library: Library, inventory: Inventory, folder: Path
+) -> None:
+    library.add_paths([folder])
+    assert [item.title for item in inventory.matching("rss")] == ["Roses"]
+    assert inventory.matching("zzz") == []
+
+
+def test_a_scope_hides_other_collections(library: Library, inventory: Inventory, folder: Path) -> None:
+    library.add_paths([folder])
+    library.add_text("Secret words.", "Hidden", collection="private")
+    with use_scope(Scope(collections=frozenset({"default"}))):
+        assert inventory.find("Hidden") is None
+        assert inventory.matching("hidden") == []
+        with pytest.raises(NotFound):
+            inventory.documents("private")

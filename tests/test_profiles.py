@@ -1,0 +1,109 @@
+"""What a profile allows, and that none is overlooked because of a slip in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from localmcp.__main__ import plain_serve, take_profile
+from localmcp.errors import ConfigurationError
+from localmcp.profiles import profiles_file, read_profile
+from localmcp.tools import Scope
+
+PROFILES = """
+[work]
+tools = ["search", "tool_search", "execute_tool"]
+providers = ["mcp:github"]
+collections = ["work"]
+rights = ["read"]
+
+[open]
+
+[own]
+providers = []
+rights = "write"
+
+[wrong]
+tool = ["search"]
+
+[list]
+tools = "search"
+
+[right]
+rights = ["delete"]
+
+[none]
+rights = []
+"""
+
+
+@pytest.fixture(autouse=True)
+def profiles() -> None:
+    profiles_file().parent.mkdir(parents=True, exist_ok=True)
+    profiles_file().write_text(PROFILES + "[more]\ncollections = [1]\n", encoding="utf-8")
+
+
+def test_a_profile_limits_a_scope_in_what_it_names() -> None:
+    scope = replace(Scope(caller="stdio"), **read_profile("work").limits())
+    assert scope == Scope(
+        caller="stdio",
+        tools=frozenset({"search", "tool_search", "execute_tool"}),
+        provider_names=frozenset({"mcp:github"}),
+        collections=frozenset({"work"}),
+        rights=frozenset({"read"}),
+    )
+
+
+def test_an_empty_profile_limits_nothing_and_an_empty_list_allows_none() -> None:
+    assert replace(Scope(), **read_profile("open").limits()) == Scope()
+    own = read_profile("own")
+    assert (own.providers, own.tools, own.rights) == (frozenset(), None, frozenset({"read", "write"}))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("home", "There is no profile 'home'"),
+        ("wrong", "Unknown key 'tool' in [wrong]"),
+        ("list", "tools = 'search' in [list]"),
+        ("right", "must be one of read, write, admin"),
+        ("none", "rights = []"),
+        ("more", "must be a list of names"),
+    ],
+)
+def test_a_slip_is_told_and_never_passed_over(name: str, message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read_profile(name)
+    assert message in caught.value.message and "profiles.toml" in caught.value.message
+
+
+@pytest.mark.parametrize("content", [b"[work", b"work = 1", b"\xff"])
+def test_a_file_that_is_no_table_of_tables_is_refused(content: bytes) -> None:
+    profiles_file().write_bytes(content)
+    with pytest.raises(ConfigurationError, match=r"profiles\.toml"):
+        read_profile("work")
+
+
+def test_without_a_file_the_way_to_one_is_shown() -> None:
+    profiles_file().unlink()
+    with pytest.raises(ConfigurationError) as caught:
+        read_profile("work")
+    assert caught.value.hint is not None and "[work]" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("line", "profile", "plain"),
+    [
+        ("serve --profile work", "work", (True, None)),
+        ("--profile=work --db a.localmcp serve", "work", (True, "a.localmcp")),
+        ("serve", None, (True, None)),
+        ("serve --profile", "", (True, None)),
+        ("serve --profile work --http", "work", (False, None)),
+    ],
+)
+def test_a_profile_leaves_the_short_way_to_the_first_reply_open(
+    line: str, profile: str | None, plain: tuple[bool, str | None]
+) -> None:
+    taken, rest = take_profile(line.split())
+    assert (taken, plain_serve(rest)) == (profile, plain)

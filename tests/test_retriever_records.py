@@ -1,0 +1,353 @@
+"""Collections, partitions and records: made, filled, changed and taken away, by tools and on the command line."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from consistency import disagreements
+from folders import write
+
+from localmcp.cli.program import execute
+from localmcp.cli.session import Session
+from localmcp.config import Settings
+from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, ModelMismatch, NeedsConfirmation, NotFound
+from localmcp.tools import Scope
+from localmcp.workspace import Workspace
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    with Workspace(Settings(database=tmp_path / "library.localmcp", model="hash")) as workspace:
+        yield workspace
+        assert disagreements(workspace.database) == []
+
+
+@pytest.fixture
+def call(workspace: Workspace) -> Callable[..., Any]:
+    """Calls a tool on the collection `papers`."""
+
+    def call(tool: str, scope: Scope | None = None, **arguments: Any) -> Any:
+        return workspace.registry.call(tool, {"collection_name": "papers", **arguments}, scope).value
+
+    return call
+
+
+def texts_of(call: Callable[..., Any], *asked: str, **options: Any) -> set[str]:
+    found = call("retriever", texts=list(asked), top_k=100, **options)
+    assert found["success"]
+    return {each["text"] for each in found["data"]["results"]}
+
+
+class TestCollections:
+    def test_are_made_listed_described_and_dropped(self, workspace: Workspace, call: Any) -> None:
+        assert call("create_collection", description="what we read") == {"name": "papers", "created": True}
+        assert call("create_collection") == {"name": "papers", "created": False}
+        call("insert_records", texts=["one", "two"], partition_name="reports")
+        call("insert_records", texts=["three"])
+        told = call("describe_collection")
+        assert (told["documents"], told["chunks"], told["vectors"]) == (3, 3, 3)
+        assert (told["model"], told["dimension"], told["searchedIn"]) == ("hash", 384, "file")
+        assert told["partitions"] == {"_default": 1, "reports": 2}
+        listed = workspace.registry.call("list_collections", {}).value
+        assert listed["collections"] == [
+            {
+                "name": "papers",
+                "description": "what we read",
+                "documents": 3,
+                "chunks": 3,
+                "partitions": ["reports"],
+                "searchedIn": "file",
+            }
+        ]
+        with pytest.raises(NeedsConfirmation, match="holds 3 documents"):
+            call("drop_collection")
+        assert texts_of(call, "one") == {"one", "two", "three"}
+        assert call("drop_collection", confirm=True) == {"dropped": "papers", "documents": 3}
+        assert workspace.registry.call("list_collections", {}).value["count"] == 0
+
+    def test_with_documents_are_dropped_whole_and_may_be_filled_again(
+        self, workspace: Workspace, call: Any, folder: Path
+    ) -> None:
+        workspace.library.add_paths([folder], collection="papers")
+        call("insert_records", texts=["a note"])
+        call("delete_records", ids=[call("retriever", texts=["a note"], top_k=1)["data"]["results"][0]["id"]])
+        call("drop_collection", confirm=True)
+        assert workspace.library.trashed() == []
+        report = workspace.library.add_paths([folder], collection="papers")
+        assert report.indexed == 3
+        assert (folder / "bees.md").exists()
+
+    def test_what_is_only_in_the_trash_is_not_dropped_unasked(self, call: Any) -> None:
+        [first] = call("insert_records", texts=["one"])["ids"]
+        call("delete_records", ids=[first])
+        with pytest.raises(NeedsConfirmation):
+            call("drop_collection")
+
+    def test_that_are_missing_are_named_with_the_nearest(self, call: Any) -> None:
+        call("create_collection")
+        for tool in ("describe_collection", "drop_collection"):
+            with pytest.raises(NotFound, match="No collection 'paper'.*Did you mean 'papers'"):
+                call(tool, collection_name="paper")
+
+    def test_partitions_are_made_and_dropped(self, workspace: Workspace, call: Any, folder: Path) -> None:
+        call("insert_records", texts=["one"], partition_name="old")
+        call("insert_records", texts=["two"])
+        assert call("create_partition", partition_name="new") == {"name": "new", "created": True}
+        assert call("create_partition", partition_name="new") == {"name": "new", "created": False}
+        with pytest.raises(NeedsConfirmation):
+            call("drop_partition", partition_name="old")
+        assert call("drop_partition", partition_name="old", confirm=True) == {"dropped": "old", "documents": 1}
+        assert texts_of(call, "one") == {"two"}
+        with pytest.raises(InvalidInput, match="_default"):
+            call("drop_partition", partition_name="_default", confirm=True)
+        workspace.library.add_paths([folder], collection="papers", partition="files")
+        with pytest.raises(InvalidInput, match="was added into this partition"):
+            call("drop_partition", partition_name="files", confirm=True)
+
+    def test_a_key_that_may_only_read_changes_nothing(self, call: Any) -> None:
+        call("insert_records", texts=["one"])
+        reader = Scope(caller="key", trusted=False, rights=frozenset({"read"}))
+        changes: list[tuple[str, dict[str, Any]]] = [
+            ("create_collection", {}), ("drop_collection", {"confirm": True}), ("insert_records", {"texts": ["x"]}),
+            ("update_records", {"records": []}), ("delete_records", {"ids": [1]}),
+            ("create_partition", {"partition_name": "x"}), ("drop_partition", {"partition_name": "x"}),
+        ]  # fmt: skip
+        for tool, arguments in changes:
+            with pytest.raises(AccessDenied):
+                call(tool, reader, **arguments)
+        assert call("describe_collection", reader)["documents"] == 1
+
+    def test_an_assistant_may_write_but_sees_only_its_collections(self, call: Any) -> None:
+        assistant = Scope(caller="key", trusted=False, collections=frozenset({"papers"}))
+        assert call("insert_records", assistant, texts=["one"])["count"] == 1
+        with pytest.raises(NotFound):
+            call("insert_records", assistant, texts=["one"], collection_name="other")
+        with pytest.raises(NotFound):
+            call("create_collection", assistant, collection_name="other")
+
+
+class TestInserting:
+    def test_ids_come_back_in_order_and_metadata_are_joined(self, call: Any) -> None:
+        records = [{"text": "one", "metadata": {"a": 1}}, {"text": "two", "partition_name": "p"}]
+        inserted = call("insert_records", records=records, metadata={"a": 0, "b": [None, {"c": 1.5}]})
+        assert inserted["count"] == 2 and inserted["ids"] == sorted(set(inserted["ids"]))
+        results = call("retriever", texts=["one", "two"])["data"]["results"]
+        assert {each["id"]: each["metadata"] for each in results} == {
+            inserted["ids"][0]: {"a": 1, "b": [None, {"c": 1.5}]},
+            inserted["ids"][1]: {"a": 0, "b": [None, {"c": 1.5}]},
+        }
+        assert texts_of(call, "x", partition_name="p") == {"two"}
+
+    def test_the_same_text_twice_is_two_records(self, call: Any) -> None:
+        assert len(set(call("insert_records", texts=["same", "same"])["ids"])) == 2
+
+    def test_search_and_the_other_tools_find_records_too(self, workspace: Workspace, call: Any) -> None:
+        call("insert_records", records=[{"text": "Bees dance to tell the way", "metadata": {"title": "Dances"}}])
+        [hit] = workspace.registry.call("search", {"query": "bees dance"}).value["results"]
+        assert (hit["sourceTitle"], hit["collection"], hit["content"]) == (
+            "Dances", "papers", "Bees dance to tell the way"
+        )  # fmt: skip
+        assert workspace.registry.call("get_document", {"sourceId": hit["sourceId"]}).value["chunks"]
+
+    def test_a_text_too_long_for_one_vector_is_refused_or_split(self, call: Any) -> None:
+        long = "One sentence of a few words. " * 120
+        with pytest.raises(InvalidInput, match=r"texts\[1\] has 720 tokens, and one vector stands for 254"):
+            call("insert_records", texts=["short", long])
+        with pytest.raises(NotFound):
+            call("describe_collection")
+        inserted = call("insert_records", texts=["short", long], split=True, metadata={"n": 1})
+        assert inserted["count"] == 2 and len(inserted["ids"]) > 3
+        pieces = call("retriever", texts=["sentence"], top_k=100, filter={"n": 1})["data"]["results"]
+        by_id = {each["id"]: each["text"] for each in pieces}
+        assert "".join(by_id[each] for each in inserted["ids"][1:]) == long
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            ({}, "Give either texts or records."),
+            ({"texts": ["x"], "records": []}, "Give either texts or records."),
+            ({"texts": ["x", " "]}, "texts[1] is ' ', but must contain at least one visible character."),
+            ({"records": [{"text": "x"}, {"metadata": {}}]}, "records[1]: text: required"),
+            ({"records": [{"text": 3}]}, "records[0]: text: must be text"),
+            ({"records": [{"text": "x", "metadta": {}}]}, "records[0]: metadta: not a field; did you mean 'metadata'?"),
+            ({"records": [{"text": "x", "metadata": [1]}]}, "records[0]: metadata: must be an object"),
+            ({"records": [{"text": "x", "partition_name": 1}]}, "records[0]: partition_name: must be text"),
+            ({"texts": ["x"] * 201}, "texts: "),
+            ({"texts": ["x"], "partition_name": "\n"}, "partition: "),
+        ],
+    )
+    def test_what_cannot_be_stored_is_named_and_nothing_is(self, call: Any, arguments: Any, said: str) -> None:
+        with pytest.raises(InvalidInput) as caught:
+            call("insert_records", **arguments)
+        assert said in str(caught.value)
+        with pytest.raises(NotFound):
+            call("describe_collection")
+
+    def test_vectors_of_two_models_are_never_mixed(self, workspace: Workspace, call: Any) -> None:
+        call("insert_records", texts=["one"])
+        with Workspace(Settings(database=workspace.settings.database, model="hash:64")) as other:
+            with pytest.raises(ModelMismatch, match="'papers' holds vectors of 'hash'"):
+                other.registry.call("insert_records", {"collection_name": "papers", "texts": ["two"]})
+        assert texts_of(call, "one") == {"one"}
+
+
+class TestChanging:
+    def test_text_metadata_and_partition_change_under_the_same_id(self, call: Any) -> None:
+        first, second = call("insert_records", texts=["bees", "wasps"], metadata={"a": 1, "b": 2})["ids"]
+        change = {"id": first, "text": "hornets", "metadata": {"a": None, "c": 3}, "partition_name": "p"}
+        assert call("update_records", records=[change]) == {"updated": 1, "reembedded": 1}
+        [found] = call("retriever", texts=["hornets"], top_k=1)["data"]["results"]
+        assert found == {"id": first, "text": "hornets", "score": pytest.approx(1), "metadata": {"b": 2, "c": 3}}
+        assert texts_of(call, "x", partition_name="p") == {"hornets"}
+        assert call("update_records", records=[{"id": second, "metadata": {"a": 5}}])["reembedded"] == 0
+        assert texts_of(call, "x", filter={"a": 5}) == {"wasps"}
+
+    def test_a_title_is_part_of_what_is_embedded(self, workspace: Workspace, call: Any) -> None:
+        [first] = call("insert_records", texts=["they dance"])["ids"]
+        call("update_records", records=[{"id": first, "metadata": {"title": "Honeybees"}}])
+        results = workspace.registry.call("search", {"query": "honeybees", "mode": "keyword"}).value["results"]
+        assert [each["sourceTitle"] for each in results] == ["Honeybees"]
+
+    def test_a_split_text_keeps_its_words_but_not_its_metadata(self, call: Any) -> None:
+        ids = call("insert_records", texts=["One sentence of a few words. " * 120], split=True)["ids"]
+        call("update_records", records=[{"id": ids[1], "metadata": {"n": 1}}])
+        assert len(call("retriever", texts=["x"], filter={"n": 1})["data"]["results"]) == len(ids)
+        for change in ({"text": "other"}, {"metadata": {"title": "T"}}):
+            with pytest.raises(InvalidInput, match=f"one of {len(ids)} chunks"):
+                call("update_records", records=[{"id": ids[1], **change}])
+
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [
+            ({"text": "x"}, "records[1]: id: required"),
+            ({"id": "1", "text": "x"}, "records[1]: id: must be an integer"),
+            ({"id": 1}, "records[1]: nothing to change"),
+            ({"id": 999, "text": "x"}, "records[1]: no record 999 in collection 'papers'"),
+            ({"id": 1, "text": "word " * 300}, "records[1] has 300 tokens"),
+        ],
+    )
+    def test_one_change_that_cannot_be_made_stops_all(self, call: Any, change: Any, said: str) -> None:
+        [first] = call("insert_records", texts=["bees"])["ids"]
+        with pytest.raises(LocalMCPError) as caught:
+            call("update_records", records=[{"id": first, "text": "hornets"}, change])
+        assert said in str(caught.value)
+        assert texts_of(call, "bees") == {"bees"}
+
+    def test_documents_are_changed_where_they_come_from(self, workspace: Workspace, call: Any, tmp_path: Path) -> None:
+        workspace.library.add_paths([write(tmp_path / "bees.md", "# Bees\n\nA hive.\n")], collection="papers")
+        [found] = call("retriever", texts=["hive"])["data"]["results"]
+        with pytest.raises(InvalidInput, match="belongs to the document 'Bees'"):
+            call("update_records", records=[{"id": found["id"], "text": "x"}])
+
+
+class TestDeleting:
+    def test_by_id_or_by_condition_into_the_trash_and_back(self, workspace: Workspace, call: Any) -> None:
+        ids = call("insert_records", texts=["one", "two"], metadata={"keep": False})["ids"]
+        call("insert_records", texts=["three"], metadata={"keep": True})
+        assert call("delete_records", ids=[ids[0], 999, ids[0]]) == {"deleted": 1, "documents": 1, "notFound": [999]}
+        assert call("delete_records", filter={"keep": False}) == {"deleted": 1, "documents": 1}
+        assert texts_of(call, "x") == {"three"}
+        for source, _ in workspace.library.trashed():
+            workspace.registry.call("restore_source", {"sourceId": source.uuid})
+        assert texts_of(call, "x") == {"one", "two", "three"}
+
+    def test_of_one_partition_only(self, call: Any) -> None:
+        call("insert_records", texts=["one"], partition_name="p", metadata={"a": 1})
+        call("insert_records", texts=["two"], metadata={"a": 1})
+        assert call("delete_records", filter={"a": 1}, partition_name="p")["documents"] == 1
+        assert texts_of(call, "x") == {"two"}
+
+    def test_a_document_goes_whole_and_does_not_come_back_with_a_refresh(
+        self, workspace: Workspace, call: Any, folder: Path
+    ) -> None:
+        workspace.library.add_paths([folder], collection="papers")
+        assert call("delete_records", filter={"path": {"prefix": str(folder / "garden")}})["documents"] == 2
+        workspace.library.refresh()
+        assert len(texts_of(call, "x")) == 1
+
+    def test_a_part_of_a_text_is_not_deleted(self, call: Any) -> None:
+        ids = call("insert_records", texts=["One sentence of a few words. " * 120], split=True)["ids"]
+        with pytest.raises(InvalidInput, match="only 1 of them would be deleted"):
+            call("delete_records", ids=ids[:1])
+        assert call("delete_records", ids=ids)["deleted"] == len(ids)
+
+    @pytest.mark.parametrize("arguments", [{}, {"filter": {}}, {"ids": [1], "filter": {"a": 1}}])
+    def test_needs_ids_or_a_filter(self, call: Any, arguments: Any) -> None:
+        call("create_collection")
+        with pytest.raises(InvalidInput, match="either ids or a filter"):
+            call("delete_records", **arguments)
+
+
+# ---------------------------------------------------------------- the command line
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Runs a command line in `tmp_path`; returns code, stdout and stderr."""
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        session = Session()
+        try:
+            code = execute(session, arguments)
+        finally:
+            session.close()
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+class TestCommandLine:
+    def test_lines_of_json_are_stored_and_retrieved(self, cli: Any, tmp_path: Path) -> None:
+        lines = [{"text": f"bee number {n}", "metadata": {"n": n}} for n in range(250)]
+        write(tmp_path / "bees.jsonl", "\n\n".join(json.dumps(line) for line in lines))
+        code, out, _ = cli("collections", "insert", "papers", "--file", "bees.jsonl", "--json")
+        assert code == 0 and len(json.loads(out)["ids"]) == 250
+        code, out, _ = cli("retrieve", "papers", "bee", "number", "-n", "3", "--filter", "n=7", "--json")
+        assert code == 0 and [each["metadata"] for each in json.loads(out)["data"]["results"]] == [{"n": 7}]
+        assert cli("retrieve", "papers", "bee", "--filter", '{"n": {"lt": 2}}')[1].count("bee number") == 2
+
+    @pytest.mark.parametrize(
+        ("second", "said"),
+        [
+            ('{"txt": "x"}', "bees.jsonl line 3: txt: not a field; did you mean 'text'?"),
+            ('{"text": ""}', "bees.jsonl line 3: text is '', but must contain"),
+            ('{"text": ', "bees.jsonl line 3: is not JSON"),
+            ("[1]", "bees.jsonl line 3: must be an object with text, metadata, partition_name"),
+            ('{"text": "x", "metadata": "y"}', "bees.jsonl line 3: metadata: must be an object"),
+            ('{"text": "%s"}' % ("word " * 300), "bees.jsonl line 3 has 300 tokens"),
+        ],
+    )
+    def test_a_bad_line_is_named_and_nothing_is_written(self, cli: Any, tmp_path: Path, second: str, said: str) -> None:
+        cli("collections", "create", "papers")
+        write(tmp_path / "bees.jsonl", f'{{"text": "fine"}}\n\n{second}\n')
+        code, _, err = cli("collections", "insert", "papers", "--file", "bees.jsonl")
+        assert code == 2 and said in err
+        assert "0 documents" in cli("collections", "describe", "papers")[1]
+
+    def test_everything_a_collection_needs(self, cli: Any) -> None:
+        assert cli("collections", "insert", "papers", "bees", "wasps", "--metadata", '{"a": 1}', "-p", "p")[0] == 0
+        assert cli("collections", "insert", "papers", "--file", "-", stdin='{"text": "ants"}')[0] == 0
+        assert "p" in cli("collections", "list")[1]
+        assert cli("collections", "partitions", "create", "papers", "q")[0] == 0
+        assert json.loads(cli("collections", "partitions", "list", "papers", "--json")[1])["partitions"] == {
+            "_default": 1, "p": 2, "q": 0
+        }  # fmt: skip
+        assert cli("collections", "update", "papers", "1", "--text", "hornets", "--metadata", '{"a": null}')[0] == 0
+        assert "hornets" in cli("retrieve", "papers", "hornets", "-n", "1")[1]
+        assert cli("collections", "delete", "papers", "1", "-y")[0] == 0
+        assert cli("collections", "partitions", "drop", "papers", "p", "-y")[0] == 0
+        code, _, err = cli("collections", "drop", "papers")
+        assert code == 1 and "--yes" in err
+        assert cli("collections", "drop", "papers", "--yes")[0] == 0
+        code, _, err = cli("retrieve", "papers", "x")
+        assert code == 1 and "query failed: collection not found" in err

@@ -1,0 +1,113 @@
+"""Checking arguments against schemas that other programs wrote."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localmcp.errors import InvalidInput
+from localmcp.schemas import check_arguments, describe_parameters
+
+ISSUE: dict[str, Any] = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "type": "object",
+    "properties": {
+        "title": {"type": "string", "minLength": 1},
+        "state": {"enum": ["open", "closed"]},
+        "labels": {"type": "array", "items": {"type": "string"}},
+        "count": {"type": "integer", "minimum": 1, "maximum": 9},
+        "due": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "owner": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+    },
+    "required": ["title", "state"],
+    "additionalProperties": False,
+}
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def complaint(schema: dict[str, Any], arguments: dict[str, Any]) -> str:
+    with pytest.raises(InvalidInput) as caught:
+        check_arguments("create_issue", schema, arguments)
+    return caught.value.message
+
+
+def test_arguments_that_fit_pass() -> None:
+    check_arguments("create_issue", ISSUE, {"title": "Leak", "state": "open", "labels": ["bug"], "due": None})
+    check_arguments("anything", {}, {"whatever": 1})
+
+
+def test_every_problem_is_told_at_once_with_the_expected_parameters() -> None:
+    wrong = {"titel": "Leak", "state": "opened", "labels": ["a", 2], "count": 12, "due": 3, "owner": {}}
+    assert complaint(ISSUE, wrong).splitlines() == [
+        "Invalid arguments for create_issue:",
+        "- title: required",
+        "- titel: not a parameter; did you mean 'title'?",
+        "- count: 12 is greater than the maximum of 9",
+        "- due: should be string or null, got 3",
+        "- labels.1: should be string, got 2",
+        "- owner.name: required",
+        "- state: should be open|closed, got \"opened\"; did you mean 'open'?",
+        "Parameters: title* (string), state* (open|closed), labels (array of string), count (integer 1..9), due (any), "
+        "owner (object)",
+    ]
+
+
+def test_several_missing_keys_are_each_told_once() -> None:
+    assert complaint(ISSUE, {}).count("required") == 2
+
+
+def test_unknown_keys_are_the_tools_own_matter_where_its_schema_allows_them() -> None:
+    check_arguments("open", {"type": "object", "properties": {"a": {"type": "string"}}}, {"b": 1})
+
+
+def test_keys_that_fit_a_pattern_are_known() -> None:
+    schema = {"patternProperties": {"^x-": {"type": "string"}}, "additionalProperties": False}
+    check_arguments("headers", schema, {"x-id": "1"})
+    assert "y-id: not a parameter" in complaint(schema, {"x-id": "1", "y-id": "2"})
+
+
+def test_very_many_problems_are_cut_and_counted() -> None:
+    schema = {"properties": {"rows": {"items": {"type": "string"}}}}
+    assert "- and 30 more" in complaint(schema, {"rows": list(range(50))})
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "no such type"},
+        {"properties": {"a": {"$ref": "#/$defs/missing"}}},
+        {"properties": {"a": {"$ref": "https://schemas.invalid/remote.json"}}},
+        {"properties": {"a": {"$ref": "#/properties/a"}}},
+        {"properties": {"a": {"pattern": "("}}, "patternProperties": {"[": {}}},
+    ],
+)
+def test_a_schema_that_cannot_be_used_checks_nothing_and_fetches_nothing(
+    schema: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("the network was asked")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    check_arguments("remote", schema, {"a": 1})
+    assert "its arguments are not checked" in caplog.text
+
+
+@given(json_values.filter(lambda value: isinstance(value, dict)))
+def test_any_arguments_are_accepted_or_refused_in_words(arguments: dict[str, Any]) -> None:
+    assert complaint(ISSUE, arguments).startswith("Invalid arguments for create_issue:")
+
+
+def test_parameters_are_described_in_one_line() -> None:
+    assert describe_parameters({}) == "none"
+    assert describe_parameters({"properties": {"a": True, "b": {"type": "number"}}, "required": ["b"]}) == (
+        "a (any), b* (number)"
+    )

@@ -1,0 +1,75 @@
+"""The person's own keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tui_driver import make_library, open_house
+
+from localmcp.tui.keymap import KEYS, is_key, keys_file, read_keymap
+
+
+def written(text: str) -> tuple[dict[str, str], list[str]]:
+    keys_file().parent.mkdir(parents=True, exist_ok=True)
+    keys_file().write_text(text, encoding="utf-8")
+    return read_keymap()
+
+
+def test_without_a_file_nothing_is_changed() -> None:
+    assert read_keymap() == ({}, [])
+
+
+def test_ids_may_stand_in_quotes_or_in_tables_with_one_key_or_several() -> None:
+    keymap, problems = written('"search.explain" = "f5"\n[library]\nadd = ["n", "f6"]\n')
+    assert keymap == {"search.explain": "f5", "library.add": "n,f6"}
+    assert problems == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('"search.explian" = "f5"', "nothing is called 'search.explian'; did you mean 'search.explain'?"),
+        ('"search.explain" = "ctlr+x"', "search.explain = 'ctlr+x': there is no such key"),
+        ('"search.explain" = 5', "search.explain = 5 must be a key"),
+        ('"search.explain" = "y"', "'y' stands for both search.explain and search.cite"),
+        ("not toml", "keys.toml cannot be read"),
+    ],
+)
+def test_a_mistake_is_named_and_left_out(text: str, said: str) -> None:
+    _, problems = written(text)
+    assert len(problems) == 1
+    assert said in problems[0]
+
+
+@pytest.mark.parametrize("name", ["x", "?", "f5", "ctrl+g", "space", "slash", "question_mark", "shift+tab", "ä", "+"])
+def test_names_of_keys_are_known(name: str) -> None:
+    assert is_key(name)
+
+
+@pytest.mark.parametrize("name", ["", "ctrl+", "foo", "strg+x", "ctrl+foo"])
+def test_names_of_no_key_are_refused(name: str) -> None:
+    assert not is_key(name)
+
+
+def test_no_place_uses_a_key_twice_and_every_default_is_a_key() -> None:
+    for place, keys in KEYS.items():
+        used = [each for key in keys.values() for each in key.keys.split(",")]
+        assert len(used) == len(set(used)), place
+        assert [each for each in used if not is_key(each)] == []
+
+
+async def test_a_rebound_key_works_and_help_shows_it(tmp_path: Path) -> None:
+    written('"search.explain" = "f5"')
+    async with open_house(make_library(tmp_path)) as house:
+        await house.type("bees")
+        await house.press("escape", "f5")
+        assert "Why this passage" in house.text()
+        await house.press("question_mark")
+        assert any(line.strip(" │").startswith("f5") and "Why" in line for line in house.text().splitlines())
+
+
+async def test_mistakes_are_told_in_the_error_line(tmp_path: Path) -> None:
+    written('"search.explian" = "f5"')
+    async with open_house(make_library(tmp_path)) as house:
+        assert "search.explian" in house.error()

@@ -1,0 +1,170 @@
+"""Driving the TUI in tests: a real file with documents, quick starts and rules, and the screen as text."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from folders import write
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from localmcp.config import Settings
+from localmcp.tui.app import LocalMcpApp, Surroundings
+from localmcp.tui.pane import Pane
+from localmcp.workspace import Workspace
+
+SCREENS = Path(__file__).parent / "screens"
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+PATIENCE = 1500
+"""Looks at the screen before a test gives up waiting: 30 seconds."""
+
+
+def make_library(home: Path) -> Path:
+    """`~/library.localmcp` with documents from `~/docs`, in two collections, two quick starts and three rules."""
+    docs = home / "docs"
+    write(
+        docs / "ops" / "kafka.md",
+        "---\ntags: [ops]\n---\n# Kafka lag\n\nThe consumer lags behind.\n\n## Fix\n\nAdd partitions.\n",
+    )
+    write(docs / "ops" / "restore.md", "# Restore a backup\n\nStop the service, then copy the newest backup back.\n")
+    write(docs / "bees.md", "# Bees\n\nA hive has one queen. Feed the bees in autumn, before the first frost.\n")
+    write(docs / "soil.txt", "Clay holds water; sand lets it through. [Brackets] are no markup.\n")
+    write(home / "other" / "roses.md", "# Roses\n\nPrune roses in late winter, when the bees are still asleep.\n")
+    with Workspace(settings_of(home)) as workspace:
+        workspace.library.add_paths([docs])
+        workspace.library.add_paths([home / "other"], collection="garden")
+        workspace.registry.call("importQuickstarts", {"text": QUICKSTARTS})
+        for rule, category in RULES:
+            workspace.registry.call("addRule", {"rule_text": rule, "category": category, "onDuplicate": "add"})
+    return home / "library.localmcp"
+
+
+def settings_of(home: Path) -> Settings:
+    return Settings(database=home / "library.localmcp", model="hash", refresh_seconds=0, log_calls=True)
+
+
+RULES = (
+    ("Write commit messages in the imperative.", "style"),
+    ("Test every new function.", "testing"),
+    ("Never log a password.", "security"),
+)
+QUICKSTARTS = """
+kind: QuickStarts
+metadata: {name: first-search}
+spec:
+  displayName: Index a folder and search it
+  description: From nothing to a first answer.
+  durationMinutes: 5
+  type: {text: Quick start}
+  tasks:
+    - title: Add a folder
+      description: Run `localmcp add`.
+      review: {instructions: Is it listed?, failedTaskHelp: Look again.}
+    - title: Search
+      description: Ask something.
+---
+kind: QuickStarts
+metadata: {name: keep-fresh}
+spec:
+  displayName: Keep the index fresh
+  description: What happens when files change.
+  durationMinutes: 3
+  type: {text: Quick start}
+  tasks:
+    - title: Refresh
+      description: Run `localmcp refresh`.
+"""
+
+
+@dataclass
+class House:
+    """A running TUI."""
+
+    app: LocalMcpApp
+    pilot: Pilot[None]
+
+    @property
+    def pane(self) -> Any:
+        return self.app.pane
+
+    async def press(self, *keys: str) -> None:
+        """Keys, then whatever they set off."""
+        await self.pilot.press(*keys)
+        await self.settle()
+
+    async def type(self, text: str) -> None:
+        """A text into the line that has the focus, all at once."""
+        line = self.app.screen.focused
+        assert isinstance(line, Input), line
+        line.insert_text_at_cursor(text)
+        await self.settle()
+
+    async def until(self, holds: Callable[[], Any], what: str = "") -> None:
+        """Wait for something that a thread brings about."""
+        for _ in range(PATIENCE):
+            if holds():
+                return
+            await self.pilot.pause(0.02)
+        raise AssertionError(f"waited in vain{f' for {what}' if what else ''}:\n{self.text()}")
+
+    async def settle(self) -> None:
+        """Wait until the debounce has fired and no question is open."""
+        await self.pilot.pause(0.1)
+        await self.app.workers.wait_for_complete()
+        await self.pilot.pause()
+
+    async def go(self, pane: str) -> Pane:
+        """Turn to a pane by its key."""
+        from localmcp.tui.app import PANES
+
+        if self.app.focused is not None and hasattr(self.app.focused, "cursor_blink"):
+            await self.press("escape")
+        await self.press(str(list(PANES).index(pane) + 1))
+        await self.settle()
+        assert self.app.pane.id == pane
+        return self.app.pane
+
+    def text(self) -> str:
+        """The screen as a person reads it."""
+        strips = self.app.screen._compositor.render_strips()
+        return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
+
+    def error(self) -> str:
+        """The error line; empty when there is none."""
+        line: Any = self.app.screen_stack[0].query_one("#error")
+        return str(line.render()) if line.has_class("-on") else ""
+
+
+@asynccontextmanager
+async def open_house(
+    file: Path, size: tuple[int, int] = (120, 34), settings: Settings | None = None, theme: str = "localmcp",
+    surroundings: Surroundings | None = None,
+) -> AsyncGenerator[House]:  # fmt: skip
+    """The TUI on a file, its model loaded; an unexpected error fails the test."""
+    chosen = settings or settings_of(file.parent)
+    app = LocalMcpApp(lambda: Workspace(chosen), file, theme, surroundings)
+    async with app.run_test(size=size) as pilot:
+        house = House(app, pilot)
+        await house.until(lambda: not app.desk.model_loading or house.error(), "the model")
+        await house.settle()
+        yield house
+        assert not app.unexpected
+
+
+def check_screen(name: str, house: House) -> None:
+    """Compare the screen with `tests/screens/NAME.txt`; with UPDATE_SCREENS=1 write it."""
+    path = SCREENS / f"{name}.txt"
+    text = _UUID.sub("0" * 36, house.text()) + "\n"
+    if os.environ.get("UPDATE_SCREENS"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    assert path.exists(), f"{path} is missing; make it with UPDATE_SCREENS=1, and look at it"
+    assert text == path.read_text(encoding="utf-8"), (
+        f"if this is how it should look, run again with UPDATE_SCREENS=1:\n{text}"
+    )
