@@ -17,7 +17,7 @@ from localmcp.config import (
     state_directory,
 )
 from localmcp.discovery import Discovery
-from localmcp.embeddings import Embedder, LazyEmbedder, open_embedder
+from localmcp.embeddings import Embedder, LazyEmbedder, open_embedder, open_local_model
 from localmcp.examples import Examples
 from localmcp.knowledge.citations import Citations
 from localmcp.knowledge.documents import KnowledgeBase
@@ -26,6 +26,7 @@ from localmcp.knowledge.inventory import Inventory
 from localmcp.knowledge.library_tools import LibraryTools
 from localmcp.knowledge.upkeep import Upkeep
 from localmcp.language_models import LanguageModel
+from localmcp.packs.mounts import Mounts
 from localmcp.providers.configured import ConfiguredTools
 from localmcp.providers.mcp_servers.servers import McpServers
 from localmcp.quickstarts.catalogue import Quickstarts
@@ -44,6 +45,7 @@ from localmcp.rules.generalizer import ModelGeneralizer
 from localmcp.rules.memory import RuleMemory
 from localmcp.search.backends.milvus import open_milvus
 from localmcp.search.backends.places import Places
+from localmcp.search.federation import Federation
 from localmcp.search.index import Index
 from localmcp.search.tool_finder import ToolFinder
 from localmcp.search.tool_ranking import ToolRanking
@@ -62,10 +64,15 @@ class Workspace:
         self.index = Index(
             self.database, self.embedder, self.settings.semantic_weight, adaptive=self.settings.adaptive_weight
         )
-        self.knowledge = KnowledgeBase(self.database, self.index)
+        self.mounts = Mounts(
+            state_directory(), self.settings.database, self.embedder, self._open_local_model,
+            semantic_weight=self.settings.semantic_weight, adaptive=self.settings.adaptive_weight,
+        )  # fmt: skip
+        self.federation = Federation(self.index, self.mounts)
+        self.knowledge = KnowledgeBase(self.database, self.index, self.federation)
         self.library = Library(self.database, self.embedder, self.settings)
         self.library_tools = LibraryTools(self.library, self.database, self.settings)
-        self.citations = Citations(self.database, self.index)
+        self.citations = Citations(self.database, self.index, self.federation)
         self.inventory = Inventory(self.database)
         self.milvus = open_milvus(self.settings)
         self.replication = Replication(self.database, self.milvus, self.embedder)
@@ -133,6 +140,9 @@ class Workspace:
             models_directory=models_directory(),
         )
 
+    def _open_local_model(self, name: str, fingerprint: str, dimension: int) -> Embedder | None:
+        return open_local_model(name, fingerprint, dimension, models_directory(), threads=self.settings.threads or None)
+
     def _open_language_model(self) -> LanguageModel | None:
         settings = self.settings
         if not settings.language_model:
@@ -162,15 +172,17 @@ class Workspace:
     def close(self) -> None:
         """Close the file, and end the MCP servers that were started."""
         self.mcp_servers.close()
+        self.configured_tools.close()
         self.upkeep.stop()
         self.tool_usage.save()
         self.follower.stop()
         self.replication.flush()
         if self.milvus is not None:
             self.milvus.close()
-        self.configured_tools.close()
         self.activity.close()
         self.api_keys.close()
+        self.federation.close()
+        self.mounts.close()
         self.index.close()
         self.database.close()
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from localmcp.tools import Answer
 
 
 @command()
@@ -33,8 +36,15 @@ def call_tool(session: Session, tool: str, arguments: dict[str, Any], text: bool
     if text and not session.as_json:
         click.echo(answer.text)
     else:
-        session.print_json(answer.value)
+        session.print_json(_whole(answer))
     return 1 if answer.is_error else 0
+
+
+def _whole(answer: Answer) -> Any:
+    """The structured result; what another MCP server answered is told whole, pictures too."""
+    if answer.content is None:
+        return answer.value
+    return {"content": list(answer.content), "structuredContent": answer.value or None, "isError": answer.is_error}
 
 
 def read_arguments(given: str) -> dict[str, Any]:

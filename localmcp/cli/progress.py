@@ -53,6 +53,23 @@ def _bar(session: Session) -> Generator[Show]:
         yield show
 
 
+@contextmanager
+def shown_steps(session: Session, what: str, total: int) -> Generator[Callable[[int], None]]:
+    """Tells how many of `total` steps are done, on a terminal; nothing elsewhere."""
+    if session.quiet or session.as_json or not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True, no_color=session.color is False, highlight=False)
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn())
+    with Bar(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
 class _Lines:
     """A line every few seconds, for logs."""
 

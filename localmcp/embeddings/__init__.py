@@ -6,6 +6,7 @@ from localmcp.embeddings.endpoint import EndpointEmbedder as EndpointEmbedder
 from localmcp.embeddings.fast import has_fast_form as has_fast_form
 from localmcp.embeddings.hashing import HashEmbedder as HashEmbedder
 from localmcp.embeddings.lazy import LazyEmbedder as LazyEmbedder
+from localmcp.embeddings.local import open_local_model as open_local_model
 from localmcp.embeddings.onnx import DefaultEmbedder as DefaultEmbedder
 from localmcp.embeddings.onnx import FastEmbedModel as FastEmbedModel
 from localmcp.embeddings.onnx import FolderEmbedder as FolderEmbedder

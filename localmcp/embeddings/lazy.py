@@ -58,6 +58,11 @@ class LazyEmbedder:
             self._attempt = None
             self._queries = OrderedDict()
 
+    def forget_queries(self) -> None:
+        """Forget the cached queries; for measuring what an embedding costs."""
+        with self._lock:
+            self._queries = OrderedDict()
+
     def get(self, wait: float | None = None) -> Embedder:
         """The model, waiting up to `wait` seconds for it; None waits as long as it takes.
 

@@ -7,7 +7,7 @@ import logging
 import re
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -215,30 +215,35 @@ def describe_tool(each: Tool) -> wire.Tool | None:
 
 def tool_result(name: str, answer: Answer) -> wire.CallToolResult:
     """The answer of a tool as the wire carries it; one that is too large becomes an error that says so."""
-    text, value = answer.text, answer.value
+    text, value, blocks = answer.text, answer.value, answer.content
     try:
-        size = _wire_size(text, value)
+        size = _wire_size(text, value, blocks)
     except UnicodeEncodeError:
-        text, value = without_surrogates(text), without_surrogates(value)
-        size = _wire_size(text, value)
+        text, value, blocks = without_surrogates(text), without_surrogates(value), without_surrogates(blocks)
+        size = _wire_size(text, value, blocks)
     if size > MAX_RESULT:
         return _failure(
             f"The answer of {name} has {size / 1e6:.1f} MB, and at most {MAX_RESULT / 1e6:.0f} MB can be sent. "
             "Ask for less: a smaller limit, a narrower question, or one part at a time."
         )
-    content: list[wire.ContentBlock] = [wire.TextContent(text=text)]
-    if answer.content is not None:
-        content = _content_blocks(answer.content)
-    return wire.CallToolResult(content=content, structured_content=value, is_error=answer.is_error)
+    if blocks is None:
+        return wire.CallToolResult(
+            content=[wire.TextContent(text=text)], structured_content=value, is_error=answer.is_error
+        )
+    # Another server that sent nothing structured: an empty object would hide its blocks from some clients.
+    return wire.CallToolResult(
+        content=_content_blocks(blocks), structured_content=value or None, is_error=answer.is_error
+    )
 
 
-def _content_blocks(blocks: tuple[Json, ...]) -> list[wire.ContentBlock]:
+def _content_blocks(blocks: Sequence[Json]) -> list[wire.ContentBlock]:
     """The blocks of another server's answer, as they came."""
-    return TypeAdapter(list[wire.ContentBlock]).validate_python(without_surrogates(list(blocks)))
+    return TypeAdapter(list[wire.ContentBlock]).validate_python(list(blocks))
 
 
-def _wire_size(text: str, value: Json) -> int:
-    return len(compact_json(text).encode()) + len(compact_json(value).encode())
+def _wire_size(text: str, value: Json, blocks: Sequence[Json] | None) -> int:
+    shown = compact_json(text) if blocks is None else compact_json({"content": blocks})
+    return len(shown.encode()) + len(compact_json(value).encode())
 
 
 def _failure(text: str) -> wire.CallToolResult:

@@ -1,0 +1,183 @@
+"""`localmcp eval`: how well the search answers, on judged questions or on one's own documents."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localmcp.cli import terminal
+from localmcp.cli.progress import shown_steps
+from localmcp.cli.session import Session, command, pass_session
+from localmcp.errors import InvalidInput, NotFound
+
+if TYPE_CHECKING:
+    from localmcp.config import Settings
+    from localmcp.evals.questions import Question
+    from localmcp.evals.runner import Difference, Evaluation
+
+REGRESSED = 1
+
+
+@command("eval")
+@click.argument("queries", required=False, type=click.Path(path_type=Path, dir_okay=False))
+@click.option("-c", "--collection", "collections", multiple=True, help="Only this collection; may be repeated.")
+@click.option("--per-kind", type=click.IntRange(1, 2000), default=50, show_default=True, help="Made questions a kind.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Another seed makes other questions.")
+@click.option("--save", metavar="NAME", help="Keep the result as a baseline.")
+@click.option("--against", metavar="NAME", help="Compare with a kept baseline.")
+@click.option("--with", "changes", metavar="KEY=VALUE", multiple=True, help="Compare with these settings changed.")
+@click.option("--tolerance", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Loss that passes.")
+@click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="Write a page (Markdown, SVG beside).")
+@pass_session
+def evaluate_search(session: Session, queries: Path | None, **options: Any) -> int:
+    """Measure how well the search answers.
+
+    QUERIES holds judged questions, one JSON object a line: {"query": "…", "relevant": ["a title or path"]}. Without it
+    questions are made from your own passages: words in a row, with typos, shuffled, only the rarest, headings, and
+    everyday requests that nothing answers.
+
+    The exit code is 1 when hybrid search lost more than the tolerance against the baseline or the changed settings
+    (then without them being worse by chance).
+    """
+    from localmcp.evals.questions import make_questions, read_questions
+    from localmcp.evals.runner import compare, regressions
+
+    workspace = session.existing()
+    collections = options["collections"] or None
+    if queries is not None:
+        questions = read_questions(queries, workspace.database, collections)
+    else:
+        questions = make_questions(workspace.database, collections, options["per_kind"], options["seed"])
+    baseline = _load(options["against"]) if options["against"] else None
+    first = _run(session, session.settings, questions, collections)
+    evaluation, before = first, baseline
+    if options["changes"]:
+        changed = _changed(session.settings, options["changes"])
+        evaluation, before = _run(session, changed, questions, collections), first
+    differences = compare(before, evaluation) if before else []
+    lost = regressions([each for each in differences if each.mode == "hybrid"], options["tolerance"])
+    if options["save"]:
+        _save(options["save"], evaluation)
+    if options["report"]:
+        _write_page(options["report"], evaluation, differences)
+    result = {**evaluation.as_json(), "compared": [_told(each) for each in differences], "regressed": bool(lost)}
+    session.answer(result, lambda _: _print(session, evaluation, differences))
+    if lost:
+        session.note(terminal.warned(f"Hybrid search lost {-lost[0].change:.3f} nDCG@10."))
+    return REGRESSED if lost else 0
+
+
+# The program finds a command by its name in the module.
+eval = evaluate_search  # noqa: A001
+
+
+def _run(
+    session: Session, settings: Settings, questions: list[Question], collections: tuple[str, ...] | None
+) -> Evaluation:
+    from localmcp.evals.runner import evaluate
+    from localmcp.workspace import Workspace
+
+    told = {"model": settings.model, "semantic_weight": settings.semantic_weight, "adaptive": settings.adaptive_weight}
+    with closing(Workspace(settings)) as workspace, shown_steps(session, "Asking", len(questions)) as show:
+        return evaluate(
+            workspace.index,
+            workspace.embedder,
+            questions,
+            collections=collections,
+            settings=told,
+            progress=lambda done, _: show(done),
+        )
+
+
+def _changed(settings: Settings, changes: tuple[str, ...]) -> Settings:
+    from localmcp.config import parse_setting, setting_names
+
+    for change in changes:
+        name, equals, value = change.partition("=")
+        if not equals or name not in setting_names():
+            raise InvalidInput(f"--with {change}: must be KEY=VALUE of a setting.", hint="See: localmcp config list")
+        if name in ("database", "model"):
+            raise InvalidInput(
+                f"--with {change}: another {name} holds other vectors.",
+                hint="Measure it by itself: --save a baseline here, then eval with --against it there.",
+            )
+        settings = replace(settings, **{name: parse_setting(name, value, "--with")})
+    return settings
+
+
+# ---------------------------------------------------------------- baselines and pages
+
+
+def _place(name: str) -> Path:
+    from localmcp.config import state_directory
+
+    if not name.replace("-", "").replace("_", "").isalnum():
+        raise InvalidInput(f"A baseline's name has letters, digits, - and _ only, got '{name}'.")
+    return state_directory() / "evals" / f"{name}.json"
+
+
+def _save(name: str, evaluation: Evaluation) -> None:
+    place = _place(name)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(json.dumps(evaluation.as_json()), encoding="utf-8")
+
+
+def _load(name: str) -> Evaluation:
+    from localmcp.evals.runner import evaluation_from
+
+    place = _place(name)
+    if not place.exists():
+        known = ", ".join(sorted(each.stem for each in place.parent.glob("*.json"))) or "none yet"
+        raise NotFound(f"No baseline '{name}'.", hint=f"There is: {known}. Keep one with: localmcp eval --save {name}")
+    try:
+        return evaluation_from(json.loads(place.read_text(encoding="utf-8")))
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidInput(f"{place} is no baseline of this version.", hint="Make it anew with --save.") from error
+
+
+def _write_page(path: Path, evaluation: Evaluation, differences: list[Difference]) -> None:
+    from localmcp.evals.report import draw_plot, write_report
+
+    picture = path.with_suffix(".svg")
+    try:
+        picture.write_text(draw_plot(evaluation), encoding="utf-8")
+        path.write_text(write_report(evaluation, differences, picture.name), encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from error
+
+
+# ---------------------------------------------------------------- for people
+
+
+def _told(difference: Difference) -> dict[str, Any]:
+    return {**asdict(difference), "change": difference.change}
+
+
+def _print(session: Session, evaluation: Evaluation, differences: list[Difference]) -> None:
+    from localmcp.evals.report import kinds_of
+
+    for notice in evaluation.notices:
+        session.note(terminal.warned(notice))
+    rows: list[tuple[str, ...]] = []
+    for mode, result in evaluation.modes.items():
+        anyway = "-" if result.answered_anyway is None else f"{result.answered_anyway:.0%}"
+        overall = result.overall
+        measures = (f"{overall.ndcg:.3f}", f"{overall.recall:.3f}", f"{overall.mrr:.3f}")
+        rows.append((mode, *measures, anyway, f"{result.p50:.1f}", f"{result.p95:.1f}"))
+    head = ("mode", "nDCG@10", "recall@10", "MRR", "unanswerable answered", "p50 ms", "p95 ms")
+    click.echo("\n".join(terminal.table(head, rows, right=range(1, 7))))
+    click.echo()
+    for kind in kinds_of(evaluation):
+        bars = "  ".join(
+            f"{mode} {terminal.score_bar(100 * result.kinds[kind].ndcg)} {result.kinds[kind].ndcg:.2f}"
+            for mode, result in evaluation.modes.items()
+        )
+        click.echo(f"{kind:<13}{bars}")
+    for each in differences:
+        interval = "" if each.interval is None else f"  (95 %: {each.interval[0]:+.3f} to {each.interval[1]:+.3f})"
+        click.echo(f"{each.mode}: {each.before:.3f} -> {each.after:.3f}, {each.change:+.3f}{interval}")

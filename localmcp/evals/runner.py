@@ -1,0 +1,219 @@
+"""Asking every question in every mode, and what came of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from localmcp.embeddings import LazyEmbedder
+from localmcp.errors import ModelUnavailable
+from localmcp.evals.metrics import ndcg, paired_interval, percentile, recall, reciprocal_rank
+from localmcp.evals.questions import Question
+from localmcp.search.index import Hit, Index, Mode, SearchRequest
+
+MODES: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
+DEPTH = 10
+LOOKED_AT = 50
+"""Passages fetched for a question about documents: several of one document count once."""
+
+
+@dataclass(slots=True)
+class Measures:
+    """Means over the answerable questions of one kind."""
+
+    questions: int
+    ndcg: float
+    recall: float
+    mrr: float
+
+
+@dataclass(slots=True)
+class ModeResult:
+    """One mode's result."""
+
+    overall: Measures
+    kinds: dict[str, Measures]
+    answered_anyway: float | None
+    """Share of the unanswerable questions that got results which were not marked as doubtful; None without any."""
+    p50: float
+    """Milliseconds of a search."""
+    p95: float
+    arms: dict[str, float]
+    """Median milliseconds of each step."""
+    each: list[float] = field(default_factory=list[float])
+    """nDCG@10 of every answerable question, in order: what a comparison pairs."""
+
+
+@dataclass(slots=True)
+class Evaluation:
+    """One run over one file with one setting."""
+
+    settings: dict[str, Any]
+    asked: str
+    """Digest of the questions: only runs that asked the same can be paired."""
+    questions: dict[str, int]
+    modes: dict[str, ModeResult]
+    notices: list[str] = field(default_factory=list[str])
+    """What the searches themselves said: no vectors, another model, …"""
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def evaluation_from(stored: dict[str, Any]) -> Evaluation:
+    """What `as_json` gave.
+
+    Raises:
+        KeyError, TypeError: it is something else.
+    """
+    modes = {name: _mode_from(mode) for name, mode in stored["modes"].items()}
+    return Evaluation(stored["settings"], stored["asked"], stored["questions"], modes, stored["notices"])
+
+
+def evaluate(
+    index: Index,
+    embedder: LazyEmbedder,
+    questions: Sequence[Question],
+    *,
+    collections: tuple[str, ...] | None,
+    settings: dict[str, Any],
+    modes: Iterable[Mode] = MODES,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Evaluation:
+    """Ask every question once in every mode, in turns, so that a busy moment slows all modes alike.
+
+    The model is loaded and asked once before the clock runs; what an embedding costs is part of a search.
+    """
+    chosen = tuple(modes)
+    runs: dict[Mode, _Run] = {mode: _Run() for mode in chosen}
+    try:
+        embedder.get()
+    except ModelUnavailable:
+        # The answers then tell that they come from words alone.
+        pass
+    for number, question in enumerate(questions):
+        for mode in chosen:
+            # Another mode's answer of the same question must not find the embedding ready.
+            embedder.forget_queries()
+            runs[mode].ask(index, question, mode, collections)
+        progress(number + 1, len(questions))
+    kinds: dict[str, int] = {}
+    for question in questions:
+        kinds[question.kind] = kinds.get(question.kind, 0) + 1
+    notices = dict.fromkeys(notice for run in runs.values() for notice in run.notices)
+    results = {mode: run.result() for mode, run in runs.items()}
+    return Evaluation(settings, _digest(questions), kinds, results, list(notices))
+
+
+def _digest(questions: Sequence[Question]) -> str:
+    told = [[each.text, each.kind, sorted(each.grades.items())] for each in questions]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+
+
+def _mode_from(stored: dict[str, Any]) -> ModeResult:
+    table: dict[str, Any] = {**stored, "overall": Measures(**stored["overall"])}
+    table["kinds"] = {kind: Measures(**measures) for kind, measures in stored["kinds"].items()}
+    return ModeResult(**table)
+
+
+class _Run:
+    """What one mode has shown so far."""
+
+    def __init__(self) -> None:
+        self.scores: dict[str, list[tuple[float, float, float]]] = {}
+        self.each: list[float] = []
+        self.milliseconds: list[float] = []
+        self.laps: dict[str, list[float]] = {}
+        self.strangers: list[bool] = []
+        self.notices: dict[str, None] = {}
+
+    def ask(self, index: Index, question: Question, mode: Mode, collections: tuple[str, ...] | None) -> None:
+        limit = DEPTH if question.by_passage else LOOKED_AT
+        start = time.perf_counter()
+        outcome = index.search(SearchRequest(question.text, mode, limit, collections=collections))
+        self.milliseconds.append((time.perf_counter() - start) * 1000)
+        self.notices.update(dict.fromkeys(outcome.notices))
+        for name, lap in outcome.milliseconds.items():
+            self.laps.setdefault(name, []).append(lap)
+        if not question.answerable:
+            self.strangers.append(bool(outcome.hits) and not outcome.doubtful)
+            return
+        ranking = _ranking(outcome.hits, question.by_passage)
+        measured = tuple(measure(ranking, question.grades, DEPTH) for measure in (ndcg, recall, reciprocal_rank))
+        self.scores.setdefault(question.kind, []).append((measured[0], measured[1], measured[2]))
+        self.each.append(measured[0])
+
+    def result(self) -> ModeResult:
+        everything = [score for scores in self.scores.values() for score in scores]
+        return ModeResult(
+            overall=_measures(everything),
+            kinds={kind: _measures(scores) for kind, scores in self.scores.items()},
+            answered_anyway=round(statistics.fmean(self.strangers), 4) if self.strangers else None,
+            p50=round(percentile(self.milliseconds, 0.5), 2),
+            p95=round(percentile(self.milliseconds, 0.95), 2),
+            arms={name: round(statistics.median(laps), 2) for name, laps in self.laps.items()},
+            each=[round(score, 6) for score in self.each],
+        )
+
+
+def _ranking(hits: Sequence[Hit], by_passage: bool) -> list[str]:
+    keys = (hit.passage.chunk_uuid.hex() if by_passage else hit.passage.source_uuid for hit in hits)
+    return list(dict.fromkeys(keys))
+
+
+def _measures(scores: Sequence[tuple[float, float, float]]) -> Measures:
+    if not scores:
+        return Measures(0, 0.0, 0.0, 0.0)
+    means = [round(statistics.fmean(column), 4) for column in zip(*scores, strict=True)]
+    return Measures(len(scores), means[0], means[1], means[2])
+
+
+# ---------------------------------------------------------------- comparing
+
+
+@dataclass(slots=True)
+class Difference:
+    """How one mode changed from one run to another."""
+
+    mode: str
+    before: float
+    after: float
+    interval: tuple[float, float] | None
+    """95 % interval of the change, where both asked the same questions."""
+    p50_ratio: float
+
+    @property
+    def change(self) -> float:
+        return round(self.after - self.before, 4)
+
+
+def compare(before: Evaluation, after: Evaluation) -> list[Difference]:
+    """The change of nDCG@10 of each mode that both runs have."""
+    same = before.asked == after.asked
+    return [
+        Difference(
+            mode,
+            before.modes[mode].overall.ndcg,
+            result.overall.ndcg,
+            _rounded(paired_interval(before.modes[mode].each, result.each)) if same else None,
+            round(result.p50 / before.modes[mode].p50, 3) if before.modes[mode].p50 else 0.0,
+        )
+        for mode, result in after.modes.items()
+        if mode in before.modes
+    ]
+
+
+def _rounded(interval: tuple[float, float]) -> tuple[float, float]:
+    return round(interval[0], 4), round(interval[1], 4)
+
+
+def regressions(differences: Iterable[Difference], tolerance: float) -> list[Difference]:
+    """The modes that lost more than `tolerance` nDCG@10, unless chance explains it: the interval reaches above 0."""
+    return [
+        each for each in differences if each.change < -tolerance and (each.interval is None or each.interval[1] < 0)
+    ]

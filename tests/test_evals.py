@@ -1,0 +1,183 @@
+"""Evaluation: measures as a known library computes them, questions from a file and from passages, `localmcp eval`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import pytrec_eval
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localmcp.cli.program import execute
+from localmcp.cli.session import Session
+from localmcp.config import Settings, sample_directory
+from localmcp.errors import InvalidInput, NotFound
+from localmcp.evals.metrics import ndcg, paired_interval, percentile, recall, reciprocal_rank
+from localmcp.evals.questions import KINDS, make_questions, read_questions
+from localmcp.workspace import Workspace
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample documents, indexed with word hashes."""
+    path = tmp_path_factory.mktemp("evals") / "samples.localmcp"
+    with Workspace(Settings(database=path, model="hash")) as workspace:
+        workspace.library.add_paths([sample_directory() / "documents"])
+    return path
+
+
+@pytest.fixture
+def workspace(file: Path) -> Iterator[Workspace]:
+    with Workspace(Settings(database=file, model="hash")) as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def with_word_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
+
+
+def run(capsys: pytest.CaptureFixture[str], file: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
+    """Exit code, the JSON on stdout, and stderr of `localmcp eval`."""
+    session = Session()
+    code = execute(session, ["--db", str(file), "eval", "--json", *arguments])
+    session.close()
+    out, err = capsys.readouterr()
+    return code, json.loads(out) if out.strip() else {}, err
+
+
+# ---------------------------------------------------------------- measures
+
+
+@given(
+    ranking=st.lists(st.integers(0, 30), unique=True, min_size=1, max_size=20),
+    grades=st.dictionaries(st.integers(0, 30), st.integers(1, 3), min_size=1, max_size=12),
+)
+def test_measures_are_those_of_trec_eval(ranking: list[int], grades: dict[int, int]) -> None:
+    names = [f"d{number:02}" for number in ranking]
+    relevant = {f"d{number:02}": grade for number, grade in grades.items()}
+    # Linear gains, as trec_eval's ndcg_cut counts them.
+    judge = pytrec_eval.RelevanceEvaluator({"q": relevant}, {"ndcg_cut.10", "recall.10", "recip_rank"})
+    scored = {name: float(len(names) - rank) for rank, name in enumerate(names)}
+    theirs = judge.evaluate({"q": scored})["q"]
+    floats = {name: float(grade) for name, grade in relevant.items()}
+    assert ndcg(names, floats) == pytest.approx(theirs["ndcg_cut_10"])
+    assert recall(names, floats) == pytest.approx(theirs["recall_10"])
+    assert reciprocal_rank(names, floats, depth=1000) == pytest.approx(theirs["recip_rank"])
+
+
+def test_percentiles_lie_between_the_values() -> None:
+    assert percentile([4, 1, 3, 2], 0.5) == 2.5
+    assert percentile([7], 0.95) == 7
+    assert percentile([], 0.5) == 0
+
+
+def test_an_interval_tells_a_change_from_chance() -> None:
+    first = [0.5, 0.6, 0.4, 0.7] * 20
+    assert paired_interval(first, [each + 0.1 for each in first]) == pytest.approx((0.1, 0.1))
+    low, high = paired_interval(first, [each + (0.2 if n % 2 else -0.2) for n, each in enumerate(first)])
+    assert low < 0 < high
+
+
+# ---------------------------------------------------------------- questions
+
+
+def test_questions_of_every_kind_are_made_from_the_documents(workspace: Workspace) -> None:
+    questions = make_questions(workspace.database, None, per_kind=15)
+    assert {question.kind for question in questions} == set(KINDS)
+    assert all(question.answerable == (question.kind != "unanswerable") for question in questions)
+    assert make_questions(workspace.database, None, per_kind=15) == questions
+    assert make_questions(workspace.database, None, per_kind=15, seed=1) != questions
+
+
+def test_a_typo_changes_two_words_of_a_known_item(workspace: Workspace) -> None:
+    questions = make_questions(workspace.database, None, per_kind=20)
+    known = [each.text.split() for each in questions if each.kind == "known item"]
+    typos = [each.text.split() for each in questions if each.kind == "typo"]
+    changed = [sum(a != b for a, b in zip(*pair, strict=True)) for pair in zip(known, typos, strict=True)]
+    assert set(changed) <= {0, 1, 2} and sum(changed) > len(changed)
+
+
+def test_documents_are_named_by_title_or_by_the_end_of_their_path(workspace: Workspace, tmp_path: Path) -> None:
+    with workspace.database.read() as connection:
+        uuid, uri, title = connection.execute("select uuid, uri, title from sources where uri like '%.md'").fetchone()
+    path = tmp_path / "queries.jsonl"
+    lines = [{"query": "a", "relevant": [title]}, {"query": "b", "relevant": {Path(uri).name: 3}}, {"query": "c"}]
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    asked = read_questions(path, workspace.database, None)
+    assert [dict(each.grades) for each in asked] == [{uuid: 1.0}, {uuid: 3.0}, {}]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "line 1: no JSON object"),
+        ("[1]", "needs a text 'query'"),
+        ('{"query": " "}', "the query is empty"),
+        ('{"query": "a", "relevant": "x"}', "must be a list or an object"),
+        ('{"query": "a", "relevant": {"x": -1}}', "no document|a grade must be"),
+        ('{"query": "a", "relevant": ["no such document"]}', "line 1: no document"),
+        ("", "holds no question"),
+    ],
+)
+def test_a_file_of_another_form_names_the_line(workspace: Workspace, tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "queries.jsonl"
+    path.write_text(line, encoding="utf-8")
+    with pytest.raises((InvalidInput, NotFound), match=message):
+        read_questions(path, workspace.database, None)
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_the_command_measures_every_mode_by_kind(capsys: pytest.CaptureFixture[str], file: Path) -> None:
+    code, result, _ = run(capsys, file, "--per-kind", "8")
+    assert code == 0 and set(result["modes"]) == {"keyword", "semantic", "hybrid"}
+    keyword = result["modes"]["keyword"]
+    assert keyword["kinds"]["known item"]["ndcg"] > 0.7
+    assert 0 < keyword["p50"] <= keyword["p95"]
+    assert 0 <= result["modes"]["hybrid"]["answered_anyway"] <= 1
+
+
+def test_a_kept_baseline_is_compared_question_by_question(capsys: pytest.CaptureFixture[str], file: Path) -> None:
+    assert run(capsys, file, "--per-kind", "8", "--save", "before")[0] == 0
+    code, result, _ = run(capsys, file, "--per-kind", "8", "--against", "before")
+    assert code == 0 and not result["regressed"]
+    assert [each["change"] for each in result["compared"]] == [0, 0, 0]
+    assert result["compared"][0]["interval"] == [0, 0]
+
+
+def test_a_setting_that_loses_quality_ends_with_exit_code_1(capsys: pytest.CaptureFixture[str], file: Path) -> None:
+    # Word hashes know nothing of typos, so trusting them alone must lose.
+    code, result, _ = run(capsys, file, "--per-kind", "25", "--with", "semantic_weight=1", "--tolerance", "0")
+    assert code == 1 and result["regressed"]
+    hybrid = next(each for each in result["compared"] if each["mode"] == "hybrid")
+    assert hybrid["change"] < 0 and hybrid["interval"][1] < 0
+
+
+def test_a_page_with_a_plot_is_written(capsys: pytest.CaptureFixture[str], file: Path, tmp_path: Path) -> None:
+    run(capsys, file, "--per-kind", "5", "--report", str(tmp_path / "page.md"))
+    page = (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert "| hybrid |" in page and "](page.svg)" in page
+    assert ElementTree.parse(tmp_path / "page.svg").getroot().tag.endswith("svg")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--against", "nothing"], "No baseline 'nothing'"),
+        (["--with", "colour=red"], "must be KEY=VALUE of a setting"),
+        (["--with", "model=fast"], "holds other vectors"),
+        (["--save", "../x"], "letters, digits"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    capsys: pytest.CaptureFixture[str], file: Path, arguments: list[str], message: str
+) -> None:
+    code, _, err = run(capsys, file, "--per-kind", "2", *arguments)
+    assert code != 0 and message in err
