@@ -17,7 +17,7 @@ from mcp.types import CallToolResult, TextContent
 from typing_extensions import TypedDict
 
 from localmcp import discovery
-from localmcp.discovery import NOTHING_FOUND, Discovery, ToolMetadata, score_query, score_word
+from localmcp.discovery import NOTHING_FOUND, Discovery, ToolMetadata, required_parameters, score_query, score_word
 from localmcp.errors import InvalidInput, NotFound, UnknownTool
 from localmcp.server.handlers import build_server
 from localmcp.tools import Answer, CallRecord, Param, Registry, Scope, Tool, ToolMark, tool, use_scope
@@ -130,9 +130,13 @@ async def over_the_wire(registry: Registry, era: Any, name: str, arguments: dict
         return await client.call_tool(name, arguments)
 
 
+def texts_of(result: CallToolResult) -> list[str]:
+    return [block.text for block in result.content if isinstance(block, TextContent)]
+
+
 def text_of(result: CallToolResult) -> str:
-    assert len(result.content) == 1 and isinstance(result.content[0], TextContent)
-    return result.content[0].text
+    (only,) = texts_of(result)
+    return only
 
 
 # ---------------------------------------------------------------- registry
@@ -285,6 +289,68 @@ def test_search_09_a_tool_that_cannot_tell_its_schema_is_found_without(registry:
     assert json.loads(answer.text) == answer.value["tools"]
 
 
+def test_a_brief_answer_has_a_line_and_the_required_parameters_of_each(registry: Registry) -> None:
+    answer = registry.call("tool_search", {"query": "send", "detail": "brief"})
+    assert answer.value["tools"] == [
+        {
+            "name": "send_email",
+            "description": "Send an email to a recipient",
+            "score": 0.9,
+            "parameters": "to* (string), +1 optional",
+        }
+    ]
+    assert json.loads(answer.text) == answer.value["tools"]
+    with pytest.raises(InvalidInput, match="detail"):
+        registry.call("tool_search", {"query": "send", "detail": "short"})
+
+
+def test_required_parameters_fit_a_line_whatever_the_schema() -> None:
+    assert required_parameters({}) == "none"
+    assert required_parameters({"properties": {"a": {"type": "string"}}}) == "+1 optional"
+    assert required_parameters({"properties": {"a": True}, "required": ["a", "b"]}) == "a* (any)"
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_when_nothing_fits_the_nearest_stand_in_a_block_of_their_own(registry: Registry, era: Any) -> None:
+    result = await over_the_wire(registry, era, "tool_search", {"query": "letters that nobody has bought for aunt"})
+    assert texts_of(result) == [NOTHING_FOUND, "Nearest: count_letters."]
+    assert result.structured_content == {
+        "tools": [],
+        "count": 0,
+        "nearest": ["count_letters"],
+        "hint": "Nearest: count_letters.",
+    }
+
+
+def test_providers_that_make_their_tools_anew_are_described_once(registry: Registry) -> None:
+    class Anew(Catalogue):
+        asked_for_schema = 0
+
+        def tools(self) -> Iterable[Tool]:
+            outer = self
+
+            class Costly(Made):
+                @property
+                def input_schema(self) -> dict[str, Any]:
+                    outer.asked_for_schema += 1
+                    return {}
+
+            return [Costly("atlas", "Maps."), Costly("globe", "Round maps.")]
+
+    provider = Anew()
+    registry.add_provider(provider)
+    discovery = Discovery(registry)
+    for _ in range(5):
+        assert names(discovery.search("qqq maps of the world")) in ([], ["atlas", "globe"], ["globe", "atlas"])
+    described = discovery.searchable()
+    assert all(one is two for one, two in zip(described, discovery.searchable(), strict=True))
+
+
+def test_execute_tool_is_marked_like_the_most_dangerous_tool_behind_it(registry: Registry) -> None:
+    mark = registry.get("execute_tool").mark
+    assert (mark.read_only, mark.destructive, mark.open_world) == (False, True, True)
+
+
 def test_an_empty_query_lists_all_with_score_one_by_name(registry: Registry) -> None:
     for query in ({}, {"query": ""}, {"query": " \t"}, {"query": None}):
         found = registry.call("tool_search", query).value["tools"]
@@ -323,8 +389,10 @@ async def test_execute_01_a_hidden_tool_runs_and_its_own_answer_comes_back(regis
 async def test_execute_02_an_unknown_tool_is_answered_with_a_sentence(registry: Registry, era: Any) -> None:
     result = await over_the_wire(registry, era, "execute_tool", {"name": "send_mail"})
     sentence = "Tool not found: send_mail. Use tool_search to discover available tools."
-    assert text_of(result) == sentence and not result.is_error
+    assert texts_of(result) == [sentence, "Did you mean 'send_email'?"] and not result.is_error
     assert result.structured_content == {"error": sentence, "hint": "Did you mean 'send_email'?"}
+    nobody = await over_the_wire(registry, era, "execute_tool", {"name": "qqq"})
+    assert text_of(nobody) == "Tool not found: qqq. Use tool_search to discover available tools."
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -475,7 +543,11 @@ def test_provider_07_a_removed_providers_tools_are_gone(registry: Registry) -> N
 
 def test_the_schemas_are_those_of_the_contract(registry: Registry) -> None:
     search, execute = registry.get("tool_search").input_schema, registry.get("execute_tool").input_schema
-    assert list(search["properties"]) == ["query", "max_results"] and "required" not in search
+    assert list(search["properties"]) == ["query", "max_results", "detail"] and "required" not in search
+    assert (search["properties"]["detail"]["enum"], search["properties"]["detail"]["default"]) == (
+        ["full", "brief"],
+        "full",
+    )
     limit = search["properties"]["max_results"]
     assert (limit["minimum"], limit["maximum"], limit["default"]) == (1, 100, 10)
     assert list(execute["properties"]) == ["name", "arguments", "parameters"] and execute["required"] == ["name"]
@@ -577,8 +649,10 @@ def test_results_are_ordered_by_score_and_then_by_name() -> None:
 
 
 def test_scores_are_told_with_at_most_four_digits(registry: Registry) -> None:
-    (only,) = registry.call("tool_search", {"query": "email recipient quantum", "max_results": 1}).value["tools"]
-    assert only["score"] == 0.3222
+    (classic,) = Discovery(registry).search("email recipient quantum", 1, profile="classic")
+    assert classic["score"] == 0.3222
+    (best,) = registry.call("tool_search", {"query": "email a recipient", "max_results": 1}).value["tools"]
+    assert 0 < best["score"] == round(best["score"], 4) <= 0.95
 
 
 # ---------------------------------------------------------------- any input
@@ -618,9 +692,11 @@ def test_any_query_is_answered_in_order_and_fits_the_schema(query: str, catalogu
         registry.add(Made(each.name, each.description, *each.keywords, schema={}))
     registry.add_service(Discovery(registry))
     answer = registry.call("tool_search", {"query": query})
-    order = [(-each["score"], each["name"]) for each in answer.value["tools"]]
-    assert order == sorted(order)
+    scores = [each["score"] for each in answer.value["tools"]]
+    assert scores == sorted(scores, reverse=True)
     assert answer.text == NOTHING_FOUND or json.loads(answer.text)
+    classic = [(-each["score"], each["name"]) for each in Discovery(registry).search(query, profile="classic")]
+    assert classic == sorted(classic)
 
 
 @given(st.text(max_size=40).filter(lambda name: name not in ("tool_search", "execute_tool")))

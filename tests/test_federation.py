@@ -98,8 +98,7 @@ async def test_two_servers_from_the_package_index_are_found_run_and_survive_a_ki
     opened.close()
     assert pids_with(database) == []
     async with Client(serving(farm)) as client:
-        found = json.loads(first_text(await client.call_tool("tool_search", {"query": "convert time between zones"})))
-        assert found[0]["name"] == "clock__convert_time"
+        assert (await names_found(client, "convert time between zones"))[0] == "clock__convert_time"
         asked = {"source_timezone": "Europe/Rome", "time": "12:00", "target_timezone": "Asia/Tokyo"}
         converted = await execute(client, "clock__convert_time", **asked)
         assert converted.structured_content["target"]["timezone"] == "Asia/Tokyo"
@@ -156,12 +155,19 @@ def process_list(*options: str) -> list[str]:
 # ---------------------------------------------------------------- through `localmcp serve`
 
 
+async def names_found(client: Client, query: str) -> list[str]:
+    """What a search finds, best first."""
+    text = first_text(await client.call_tool("tool_search", {"query": query}))
+    return [each["name"] for each in json.loads(text)] if text.startswith("[") else []
+
+
 async def test_hidden_tools_of_other_servers_add_nothing_to_the_list_and_send_their_blocks_whole(farm: Farm) -> None:
     async with Client(serving(farm)) as client:
         before = [each.name for each in (await client.list_tools()).tools]
         farm.write(shop=farm.plain("shop"))
-        hits = json.loads(first_text(await client.call_tool("tool_search", {"query": "shop__rich"})))
-        assert hits[0]["name"] == "shop__rich"
+        while (await names_found(client, "shop__rich"))[:1] != ["shop__rich"]:
+            # The first search does not wait long for a server that was never listed.
+            await anyio.sleep(0.05)
         assert [each.name for each in (await client.list_tools()).tools] == before
         rich = await execute(client, "shop__rich")
         image = rich.content[0]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from federation import SERVERS, Farm, is_alive, wait_until
+from federation import PATIENCE, SERVERS, Farm, is_alive, wait_until
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,7 +27,9 @@ from localmcp.tools import Registry, Scope, use_scope
 
 
 @pytest.fixture
-def farm(tmp_path: Path) -> Iterator[Farm]:
+def farm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Farm]:
+    # On a busy machine a first listing may take longer than a person is asked to wait.
+    monkeypatch.setattr(servers, "FIRST_LISTING_SECONDS", PATIENCE)
     farm = Farm(tmp_path)
     yield farm
     farm.close()

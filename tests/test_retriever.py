@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 import pytest
 
 from localmcp.config import Settings
-from localmcp.embeddings import HashEmbedder
-from localmcp.errors import LocalMCPError, Unavailable
+from localmcp.embeddings import HashEmbedder, LazyEmbedder
+from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable, Unavailable
 from localmcp.search.backends.places import Places
 from localmcp.search.backends.replicas import begin_replica, write_complete
 from localmcp.search.backends.sqlite import SqliteBackend
@@ -210,6 +211,40 @@ class TestCaching:
         retrieve(workspace, "two", "one")
         assert workspace.embedder.misses == before == 2
         assert ids
+
+    def test_together_and_alone_a_text_has_the_same_vector(self) -> None:
+        together, alone = LazyEmbedder(lambda: HashEmbedder(64)), LazyEmbedder(lambda: HashEmbedder(64))
+        texts = ["one bee", "two bees", "one bee", "a hive"]
+        vectors = together.embed_queries(texts)
+        assert vectors.shape == (4, 64)
+        np.testing.assert_allclose(vectors, np.stack([alone.embed_query(text) for text in texts]), atol=1e-6)
+        assert (together.misses, together.hits) == (3, 1)
+
+    def test_a_failure_is_not_remembered(self) -> None:
+        class Once(HashEmbedder):
+            failures = 1
+
+            def embed_passages(self, texts: Sequence[str]) -> Any:
+                self.failures -= 1
+                if self.failures == 0:
+                    raise ModelUnavailable("the endpoint is away.")
+                return super().embed_passages(texts)
+
+        embedder = LazyEmbedder(lambda: Once(64))
+        with pytest.raises(ModelUnavailable):
+            embedder.embed_queries(["one", "two"])
+        assert embedder.embed_queries(["one", "two"]).shape == (2, 64)
+        with pytest.raises(InvalidInput):
+            embedder.embed_queries(["one", " "])
+
+    def test_many_threads_that_ask_the_same_embed_it_once(self) -> None:
+        embedder = LazyEmbedder(lambda: HashEmbedder(64))
+        texts = [f"text {number}" for number in range(20)]
+        with ThreadPoolExecutor(16) as pool:
+            answers = list(pool.map(lambda n: embedder.embed_queries(texts[n % 5 :]), range(64)))
+        assert embedder.misses == len(texts)
+        for number, answer in enumerate(answers):
+            np.testing.assert_array_equal(answer, answers[0][number % 5 :])
 
 
 class Server(SqliteBackend):

@@ -42,7 +42,7 @@ def retrieve(
     session: Session, collection: str, texts: tuple[str, ...], top_k: int, partition: str | None,
     filters: tuple[str, ...], mode: str,
 ) -> int:  # fmt: skip
-    """Find what is nearest in meaning to one or several texts, in one collection.
+    """Find what is nearest to one or several texts in a collection.
 
     \b
       localmcp retrieve papers "neural networks" "deep learning" --filter '{"year": {"gte": 2020}}'
@@ -120,7 +120,7 @@ def _read_object(given: str, name: str, example: str) -> Json:
 
 @group()
 def collections() -> None:
-    """Make, fill and look into collections: documents you added, and texts with metadata.
+    """Make, fill, describe and drop collections and partitions: documents you added, texts with metadata.
 
     \b
       localmcp collections insert papers "Attention is all you need" --metadata '{"year": 2017}'

@@ -58,8 +58,11 @@ def push(session: Session, collection: str, place: str, name: str | None, stop: 
         "vectors": copied.total,
         "sent": copied.sent,
         "resumed": copied.resumed,
+        "indexed": copied.indexed,
     }
     session.answer(result, lambda _: session.note(_told(result)))
+    if not copied.indexed:
+        session.note(terminal.warned("Milvus has not indexed all of it yet; until it has, searches find less."))
     return 0
 
 

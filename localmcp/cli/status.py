@@ -19,7 +19,8 @@ Json = dict[str, Any]
 def status(session: Session, check: bool) -> None:
     """Show the file, what is in it, and the model."""
     stats = session.call("get_stats").value
-    result = {"file": _file(session), "model": _model(session, check), "stats": stats}
+    copies = session.call("replication_status").value["copies"]
+    result = {"file": _file(session), "model": _model(session, check), "stats": stats, "copies": copies}
     session.answer(result, _print_status)
 
 
@@ -66,11 +67,25 @@ def _print_status(result: Json) -> None:
     for name, value in rows.items():
         if click.unstyle(value):
             click.echo(f"{terminal.dim(name.rjust(10))}  {value}")
+    for copy in result["copies"]:
+        click.echo(f"{terminal.dim('milvus'.rjust(10))}  {_copy(copy)}")
     collections = [(c["name"], f"{c['sources']:,}", f"{c['chunks']:,}", c["model"] or "") for c in stats["collections"]]
     if collections:
         click.echo()
         head = ("collection", "documents", "passages", "model of its vectors")
         click.echo("\n".join(terminal.table(head, collections, right=(1, 2))))
+
+
+def _copy(copy: Json) -> str:
+    """`notes, as notes: searched there`, and what waits to be sent."""
+    said = f"{copy['collection']}, as {copy['name']}: "
+    if not copy["searchesUseIt"]:
+        again = f"localmcp push {copy['collection']}"
+        return said + terminal.warned(f"not complete, searched in the file; go on with: {again}")
+    said += "searched there"
+    if copy["pendingChanges"]:
+        said += terminal.warned(f"; {terminal.counted(copy['pendingChanges'], 'change')} wait to be sent")
+    return said + (terminal.warned(f" ({copy['problem']})") if copy["problem"] else "")
 
 
 def _without_vectors(stats: Json) -> str:

@@ -12,7 +12,9 @@ import apsw
 from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput, NotFound
+from localmcp.knowledge.origins import parse_uuid, shown_id, split_id
 from localmcp.search.collections import visible_collections
+from localmcp.search.federation import Federation
 from localmcp.search.index import Index, SearchRequest
 from localmcp.search.passages import Passage, find_passage, passages_of_source
 from localmcp.storage.database import Database, fetch_all
@@ -56,6 +58,7 @@ class Verification(TypedDict):
     sourceTitle: NotRequired[str]
     citation: NotRequired[Citation]
     freshness: NotRequired[Freshness]
+    origin: NotRequired[str]
 
 
 def cite(passage: Passage) -> Citation:
@@ -109,24 +112,13 @@ def check_freshness(uri: str | None, size: int, mtime_ns: int | None, sha256: st
         return "unverifiable"
 
 
-def parse_uuid(field: str, value: str) -> uuid.UUID:
-    """The value as a UUID.
-
-    Raises:
-        InvalidInput: names the field and the value.
-    """
-    try:
-        return uuid.UUID(value)
-    except ValueError as error:
-        raise InvalidInput(f"{field}: {value!r} is not an id; ids are UUIDs, as search returns them.") from error
-
-
 class Citations:
     """Checks quotes against the stored text."""
 
-    def __init__(self, database: Database, index: Index) -> None:
+    def __init__(self, database: Database, index: Index, federation: Federation | None = None) -> None:
         self.database = database
         self.index = index
+        self.federation = federation or Federation(index)
 
     @tool(
         "verify_citation",
@@ -149,41 +141,70 @@ class Citations:
         changed (the file differs from what was indexed) or absent. White space is not compared."""
         if not quote.strip():
             raise InvalidInput("quote: it holds no visible character; give the words to check.")
-        with self.database.read() as connection:
-            cited = _cited_passages(connection, id) if id else []
-            for passage in cited:
-                if holds_quote(passage.text, quote):
-                    return self._found(passage, "exact")
-            at_home = {passage.chunk_id for passage in cited}
-            for source_id in dict.fromkeys([*(p.source_id for p in cited), *self._likely_sources(quote)]):
-                passage = _passage_holding(passages_of_source(connection, source_id), quote)
-                if passage:
-                    return self._found(passage, "exact" if id is None or passage.chunk_id in at_home else "moved")
-        return {"verdict": "absent", "message": "No indexed document holds these words."}
+        origin, cited_id = split_id(id) if id else (None, None)
+        identity = parse_uuid("id", cited_id or "") if id else None
+        named = False
+        moved: Verification | None = None
 
-    def _likely_sources(self, quote: str) -> list[int]:
-        """Sources of the chunks that share most words with the quote."""
-        request = SearchRequest(quote[:LOOKED_UP], mode="keyword", limit=CANDIDATES)
-        return [hit.passage.source_id for hit in self.index.search(request).hits]
+        def look(index: Index, name: str | None) -> tuple[bool, Verification | None]:
+            return _look(index, name, quote, identity if origin in (None, name) else None, id is not None)
 
-    def _found(self, passage: Passage, verdict: Verdict) -> Verification:
-        freshness = check_freshness(passage.uri, passage.size, passage.mtime_ns, passage.sha256, self.database.adopted)
-        if verdict == "exact" and freshness in ("changed", "missing"):
-            verdict = "changed"
-        messages = {
-            "exact": "The words stand there as quoted.",
-            "moved": "The words stand elsewhere than cited.",
-            "changed": f"The words stood there when the file was indexed; the file is {freshness} since.",
-        }
-        return {
-            "verdict": verdict,
-            "message": messages[verdict],
-            "chunkId": str(uuid.UUID(bytes=passage.chunk_uuid)),
-            "sourceId": passage.source_uuid,
-            "sourceTitle": passage.title,
-            "citation": cite(passage),
-            "freshness": freshness,
-        }
+        for is_cited, found in self.federation.look(look):
+            named = named or is_cited
+            if found is not None and found["verdict"] != "moved":
+                return found
+            moved = moved or found
+        if identity is not None and not named:
+            raise NotFound(f"No chunk or document with id {id}.", hint="Use an id that search returned.")
+        return moved or {"verdict": "absent", "message": "No indexed document holds these words."}
+
+
+def _look(
+    index: Index, origin: str | None, quote: str, identity: uuid.UUID | None, has_place: bool
+) -> tuple[bool, Verification | None]:
+    """Whether the file holds what was cited, and where the quote stands in it."""
+    with index.database.read() as connection:
+        cited = _cited_passages(connection, identity) if identity else []
+        for passage in cited:
+            if holds_quote(passage.text, quote):
+                return True, _found(index, origin, passage, "exact")
+        at_home = {passage.chunk_id for passage in cited}
+        for source_id in dict.fromkeys([*(p.source_id for p in cited), *_likely_sources(index, quote)]):
+            passage = _passage_holding(passages_of_source(connection, source_id), quote)
+            if passage:
+                exact = not has_place or passage.chunk_id in at_home
+                return bool(cited), _found(index, origin, passage, "exact" if exact else "moved")
+    return bool(cited), None
+
+
+def _likely_sources(index: Index, quote: str) -> list[int]:
+    """Sources of the chunks that share most words with the quote."""
+    request = SearchRequest(quote[:LOOKED_UP], mode="keyword", limit=CANDIDATES)
+    return [hit.passage.source_id for hit in index.search(request).hits]
+
+
+def _found(index: Index, origin: str | None, passage: Passage, verdict: Verdict) -> Verification:
+    adopted = index.database.adopted
+    freshness = check_freshness(passage.uri, passage.size, passage.mtime_ns, passage.sha256, adopted)
+    if verdict == "exact" and freshness in ("changed", "missing"):
+        verdict = "changed"
+    messages = {
+        "exact": "The words stand there as quoted.",
+        "moved": "The words stand elsewhere than cited.",
+        "changed": f"The words stood there when the file was indexed; the file is {freshness} since.",
+    }
+    found: Verification = {
+        "verdict": verdict,
+        "message": messages[verdict],
+        "chunkId": shown_id(passage.chunk_uuid, origin),
+        "sourceId": shown_id(passage.source_uuid, origin),
+        "sourceTitle": passage.title,
+        "citation": cite(passage),
+        "freshness": freshness,
+    }
+    if origin is not None:
+        found["origin"] = origin
+    return found
 
 
 def holds_quote(text: str, quote: str) -> bool:
@@ -196,8 +217,8 @@ def squeeze(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip()
 
 
-def _cited_passages(connection: apsw.Connection, cited_id: str) -> list[Passage]:
-    identity = parse_uuid("id", cited_id)
+def _cited_passages(connection: apsw.Connection, identity: uuid.UUID) -> list[Passage]:
+    """The chunk of that id, or all those of the document of that id; none when the caller may not see it."""
     names = {each.name for each in visible_collections(connection)}
     passage = find_passage(connection, identity.bytes)
     if passage and passage.collection in names:
@@ -206,9 +227,7 @@ def _cited_passages(connection: apsw.Connection, cited_id: str) -> list[Passage]
     found = [
         p for (each,) in fetch_all(connection, sql, (str(identity),)) for p in passages_of_source(connection, each)
     ]
-    if not found or found[0].collection not in names:
-        raise NotFound(f"No chunk or document with id {cited_id}.", hint="Use an id that search returned.")
-    return found
+    return found if found and found[0].collection in names else []
 
 
 def _passage_holding(passages: list[Passage], quote: str) -> Passage | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import uuid
 from typing import Annotated, Any, NotRequired
@@ -11,11 +10,14 @@ import apsw
 from typing_extensions import TypedDict
 
 from localmcp.errors import NotFound
-from localmcp.knowledge.citations import Citation, Freshness, check_freshness, cite, parse_uuid
+from localmcp.knowledge.citations import Citation, Freshness, check_freshness, cite
+from localmcp.knowledge.origins import parse_collection, parse_id, shown_id, split_id
 from localmcp.knowledge.search import PassageSearch
 from localmcp.search.collections import Collection, choose_collections, visible_collections
-from localmcp.search.passages import Passage, find_passage, passages_of_source
-from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.search.index import Index
+from localmcp.search.passages import Passage, find_passage, passages_of_source, read_metadata
+from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.text.signals import signals
 from localmcp.tools import Param, compact_json, current_scope, integer_or_string, tool
 
 JOINT = "\n\n---\n\n"
@@ -48,6 +50,8 @@ class ContextResult(TypedDict):
     chunks: list[ContextChunk]
     concatenatedContent: str
     citation: Citation
+    origin: NotRequired[str]
+    signals: NotRequired[list[str]]
 
 
 class SourceItem(TypedDict):
@@ -64,6 +68,7 @@ class SourceItem(TypedDict):
     path: NotRequired[str]
     chunkCount: int
     freshness: Freshness
+    origin: NotRequired[str]
 
 
 class DocumentChunk(TypedDict):
@@ -89,6 +94,8 @@ class DocumentSource(TypedDict):
     collection: str
     path: NotRequired[str]
     freshness: Freshness
+    origin: NotRequired[str]
+    signals: NotRequired[list[str]]
 
 
 class DocumentResult(TypedDict, total=False):
@@ -122,6 +129,15 @@ class CollectionStats(TypedDict):
     model: str | None
 
 
+class MountStats(TypedDict):
+    """A mounted file in numbers; the totals count one's own file alone."""
+
+    name: str
+    sources: int
+    chunks: int
+    collections: list[str]
+
+
 class StatsResult(TypedDict):
     """The answer of `get_stats`."""
 
@@ -134,6 +150,7 @@ class StatsResult(TypedDict):
     trashedSources: int
     fileBytes: NotRequired[int]
     """Told only to callers who see every collection."""
+    mounts: NotRequired[list[MountStats]]
 
 
 class KnowledgeBase(PassageSearch):
@@ -157,26 +174,19 @@ class KnowledgeBase(PassageSearch):
         window: Annotated[int, Param("Chunks before and after", minimum=0, maximum=50)] = 2,
     ) -> ContextResult:
         """Return the chunks before and after a search result, joined, to read it in its context."""
-        identity = parse_uuid("chunkId", chunkId)
-        with self.database.read() as connection:
-            target = find_passage(connection, identity.bytes)
-            if target is None or not _may_see(connection, target.collection_id):
-                raise NotFound(f"Chunk not found: {chunkId}", hint="Use an id that search returned.")
-            around = passages_of_source(
-                connection, target.source_id, target.position - window, target.position + window
-            )
-        return {
-            "targetChunkId": str(identity),
-            "window": window,
-            "sourceId": target.source_uuid,
-            "sourceTitle": target.title,
-            "sourceType": target.source_type,
-            "chunkTotal": target.chunk_total,
-            "chunksRetrieved": len(around),
-            "chunks": [_context_chunk(each, target) for each in around],
-            "concatenatedContent": JOINT.join(each.text.strip() for each in around),
-            "citation": cite(target),
-        }
+        wanted = parse_id("chunkId", chunkId)
+
+        def look(index: Index, origin: str | None) -> ContextResult | None:
+            with index.database.read() as connection:
+                target = find_passage(connection, wanted.uuid.bytes)
+                if target is None or not _may_see(connection, target.collection_id):
+                    return None
+                first, last = target.position - window, target.position + window
+                return _context(target, passages_of_source(connection, target.source_id, first, last), window, origin)
+
+        for found in self.federation.look(look, wanted.origin):
+            return found
+        raise NotFound(f"Chunk not found: {chunkId}", hint="Use an id that search returned.")
 
     @tool(
         "get_document",
@@ -199,21 +209,19 @@ class KnowledgeBase(PassageSearch):
         """Return a whole document with all its chunks in order. Long ones are cut: read on from nextOffset."""
         # JSON can name half a character, which neither SQLite nor the answer can hold.
         name = sourceId.encode("utf-8", "replace").decode()
-        with self.database.read() as connection:
-            row = _find_source(connection, name)
-            if row is None:
-                return _no_document(name)
-            item = _source_item(row, self.database.adopted)
-            passages = passages_of_source(connection, row[0], offset)
-        shown = _fitting(passages)
-        result: DocumentResult = {
-            "source": _document_source(item, shown),
-            "chunks": [_document_chunk(p) for p in shown],
-        }
-        result["truncated"] = len(shown) < len(passages)
-        if len(shown) < len(passages):
-            result["nextOffset"] = offset + len(shown)
-        return result
+        mount, bare = split_id(name)
+
+        def look(index: Index, origin: str | None) -> DocumentResult | None:
+            with index.database.read() as connection:
+                row = _find_source(connection, bare if mount else name)
+                if row is None:
+                    return None
+                item = _source_item(row, index.database.adopted, origin)
+                return _document(item, passages_of_source(connection, row[0], offset), offset)
+
+        for found in self.federation.look(look, mount):
+            return found
+        return _no_document(name)
 
     @tool(
         "list_sources",
@@ -238,15 +246,28 @@ class KnowledgeBase(PassageSearch):
         collection: Annotated[str | None, Param("Only this collection")] = None,
     ) -> SourcesResult:
         """List the documents in the knowledge base, newest first."""
-        with self.database.read() as connection:
-            collections = choose_collections(connection, [collection] if collection else None)
-            marks = ",".join("?" * len(collections))
-            where = f"where sources.collection_id in ({marks}) and trashed_at is null"
-            ids = [each.id for each in collections]
-            total = fetch_one(connection, f"select count(*) from sources {where}", ids)
-            sql = f"{_SOURCE} {where} order by sources.created_at desc, sources.id desc limit ? offset ?"
-            rows = fetch_all(connection, sql, [*ids, limit, offset])
-        items = [_source_item(row, self.database.adopted) for row in rows]
+        mount, name = parse_collection(collection)
+        missing: list[NotFound] = []
+
+        def look(index: Index, origin: str | None) -> tuple[list[SourceItem], int, str | None] | None:
+            try:
+                return *_list(index.database, name, offset + limit, origin), origin
+            except NotFound as error:
+                missing.append(error)
+                return None
+
+        listed: list[SourceItem] = []
+        total, found = 0, None
+        for found in self.federation.look(look, mount):
+            listed, total = [*listed, *found[0]], total + found[1]
+            if name and found[2] is None:
+                # A plain name means one's own collection where there is one.
+                break
+        if found is None and missing:
+            raise missing[0]
+        # One file's documents come sorted, and by more than the time.
+        ordered = sorted(listed, key=lambda each: each["createdAt"], reverse=True)
+        items = ordered[offset : offset + limit]
         return {"count": len(items), "total": total, "sources": items}
 
     @tool(
@@ -295,12 +316,16 @@ class KnowledgeBase(PassageSearch):
         }
         if current_scope().collections is None:
             result["fileBytes"] = self.database.path.stat().st_size
+        if mounts := list(self.federation.look(_mount_stats)):
+            result["mounts"] = mounts
         return result
 
     def instructions(self) -> str:
         """One paragraph for the assistant that connects: what is here and how to use it."""
         stats = self.get_stats()
         named = ", ".join(f"{c['name']} ({c['sources']} documents)" for c in stats["collections"][:20]) or "none yet"
+        if mounts := stats.get("mounts"):
+            named += "; mounted beside it: " + ", ".join(f"{m['name']} ({m['sources']} documents)" for m in mounts)
         return (
             f"The user's own knowledge base: {stats['totalSources']} documents in {stats['totalChunks']} passages. "
             f"Collections: {named}. Use `search` before answering questions about the user's documents, notes, "
@@ -360,12 +385,25 @@ def _no_document(name: str) -> DocumentResult:
     }
 
 
-def _source_item(row: Any, adopted: bool) -> SourceItem:
+def _list(database: Database, collection: str | None, limit: int, origin: str | None) -> tuple[list[SourceItem], int]:
+    """The newest documents of one file, and how many it has in all."""
+    with database.read() as connection:
+        collections = choose_collections(connection, [collection] if collection else None)
+        marks = ",".join("?" * len(collections))
+        where = f"where sources.collection_id in ({marks}) and trashed_at is null"
+        ids = [each.id for each in collections]
+        total = fetch_one(connection, f"select count(*) from sources {where}", ids)
+        sql = f"{_SOURCE} {where} order by sources.created_at desc, sources.id desc limit ?"
+        rows = fetch_all(connection, sql, [*ids, limit])
+        return [_source_item(row, database.adopted, origin) for row in rows], total
+
+
+def _source_item(row: Any, adopted: bool, origin: str | None = None) -> SourceItem:
     item: SourceItem = {
-        "id": row[1],
+        "id": shown_id(row[1], origin),
         "title": row[2],
         "sourceType": row[3],
-        "metadata": json.loads(row[4]),
+        "metadata": read_metadata(row[4]),
         "createdAt": row[5],
         "updatedAt": row[6],
         "collection": row[7],
@@ -376,7 +414,24 @@ def _source_item(row: Any, adopted: bool) -> SourceItem:
         item["partition"] = row[8]
     if row[9] is not None:
         item["path"] = row[9]
+    if origin is not None:
+        item["origin"] = origin
     return item
+
+
+def _document(item: SourceItem, passages: list[Passage], offset: int) -> DocumentResult:
+    origin = item.get("origin")
+    shown = _fitting(passages)
+    result: DocumentResult = {
+        "source": _document_source(item, shown),
+        "chunks": [_document_chunk(p, origin) for p in shown],
+    }
+    if seen := signals(item["title"], *(passage.text for passage in shown)):
+        result["source"]["signals"] = seen
+    result["truncated"] = len(shown) < len(passages)
+    if len(shown) < len(passages):
+        result["nextOffset"] = offset + len(shown)
+    return result
 
 
 def _document_source(item: SourceItem, shown: list[Passage]) -> DocumentSource:
@@ -393,6 +448,8 @@ def _document_source(item: SourceItem, shown: list[Passage]) -> DocumentSource:
     }
     if "path" in item:
         source["path"] = item["path"]
+    if "origin" in item:
+        source["origin"] = item["origin"]
     return source
 
 
@@ -415,7 +472,7 @@ def _size(text: str) -> int:
     return len(text.encode("utf-8", "replace"))
 
 
-def _document_chunk(passage: Passage) -> DocumentChunk:
+def _document_chunk(passage: Passage, origin: str | None) -> DocumentChunk:
     metadata: dict[str, Any] = {
         "start": passage.start,
         "stop": passage.stop,
@@ -426,7 +483,7 @@ def _document_chunk(passage: Passage) -> DocumentChunk:
     if passage.first_page is not None:
         metadata["page"] = passage.first_page
     return {
-        "id": str(uuid.UUID(bytes=passage.chunk_uuid)),
+        "id": shown_id(passage.chunk_uuid, origin),
         "content": passage.text,
         "chunkIndex": passage.position,
         "chunkTotal": passage.chunk_total,
@@ -434,9 +491,29 @@ def _document_chunk(passage: Passage) -> DocumentChunk:
     }
 
 
-def _context_chunk(passage: Passage, target: Passage) -> ContextChunk:
+def _context(target: Passage, around: list[Passage], window: int, origin: str | None) -> ContextResult:
+    result: ContextResult = {
+        "targetChunkId": shown_id(target.chunk_uuid, origin),
+        "window": window,
+        "sourceId": shown_id(target.source_uuid, origin),
+        "sourceTitle": target.title,
+        "sourceType": target.source_type,
+        "chunkTotal": target.chunk_total,
+        "chunksRetrieved": len(around),
+        "chunks": [_context_chunk(each, target, origin) for each in around],
+        "concatenatedContent": JOINT.join(each.text.strip() for each in around),
+        "citation": cite(target),
+    }
+    if origin is not None:
+        result["origin"] = origin
+    if seen := signals(target.title, *(each.text for each in around)):
+        result["signals"] = seen
+    return result
+
+
+def _context_chunk(passage: Passage, target: Passage, origin: str | None) -> ContextChunk:
     return {
-        "id": str(uuid.UUID(bytes=passage.chunk_uuid)),
+        "id": shown_id(passage.chunk_uuid, origin),
         "content": passage.text,
         "chunkIndex": passage.position,
         "isTarget": passage.chunk_id == target.chunk_id,
@@ -468,3 +545,17 @@ def _embedded_chunks(connection: apsw.Connection, collection: Collection) -> int
     """Chunks that a search by meaning sees: those with a sign code of the collection's model."""
     sql = "select coalesce(sum(count), 0) from signs where collection_id = ? and model_id = ?"
     return fetch_one(connection, sql, (collection.id, collection.model_id))
+
+
+def _mount_stats(index: Index, name: str | None) -> MountStats | None:
+    if name is None:
+        return None
+    with index.database.read() as connection:
+        collections = visible_collections(connection)
+        stats = [_collection_stats(connection, each) for each in collections]
+    return {
+        "name": name,
+        "sources": sum(each["sources"] for each in stats),
+        "chunks": sum(each["chunks"] for each in stats),
+        "collections": [each.name for each in collections],
+    }

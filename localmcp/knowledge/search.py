@@ -5,18 +5,20 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import uuid
 from typing import Annotated, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput
-from localmcp.knowledge.citations import Citation, Freshness, check_freshness, cite, parse_uuid
+from localmcp.knowledge.citations import Citation, Freshness, check_freshness, cite
+from localmcp.knowledge.origins import parse_collection, parse_id, shown_id
+from localmcp.search.federation import Federation
 from localmcp.search.filters import Filters
 from localmcp.search.fusion import MatchType
 from localmcp.search.index import Hit, Index, Mode, SearchOutcome, SearchRequest
 from localmcp.search.keyword import Term, inverse_frequency
 from localmcp.storage.database import Database
+from localmcp.text.signals import signals
 from localmcp.tools import Param, current_scope, integer_or_string, tool
 
 NOTHING_FOUND = "No relevant results found. Try rephrasing your query or using a different search mode."
@@ -43,6 +45,10 @@ class SearchHit(TypedDict):
     citation: Citation
     freshness: Freshness
     metadata: dict[str, Any]
+    origin: NotRequired[str]
+    """Name of the mounted file; absent for one's own."""
+    signals: NotRequired[list[str]]
+    """What stands out in the text: hidden characters, imitated instructions."""
     explain: NotRequired[dict[str, Any]]
     """Per arm: rank, raw score, score, weight; the words that matched; the language."""
 
@@ -79,9 +85,10 @@ def known_mode(_name: str, value: Any) -> Any:
 class PassageSearch:
     """Searches what was ingested."""
 
-    def __init__(self, database: Database, index: Index) -> None:
+    def __init__(self, database: Database, index: Index, federation: Federation | None = None) -> None:
         self.database = database
         self.index = index
+        self.federation = federation or Federation(index)
 
     @tool(
         "search",
@@ -122,17 +129,21 @@ class PassageSearch:
         answer best, each with its source, place and scores 0..100. Read around a hit with get_context."""
         if not query.strip():
             raise InvalidInput("Query parameter is required")
+        origin, name = parse_collection(collection)
+        source = parse_id("sourceId", sourceId) if sourceId else None
         filters = Filters(
             partitions=(partition,) if partition else (),
-            source_ids=(str(parse_uuid("sourceId", sourceId)),) if sourceId else (),
+            source_ids=(str(source.uuid),) if source else (),
             source_types=(sourceType,) if sourceType else (),
             path_prefix=pathPrefix or None,
             metadata=metadata or {},
         )
-        names = (collection,) if collection else None
-        page = _Page(query, mode, (names, filters))
+        names = (name,) if name else None
+        origin = origin or (source.origin if source else None)
+        page = _Page(query, mode, (names, filters, origin) if origin else (names, filters))
         request = SearchRequest(query, mode, limit, page.offset(cursor), names, filters)
-        return _search_result(request, self.index.search(request), page, explain, self.database.adopted)
+        outcome = self.federation.search(request, origin)
+        return _search_result(request, outcome, page, explain, self.database.adopted)
 
 
 # ---------------------------------------------------------------- search results
@@ -216,10 +227,12 @@ def _explain_term(term: Term, searched_chunks: int) -> dict[str, Any]:
 
 def _search_hit(hit: Hit, outcome: SearchOutcome, explain: bool, adopted: bool) -> SearchHit:
     passage, scores = hit.passage, hit.scores
+    adopted = adopted and hit.origin is None
+    chunk_id = shown_id(passage.chunk_uuid, hit.origin)
     found: SearchHit = {
-        "id": str(uuid.UUID(bytes=passage.chunk_uuid)),
-        "chunkId": str(uuid.UUID(bytes=passage.chunk_uuid)),
-        "sourceId": passage.source_uuid,
+        "id": chunk_id,
+        "chunkId": chunk_id,
+        "sourceId": shown_id(passage.source_uuid, hit.origin),
         "sourceTitle": passage.title,
         "sourceType": passage.source_type,
         "content": passage.text.strip(),
@@ -236,13 +249,17 @@ def _search_hit(hit: Hit, outcome: SearchOutcome, explain: bool, adopted: bool) 
     }
     if passage.partition is not None:
         found["partition"] = passage.partition
+    if hit.origin is not None:
+        found["origin"] = hit.origin
+    if seen := signals(passage.title, passage.headings_json, passage.text):
+        found["signals"] = seen
     if explain:
-        found["explain"] = _explain_hit(hit, outcome)
+        found["explain"] = _explain_hit(hit)
     return found
 
 
-def _explain_hit(hit: Hit, outcome: SearchOutcome) -> dict[str, Any]:
-    weights = outcome.weights
+def _explain_hit(hit: Hit) -> dict[str, Any]:
+    weights = hit.weights
     # bm25 counts the whole file, so its raw value is told only to callers who see all of it.
     raw = {"raw": round(hit.keyword.raw, 4)} if current_scope().collections is None else {}
     return {

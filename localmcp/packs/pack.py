@@ -71,7 +71,9 @@ def write_pack(
             manifest = _write(database, Path(scratch) / "copy", packed, unwanted, options, say)
             os.replace(packed, target)
     except apsw.FullError as error:
-        raise FileUnavailable("The disk is full; no pack was written.", hint="Free some space and try again.") from error
+        raise FileUnavailable(
+            "The disk is full; no pack was written.", hint="Free some space."
+        ) from error
     except (OSError, apsw.IOError, apsw.CantOpenError) as error:
         raise FileUnavailable(f"{target} cannot be written: {error}.") from error
     return manifest
@@ -138,10 +140,10 @@ def _reduce(connection: apsw.Connection, unwanted: Sequence[int] | None) -> None
     apply_migrations(connection, int(connection.pragma("user_version")))
     _drop_foreign_tables(connection)
     connection.execute("update file set id = ?, created_at = ?", (uuid.uuid4().hex, utc_now()))
+    _delete_sources(connection, unwanted or [])
     hide_places(connection)
     for table in PRIVATE_TABLES:
         connection.execute(f"delete from {table}")
-    _delete_sources(connection, unwanted or [])
     if unwanted is not None:
         _delete_collections(connection, unwanted)
         _delete_quickstarts_and_rules(connection)
@@ -159,14 +161,9 @@ def _drop_foreign_tables(connection: apsw.Connection) -> None:
     """Tables and indexes that the person added by hand, and statistics, which may hold sampled values."""
     ours = expected_schema(schema_version())
     for kind, name in schema_of(connection):
-        if (kind, name) not in ours and kind == "table":
+        if (kind, name) not in ours and not name.startswith(("sqlite_sequence", "sqlite_autoindex")):
             quoted = name.replace('"', '""')
-            statement = "delete from" if name == "sqlite_sequence" else "drop table if exists"
-            if name != "sqlite_sequence":
-                connection.execute(f'{statement} "{quoted}"')
-        elif (kind, name) not in ours and not name.startswith("sqlite_"):
-            quoted = name.replace('"', '""')
-            connection.execute(f'drop index if exists "{quoted}"')
+            connection.execute(f'drop {kind} if exists "{quoted}"')
 
 
 def _forget_history(connection: apsw.Connection) -> None:

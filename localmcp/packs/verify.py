@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import apsw
 
-from localmcp.errors import LocalMCPError
+from localmcp.errors import FileUnavailable, LocalMCPError
 from localmcp.packs.digest import digest_content
 from localmcp.packs.manifest import Manifest, count_contents, has_manifest, list_sources, read_manifest
 from localmcp.search.consistency import disagreements
 from localmcp.storage.database import Database, fetch_all
 
 MOST_PROBLEMS = 20
+MOST_SOURCES = 100_000
+LONGEST_VALUE = 32_000_000
+"""Bytes of one value; ours stay far below, and a hostile file may not make us hold more."""
+UNREADABLE = (ValueError, TypeError, LookupError, ArithmeticError)
+"""What rows raise that do not hold what the schema promises."""
 
 
 @dataclass(slots=True)
@@ -23,6 +30,8 @@ class Verification:
     path: Path
     manifest: Manifest | None = None
     counts: dict[str, int] = field(default_factory=dict[str, int])
+    sources: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """title, place, collection, sha256 and number of passages of each document."""
     problems: list[str] = field(default_factory=list[str])
     """What is wrong, a sentence each."""
     notes: list[str] = field(default_factory=list[str])
@@ -41,36 +50,47 @@ def verify(path: Path) -> Verification:
         FileUnavailable: there is no such file.
     """
     found = Verification(path)
+    if not path.is_file():
+        raise FileUnavailable(f"There is no file {path}.")
     # Its own connection: SQLite checks a full-text table against what the connection read of it earlier.
     database = Database(path, read_only=True)
     try:
         with database.read() as connection:
-            found.problems += _damage(connection)
-            if found.sound:
-                _compare(connection, found)
+            _look(connection, found)
     except LocalMCPError as error:
-        if not path.exists():
-            raise
         found.problems.append(error.message)
+    except (apsw.Error, *UNREADABLE) as error:
+        found.problems.append(f"it cannot be read to its end: {error}")
     finally:
         database.close()
     return found
+
+
+def _look(connection: apsw.Connection, found: Verification) -> None:
+    connection.limit(apsw.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
+    found.problems += _damage(connection)
+    if found.sound:
+        _compare(connection, found)
 
 
 def _damage(connection: apsw.Connection) -> list[str]:
     told = [row[0] for row in fetch_all(connection, f"pragma integrity_check({MOST_PROBLEMS})")]
     if told != ["ok"]:
         return [f"damaged: {each}" for each in told]
-    parents = fetch_all(connection, "pragma foreign_key_check")
+    parents = fetch_all(connection, "select * from pragma_foreign_key_check limit 1000")
     return [f"{len(parents)} rows point at something that is not there"] if parents else []
 
 
 def _compare(connection: apsw.Connection, found: Verification) -> None:
     found.counts = count_contents(connection)
     found.problems += disagreements(connection)
+    found.sources = list(islice(list_sources(connection), MOST_SOURCES))
     found.manifest = read_manifest(connection)
     if found.manifest is None:
-        found.notes.append("It has no manifest: it is no pack, so nobody says what should be in it.")
+        if has_manifest(connection):
+            found.problems.append("its manifest is not one that localmcp writes")
+        else:
+            found.notes.append("It has no manifest: it is no pack, so nobody says what should be in it.")
         return
     if found.manifest.counts != found.counts:
         found.problems.append(f"the manifest counts {found.manifest.counts}, the file holds {found.counts}")

@@ -11,7 +11,8 @@ from localmcp.errors import InvalidInput, LocalMCPError, NeedsConfirmation, NotF
 from localmcp.search.backends.base import DEFAULT_PARTITION
 from localmcp.search.backends.places import Place, Places
 from localmcp.search.backends.replicas import replica_of
-from localmcp.search.backends.sqlite import SqliteBackend, find_partition
+from localmcp.search.backends.sqlite import SqliteBackend
+from localmcp.search.chunk_rows import find_partition
 from localmcp.search.clearing import drop_collection, drop_partition
 from localmcp.search.collections import Collection, choose_collections, ensure_collection, visible_collections
 from localmcp.search.index import Index

@@ -6,9 +6,11 @@ between the two sends it again, which changes nothing.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import threading
+import time
 import uuid
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -24,9 +26,17 @@ from localmcp.search.backends.replicas import Replica, model_text, replica_of, s
 from localmcp.search.collections import Collection
 from localmcp.storage.database import Database, fetch_one
 
+log = logging.getLogger(__name__)
+
 BATCH = 500
 SAMPLE = 64
 """Vectors that are read back and compared."""
+INDEX_SECONDS = 600
+"""How long a push waits until what was sent is indexed; a server needs half a minute for ten thousand."""
+COMPARED_ANYWAY = 4000
+"""Vectors without an index that a server compares one by one."""
+FLUSH_FROM = 2000
+"""After so many changes the server is asked to index them."""
 ATTEMPTS = 3
 """How often the copy is compared with a file that changes meanwhile, or mended."""
 NEAR_ENOUGH = 1e-4
@@ -50,6 +60,8 @@ class Copied:
     """Vectors sent this time."""
     resumed: bool
     """An earlier push had begun."""
+    indexed: bool
+    """Milvus has indexed all of it; until then searches find less."""
 
 
 class Sender:
@@ -73,10 +85,26 @@ class Sender:
         resumed = self._prepare(collection, name)
         with self._sending(collection.id, wait=True):
             sent = self._copy_rest(collection.id, progress)
+            self._send_changes(collection.id)
+            indexed = self._index(collection.id, flush=sent > 0)
             total = self._complete(collection.id)
             if progress:
                 progress(total, total)
-        return Copied(self._replica(collection.id), total, sent, resumed)
+        return Copied(self._replica(collection.id), total, sent, resumed, indexed)
+
+    def _index(self, collection_id: int, *, flush: bool) -> bool:
+        """Have what was sent indexed, and wait for it; False if that takes too long."""
+        name = self._replica(collection_id).name
+        if flush:
+            self._milvus.flush(name)
+        for _ in range(INDEX_SECONDS):
+            if self._milvus.unindexed(name) <= COMPARED_ANYWAY:
+                return True
+            with self._database.write() as connection:
+                self._renew(connection, collection_id)
+            time.sleep(1)
+        log.warning("Milvus has not indexed '%s' after %d s; until then searches find less.", name, INDEX_SECONDS)
+        return False
 
     def _prepare(self, collection: Collection, name: str | None) -> bool:
         """Make the collection in Milvus and the row in the file; True if both were there."""
@@ -231,6 +259,8 @@ class Sender:
                 if replica.problem:
                     replicas.write_problem(connection, collection_id, None)
             sent += len(ids)
+        if sent >= FLUSH_FROM:
+            self._milvus.flush(self._replica(collection_id).name)
         return sent
 
     def _send(self, name: str, ids: Sequence[int], records: Sequence[Any]) -> None:

@@ -26,7 +26,7 @@ from localmcp.retriever.writing import (
 )
 from localmcp.search.backends.base import DEFAULT_PARTITION
 from localmcp.search.backends.places import Place, Places
-from localmcp.search.backends.sqlite import chunks_fulfilling, whole_sources
+from localmcp.search.chunk_rows import chunks_fulfilling, whole_sources
 from localmcp.search.collections import choose_collections, claim_collection, ensure_collection, ensure_model
 from localmcp.search.conditions import parse_condition
 from localmcp.search.records import check_metadata

@@ -52,6 +52,7 @@ class PushResult(TypedDict):
     name: str
     vectors: int
     sent: NotRequired[int]
+    indexed: NotRequired[bool]
     total: NotRequired[int]
     message: NotRequired[str]
 
@@ -129,6 +130,7 @@ class ReplicationTools:
             "name": copied.replica.name,
             "vectors": copied.total,
             "sent": copied.sent,
+            "indexed": copied.indexed,
         }
 
     @tool(

@@ -11,7 +11,8 @@ import apsw
 from localmcp.embeddings import LazyEmbedder, ModelIdentity
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch, NotFound
 from localmcp.search.backends.places import Place, Places
-from localmcp.search.backends.sqlite import SqliteBackend, find_partition, load_rows
+from localmcp.search.backends.sqlite import SqliteBackend
+from localmcp.search.chunk_rows import find_partition, load_rows
 from localmcp.search.collections import Collection, find_model
 from localmcp.search.conditions import Condition, comparisons, parse_condition
 from localmcp.search.filters import Filters

@@ -69,6 +69,8 @@ class SearchRequest:
     filters: Filters = field(default_factory=Filters)
     exact: bool = False
     """Compare every vector instead of the nearest sign codes."""
+    unrepaired: frozenset[str] = frozenset()
+    """Folded words that are spelt right, though they may stand nowhere in this file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,9 @@ class Hit:
     semantic: ArmScore
     keyword: ArmScore
     query: KeywordQuery | None
+    weights: Weights = field(default_factory=Weights)
+    origin: str | None = None
+    """Name of the mounted file that it stands in; None for one's own."""
 
     @property
     def matched(self) -> list[str]:
@@ -141,6 +146,43 @@ class _Arms:
         return all(rank is None or rank > ARM_DEPTH for rank in ranks)
 
 
+@dataclass(slots=True)
+class Found:
+    """What one file has for a request, before it is put in order: how well words match depends on every file that is
+    searched."""
+
+    request: SearchRequest
+    outcome: SearchOutcome
+    mode: Mode
+    """keyword where no model could be asked."""
+    floor: float
+    arms: _Arms
+    model: str | None = None
+    """Fingerprint of the model that was asked."""
+
+    @property
+    def best_keyword(self) -> float:
+        """The highest bm25 score."""
+        return max(self.arms.bm25.values(), default=0.0)
+
+    @property
+    def full(self) -> float:
+        """The bm25 score that counts as 100 if this is the only file."""
+        return full_keyword_match(self.best_keyword, self.outcome.query.bound if self.outcome.query else 0.0)
+
+    def order(self, full: float) -> list[Fused]:
+        """Every candidate, best first, when the bm25 score `full` counts as 100."""
+        return _fuse(self.mode, self.arms, full, self.outcome.weights, self.floor)
+
+    def is_deep(self, fused: Fused) -> bool:
+        """Whether it comes behind what a look at the first hundred found."""
+        return self.arms.depth > ARM_DEPTH and self.arms.is_deep(fused)
+
+    def load(self, connection: apsw.Connection, page: Sequence[Fused]) -> list[Hit]:
+        """The candidates with their texts; one that has left the file meanwhile is left out."""
+        return _load_hits(connection, page, self.arms, self.outcome)
+
+
 @dataclass(frozen=True, slots=True)
 class FoundElsewhere:
     """What another server found."""
@@ -187,6 +229,13 @@ class Index:
             NotFound: a collection that the caller cannot see.
             FileUnavailable: the database cannot be read.
         """
+        return self._answer(request, load=True)[0]
+
+    def find(self, request: SearchRequest) -> Found | None:
+        """What this file has, not yet in order; None when the caller sees nothing of it. Raises what `search` does."""
+        return self._answer(request, load=False)[1]
+
+    def _answer(self, request: SearchRequest, *, load: bool) -> tuple[SearchOutcome, Found | None]:
         outcome = SearchOutcome([], 0, weights=self.weights)
         clock = _Clock(outcome.milliseconds)
         vector = self._query_vector(request, outcome)
@@ -199,9 +248,14 @@ class Index:
         with self.database.read() as connection:
             collections = choose_collections(connection, list(request.collections) if request.collections else None)
             if not collections:
-                return outcome
-            self._search(connection, request, collections, vector, elsewhere, outcome, clock)
-        return outcome
+                return outcome, None
+            found = self._search(connection, request, collections, vector, elsewhere, outcome, clock)
+            if load:
+                fused = found.order(found.full)
+                outcome.total = len(fused)
+                outcome.hits = found.load(connection, fused[request.offset : request.offset + request.limit])
+                clock.lap("rows")
+        return outcome, found
 
     def _query_vector(self, request: SearchRequest, outcome: SearchOutcome) -> Vector | None:
         """The embedded query; None when it is not needed or the model is not there, and then the outcome says so."""
@@ -227,7 +281,7 @@ class Index:
     def _search(
         self, connection: apsw.Connection, request: SearchRequest, collections: list[Collection], vector: Vector | None,
         elsewhere: FoundElsewhere, outcome: SearchOutcome, clock: _Clock,
-    ) -> None:  # fmt: skip
+    ) -> Found:  # fmt: skip
         generations = read_generations(connection)
         allowed = self._restriction(connection, collections, request.filters)
         outcome.searched = {"collections": len(collections), "chunks": _count_chunks(connection, collections)}
@@ -249,11 +303,9 @@ class Index:
             if self.adaptive and request.mode == "hybrid":
                 outcome.weights = self._adapted(connection, arms)
             outcome.doubtful = request.mode == "hybrid" and _is_doubtful(arms, outcome.query)
-        fused = _fuse(request.mode if ours is not None else "keyword", arms, outcome, floor)
-        outcome.total = len(fused)
-        page = fused[request.offset : request.offset + request.limit]
-        outcome.hits = _load_hits(connection, page, arms, outcome.query)
-        clock.lap("rows")
+        if ours is None:
+            return Found(request, outcome, "keyword", floor, arms)
+        return Found(request, outcome, request.mode, floor, arms, self.embedder.get().identity.fingerprint)
 
     def _restriction(self, connection: apsw.Connection, collections: list[Collection], filters: Filters) -> Any:
         """Sorted ids of the sources that may answer; None when every source of the file may."""
@@ -265,7 +317,7 @@ class Index:
         generations: Generations, allowed: Any, arms: _Arms, outcome: SearchOutcome,
     ) -> None:  # fmt: skip
         ids = [each.id for each in collections]
-        query = build_query(connection, request.text, ids, self.vocabulary, generations.words)
+        query = build_query(connection, request.text, ids, self.vocabulary, generations.words, request.unrepaired)
         outcome.query = query
         arms.bm25 = search_words(connection, query, DEEPEST, allowed)
         arms.keyword_ranks = {each: rank for rank, each in enumerate(islice(arms.bm25, arms.depth), 1)}
@@ -386,10 +438,8 @@ def _floor(connection: apsw.Connection, model_id: int) -> float:
     return float(json.loads(calibration).get("passage_floor", DEFAULT_FLOOR)) if calibration else DEFAULT_FLOOR
 
 
-def _fuse(mode: Mode, arms: _Arms, outcome: SearchOutcome, floor: float) -> list[Fused]:
+def _fuse(mode: Mode, arms: _Arms, full: float, weights: Weights, floor: float) -> list[Fused]:
     """Every candidate, best first; what only a deeper look found comes behind, so that pages do not overlap."""
-    bound = outcome.query.bound if outcome.query else 0.0
-    full = full_keyword_match(max(arms.bm25.values(), default=0.0), bound)
     # A chunk without a vector takes part with its words.
     candidates = dict.fromkeys(arms.keyword_ranks, 0.0) | arms.cosines
     if mode == "semantic":
@@ -397,7 +447,7 @@ def _fuse(mode: Mode, arms: _Arms, outcome: SearchOutcome, floor: float) -> list
     elif mode == "keyword":
         fused = _fuse_one_arm(arms.keyword_ranks, arms.bm25, lambda bm25: keyword_score(bm25, full), "keyword_only")
     else:
-        fused = fuse(candidates, arms.bm25, full, outcome.weights, floor)
+        fused = fuse(candidates, arms.bm25, full, weights, floor)
     # Without a deeper look nothing is deep.
     return sorted(fused, key=arms.is_deep) if arms.depth > ARM_DEPTH else fused
 
@@ -414,9 +464,7 @@ def _fuse_one_arm(
     ]
 
 
-def _load_hits(
-    connection: apsw.Connection, page: Sequence[Fused], arms: _Arms, query: KeywordQuery | None
-) -> list[Hit]:
+def _load_hits(connection: apsw.Connection, page: Sequence[Fused], arms: _Arms, outcome: SearchOutcome) -> list[Hit]:
     passages = load_passages(connection, [fused.id for fused in page])
     return [
         Hit(
@@ -424,7 +472,8 @@ def _load_hits(
             fused,
             ArmScore(arms.semantic_ranks.get(fused.id), arms.cosines.get(fused.id, 0.0)),
             ArmScore(arms.keyword_ranks.get(fused.id), arms.bm25.get(fused.id, 0.0)),
-            query,
+            outcome.query,
+            outcome.weights,
         )
         for fused in page
         if fused.id in passages

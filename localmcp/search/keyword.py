@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -96,9 +96,13 @@ class _Counts:
 
 
 def build_query(
-    connection: apsw.Connection, text: str, collection_ids: Sequence[int], vocabulary: Vocabulary, generation: int
-) -> KeywordQuery:
-    """Turn any text into a query over those collections; every token is literal, whatever FTS5 would make of it."""
+    connection: apsw.Connection, text: str, collection_ids: Sequence[int], vocabulary: Vocabulary, generation: int,
+    unrepaired: Collection[str] = (),
+) -> KeywordQuery:  # fmt: skip
+    """Turn any text into a query over those collections; every token is literal, whatever FTS5 would make of it.
+
+    `unrepaired` are words that are spelt right, though they stand nowhere in these collections.
+    """
     units = phrases(text)[:MOST_UNITS]
     languages = _languages(connection, text, collection_ids)
     total = fetch_one(connection, "select coalesce(sum(chunks), 0) from groups")
@@ -108,7 +112,7 @@ def build_query(
     terms: list[Term] = []
     for unit in units:
         term = _term(unit, languages, counts, total)
-        if not term.chunks and len(unit) == 1:
+        if not term.chunks and len(unit) == 1 and term.word not in unrepaired:
             term = _repaired(connection, term, languages, collection_ids, vocabulary, generation, total)
         terms.append(term)
     visible = sum(_language_sizes(connection, collection_ids).values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import apsw
 
@@ -45,11 +45,30 @@ class Passage:
     @property
     def headings(self) -> list[str]:
         """The heading path, outermost first."""
-        return json.loads(self.headings_json)
+        return read_headings(self.headings_json)
 
     @property
     def metadata(self) -> dict[str, Any]:
-        return json.loads(self.metadata_json)
+        return read_metadata(self.metadata_json)
+
+
+def read_headings(text: str) -> list[str]:
+    """A heading path as stored; empty for what somebody else wrote there."""
+    found: Any = _read_json(text)
+    return [each for each in cast("list[Any]", found) if isinstance(each, str)] if isinstance(found, list) else []
+
+
+def read_metadata(text: str) -> dict[str, Any]:
+    """Metadata as stored; empty for what somebody else wrote there."""
+    found: Any = _read_json(text)
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def _read_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        return None
 
 
 _PASSAGE = """

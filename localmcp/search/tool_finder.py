@@ -41,7 +41,7 @@ PATIENCE = 1.0
 """Seconds that a search waits for the model, and for the vectors of new tools, before it goes by words alone."""
 OF_ONE_WORD, OF_WORDS = 0.79, 0.95
 """Highest score without a match of the ladder: below its match on a name, and below a name said in full."""
-SHARE_SHOWN = 0.2
+SHARE_SHOWN = 0.1
 """A tool is shown down to this share of the best one's score."""
 FAMILIAR, OFTEN = 0.15, 50
 """What the most used tools gain in relevance, and how many calls that takes."""
@@ -180,7 +180,7 @@ class ToolFinder:
 def _shown(judged: Sequence[_Judged], *, one_word: bool) -> tuple[Finding, ...]:
     most = OF_ONE_WORD if one_word else OF_WORDS
     scored = [(each.rung or most * probability(each.odds + each.gain), each) for each in judged]
-    scored.sort(key=lambda pair: (-round(pair[0], 4), -(pair[1].odds + pair[1].gain), pair[1].tool.name))
+    scored.sort(key=lambda pair: (-round(pair[0], 4), -round(pair[1].odds + pair[1].gain, 1), pair[1].tool.name))
     least = SHARE_SHOWN * scored[0][0]
     # What a word is part of is what was asked for; tools that are only similar would stand between.
     by_ladder = one_word and any(each.rung for each in judged)

@@ -26,28 +26,28 @@ WORD_FEATURES = FEATURES[2:]
 """The columns that need no model."""
 
 WITH_MODEL = {
-    "bias": -8.27,
-    "cosine": 4.14,
-    "other_cosine": 4.23,
-    "covered": 3.51,
-    "known": 1.55,
-    "strength": 1.24,
-    "same_action": 0.88,
-    "other_action": -0.74,
+    "bias": -8.25,
+    "cosine": 3.82,
+    "other_cosine": 3.83,
+    "covered": 3.06,
+    "known": 1.79,
+    "strength": 1.65,
+    "same_action": 0.75,
+    "other_action": -0.69,
 }
 WITHOUT_MODEL = {
-    "bias": -7.63,
-    "covered": 4.92,
-    "known": 1.11,
-    "strength": 4.64,
-    "same_action": 0.91,
-    "other_action": -0.56,
+    "bias": -7.38,
+    "covered": 4.25,
+    "known": 1.28,
+    "strength": 4.48,
+    "same_action": 0.8,
+    "other_action": -0.68,
 }
-FITS_WITH_MODEL = {"bias": 4.67, "relevance": 0.82, "elsewhere": -7.61}
-FITS_WITHOUT_MODEL = {"bias": 2.01, "relevance": 0.83, "elsewhere": 0.0}
+FITS_WITH_MODEL = {"bias": 4.72, "relevance": 0.76, "elsewhere": -8.2}
+FITS_WITHOUT_MODEL = {"bias": 1.99, "relevance": 0.82, "elsewhere": 0.0}
 """From the relevance of a tool to the log odds that it serves the query; `elsewhere`: how much nearer the query is to
 something that people ask of other programs."""
-LEAST_WITH_MODEL, LEAST_WITHOUT_MODEL = 0.4, 0.8
+LEAST_WITH_MODEL, LEAST_WITHOUT_MODEL = 0.2, 0.8
 """Log odds that the best tool must reach, or nothing fits."""
 
 

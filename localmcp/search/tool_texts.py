@@ -187,7 +187,8 @@ def take_query_apart(query: str) -> Query:
             for word in _words_of(token):
                 found.setdefault(stem(word, "english"), QueryWord(stem(word, "english"), word, is_name))
     telling = tuple(each for each in found.values() if each.said not in _left_out())
-    return Query(text, telling or tuple(found.values()), _first_actions(tokens))
+    said = telling or tuple(each for each in found.values() if each.said not in function_words())
+    return Query(text, said, _first_actions(tokens))
 
 
 @cache

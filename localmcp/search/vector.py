@@ -157,6 +157,8 @@ def _sign_codes(connection: apsw.Connection, model_id: int, chunk_ids: Sequence[
     quantize = "vec_quantize_binary(embedding)" if _quantizes(connection, int(keys[0])) else "embedding"
     sql = f"select id, {quantize} from vectors where id in (select value from carray(?)) order by id"
     rows = fetch_all(connection, sql, (apsw.carray(keys),))
+    if not rows:
+        return np.empty(0, dtype=np.int64), np.empty((0, 0), dtype=np.uint64)
     ids = np.array([row[0] for row in rows], dtype=np.int64) & ((1 << VECTOR_ID_BITS) - 1)
     blobs = [row[1] for row in rows]
     if quantize == "embedding":

@@ -34,6 +34,10 @@ PAGE_SIZE = 8192
 BUSY_MILLISECONDS = 30_000
 MAX_VALUE_BYTES = 256_000_000
 """No text or blob in the file may be larger: bounds what a hostile file can make us hold."""
+MAX_FOREIGN_VALUE_BYTES = 32_000_000
+"""The same for a file that this machine has not adopted; what we write ourselves stays far below."""
+UNREADABLE_ROWS = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
+"""What rows raise that do not hold what the schema promises, and that only a foreign file can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +53,14 @@ class Generations:
 class Database:
     """One SQLite file. Constructing it touches nothing; the first `read` or `write` opens, creates or migrates it."""
 
-    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False, adopt: bool = False) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, read_only: bool = False, adopt: bool = False, foreign: bool = False
+    ) -> None:
+        """`foreign`: it may come from anybody, even if this machine once adopted it."""
         self.path = Path(path).expanduser().absolute()
         self.read_only = read_only
         self._adopt = adopt
+        self._foreign = foreign
         self._why_read_only = "it was opened read-only" if read_only else ""
         self._writing = threading.RLock()
         """Held for a whole transaction, and always taken before `_lock`."""
@@ -63,6 +71,7 @@ class Database:
         self._open = False
         self._immutable = False
         self._outdated = False
+        self._inspected = False
         self.adopted = False
         """This machine made the file or was told to trust it; known once the file is open."""
         self.levenshtein_works = False
@@ -71,6 +80,11 @@ class Database:
     @property
     def is_open(self) -> bool:
         """Whether anything was read or written so far."""
+        return self._open
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the file was opened, and would be missed."""
         return self._open
 
     @property
@@ -193,6 +207,8 @@ class Database:
             practice(connection)
         load_sqlite_vec(connection)
         self.levenshtein_works = register_levenshtein(connection)
+        if self._foreign or (self._inspected and not self.adopted):
+            connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_FOREIGN_VALUE_BYTES)
         return connection
 
     # ------------------------------------------------------------ opening
@@ -238,7 +254,7 @@ class Database:
             file_id = read_file_id(connection, self.path)
             in_wal = connection.pragma("journal_mode") == "wal"
         self._why_read_only = self._find_why_read_only(file_id)
-        self.adopted = is_adopted(file_id)
+        self.adopted = is_adopted(file_id) and not self._foreign
         if not self._why_read_only and not in_wal:
             # An exported copy or a restored backup.
             with closing(self._connect(apsw.SQLITE_OPEN_READWRITE)) as connection:
@@ -246,6 +262,7 @@ class Database:
         if not self._why_read_only and version < schema_version():
             self._migrate()
         self._outdated = bool(self._why_read_only) and version < schema_version()
+        self._inspected = True
         return True
 
     def _find_why_read_only(self, file_id: str) -> str:
@@ -319,9 +336,25 @@ class Database:
                 told = FileUnavailable(
                     f"{self.path} was made by an older localmcp and lacks what this needs.", hint=self._how_to_write()
                 )
+            if told is None and self._is_suspect:
+                told = self._unreadable(error)
             if told is None:
                 raise
             raise told from error
+        except UNREADABLE_ROWS as error:
+            if not self._is_suspect:
+                raise
+            raise self._unreadable(error) from error
+
+    @property
+    def _is_suspect(self) -> bool:
+        return self._inspected and not self.adopted
+
+    def _unreadable(self, error: Exception) -> FileUnavailable:
+        return FileUnavailable(
+            f"{self.path} holds rows that localmcp did not write: {type(error).__name__}: {str(error)[:200]}.",
+            hint=f"See what is wrong with: localmcp verify {self.path}",
+        )
 
 
 def _in_our_words(error: apsw.Error, path: Path) -> LocalMCPError | None:

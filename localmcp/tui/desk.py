@@ -196,7 +196,8 @@ class _Watch:
             FileUnavailable: the file is gone or cannot be read.
         """
         path = self._database.path
-        if self._identity is None and not path.exists():
+        if not self._database.is_open and not path.exists():
+            # Asking would make it.
             return None
         counters = self._database.counters()
         status = path.stat()

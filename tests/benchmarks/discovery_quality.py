@@ -22,10 +22,11 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from localmcp.discovery import Discovery, rank_tools
+from localmcp.discovery import Discovery, Profile, rank_tools
 from localmcp.embeddings import DefaultEmbedder, LazyEmbedder
 from localmcp.schemas import compact_json
 from localmcp.search.text_vectors import TextVectors
@@ -84,6 +85,10 @@ def answer_with(find: Callable[[str], list[str]], queries: Iterable[dict[str, An
         answers.append(find(row["query"]))
         took.append(1000 * (time.perf_counter() - start))
     return answers, statistics.median(took)
+
+
+def find_names(catalogue: list[ToolDescription], finder: ToolFinder, profile: Profile, query: str) -> list[str]:
+    return [each.name for each, _ in rank_tools(query, catalogue, finder, profile, LONGEST_WAIT).hits[:5]]
 
 
 def ask_peer(python: Path, tools: list[dict[str, Any]], queries: list[dict[str, Any]]) -> list[list[str]]:
@@ -234,12 +239,8 @@ def main() -> None:
     for half in [options.half] if options.half else ["dev", "held"]:
         queries = read_queries(half)
         rankings: dict[str, list[list[str]]] = {}
-        for profile in ("best", "classic"):
-            find = (
-                lambda query, profile=profile: [  # noqa: E731
-                    each.name for each, _ in rank_tools(query, catalogue, finder, profile, LONGEST_WAIT).hits[:5]
-                ]
-            )
+        for profile in get_args(Profile):
+            find = partial(find_names, catalogue, finder, profile)
             rankings[profile], took = answer_with(find, queries)
             print(f"{half}  {profile}: median {took:.1f} ms")
         if options.peer:

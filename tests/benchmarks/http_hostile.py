@@ -170,7 +170,8 @@ class Attacker:
     def path_trick(self) -> bytes:
         path = self.dice.choice([
             "/tools/..%2f..%2fetc%2fpasswd", "//mcp", "/mcp%00", "/tools/%ff%fe", "/tools/%2e%2e", "/health/../tools",
-            "/./health", "/tools/" + "a" * 9000, "http://evil.example/health", "*", "/tools/search/", "/MCP", "/tools//",
+            "/./health", "/tools/" + "a" * 9000, "http://evil.example/health", "*", "/tools/search/", "/MCP",
+            "/tools//",
             "/health%2f", "/health;x", "/%68ealth", "/api/mcp/keys/../../../health", "/tools/%0d%0aX: y", "/api/mcp/",
             "/tools/" + quote(self.text()[:200]), "?", "#", "/tools/%", "/tools/%zz", "/\\mcp",
         ])  # fmt: skip
@@ -188,14 +189,17 @@ class Attacker:
             ["Content-Length: 5", "Content-Length: 40"], ["Content-Length: 40", "Transfer-Encoding: chunked"],
             ["Transfer-Encoding: chunked", "Transfer-Encoding: identity"], ["Content-Length: -1"],
             ["Content-Length: +40"], ["Content-Length: 40x"], ["Content-Length: 0x28"], ["Content-Length : 40"],
-            [" Content-Length: 40"], ["Transfer-Encoding: xchunked"], ["Transfer-Encoding: chunked", "Content-Length: 3"],
+            [" Content-Length: 40"], ["Transfer-Encoding: xchunked"], 
+            ["Transfer-Encoding: chunked", "Content-Length: 3"],
             ["Host: evil.example", "Content-Length: 40"], ["X: " + "y" * 60_000], [f"X-{n}: y" for n in range(3000)],
             ["X: a\x00b"], ["X: a\nY: b"], ["Accept: " + "a/b," * 3000, "Content-Length: 40"],
-            ["Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Key: x"], ["Expect: 100-continue", "Content-Length: 40"],
+            ["Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Key: x"],
+            ["Expect: 100-continue", "Content-Length: 40"],
             ["Expect: 200-maybe", "Content-Length: 40"], ["Content-Encoding: gzip", "Content-Length: 40"],
             ["Origin: null", "Content-Length: 40"], ["Origin: http://evil.example"], ["X-Forwarded-For: 10.0.0.1"],
             ["Content-Length: 999999999999999999999999"], ["Content-Length: ٤٠"],
-            [f"Authorization: Bearer {self.key}", "Content-Length: 40"], ["Mcp-Session-Id: ../..", "Content-Length: 40"],
+            [f"Authorization: Bearer {self.key}", "Content-Length: 40"],
+            ["Mcp-Session-Id: ../..", "Content-Length: 40"],
             ["MCP-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: x", "Content-Length: 40"],
         ]  # fmt: skip
         lines = [f"POST {self.dice.choice(PATHS)} HTTP/1.1", "Host: localhost", key, *self.dice.choice(tricks)]
@@ -355,9 +359,8 @@ def main() -> int:
     print(f"{report.sent} requests in {time.perf_counter() - start:.0f} s, seed {options.seed}")
     print("statuses:", dict(report.statuses.most_common()))
     print("kinds:", dict(report.kinds.most_common()))
-    print(
-        f"slowest answer {report.slowest:.1f} s; still answering: {alive}; tracebacks in the log: {log.count('Traceback')}"
-    )
+    tracebacks = log.count("Traceback")
+    print(f"slowest answer {report.slowest:.1f} s; still answering: {alive}; tracebacks in the log: {tracebacks}")
     for each in report.faults[:20]:
         print("FAULT", each)
     if "Traceback" in log:

@@ -178,7 +178,10 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--model", default="default")
+    parser.add_argument("--read-only", action="store_true", help="leave out the tool that adds documents")
     options = parser.parse_args()
+    if options.read_only:
+        CALLS[:] = [each for each in CALLS if each[0] != "add_document"]
     with served(keys=["write"] * 4, model=options.model) as server:
         begin = time.perf_counter()
         clients = [Client(server, each, begin + options.seconds) for each in range(options.clients)]
@@ -194,9 +197,8 @@ def main() -> int:
     settled = memory[min(SETTLING_SECONDS, len(memory) // 2) :]
     print(f"{options.clients} clients, {lasted:.0f} s: {len(seconds)} calls, {len(seconds) / lasted:.0f} a second")
     print("milliseconds: " + ", ".join(f"p{int(s * 100)} {percentile(seconds, s):.0f}" for s in (0.5, 0.95, 0.99)))
-    print(
-        f"memory: {memory[0]:.0f} MB at first, {settled[0]:.0f} when settled, {max(settled):.0f} at most, {settled[-1]:.0f} at the end"
-    )
+    first, most, last = memory[0], max(settled), settled[-1]
+    print(f"memory: {first:.0f} MB at first, {settled[0]:.0f} when settled, {most:.0f} at most, {last:.0f} at the end")
     print("MB by second:", " ".join(f"{each:.0f}" for each in memory[:: max(1, len(memory) // 30)]))
     print(f"errors: {sum(errors.values())}")
     for text, count in errors.most_common(10):

@@ -23,7 +23,7 @@ def in_our_words(error: Exception, server: str, timeout: float) -> LocalMCPError
     status, details = _grpc_status(error)
     code, message = _milvus_code(error), _milvus_message(error)
     told = _about_the_connection(status, details, code, message, server, timeout)
-    return told or _about_the_request(code, message, server)
+    return told or _about_the_request(code, message or details, server)
 
 
 def is_not_loaded(error: Exception) -> bool:

@@ -17,7 +17,7 @@ DEEPEST = 16_384
 """Milvus returns no more than these for one query."""
 BATCH_ROWS, BATCH_BYTES = 1000, 16_000_000
 """Rows of one request, which may have 64 MB."""
-BREADTH, WIDEST = 200, 32_768
+BREADTH, WIDEST = 400, 32_768
 """`ef` of the graph index: neighbours looked at; the most that Milvus allows finds all but everything."""
 
 

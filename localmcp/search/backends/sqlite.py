@@ -9,8 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from localmcp.errors import InvalidInput, ModelMismatch, NotFound
-from localmcp.search.backends.base import DEFAULT_PARTITION, Json, Neighbor, Record, Space
+from localmcp.errors import InvalidInput, ModelMismatch
+from localmcp.search.backends.base import DEFAULT_PARTITION, Neighbor, Record, Space
+from localmcp.search.chunk_rows import (
+    Row,
+    asks_for_pages,
+    chunks_fulfilling,
+    find_partition,
+    load_rows,
+    partition_names,
+    sources_fulfilling,
+    whole_sources,
+)
 from localmcp.search.clearing import drop_collection, drop_partition
 from localmcp.search.collections import (
     Collection,
@@ -19,10 +29,9 @@ from localmcp.search.collections import (
     ensure_partition,
     visible_collections,
 )
-from localmcp.search.conditions import Condition, comparisons, sql_condition
-from localmcp.search.filters import SOURCE_COLUMNS
+from localmcp.search.conditions import Condition
 from localmcp.search.index import Index
-from localmcp.search.records import RecordText, draft_whole, metadata_of
+from localmcp.search.records import RecordText, draft_whole
 from localmcp.search.sources import put_source, restore_source, trash_sources
 from localmcp.search.vector import Block, nearest_chunks, remove_signs, remove_vectors, vector_id
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one, read_generations
@@ -37,7 +46,6 @@ if TYPE_CHECKING:
 
 FEW = 400
 """So many vectors are compared one by one: narrowing them would read as many."""
-COLUMNS = {**SOURCE_COLUMNS, "page": "chunks.first_page"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +59,6 @@ class Part:
     """Ids of the sources, sorted; None = all of the collection."""
     few: bool
     """So few vectors that all are compared."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """What is told of one chunk."""
-
-    id: int
-    text: str
-    metadata: Json
-    partition: str
 
 
 class SqliteBackend:
@@ -84,7 +82,7 @@ class SqliteBackend:
             sql = "select sources from signs where collection_id = ? and model_id = ?"
             blobs = [row[0] for row in fetch_all(connection, sql, (found.id, found.model_id))]
             sources, counts = np.unique(np.frombuffer(b"".join(blobs), dtype=np.int64), return_counts=True)
-            partitions = {DEFAULT_PARTITION: 0, **dict.fromkeys(_partition_names(connection, found.id), 0)}
+            partitions = {DEFAULT_PARTITION: 0, **dict.fromkeys(partition_names(connection, found.id), 0)}
             belongs = dict(fetch_all(connection, _PARTITION_OF_SOURCE, (found.id,)))
         for source, count in zip(sources.tolist(), counts.tolist(), strict=True):
             partitions[belongs[source]] += count
@@ -178,8 +176,8 @@ class SqliteBackend:
         blocks = self.index.sign_blocks(connection, found.model_id, read_generations(connection), [found.id])
         allowed = None
         if partition is not None or condition is not None:
-            allowed = _allowed_sources(connection, found.id, partition, partition_id, condition)
-        if condition is not None and _asks_for_pages(condition):
+            allowed = sources_fulfilling(connection, found.id, partition, partition_id, condition)
+        if condition is not None and asks_for_pages(condition):
             blocks = _only(blocks, _allowed_chunks(connection, found.id, condition))
         return Part(found, found.model_id, blocks, allowed, sum(len(block.ids) for block in blocks) <= FEW)
 
@@ -245,25 +243,6 @@ def _find(connection: apsw.Connection, name: str) -> Collection:
     return choose_collections(connection, [name])[0]
 
 
-def find_partition(connection: apsw.Connection, collection: Collection, name: str) -> int | None:
-    """The id of a partition; None for the default one, in which sources without a partition stand.
-
-    Raises:
-        NotFound: no such partition; names those that are there.
-    """
-    sql = "select id from partitions where collection_id = ? and name = ?"
-    partition_id = fetch_one(connection, sql, (collection.id, name))
-    if partition_id is None and name != DEFAULT_PARTITION:
-        names = [DEFAULT_PARTITION, *_partition_names(connection, collection.id)]
-        raise NotFound(f"partition '{name}' not found.", hint=f"There is: {', '.join(names)}.")
-    return partition_id
-
-
-def _partition_names(connection: apsw.Connection, collection_id: int) -> list[str]:
-    sql = "select name from partitions where collection_id = ? order by name"
-    return [row[0] for row in fetch_all(connection, sql, (collection_id,))]
-
-
 _PARTITION_OF_SOURCE = f"""
     select sources.id, coalesce(partitions.name, '{DEFAULT_PARTITION}') from sources
     left join partitions on partitions.id = partition_id where sources.collection_id = ?
@@ -298,42 +277,6 @@ def _ensure_model(connection: apsw.Connection, model: str, dimension: int) -> in
 # ---------------------------------------------------------------- restricting
 
 
-def _allowed_sources(
-    connection: apsw.Connection, collection_id: int, partition: str | None, partition_id: int | None,
-    condition: Condition | None,
-) -> Ids:  # fmt: skip
-    """Sorted ids of the sources that may answer; what is asked of pages is left to `_allowed_chunks`."""
-    import numpy as np
-
-    tests = ["collection_id = :collection", "trashed_at is null"]
-    bindings: dict[str, Any] = {"collection": collection_id}
-    if partition is not None:
-        tests.append("partition_id is :partition")
-        bindings["partition"] = partition_id
-    if condition is not None and not _asks_for_pages(condition):
-        compiled = sql_condition(condition, "sources.metadata", SOURCE_COLUMNS)
-        tests.append(compiled.sql)
-        bindings |= compiled.bindings
-    sql = f"select id from sources where {' and '.join(tests)} order by id"
-    return np.array([row[0] for row in fetch_all(connection, sql, bindings)], dtype=np.int64)
-
-
-def _asks_for_pages(condition: Condition) -> bool:
-    """Whether chunks of one source may answer differently."""
-    return any(each.field == ("page",) for each in comparisons(condition))
-
-
-def chunks_fulfilling(connection: apsw.Connection, collection_id: int, condition: Condition) -> list[int]:
-    """Ids of the collection's chunks that are searched and fulfil the condition, ascending."""
-    compiled = sql_condition(condition, "sources.metadata", COLUMNS)
-    sql = f"""
-        select chunks.id from chunks join sources on sources.id = chunks.source_id
-        where collection_id = :collection and trashed_at is null and {compiled.sql} order by chunks.id
-    """
-    rows = fetch_all(connection, sql, {"collection": collection_id, **compiled.bindings})
-    return [row[0] for row in rows]
-
-
 def _allowed_chunks(connection: apsw.Connection, collection_id: int, condition: Condition) -> Ids:
     import numpy as np
 
@@ -357,26 +300,6 @@ def _nearest(connection: apsw.Connection, part: Part, query: Any, limit: int, ex
 
 
 # ---------------------------------------------------------------- rows
-
-
-def load_rows(connection: apsw.Connection, collection_id: int, ids: Sequence[int]) -> dict[int, Row]:
-    """Chunk id -> what is told of it, in the order asked for; the trash and other collections are left out."""
-    sql = f"""
-        select chunks.id, text, metadata, uri, title, first_page, format,
-            coalesce(partitions.name, '{DEFAULT_PARTITION}')
-        from chunks join sources on sources.id = source_id left join partitions on partitions.id = partition_id
-        where chunks.id in (select value from carray(:ids)) and sources.collection_id = :collection
-            and trashed_at is null
-    """
-    if not ids:
-        return {}
-    found = {
-        chunk_id: Row(chunk_id, text, metadata_of(metadata, uri, title, page, kind), partition)
-        for chunk_id, text, metadata, uri, title, page, kind, partition in fetch_all(
-            connection, sql, {"ids": apsw.carray(array("q", ids)), "collection": collection_id}
-        )
-    }
-    return {each: found[each] for each in dict.fromkeys(ids) if each in found}
 
 
 def _load_vectors(connection: apsw.Connection, model_id: int | None, ids: Sequence[int]) -> dict[int, Any]:
@@ -442,24 +365,3 @@ def _source_of(connection: apsw.Connection, collection: Collection, chunk_id: in
         where = "another collection" if collection_id != collection.id else f"the document '{title}'"
         raise InvalidInput(f"id {chunk_id} is taken: it belongs to {where}.")
     return source_id, uuid, bool(trashed)
-
-
-def whole_sources(connection: apsw.Connection, collection: Collection, ids: Sequence[int]) -> list[int]:
-    """Ids of the sources that consist of those chunks; unknown ids, and those of other collections, are passed over.
-
-    Raises:
-        InvalidInput: only some of a source's chunks are named.
-    """
-    sql = """
-        select sources.id, title, chunk_count, count(*) from chunks join sources on sources.id = source_id
-        where chunks.id in (select value from carray(:ids)) and collection_id = :collection and trashed_at is null
-        group by sources.id
-    """
-    rows = fetch_all(connection, sql, {"ids": apsw.carray(array("q", ids)), "collection": collection.id}) if ids else []
-    for _, title, total, named in rows:
-        if named < total:
-            raise InvalidInput(
-                f"'{title}' has {total} chunks, and only {named} of them would be deleted.",
-                hint="A document is removed as a whole: name all its ids, or use remove_source.",
-            )
-    return [row[0] for row in rows]

@@ -135,10 +135,13 @@ def examine_status(workspace: Workspace) -> Examination:
     """What `localmcp status` knows, as checks."""
     stats = workspace.knowledge.get_stats()
     holds = f"{counted(stats['totalSources'], 'document')} in {counted(stats['totalChunks'], 'passage')}"
+    bytes_ = size(workspace.database.path.stat().st_size)
     checks = [
-        Check("file", "ok", f"{workspace.database.path}, {size(workspace.database.path.stat().st_size)}; {holds}")
+        Check("file", "ok", f"{bytes_}: {short(str(workspace.database.path))}"),
+        Check("holds", "ok", holds),
+        _writable(workspace),
+        _model(workspace),
     ]
-    checks += [_writable(workspace), _model(workspace)]
     missing = stats["chunksWithoutEmbeddings"]
     if missing:
         says = f"{counted(missing, 'passage')} without a vector: not found by meaning"

@@ -1,0 +1,84 @@
+"""`localmcp mount`, `unmount` and `mounts`: files that are searched beside one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localmcp.cli import terminal
+from localmcp.cli.session import Session, command, pass_session
+
+if TYPE_CHECKING:
+    from localmcp.workspace import Workspace
+
+Json = dict[str, Any]
+
+
+@command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--as", "name", metavar="NAME", help="What its results are marked with; its file name when left out.")
+@pass_session
+def mount(session: Session, file: Path, name: str | None) -> None:
+    """Search a file together with yours.
+
+    It stays where it is and is never changed. Its passages are marked with its name, and only they are searched with
+    `localmcp search -c mount:NAME …`. What is mounted is remembered on this machine, not in your file.
+    """
+    workspace = session.workspace
+    # Searching needs a file of one's own, be it empty.
+    with workspace.database.read():
+        pass
+    entry = workspace.mounts.mount(file, name)
+    result = next(each for each in _listed(workspace) if each["name"] == entry.name)
+    session.answer(result, lambda value: click.echo(f"Mounted {value['path']} as {value['name']}: {_contents(value)}"))
+
+
+@command()
+@click.argument("name")
+@pass_session
+def unmount(session: Session, name: str) -> None:
+    """Search a mounted file no longer. It is not deleted."""
+    entry = session.workspace.mounts.unmount(name)
+    result = {"unmounted": entry.name, "path": str(entry.path)}
+    session.answer(result, lambda _: click.echo(f"Unmounted {entry.name} ({entry.path})"))
+
+
+@command()
+@pass_session
+def mounts(session: Session) -> None:
+    """List the files that are searched together with yours."""
+    session.answer({"mounts": _listed(session.workspace)}, _print_mounts)
+
+
+def _print_mounts(result: Json) -> None:
+    if not result["mounts"]:
+        click.echo("Nothing is mounted.")
+        return
+    rows = [(each["name"], _contents(each), each["path"]) for each in result["mounts"]]
+    click.echo("\n".join(terminal.table(("name", "what is in it", "file"), rows)))
+
+
+def _contents(each: Json) -> str:
+    if each["problem"]:
+        return terminal.warned(each["problem"])
+    return f"{terminal.counted(each['sources'], 'document')}, {terminal.counted(each['chunks'], 'passage')}"
+
+
+def _listed(workspace: Workspace) -> list[Json]:
+    """What is remembered, and what is in it now."""
+    from localmcp.errors import LocalMCPError
+
+    opened = {each.name: each for each in workspace.mounts.files()[0]}
+    listed: list[Json] = []
+    for entry in workspace.mounts.entries():
+        about: Json = {"name": entry.name, "path": str(entry.path), "mountedAt": entry.mounted_at, "problem": None}
+        try:
+            if entry.name not in opened:
+                raise LocalMCPError("it is not there")
+            about |= opened[entry.name].describe()
+        except LocalMCPError as error:
+            about["problem"] = error.message
+        listed.append(about)
+    return listed

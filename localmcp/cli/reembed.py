@@ -1,0 +1,174 @@
+"""`localmcp reembed`: another model reads what is in the file, and the way back."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localmcp.cli import terminal
+from localmcp.cli.replication import shown_counts
+from localmcp.cli.session import Session, command, pass_session
+from localmcp.errors import InvalidInput, NotFound
+
+if TYPE_CHECKING:
+    from localmcp.embeddings import Embedder
+    from localmcp.search.collections import Collection
+    from localmcp.search.reembedding import Reembedded
+    from localmcp.workspace import Workspace
+
+    Json = dict[str, Any]
+
+INTERRUPTED = 130
+GOES_ON = "What was embedded is kept, and the old vectors answer. The same command goes on."
+
+
+@command()
+@click.option("-c", "--collection", help="Only this collection, and no rules.")
+@click.option("--model", metavar="SPEC", help="The model to change to; otherwise the one that is set.")
+@click.option("--rollback", is_flag=True, help="Let the old vectors answer again.")
+@click.option("--clean", is_flag=True, help="Delete the vectors that no longer answer.")
+@pass_session
+def reembed(session: Session, collection: str | None, model: str | None, rollback: bool, clean: bool) -> int:
+    """Let another model read everything that is in the file.
+
+    The new vectors are made beside the old ones, which answer until all are there. When it is stopped, the same command
+    goes on. The old vectors stay until --clean, and answer again at once after --rollback.
+
+    \b
+      localmcp reembed --model fast && localmcp config set model fast
+      localmcp reembed --rollback
+    """
+    if rollback + clean + bool(model) > 1:
+        raise InvalidInput("--model, --rollback and --clean exclude each other.")
+    workspace = session.existing()
+    collections = _chosen(workspace, collection)
+    if clean:
+        return _clean(session, workspace, collections)
+    if rollback:
+        return _roll_back(session, workspace, collections, collection)
+    try:
+        return _reembed(session, collections, model or session.settings.model, rules=collection is None)
+    except KeyboardInterrupt:
+        return session.fail("interrupted", "Stopped.", GOES_ON, INTERRUPTED)
+
+
+def _chosen(workspace: Workspace, name: str | None) -> list[Collection]:
+    from localmcp.search.collections import choose_collections
+    from localmcp.search.reembedding import collections_to_reembed
+
+    with workspace.database.read() as connection:
+        return choose_collections(connection, [name]) if name else collections_to_reembed(connection)
+
+
+# ---------------------------------------------------------------- there
+
+
+def _reembed(session: Session, collections: list[Collection], spec: str, *, rules: bool) -> int:
+    from localmcp.search.reembedding import Reembedded
+    from localmcp.workspace import Workspace
+
+    done: list[Reembedded] = []
+    # A workspace with the model that is changed to: nothing else knows the setting of this command.
+    with Workspace(replace(session.settings, model=spec)) as workspace:
+        workspace.database.ensure_writable()
+        embedder = workspace.embedder.get()
+        for each in collections:
+            done.append(_reembed_one(session, workspace, each, embedder))
+        rules_read = workspace.rules.embed_missing() if rules else 0
+        name = embedder.identity.name
+    result: Json = {
+        "model": {"spec": spec, "name": name},
+        "collections": [asdict(each) for each in done],
+        "rules": rules_read,
+        "setting": session.settings.model,
+    }
+    session.answer(result, lambda _: _tell(session, done, rules_read))
+    _tell_setting(session, spec, any(each.switched for each in done))
+    return 0
+
+
+def _reembed_one(session: Session, workspace: Workspace, collection: Collection, embedder: Embedder) -> Reembedded:
+    from localmcp.search.adaptation import adapt_weights
+    from localmcp.search.reembedding import reembed as embed_again
+
+    with shown_counts(session, f"embedding {collection.name}") as show:
+        done = embed_again(workspace.database, collection, embedder, show)
+    if done.switched and session.settings.adaptive_weight:
+        adapt_weights(workspace.database, embedder)
+    return done
+
+
+def _tell(session: Session, done: list[Reembedded], rules: int) -> None:
+    for each in done:
+        made = terminal.counted(each.embedded, "vector")
+        if each.switched and each.before:
+            session.note(f"{each.collection}: {made} made; those of {each.model} answer instead of {each.before}'s.")
+        elif each.embedded:
+            session.note(f"{each.collection}: {made} made, all of {each.model}.")
+        else:
+            session.note(f"{each.collection}: has the vectors of {each.model} already.")
+        for note in each.notes:
+            session.note(terminal.warned(note))
+    if rules:
+        session.note(f"{terminal.counted(rules, 'rule')} read.")
+    if not done and not rules:
+        session.note("There is nothing to embed.")
+
+
+def _tell_setting(session: Session, spec: str, switched: bool) -> None:
+    if spec != session.settings.model:
+        session.note(f"Searches need the same model: localmcp config set model {terminal.quoted([spec])}")
+    if switched:
+        session.note(terminal.dim("Back: localmcp reembed --rollback   Delete the old vectors: localmcp reembed --clean"))
+
+
+# ---------------------------------------------------------------- and back
+
+
+def _roll_back(session: Session, workspace: Workspace, collections: list[Collection], named: str | None) -> int:
+    from localmcp.search.reembedding import roll_back
+
+    done: list[Reembedded] = []
+    failure: NotFound | None = None
+    for each in collections:
+        try:
+            done.append(roll_back(workspace.database, each))
+        except NotFound as error:
+            failure = failure or error
+    if not done:
+        raise failure or NotFound("There is nothing to go back to.")
+    result = {"collections": [asdict(each) for each in done], "setting": session.settings.model}
+    session.answer(result, lambda _: _tell_back(session, done))
+    return 0
+
+
+def _tell_back(session: Session, done: list[Reembedded]) -> None:
+    for each in done:
+        session.note(f"{each.collection}: the vectors of {each.model} answer again.")
+        for note in each.notes:
+            session.note(terminal.warned(note))
+    spec = spec_of(done[0].model)
+    session.note(f"Searches need the same model: localmcp config set model {spec}")
+    session.note(terminal.dim("Then, for rules and for what has no vector: localmcp rules reembed && localmcp refresh"))
+
+
+def spec_of(name: str) -> str:
+    """The setting that chooses a model by the name that the file knows it by."""
+    from localmcp.embeddings.fast import FAST_NAME
+    from localmcp.embeddings.onnx import DEFAULT_NAME
+
+    known = {DEFAULT_NAME: "default", FAST_NAME: "fast"}
+    return known.get(name) or (f"fastembed:{name}" if name.count("/") == 1 else name)
+
+
+def _clean(session: Session, workspace: Workspace, collections: list[Collection]) -> int:
+    from localmcp.search.reembedding import clean
+
+    removed = {each.name: clean(workspace.database, each) for each in collections}
+    total = sum(removed.values())
+    session.answer({"removed": removed}, lambda _: session.note(f"{terminal.counted(total, 'old vector')} deleted."))
+    if total:
+        session.note(terminal.dim("The room is given back by: localmcp optimize"))
+    return 0

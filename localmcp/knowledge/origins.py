@@ -1,0 +1,73 @@
+"""Ids and collections of mounted files, as tools show and take them: `NAME:id`, `mount:NAME/COLLECTION`."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from localmcp.errors import InvalidInput
+
+MOUNT = "mount:"
+
+
+@dataclass(frozen=True, slots=True)
+class Id:
+    """An id as a tool takes it."""
+
+    uuid: uuid.UUID
+    origin: str | None = None
+    """The mounted file that it belongs to, if the caller says so."""
+
+
+def parse_uuid(field: str, value: str) -> uuid.UUID:
+    """The value as a UUID.
+
+    Raises:
+        InvalidInput: names the field and the value.
+    """
+    try:
+        return uuid.UUID(value)
+    except ValueError as error:
+        raise InvalidInput(f"{field}: {value!r} is not an id; ids are UUIDs, as search returns them.") from error
+
+
+def shown_id(value: str | bytes, origin: str | None) -> str:
+    """The id of a chunk (16 bytes) or a source (text), with the name of the mounted file before it."""
+    bare = str(uuid.UUID(bytes=value)) if isinstance(value, bytes) else value
+    return f"{origin}:{bare}" if origin else bare
+
+
+def parse_id(field: str, value: str) -> Id:
+    """A UUID, with or without the name of a mounted file before it.
+
+    Raises:
+        InvalidInput: names the field and the value.
+    """
+    origin, bare = split_id(value)
+    return Id(parse_uuid(field, bare if origin else value), origin)
+
+
+def split_id(value: str) -> tuple[str | None, str]:
+    """`physics:6f1c…` as (physics, 6f1c…); (None, value) for anything whose end is no UUID, and for a UUID alone."""
+    origin, colon, bare = value.strip().rpartition(":")
+    if not colon or not origin or origin.lower() == "urn:uuid":
+        return None, value
+    try:
+        uuid.UUID(bare)
+    except ValueError:
+        return None, value
+    return origin, bare
+
+
+def parse_collection(name: str | None) -> tuple[str | None, str | None]:
+    """(mounted file, collection) of `mount:NAME`, `mount:NAME/COLLECTION` or a plain collection.
+
+    Raises:
+        InvalidInput: `mount:` without a name.
+    """
+    if name is None or not name.startswith(MOUNT):
+        return None, name or None
+    origin, _, collection = name.removeprefix(MOUNT).partition("/")
+    if not origin:
+        raise InvalidInput(f"collection: '{name}' names no mounted file; use mount:NAME or mount:NAME/COLLECTION.")
+    return origin, collection or None

@@ -1,0 +1,293 @@
+"""Files that are searched beside one's own: what is mounted is remembered in the state directory, not in the file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from localmcp.embeddings import Embedder, LazyEmbedder
+from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, ModelUnavailable, NotFound
+from localmcp.packs.manifest import read_manifest
+from localmcp.search.index import MODEL_WAIT_SECONDS, Index, Mode
+from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.storage.migrations import utc_now
+
+log = logging.getLogger(__name__)
+
+MOST_MOUNTS = 50
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,39}")
+
+OpenModel = Callable[[str, str, int], Embedder | None]
+"""(name, fingerprint, dimension) of a model -> the model, if it is on this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is remembered of a mounted file."""
+
+    name: str
+    path: Path
+    mounted_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Signature:
+    """Changes when another file lies at the path."""
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, path: Path) -> _Signature:
+        found = path.stat()
+        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+class OpenMount:
+    """A mounted file while it is open: read-only, hardened, its own database and index."""
+
+    def __init__(self, entry: Entry, embedder: LazyEmbedder, open_model: OpenModel, weight: float, adaptive: bool):
+        self.name = entry.name
+        self.path = entry.path
+        self.database = Database(entry.path, read_only=True, foreign=True)
+        self.signature = _Signature.of(entry.path)
+        self._embedder = embedder
+        self._open_model = open_model
+        self._lock = threading.Lock()
+        self._index = Index(self.database, embedder, weight, adaptive=adaptive)
+        self._model_known = False
+
+    def index(self, mode: Mode) -> Index:
+        """Its index, with the model that made its vectors if that is here: the one in use, or another.
+
+        Raises:
+            FileUnavailable: the file cannot be read any more.
+        """
+        if mode != "keyword" and not self._model_known:
+            with self._lock:
+                self._choose_model()
+        return self._index
+
+    def describe(self) -> dict[str, Any]:
+        """Counts, collections, models and the manifest's words; reads no document.
+
+        Raises:
+            FileUnavailable, NotOurFile, FileTooNew: the file cannot be opened.
+        """
+        with self.database.read() as connection:
+            counts = """
+                select count(*), coalesce(sum(chunk_count), 0) from sources
+                join collections on collections.id = collection_id where trashed_at is null and kind = 'documents'
+            """
+            sources, chunks = fetch_one(connection, counts)
+            names = fetch_all(connection, "select name from collections where kind = 'documents' limit 100")
+            manifest = read_manifest(connection)
+        return {
+            "sources": sources,
+            "chunks": chunks,
+            "collections": [name for (name,) in names],
+            "models": [name for name, _ in self._models().values()],
+            "title": manifest.title if manifest else "",
+        }
+
+    def close(self) -> None:
+        self._index.close()
+        self.database.close()
+
+    def _choose_model(self) -> None:
+        """Ask once; while the model in use is still loading, its own notice says so and the next search asks again."""
+        theirs = self._models()
+        try:
+            own = self._embedder.get(MODEL_WAIT_SECONDS).identity.fingerprint if theirs else ""
+        except LocalMCPError:
+            return
+        self._model_known = True
+        if not theirs or own in theirs:
+            return
+        (fingerprint, (name, dimension)), *_ = theirs.items()
+
+        def opened() -> Embedder:
+            found = self._open_model(name, fingerprint, dimension)
+            if found is None:
+                raise ModelUnavailable(
+                    f"its vectors come from the model '{name}', which is not on this machine.",
+                    hint="See: localmcp models list --all",
+                )
+            return found
+
+        self._index.embedder = LazyEmbedder(opened)
+
+    def _models(self) -> dict[str, tuple[str, int]]:
+        """Fingerprint -> (name, dimension) of the models of its collections, the one of most documents first."""
+        with self.database.read() as connection:
+            rows = fetch_all(
+                connection,
+                """
+                select fingerprint, models.name, dimension from collections
+                join models on models.id = model_id join sources on collection_id = collections.id
+                where kind = 'documents' group by models.id order by count(*) desc limit 20
+                """,
+            )
+        return {str(fingerprint): (str(name), int(dimension)) for fingerprint, name, dimension in rows}
+
+
+class Mounts:
+    """What is mounted beside one file. Thread-safe; other processes see a change with their next search."""
+
+    def __init__(
+        self, state: Path, own: Path, embedder: LazyEmbedder, open_model: OpenModel, *, semantic_weight: float = 0.7,
+        adaptive: bool = False,
+    ) -> None:  # fmt: skip
+        """`state` is the machine's state directory, `own` the file beside which others are mounted."""
+        self.own = own
+        self._folder = state / "mounts" / hashlib.sha256(os.path.realpath(own).encode()).hexdigest()[:16]
+        self._embedder = embedder
+        self._open_model = open_model
+        self._weight, self._adaptive = semantic_weight, adaptive
+        self._lock = threading.Lock()
+        self._open: dict[str, OpenMount] = {}
+
+    # ------------------------------------------------------------ what is mounted
+
+    def entries(self) -> list[Entry]:
+        """Everything that is remembered, by name; an entry that cannot be read is left out and logged."""
+        try:
+            names = sorted(os.listdir(self._folder))
+        except OSError:
+            return []
+        entries = (_read_entry(self._folder / name) for name in names if name.endswith(".json"))
+        return [each for each in entries if each is not None][:MOST_MOUNTS]
+
+    def mount(self, path: Path, name: str | None = None) -> Entry:
+        """Remember a file, which is opened first.
+
+        Raises:
+            InvalidInput: a name that cannot be used or is taken, the file itself, or one that is mounted already.
+            FileUnavailable, NotOurFile, FileTooNew: the file cannot be opened.
+        """
+        path = path.expanduser().absolute()
+        entry = Entry(_check_name(name) if name else _name_of(path), path, utc_now())
+        if not path.is_file():
+            raise FileUnavailable(f"There is no file {path}.")
+        if os.path.realpath(path) == os.path.realpath(self.own):
+            raise InvalidInput(f"{path} is the file that is open; it is searched already.")
+        self._check_free(entry)
+        mounted = self._opened(entry)
+        try:
+            mounted.describe()
+        finally:
+            mounted.close()
+        self._remember(entry)
+        return entry
+
+    def unmount(self, name: str) -> Entry:
+        """Forget a file, named by its name or its path.
+
+        Raises:
+            NotFound: nothing of that name is mounted.
+        """
+        path = Path(name).expanduser().absolute()
+        entry = next((each for each in self.entries() if name.casefold() == each.name or path == each.path), None)
+        if entry is None:
+            known = ", ".join(each.name for each in self.entries()) or "nothing yet"
+            raise NotFound(f"Nothing is mounted as '{name}'.", hint=f"Mounted: {known}.")
+        (self._folder / f"{entry.name}.json").unlink(missing_ok=True)
+        return entry
+
+    def files(self) -> tuple[Sequence[OpenMount], Sequence[str]]:
+        """The mounted files that can be opened, by name, and a sentence about each that cannot."""
+        entries = self.entries()
+        if not entries and not self._open:
+            return (), ()
+        troubles: list[str] = []
+        with self._lock:
+            self._close_all_but({each.name: each.path for each in entries})
+            opened = [each for entry in entries if (each := self._current(entry, troubles)) is not None]
+        return opened, troubles
+
+    def close(self) -> None:
+        """Close every mounted file."""
+        with self._lock:
+            self._close_all_but({})
+
+    # ------------------------------------------------------------ open files
+
+    def _current(self, entry: Entry, troubles: list[str]) -> OpenMount | None:
+        known = self._open.get(entry.name)
+        try:
+            if known is not None and known.signature == _Signature.of(entry.path):
+                return known
+            if known is not None:
+                self._open.pop(entry.name).close()
+            self._open[entry.name] = self._opened(entry)
+        except OSError:
+            troubles.append(f"{entry.name} (mounted) was not searched: {entry.path} is not there.")
+            if known is not None:
+                self._open.pop(entry.name, known).close()
+            return None
+        return self._open[entry.name]
+
+    def _opened(self, entry: Entry) -> OpenMount:
+        return OpenMount(entry, self._embedder, self._open_model, self._weight, self._adaptive)
+
+    def _close_all_but(self, wanted: dict[str, Path]) -> None:
+        for name, each in list(self._open.items()):
+            if wanted.get(name) != each.path:
+                self._open.pop(name).close()
+
+    # ------------------------------------------------------------ the state directory
+
+    def _check_free(self, entry: Entry) -> None:
+        entries = self.entries()
+        if len(entries) >= MOST_MOUNTS:
+            raise InvalidInput(f"{MOST_MOUNTS} files are mounted already; unmount one first.")
+        for each in entries:
+            if each.name == entry.name and each.path != entry.path:
+                raise InvalidInput(f"'{each.name}' is {each.path} already.", hint="Choose another name with --as.")
+            if os.path.realpath(each.path) == os.path.realpath(entry.path) and each.name != entry.name:
+                raise InvalidInput(f"{entry.path} is mounted already, as '{each.name}'.")
+
+    def _remember(self, entry: Entry) -> None:
+        content = {"name": entry.name, "path": str(entry.path), "mounted_at": entry.mounted_at, "into": str(self.own)}
+        place = self._folder / f"{entry.name}.json"
+        # Written beside and moved over, so that no other process reads half an entry.
+        beside = self._folder / f"{entry.name}.{os.getpid()}.part"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            beside.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+            os.replace(beside, place)
+        except OSError as error:
+            raise FileUnavailable(f"{place} cannot be written: {error.strerror}.") from error
+
+
+def _read_entry(place: Path) -> Entry | None:
+    try:
+        raw: Any = json.loads(place.read_text(encoding="utf-8"))
+        given = cast("dict[str, str]", raw)
+        return Entry(_check_name(given["name"]), Path(given["path"]), given["mounted_at"])
+    except (OSError, ValueError, TypeError, KeyError, LocalMCPError) as error:
+        log.warning("%s is not read: %s", place, error)
+        return None
+
+
+def _check_name(name: str) -> str:
+    plain = name.strip().lower()
+    if not _NAME.fullmatch(plain):
+        raise InvalidInput(f"'{name}' cannot be a name; use up to 40 letters a-z, digits, '-', '_' and '.'.")
+    return plain
+
+
+def _name_of(path: Path) -> str:
+    """The file's name without its ending, as far as it can be a name."""
+    plain = re.sub(r"[^a-z0-9_.-]+", "-", path.stem.lower()).strip("-_.")[:40]
+    return plain or "pack"

@@ -1,0 +1,133 @@
+"""What is told of the chunks of a collection, and which of them stand in a partition or fulfil a condition."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import apsw
+
+from localmcp.errors import InvalidInput, NotFound
+from localmcp.search.backends.base import DEFAULT_PARTITION, Json
+from localmcp.search.collections import Collection
+from localmcp.search.conditions import Condition, comparisons, sql_condition
+from localmcp.search.filters import SOURCE_COLUMNS
+from localmcp.search.records import metadata_of
+from localmcp.storage.database import fetch_all, fetch_one
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Ids = NDArray[np.int64]
+
+COLUMNS = {**SOURCE_COLUMNS, "page": "chunks.first_page"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is told of one chunk."""
+
+    id: int
+    text: str
+    metadata: Json
+    partition: str
+
+
+def find_partition(connection: apsw.Connection, collection: Collection, name: str) -> int | None:
+    """The id of a partition; None for the default one, in which sources without a partition stand.
+
+    Raises:
+        NotFound: no such partition; names those that are there.
+    """
+    sql = "select id from partitions where collection_id = ? and name = ?"
+    partition_id = fetch_one(connection, sql, (collection.id, name))
+    if partition_id is None and name != DEFAULT_PARTITION:
+        names = [DEFAULT_PARTITION, *partition_names(connection, collection.id)]
+        raise NotFound(f"partition '{name}' not found.", hint=f"There is: {', '.join(names)}.")
+    return partition_id
+
+
+def partition_names(connection: apsw.Connection, collection_id: int) -> list[str]:
+    """Names of the collection's partitions, without the default one."""
+    sql = "select name from partitions where collection_id = ? order by name"
+    return [row[0] for row in fetch_all(connection, sql, (collection_id,))]
+
+
+def sources_fulfilling(
+    connection: apsw.Connection, collection_id: int, partition: str | None, partition_id: int | None,
+    condition: Condition | None,
+) -> Ids:  # fmt: skip
+    """Sorted ids of the sources that may answer; what is asked of pages is left to `_allowed_chunks`."""
+    import numpy as np
+
+    tests = ["collection_id = :collection", "trashed_at is null"]
+    bindings: dict[str, Any] = {"collection": collection_id}
+    if partition is not None:
+        tests.append("partition_id is :partition")
+        bindings["partition"] = partition_id
+    if condition is not None and not asks_for_pages(condition):
+        compiled = sql_condition(condition, "sources.metadata", SOURCE_COLUMNS)
+        tests.append(compiled.sql)
+        bindings |= compiled.bindings
+    sql = f"select id from sources where {' and '.join(tests)} order by id"
+    return np.array([row[0] for row in fetch_all(connection, sql, bindings)], dtype=np.int64)
+
+
+def asks_for_pages(condition: Condition) -> bool:
+    """Whether chunks of one source may answer differently."""
+    return any(each.field == ("page",) for each in comparisons(condition))
+
+
+def chunks_fulfilling(connection: apsw.Connection, collection_id: int, condition: Condition) -> list[int]:
+    """Ids of the collection's chunks that are searched and fulfil the condition, ascending."""
+    compiled = sql_condition(condition, "sources.metadata", COLUMNS)
+    sql = f"""
+        select chunks.id from chunks join sources on sources.id = chunks.source_id
+        where collection_id = :collection and trashed_at is null and {compiled.sql} order by chunks.id
+    """
+    rows = fetch_all(connection, sql, {"collection": collection_id, **compiled.bindings})
+    return [row[0] for row in rows]
+
+
+def load_rows(connection: apsw.Connection, collection_id: int, ids: Sequence[int]) -> dict[int, Row]:
+    """Chunk id -> what is told of it, in the order asked for; the trash and other collections are left out."""
+    sql = f"""
+        select chunks.id, text, metadata, uri, title, first_page, format,
+            coalesce(partitions.name, '{DEFAULT_PARTITION}')
+        from chunks join sources on sources.id = source_id left join partitions on partitions.id = partition_id
+        where chunks.id in (select value from carray(:ids)) and sources.collection_id = :collection
+            and trashed_at is null
+    """
+    if not ids:
+        return {}
+    found = {
+        chunk_id: Row(chunk_id, text, metadata_of(metadata, uri, title, page, kind), partition)
+        for chunk_id, text, metadata, uri, title, page, kind, partition in fetch_all(
+            connection, sql, {"ids": apsw.carray(array("q", ids)), "collection": collection_id}
+        )
+    }
+    return {each: found[each] for each in dict.fromkeys(ids) if each in found}
+
+
+def whole_sources(connection: apsw.Connection, collection: Collection, ids: Sequence[int]) -> list[int]:
+    """Ids of the sources that consist of those chunks; unknown ids, and those of other collections, are passed over.
+
+    Raises:
+        InvalidInput: only some of a source's chunks are named.
+    """
+    sql = """
+        select sources.id, title, chunk_count, count(*) from chunks join sources on sources.id = source_id
+        where chunks.id in (select value from carray(:ids)) and collection_id = :collection and trashed_at is null
+        group by sources.id
+    """
+    rows = fetch_all(connection, sql, {"ids": apsw.carray(array("q", ids)), "collection": collection.id}) if ids else []
+    for _, title, total, named in rows:
+        if named < total:
+            raise InvalidInput(
+                f"'{title}' has {total} chunks, and only {named} of them would be deleted.",
+                hint="A document is removed as a whole: name all its ids, or use remove_source.",
+            )
+    return [row[0] for row in rows]

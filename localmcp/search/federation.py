@@ -1,0 +1,376 @@
+"""One search over one's own file and the files that are mounted beside it.
+
+Each file is searched by itself, with its own index and its own statistics; they meet in the scores. bm25 counts how
+rare a word is in one file, so a hit's score is first converted to what it would be if all files were one, by the ratio
+of the idf of the words that its file holds. What counts as a full match is then decided over all files.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
+
+from localmcp.errors import FileUnavailable, Interrupted, LocalMCPError, NotFound
+from localmcp.search.collections import visible_collections
+from localmcp.search.fusion import COSINE_CEILING, Fused, full_keyword_match
+from localmcp.search.index import Found, Hit, Index, Mode, SearchOutcome, SearchRequest
+from localmcp.search.keyword import MISSING_SHARE, KeywordQuery, Term, inverse_frequency
+from localmcp.storage.database import Database
+from localmcp.tools import current_scope
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+WITHOUT_MEANING = 0.6
+"""What a full match of words counts in a file that cannot be searched by meaning, among others that are: about what
+good hits of those reach."""
+MOST_THREADS = 8
+
+
+class MountedFile(Protocol):
+    """A file beside one's own, read-only."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def database(self) -> Database: ...
+
+    def index(self, mode: Mode) -> Index:
+        """Its index, with the model that made its vectors if that is here.
+
+        Raises:
+            FileUnavailable: the file cannot be read any more.
+        """
+        ...
+
+
+class Beside(Protocol):
+    """Where mounted files come from."""
+
+    def files(self) -> tuple[Sequence[MountedFile], Sequence[str]]:
+        """Those that can be opened, by name, and a sentence about each that cannot."""
+        ...
+
+
+@dataclass(slots=True)
+class _Part:
+    """What one of the files found."""
+
+    found: Found
+    database: Database
+    origin: str | None
+    factor: float = 1.0
+    """Turns its bm25 scores into those of all files together."""
+
+
+@dataclass(slots=True)
+class _Round:
+    """Everything that one search gathers."""
+
+    parts: list[_Part] = field(default_factory=list[_Part])
+    notices: list[str] = field(default_factory=list[str])
+    missing: list[NotFound] = field(default_factory=list[NotFound])
+    """Files that do not have what was asked for, such as a collection of that name."""
+
+
+class Federation:
+    """Searches one's own file, and with it what is mounted. Thread-safe."""
+
+    def __init__(self, own: Index, beside: Beside | None = None) -> None:
+        self.own = own
+        self._beside = beside
+        self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    def mounted(self) -> tuple[Sequence[MountedFile], Sequence[str]]:
+        """The mounted files that the caller may see, and a sentence about each that cannot be opened.
+
+        A caller that is bound to collections sees none: they are collections of one's own file.
+        """
+        if self._beside is None or current_scope().collections is not None:
+            return (), ()
+        return self._beside.files()
+
+    def look(self, look: Callable[[Index, str | None], Result | None], origin: str | None = None) -> Iterator[Result]:
+        """What `look(index, name)` gives for one's own file (name None), then each mounted one; None is left out.
+
+        `origin` names one mounted file alone. Another mounted file that cannot be read is logged and left out.
+
+        Raises:
+            NotFound: nothing of that name is mounted.
+        """
+        if origin is None and (found := look(self.own, None)) is not None:
+            yield found
+        mounted = self.mounted()[0]
+        if origin is not None:
+            mounted = [each for each in mounted if each.name == origin] or self._refuse(origin)
+        for each in mounted:
+            try:
+                found = look(each.index("keyword"), each.name)
+            except FileUnavailable as error:
+                if origin is not None:
+                    raise
+                log.warning("%s (mounted) was not read: %s", each.name, error)
+                continue
+            if found is not None:
+                yield found
+
+    def search(self, request: SearchRequest, origin: str | None = None) -> SearchOutcome:
+        """The best passages of all files; of one mounted file alone with `origin`.
+
+        Raises:
+            NotFound: a collection that no file has, or nothing of that name is mounted.
+            FileUnavailable: one's own file cannot be read; a mounted one is left out with a notice.
+        """
+        mounted, troubles = self.mounted()
+        if origin is not None:
+            mounted = [each for each in mounted if each.name == origin] or self._refuse(origin)
+        elif not mounted and not troubles:
+            return self.own.search(request)
+        elif request.collections and self._is_own(request.collections):
+            return self.own.search(request)
+        gathered = self._gather(request, mounted, with_own=origin is None)
+        gathered.notices += troubles
+        self._respect_spelling(gathered, mounted)
+        if not gathered.parts and gathered.missing:
+            raise gathered.missing[0]
+        return _join(request, gathered)
+
+    def close(self) -> None:
+        """End the threads."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown()
+
+    def _is_own(self, names: Sequence[str]) -> bool:
+        """A plain name means one's own collection where there is one."""
+        with self.own.database.read() as connection:
+            known = {each.name.casefold() for each in visible_collections(connection)}
+        return any(name.casefold() in known for name in names)
+
+    def _refuse(self, origin: str) -> list[MountedFile]:
+        known = ", ".join(each.name for each in self.mounted()[0]) or "nothing yet"
+        raise NotFound(f"Nothing is mounted as '{origin}'.", hint=f"Mounted: {known}. See: localmcp mounts")
+
+    # ------------------------------------------------------------ asking every file
+
+    def _gather(self, request: SearchRequest, mounted: Sequence[MountedFile], *, with_own: bool) -> _Round:
+        """Ask one's own file in this thread, and the others beside it."""
+        waiting = [(each, self._start(each, request)) for each in mounted]
+        gathered = _Round()
+        if with_own:
+            self._ask_own(request, gathered)
+        for each, future in waiting:
+            self._collect(each, future.result, gathered)
+        return gathered
+
+    def _ask_own(self, request: SearchRequest, gathered: _Round) -> None:
+        try:
+            found = self.own.find(request)
+        except NotFound as error:
+            gathered.missing.append(error)
+            return
+        if found is not None:
+            gathered.parts.append(_Part(found, self.own.database, None))
+
+    def _start(self, each: MountedFile, request: SearchRequest) -> Future[Found | None]:
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="localmcp-mount")
+            pool = self._pool
+        # The scope of the caller holds there too.
+        return pool.submit(contextvars.copy_context().run, _find, each, request)
+
+    def _collect(self, each: MountedFile, result: Callable[[], Found | None], gathered: _Round) -> None:
+        try:
+            found = result()
+        except NotFound as error:
+            gathered.missing.append(error)
+        except Interrupted:
+            raise
+        except LocalMCPError as error:
+            gathered.notices.append(f"{each.name} (mounted) was not searched: {error.message}")
+        else:
+            if found is not None:
+                gathered.parts.append(_Part(found, each.database, each.name))
+                gathered.notices += [f"{each.name} (mounted): {notice}" for notice in found.outcome.notices]
+
+    def _respect_spelling(self, gathered: _Round, mounted: Sequence[MountedFile]) -> None:
+        """A word that stands in one of the files is not misspelt: files that repaired it are asked again."""
+        known = {term.word for part in gathered.parts for term in _terms(part) if term.repair is None}
+        for number, part in enumerate(gathered.parts):
+            wrong = frozenset(term.word for term in _terms(part) if term.repair is not None and term.word in known)
+            if not wrong:
+                continue
+            request = replace(part.found.request, unrepaired=wrong)
+            index = next((each.index(request.mode) for each in mounted if each.name == part.origin), self.own)
+            found = index.find(request)
+            if found is not None:
+                gathered.parts[number] = _Part(found, part.database, part.origin)
+
+
+def _find(each: MountedFile, request: SearchRequest) -> Found | None:
+    return each.index(request.mode).find(request)
+
+
+def _terms(part: _Part) -> tuple[Term, ...]:
+    return part.found.outcome.query.terms if part.found.outcome.query else ()
+
+
+# ---------------------------------------------------------------- putting together
+
+
+def _join(request: SearchRequest, gathered: _Round) -> SearchOutcome:
+    """One page of all files' candidates."""
+    parts = _comparable(request, gathered)
+    query = _joined_query(parts)
+    _align_meaning(parts)
+    full = full_keyword_match(
+        max((part.factor * part.found.best_keyword for part in parts), default=0.0), query.bound if query else 0.0
+    )
+    by_meaning = any(part.found.mode != "keyword" for part in parts) and request.mode == "hybrid"
+    ordered = sorted(
+        (
+            (part.found.is_deep(fused), -fused.combined, -_raw(part, fused), number, place, fused)
+            for number, part in enumerate(parts)
+            for place, fused in enumerate(_ranked(part, full, by_meaning))
+        ),
+        key=lambda each: each[:5],
+    )
+    page = [(number, fused) for _, _, _, number, _, fused in ordered[request.offset : request.offset + request.limit]]
+    first = parts[0].found.outcome if parts else SearchOutcome([], 0)
+    return SearchOutcome(
+        hits=_load(parts, page),
+        total=len(ordered),
+        query=query,
+        weights=first.weights,
+        notices=[*(() if parts and parts[0].origin else first.notices), *gathered.notices],
+        milliseconds=first.milliseconds,
+        searched=_searched(parts),
+    )
+
+
+def _comparable(request: SearchRequest, gathered: _Round) -> list[_Part]:
+    """The files that can answer in that mode; who asks by meaning alone gets no hits by words."""
+    if request.mode != "semantic" or all(part.found.mode == "keyword" for part in gathered.parts):
+        return gathered.parts
+    return [part for part in gathered.parts if part.found.mode != "keyword"]
+
+
+def _ranked(part: _Part, full: float, by_meaning: bool) -> list[Fused]:
+    fused = part.found.order(full / part.factor)
+    if not by_meaning or part.found.mode != "keyword":
+        return fused
+    return [replace(each, combined=WITHOUT_MEANING * each.combined) for each in fused]
+
+
+def _raw(part: _Part, fused: Fused) -> float:
+    """What decides between two full scores: the arm's own number."""
+    arms = part.found.arms
+    if part.found.mode == "semantic":
+        return arms.cosines.get(fused.id, 0.0)
+    return part.factor * arms.bm25.get(fused.id, 0.0) if part.found.mode == "keyword" else 0.0
+
+
+def _load(parts: Sequence[_Part], page: Sequence[tuple[int, Fused]]) -> list[Hit]:
+    """The page's hits in its order, each file read once."""
+    hits: dict[tuple[int, int], Hit] = {}
+    for number in {number for number, _ in page}:
+        part = parts[number]
+        with part.database.read() as connection:
+            for hit in part.found.load(connection, [fused for owner, fused in page if owner == number]):
+                hits[number, hit.scores.id] = replace(hit, origin=part.origin)
+    return [hits[number, fused.id] for number, fused in page if (number, fused.id) in hits]
+
+
+def _searched(parts: Sequence[_Part]) -> dict[str, int]:
+    total: dict[str, int] = {"files": len(parts), "chunks": 0}
+    for part in parts:
+        for name, number in part.found.outcome.searched.items():
+            total[name] = total.get(name, 0) + number
+    return total
+
+
+# ---------------------------------------------------------------- words
+
+
+def _joined_query(parts: Sequence[_Part]) -> KeywordQuery | None:
+    """The query with its words counted over all files; sets the factor of each file."""
+    queries = [part.found.outcome.query for part in parts]
+    asked = [(part, query) for part, query in zip(parts, queries, strict=True) if query is not None]
+    if not asked:
+        return None
+    total = sum(part.found.outcome.searched.get("chunks", 0) for part, _ in asked)
+    terms: dict[str, list[Term]] = {}
+    for _, query in asked:
+        here: dict[str, list[Term]] = {}
+        for term in query.terms:
+            here.setdefault(term.word, []).append(term)
+        for word, repeated in here.items():
+            known = terms.get(word)
+            terms[word] = repeated if known is None else [_added(each, repeated[0]) for each in known]
+    joined = {
+        word: [replace(each, idf=inverse_frequency(each.chunks, total)) for each in same]
+        for word, same in terms.items()
+    }
+    for part, query in asked:
+        part.factor = _factor(query, joined)
+    dropped = dict.fromkeys(each for _, query in asked for each in query.dropped if each[0] not in joined)
+    absent = sum(1 for _, reason in dropped if reason == "stands nowhere")
+    return KeywordQuery(
+        tuple(term for same in joined.values() for term in same),
+        tuple(dict.fromkeys(language for _, query in asked for language in query.languages)),
+        tuple(dropped),
+        MISSING_SHARE * absent * inverse_frequency(0, total),
+    )
+
+
+def _added(first: Term, second: Term) -> Term:
+    """A word counted in two files."""
+    alternatives = tuple(dict.fromkeys((*first.alternatives, *second.alternatives)))
+    repair = first.repair if second.repair is not None else None
+    return Term(first.word, alternatives, first.chunks + second.chunks, first.idf, repair)
+
+
+def _factor(query: KeywordQuery, joined: dict[str, list[Term]]) -> float:
+    """How much rarer the words of this file are in all files together than in this one."""
+    here = sum(term.idf for term in query.terms)
+    together = sum(joined[term.word][0].idf for term in query.terms)
+    return together / here if here > 0 else 1.0
+
+
+# ---------------------------------------------------------------- meaning
+
+
+def _align_meaning(parts: Sequence[_Part]) -> None:
+    """Cosines of another model lie elsewhere: between the weakest of its hundred nearest and 1 they are stretched to
+    where those of the first model lie."""
+    asked = [part for part in parts if part.found.arms.semantic_ranks]
+    if not asked:
+        return
+    first = asked[0]
+    for part in asked[1:]:
+        if part.found.model != first.found.model:
+            _stretch(part, _weakest(part), _weakest(first))
+
+
+def _weakest(part: _Part) -> float:
+    arms = part.found.arms
+    return min(min(arms.cosines.get(each, 0.0) for each in arms.semantic_ranks), COSINE_CEILING / 2)
+
+
+def _stretch(part: _Part, theirs: float, ours: float) -> None:
+    def moved(cosine: float) -> float:
+        return ours + (cosine - theirs) * (1 - ours) / (1 - theirs)
+
+    arms = part.found.arms
+    arms.cosines = {each: moved(cosine) for each, cosine in arms.cosines.items()}
+    part.found.floor = moved(part.found.floor)

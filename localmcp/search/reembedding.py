@@ -1,0 +1,400 @@
+"""Another model for what is in the file: its vectors are made beside the old ones, which answer until all are there.
+
+Only the vectors of a collection's own model have sign codes. They are what a search scans, so the switch to other
+vectors, and the way back, is one transaction: the collection names the model, and the sign codes are made again.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import apsw
+
+from localmcp.embeddings import Embedder, ModelIdentity
+from localmcp.errors import ModelMismatch, NotFound
+from localmcp.search.backends.replicas import replica_of
+from localmcp.search.collections import Collection, ensure_model, visible_collections
+from localmcp.search.records import EMBEDDED_TITLE
+from localmcp.search.sources import chunks_without_vector
+from localmcp.search.vector import add_signs, vector_id, write_vectors
+from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
+from localmcp.storage.migrations import utc_now
+from localmcp.text.chunking import shorten_prefix
+
+KIND = "reembed"
+"""`jobs.kind` of the row that remembers which model a collection had; it stays until the old vectors are deleted."""
+BATCH = 192
+"""Passages of one transaction; a kill loses the embedding of so many."""
+AT_ONCE = 10_000
+"""Chunks that are looked up together: the look-up reads the index of all chunks."""
+ROUNDS = 20
+"""How often the passages that others added meanwhile are caught up with before the switch is made without them."""
+CLEANED_AT_ONCE = 2000
+
+Tell = Callable[[int, int], None]
+"""Called with the passages that are done, of all that have to be."""
+
+
+@dataclass(slots=True)
+class Reembedded:
+    """What became of one collection."""
+
+    collection: str
+    model: str
+    """Whose vectors answer from here on."""
+    before: str | None
+    """Whose vectors answered; None when there were none."""
+    embedded: int = 0
+    """Vectors that were made in this run."""
+    switched: bool = False
+    missing: int = 0
+    """Passages without a vector of `model`."""
+    notes: list[str] = field(default_factory=list[str])
+
+
+def reembed(
+    database: Database, collection: Collection, embedder: Embedder, tell: Tell | None = None
+) -> Reembedded:
+    """Give every passage of a collection a vector of `embedder`, then let these answer. Goes on where a run was killed.
+
+    Raises:
+        ModelUnavailable: the model failed; what it made is kept.
+        FileUnavailable: the file cannot be written.
+    """
+    with database.write() as connection:
+        model_id = ensure_model(connection, embedder.identity)
+        before = _bound_model(connection, collection)
+        if before is not None and before != model_id:
+            _remember(connection, collection, before, model_id, "running")
+        done = Reembedded(collection.name, embedder.identity.name, _model_name(connection, before))
+        if before is not None:
+            done.notes += _window_notes(connection, before, embedder.identity)
+    for last in (*[False] * (ROUNDS - 1), True):
+        done.embedded += _fill(database, collection, embedder, tell or _tell_nobody)
+        if _switch(database, collection, embedder.identity, done, even_if_some_lack=last):
+            return done
+    raise AssertionError("unreachable")
+
+
+def _tell_nobody(_done: int, _total: int) -> None: ...
+
+
+def roll_back(database: Database, collection: Collection) -> Reembedded:
+    """Let the vectors answer again that did before the last `reembed`.
+
+    Raises:
+        NotFound: the collection was not embedded again, or the old vectors were deleted.
+    """
+    with database.write() as connection:
+        row = _remembered(connection, collection)
+        current = _bound_model(connection, collection)
+        if row is None or row.status != "done" or row.new != current:
+            raise NotFound(
+                f"Collection '{collection.name}' has no earlier vectors to go back to.",
+                hint="Until a reembed is complete, the old vectors answer." if row else None,
+            )
+        done = Reembedded(
+            collection.name, _model_name(connection, row.old) or "", _model_name(connection, row.new), switched=True
+        )
+        _let_answer(connection, collection, row.old, done)
+        _remember(connection, collection, row.new, row.old, "done")
+    return done
+
+
+def clean(database: Database, collection: Collection) -> int:
+    """Delete the vectors of a collection that another model than its own made; returns how many. In small steps."""
+    with database.read() as connection:
+        others = [row[0] for row in fetch_all(connection, "select id from models order by id")]
+        own = _bound_model(connection, collection)
+    removed = 0
+    for model_id in others:
+        while model_id != own and (count := _clean_some(database, collection, model_id)):
+            removed += count
+    with database.write() as connection:
+        connection.execute("delete from jobs where id = ?", (_job_id(collection.id),))
+        forget_unused_models(connection)
+    return removed
+
+
+def unfinished(connection: apsw.Connection) -> list[tuple[str, str]]:
+    """(collection, model) of every run that was begun and has not reached its switch."""
+    sql = """
+        select collections.name, models.name from jobs
+        join collections on collections.id = arguments ->> 'collection' join models on models.id = arguments ->> 'to'
+        where jobs.kind = ? and status = 'running' order by 1
+    """
+    return fetch_all(connection, sql, (KIND,))
+
+
+def spare_vectors(connection: apsw.Connection) -> int:
+    """Vectors of passages that another model than their collection's made: kept for the way back."""
+    sql = """
+        select count(*) from vectors join chunks on chunks.id = vectors.id & 1099511627775
+        join sources on sources.id = source_id join collections on collections.id = collection_id
+        where vectors.id >> 40 is not model_id
+    """
+    return fetch_one(connection, sql)
+
+
+def rebuild_signs(connection: apsw.Connection, collection_id: int, model_id: int) -> int:
+    """Make the sign codes of a collection again, from its vectors of that model. Part of the caller's transaction.
+
+    Returns how many passages that are not in the trash have such a vector.
+    """
+    connection.execute("delete from signs where collection_id = ?", (collection_id,))
+    sql = """
+        select chunks.id, source_id from chunks join sources on sources.id = source_id
+        where collection_id = ? and trashed_at is null
+            and exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
+        order by chunks.id
+    """
+    rows = fetch_all(connection, sql, (collection_id, model_id))
+    if rows:
+        add_signs(connection, model_id, collection_id, [row[1] for row in rows], [row[0] for row in rows])
+    bump_generations(connection, "signs")
+    return len(rows)
+
+
+def forget_unused_models(connection: apsw.Connection) -> None:
+    """Delete models that nothing in the file comes from. Part of the caller's write transaction."""
+    connection.execute("""
+        delete from models where id not in (select model_id from collections where model_id is not null)
+            and id not in (select model_id from replicas) and id not in (select model_id from pending_vectors)
+            and not exists (select 1 from vectors where vectors.id between models.id << 40 and (models.id + 1 << 40) - 1)
+    """)
+
+
+# ---------------------------------------------------------------- making vectors
+
+
+def _fill(database: Database, collection: Collection, embedder: Embedder, tell: Tell) -> int:
+    """Embed what has no vector of the model yet, in small transactions; returns how many vectors were made."""
+    made, total = 0, _count_missing(database, collection, embedder.identity)
+    tell(0, total)
+    while pairs := _missing(database, collection, embedder.identity):
+        for start in range(0, len(pairs), BATCH):
+            made += _fill_some(database, collection, embedder, pairs[start : start + BATCH])
+            tell(min(made, total), total)
+    return made
+
+
+def _missing(database: Database, collection: Collection, identity: ModelIdentity) -> list[tuple[int, int]]:
+    with database.write() as connection:
+        model_id = ensure_model(connection, identity)
+    with database.read() as connection:
+        return chunks_without_vector(connection, collection.id, model_id, AT_ONCE)
+
+
+def _count_missing(database: Database, collection: Collection, identity: ModelIdentity) -> int:
+    with database.read() as connection:
+        return count_missing(connection, collection.id, _id_of(connection, identity))
+
+
+def count_missing(connection: apsw.Connection, collection_id: int, model_id: int) -> int:
+    """Passages of a collection, those in the trash aside, that have no vector of the model."""
+    sql = """
+        select count(*) from chunks join sources on sources.id = source_id
+        where collection_id = ? and trashed_at is null
+            and not exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
+    """
+    return fetch_one(connection, sql, (collection_id, model_id))
+
+
+def _fill_some(
+    database: Database, collection: Collection, embedder: Embedder, pairs: Sequence[tuple[int, int]]
+) -> int:
+    with database.read() as connection:
+        texts = embedded_texts(connection, [chunk_id for chunk_id, _ in pairs])
+    if not texts:
+        return 0
+    vectors = embedder.embed_passages(list(texts.values())).astype("<f4", copy=False)
+    blobs = {chunk_id: row.tobytes() for chunk_id, row in zip(texts, vectors, strict=True)}
+    with database.write() as connection:
+        model_id = ensure_model(connection, embedder.identity)
+        rows = _still_lacking(connection, model_id, blobs)
+        _write(connection, collection, model_id, rows, blobs)
+    return len(rows)
+
+
+def embedded_texts(connection: apsw.Connection, chunk_ids: Iterable[int]) -> dict[int, str]:
+    """Chunk id -> text as ingest embeds it; chunks that are gone meanwhile are left out."""
+    sql = f"""
+        select chunks.id, {EMBEDDED_TITLE}, headings, text from chunks join sources on sources.id = source_id
+        where chunks.id in (select value from carray(?)) order by chunks.id
+    """
+    rows = fetch_all(connection, sql, (apsw.carray(array("q", chunk_ids)),))
+    return {chunk_id: _joined(title, json.loads(headings), text) for chunk_id, title, headings, text in rows}
+
+
+def _joined(title: str, headings: Sequence[str], text: str) -> str:
+    prefix = shorten_prefix(title, tuple(headings))
+    return f"{prefix}\n{text.strip()}" if prefix else text.strip()
+
+
+def _still_lacking(connection: apsw.Connection, model_id: int, chunk_ids: Iterable[int]) -> list[tuple[int, int]]:
+    """Looked up again inside the transaction: a chunk may be gone, or have got its vector from another process."""
+    sql = """
+        select chunks.id, source_id from chunks join sources on sources.id = source_id
+        where chunks.id in (select value from carray(?)) and trashed_at is null
+            and not exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
+        order by chunks.id
+    """
+    return fetch_all(connection, sql, (apsw.carray(array("q", chunk_ids)), model_id))
+
+
+def _write(
+    connection: apsw.Connection, collection: Collection, model_id: int, rows: Sequence[tuple[int, int]],
+    blobs: dict[int, bytes],
+) -> None:  # fmt: skip
+    ids = [chunk_id for chunk_id, _ in rows]
+    bound = _bound_model(connection, collection)
+    if bound is None:
+        connection.execute("update collections set model_id = ? where id = ?", (model_id, collection.id))
+    if bound in (None, model_id):
+        embeddings = [blobs[each] for each in ids]
+        write_vectors(connection, model_id, collection.id, [source_id for _, source_id in rows], ids, embeddings)
+        bump_generations(connection, "signs")
+        return
+    dimension = fetch_one(connection, "select dimension from models where id = ?", (model_id,))
+    if any(len(blobs[each]) != 4 * dimension for each in ids):
+        raise ModelMismatch(f"The model made vectors of another length than the {dimension} numbers it promised.")
+    keys = ((vector_id(model_id, each), blobs[each]) for each in ids)
+    connection.executemany("insert into vectors (id, embedding) values (?, ?)", keys)
+    sql = "update jobs set done = done + ?, heartbeat_at = ? where id = ?"
+    connection.execute(sql, (len(ids), utc_now(), _job_id(collection.id)))
+
+
+# ---------------------------------------------------------------- switching
+
+
+def _switch(
+    database: Database, collection: Collection, identity: ModelIdentity, done: Reembedded, *, even_if_some_lack: bool
+) -> bool:
+    """Let the model's vectors answer; False when passages came meanwhile that have none yet."""
+    with database.write() as connection:
+        model_id, before = ensure_model(connection, identity), _bound_model(connection, collection)
+        if not even_if_some_lack and chunks_without_vector(connection, collection.id, model_id, 1):
+            return False
+        if before == model_id:
+            return True
+        if before is not None:
+            _remember(connection, collection, before, model_id, "done")
+        _let_answer(connection, collection, model_id, done)
+        done.switched = True
+    return True
+
+
+def _let_answer(connection: apsw.Connection, collection: Collection, model_id: int, done: Reembedded) -> None:
+    connection.execute("update collections set model_id = ? where id = ?", (model_id, collection.id))
+    rebuild_signs(connection, collection.id, model_id)
+    # How much meaning counts was measured with the other model.
+    connection.execute(
+        "update groups set gap = null, semantic_weight = null, measured_chunks = 0 where collection_id = ?",
+        (collection.id,),
+    )
+    bump_generations(connection, "content")
+    done.missing = count_missing(connection, collection.id, model_id)
+    if done.missing:
+        done.notes.append(f"{done.missing} passages of '{collection.name}' have no vector of {done.model}.")
+    replica = replica_of(connection, collection.id)
+    if replica is not None and not replica.current:
+        done.notes.append(
+            f"The copy of '{collection.name}' in Milvus has vectors of {replica.model.partition('#')[0]} and is not"
+            f" searched until: localmcp push {collection.name}"
+        )
+
+
+def _window_notes(connection: apsw.Connection, before: int, identity: ModelIdentity) -> list[str]:
+    name, tokens = fetch_one(connection, "select name, max_tokens from models where id = ?", (before,))
+    if identity.max_tokens >= tokens:
+        return []
+    return [
+        f"{identity.name} reads {identity.max_tokens} tokens of a passage, {name} {tokens}: the ends of long passages"
+        " are not found by meaning. Adding the documents to another collection cuts them to fit."
+    ]
+
+
+def _clean_some(database: Database, collection: Collection, model_id: int) -> int:
+    with database.write() as connection:
+        if _bound_model(connection, collection) == model_id:
+            return 0
+        connection.execute(
+            """
+            delete from vectors where id in (
+                select vectors.id from vectors join chunks on chunks.id = vectors.id & 1099511627775
+                join sources on sources.id = source_id
+                where vectors.id between :model << 40 and (:model + 1 << 40) - 1 and collection_id = :collection
+                limit :limit
+            )
+            """,
+            {"model": model_id, "collection": collection.id, "limit": CLEANED_AT_ONCE},
+        )
+        return connection.changes()
+
+
+# ---------------------------------------------------------------- what is remembered
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    old: int
+    new: int
+    status: str
+
+
+def _job_id(collection_id: int) -> str:
+    return f"{KIND}-{collection_id}"
+
+
+def _remember(connection: apsw.Connection, collection: Collection, old: int, new: int, status: str) -> None:
+    # Without an end, so that the row is not thrown away with finished jobs.
+    connection.execute(
+        """
+        insert into jobs (id, kind, arguments, status, started_at, heartbeat_at)
+        values (:id, :kind, :arguments, :status, :now, :now)
+        on conflict (id) do update set arguments = excluded.arguments, status = excluded.status,
+            heartbeat_at = excluded.heartbeat_at
+        """,
+        {
+            "id": _job_id(collection.id),
+            "kind": KIND,
+            # Who may see the job is told in the form of all jobs: only callers that see every collection.
+            "arguments": json.dumps({"collection": collection.id, "from": old, "to": new, "collections": None}),
+            "status": status,
+            "now": utc_now(),
+        },
+    )
+
+
+def _remembered(connection: apsw.Connection, collection: Collection) -> _Row | None:
+    sql = "select arguments, status from jobs where id = ?"
+    row: Any = fetch_one(connection, sql, (_job_id(collection.id),))
+    if row is None:
+        return None
+    said = json.loads(row[0])
+    return _Row(said["from"], said["to"], row[1])
+
+
+def _bound_model(connection: apsw.Connection, collection: Collection) -> int | None:
+    sql = "select model_id from collections where id = ?"
+    return fetch_one(connection, sql, (collection.id,))
+
+
+def _model_name(connection: apsw.Connection, model_id: int | None) -> str | None:
+    return fetch_one(connection, "select name from models where id = ?", (model_id,))
+
+
+def _id_of(connection: apsw.Connection, identity: ModelIdentity) -> int:
+    return fetch_one(connection, "select id from models where fingerprint = ?", (identity.fingerprint,)) or 0
+
+
+def collections_to_reembed(connection: apsw.Connection) -> list[Collection]:
+    """The collections of documents that have passages, as the caller sees them."""
+    held = {
+        row[0] for row in fetch_all(connection, "select distinct collection_id from sources where chunk_count > 0")
+    }
+    return [each for each in visible_collections(connection) if each.id in held]
