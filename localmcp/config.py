@@ -187,8 +187,8 @@ class Settings:
     milvus_token: str = _setting(
         "", env="MILVUS_TOKEN", says="Token instead of user and password; never logged.", secret=True
     )
-    milvus_database: str = _setting("", env="MILVUS_DATABASE", says="Database on the Milvus server; empty = its default.")
-    milvus_tls: bool = _setting(False, env="MILVUS_TLS", says="Encrypt the connection; https:// in the address does too.")
+    milvus_database: str = _setting("", env="MILVUS_DATABASE", says="Database on the server; empty = its default.")
+    milvus_tls: bool = _setting(False, env="MILVUS_TLS", says="Encrypt the connection; an https:// address does too.")
     milvus_ca_file: str = _setting("", env="MILVUS_CA_FILE", says="Certificate (PEM) by which the server is known.")
     milvus_timeout: float = _setting(
         10.0, env="MILVUS_TIMEOUT", says="Seconds that one request to Milvus may take.", least=0.1, most=600

@@ -26,6 +26,7 @@ from localmcp.knowledge.inventory import Inventory
 from localmcp.knowledge.library_tools import LibraryTools
 from localmcp.knowledge.upkeep import Upkeep
 from localmcp.language_models import LanguageModel
+from localmcp.packs.merge import Call, Merge
 from localmcp.packs.mounts import Mounts
 from localmcp.providers.configured import ConfiguredTools
 from localmcp.providers.mcp_servers.servers import McpServers
@@ -152,6 +153,10 @@ class Workspace:
             settings.language_model_key or None,
             timeout=settings.language_model_timeout,
         )
+
+    def merging(self, call: Call) -> Merge:
+        """What takes other files into this one; `call` runs the tools that import quick starts and rules."""
+        return Merge(self.database, self.embedder, call)
 
     def instructions(self) -> str:
         """What an assistant is told about this file when it connects."""

@@ -502,6 +502,8 @@ def run_cli(workspace: Workspace, *arguments: str, stdin: str = "", fails: bool 
 def test_the_commands_push_stop_and_pull(workspace: Workspace, milvus: MilvusBackend) -> None:
     pushed = run_cli(workspace, "push", "default", "--to", "milvus", "--as", "garden")
     assert (pushed["vectors"], pushed["name"]) == (len(live_chunks(workspace)), "garden")
+    [copy] = run_cli(workspace, "status")["copies"]
+    assert (copy["name"], copy["searchesUseIt"]) == ("garden", True)
     assert run_cli(workspace, "pull", "garden", "--as", "again")["added"] == 3
     failed = run_cli(workspace, "push", "default", "--stop", "--drop", fails=True)
     assert failed["error"]["code"] == "needs_confirmation"

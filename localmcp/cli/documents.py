@@ -57,7 +57,8 @@ def _print_context(session: Session, result: Json) -> None:
 def _print_document(session: Session, document: Json) -> None:
     """The whole text; what one call cannot carry is fetched by the next."""
     source = document["source"]
-    facts = [source.get("path"), source["collection"], freshness_words(source["freshness"])]
+    origin = f"[{source['origin']}]" if "origin" in source else None
+    facts = [source.get("path"), origin, source["collection"], freshness_words(source["freshness"])]
     session.note(f"{terminal.bold(source['title'])}  {terminal.dim('  '.join(filter(None, facts)))}")
     click.echo(source["content"], nl=False)
     while document["truncated"]:
@@ -87,7 +88,9 @@ def _print_sources(session: Session, result: Json, offset: int) -> None:
         (
             each["title"],
             terminal.short_path(each["path"]) if "path" in each else each["id"],
-            each["collection"] + (f"/{each['partition']}" if "partition" in each else ""),
+            (f"[{each['origin']}] " if "origin" in each else "")
+            + each["collection"]
+            + (f"/{each['partition']}" if "partition" in each else ""),
             f"{each['chunkCount']:,}",
             each["updatedAt"][:10],
             freshness_words(each["freshness"]),

@@ -58,6 +58,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "mount": ("mounts", "Search a file together with yours, read-only."),
         "unmount": ("mounts", "Search it no longer."),
         "mounts": ("mounts", "List what is mounted."),
+        "merge": ("merging", "Take what another file holds into yours."),
     },
     "This machine": {
         "eval": ("evaluation", "Measure how well the search answers, on your own documents."),

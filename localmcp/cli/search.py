@@ -161,7 +161,12 @@ def _place(hit: Json) -> str:
     path = citation.get("path")
     label: str = citation["label"]
     shown = terminal.short_path(path) + label[len(path) :] if path else f"line {citation['startLine']}"
-    parts = [click.style(terminal.link(shown, path), fg="cyan"), terminal.dim(FOUND_BY[hit["matchType"]])]
+    origin = hit.get("origin")
+    # A path in somebody else's file is no place on this machine.
+    parts = [click.style(terminal.link(shown, None if origin else path), fg="cyan")]
+    parts += [click.style(f"[{origin}]", fg="magenta")] if origin else []
+    parts.append(terminal.dim(FOUND_BY[hit["matchType"]]))
+    parts += [terminal.warned(each) for each in hit.get("signals", ())]
     if hit["freshness"] in ("changed", "missing"):
         parts.append(terminal.warned(freshness_words(hit["freshness"])))
     return "  ".join(parts)

@@ -84,7 +84,7 @@ def _copy(copy: Json) -> str:
         return said + terminal.warned(f"not complete, searched in the file; go on with: {again}")
     said += "searched there"
     if copy["pendingChanges"]:
-        said += terminal.warned(f"; {terminal.counted(copy['pendingChanges'], 'change')} wait to be sent")
+        said += terminal.warned(f"; still to be sent: {terminal.counted(copy['pendingChanges'], 'change')}")
     return said + (terminal.warned(f" ({copy['problem']})") if copy["problem"] else "")
 
 

@@ -71,9 +71,7 @@ def write_pack(
             manifest = _write(database, Path(scratch) / "copy", packed, unwanted, options, say)
             os.replace(packed, target)
     except apsw.FullError as error:
-        raise FileUnavailable(
-            "The disk is full; no pack was written.", hint="Free some space."
-        ) from error
+        raise FileUnavailable("The disk is full; no pack was written.", hint="Free some space.") from error
     except (OSError, apsw.IOError, apsw.CantOpenError) as error:
         raise FileUnavailable(f"{target} cannot be written: {error}.") from error
     return manifest

@@ -61,8 +61,11 @@ def _record(row: Sequence[Any]) -> StoredRecord:
 
 
 def is_document(record: Record) -> bool:
-    """Whether the record tells which document it is a chunk of."""
-    return isinstance(record, StoredRecord) and record.origin is not None and "source" in record.origin
+    """Whether the record tells which document it is a chunk of, as localmcp writes it."""
+    origin = record.origin if isinstance(record, StoredRecord) else None
+    parts = [(origin or {}).get(name) for name in ("source", "chunk")]
+    wanted = (_SOURCE, (*_CHUNK, "language", "kind", "digest", "uuid"))
+    return all(isinstance(part, dict) and part.keys() >= set(keys) for part, keys in zip(parts, wanted, strict=True))
 
 
 def source_of(record: Record) -> Json:
@@ -71,9 +74,13 @@ def source_of(record: Record) -> Json:
 
 
 def draft_document(
-    records: Sequence[Record], collection_id: int, partition_id: int | None
+    records: Sequence[Record], collection_id: int, partition_id: int | None, *, ours: bool
 ) -> tuple[SourceDraft, dict[bytes, bytes]]:
-    """The document whose chunks those records are, and digest -> vector."""
+    """The document whose chunks those records are, and digest -> vector.
+
+    Without `ours` its path may be of another machine, or one that contacts a host when it is looked at: it gets no
+    time, and is then never compared with the disk.
+    """
     import numpy as np
 
     ordered = sorted((cast("StoredRecord", each) for each in records), key=lambda each: _chunk(each)["position"])
@@ -92,7 +99,7 @@ def draft_document(
         source["uri"],
         source["sha256"],
         source["size"],
-        source["mtime_ns"],
+        source["mtime_ns"] if ours else None,
         source["language"],
         metadata,
         chunks,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import apsw
@@ -61,6 +61,8 @@ class _Document:
 
     uuid: str
     records: Sequence[Record]
+    ours: bool = False
+    """This file wrote it."""
 
 
 class Receiver:
@@ -86,13 +88,14 @@ class Receiver:
                 unknown one and none is assumed.
         """
         identity, about = self._identity(name, assumed), self._milvus.about(name)
+        ours = ((about or {}).get("origin") or {}).get("file") == self._database.file_id
         with self._database.write() as connection:
             place = ensure_collection(connection, collection)
             model_id = ensure_model(connection, identity)
             place = claim_collection(connection, place, model_id)
         pulled, total = Pulled(place.name), self._milvus.count(name)
         group: list[_Document] = []
-        for document in self._documents(name, pulled, total, progress):
+        for document in self._documents(name, ours, pulled, total, progress):
             group.append(document)
             if sum(len(each.records) for each in group) >= CHUNKS_AT_ONCE:
                 self._store(group, place, model_id, pulled)
@@ -105,7 +108,8 @@ class Receiver:
     def _identity(self, name: str, assumed: ModelIdentity | None) -> ModelIdentity:
         space, about = self._milvus.describe(name), self._milvus.about(name) or {}
         origin: Json = about.get("origin") or {}
-        if origin.get("identity"):
+        names = {each.name for each in fields(ModelIdentity)}
+        if names == (origin.get("identity") or {}).keys():
             identity = ModelIdentity(**origin["identity"])
             if identity.dimension == space.dimension and space.model.endswith(f"#{identity.fingerprint}"):
                 return identity
@@ -123,7 +127,9 @@ class Receiver:
 
     # ------------------------------------------------------------ reading
 
-    def _documents(self, name: str, pulled: Pulled, total: int, progress: Progress | None) -> Iterator[_Document]:
+    def _documents(
+        self, name: str, ours: bool, pulled: Pulled, total: int, progress: Progress | None
+    ) -> Iterator[_Document]:
         """The chunks put together: a document is told when its last chunk has come, or at the end."""
         waiting: dict[str, list[Record]] = {}
         for records in self._milvus.records(name, BATCH):
@@ -135,13 +141,13 @@ class Receiver:
                 parts = waiting.setdefault(source["uuid"], [])
                 parts.append(record)
                 if len(parts) == source["chunk_count"]:
-                    yield _Document(source["uuid"], waiting.pop(source["uuid"]))
+                    yield _Document(source["uuid"], waiting.pop(source["uuid"]), ours)
             pulled.read += len(records)
             if progress:
                 progress(pulled.read, max(total, pulled.read))
         for identity, parts in waiting.items():
             pulled.incomplete += 1
-            yield _Document(identity, parts)
+            yield _Document(identity, parts, ours)
 
     # ------------------------------------------------------------ writing
 
@@ -215,7 +221,7 @@ def _draft(
     """The source and its vectors by digest; None for a record without text."""
     record = document.records[0]
     if is_document(record):
-        return draft_document(document.records, collection_id, partition_id)
+        return draft_document(document.records, collection_id, partition_id, ours=document.ours)
     vector = _unit(record.vector)
     try:
         text = RecordText(clean_text(record.text), check_metadata(record.metadata), partition_id)

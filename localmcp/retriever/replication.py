@@ -155,7 +155,7 @@ class Replication:
             try:
                 sent += self._follow(self._sender, each)
             except LocalMCPError as error:
-                log.warning("%d changes of '%s' wait for Milvus: %s", each.pending, each.collection, error)
+                log.warning("changes of '%s' that wait for Milvus: %d. %s", each.collection, each.pending, error)
         return sent
 
     def _follow(self, sender: Sender, replica: Replica) -> int:
@@ -179,8 +179,13 @@ class Replication:
 
     def flush(self) -> None:
         """Send what waits before the program ends, if it has looked at the file at all."""
-        if self._sender is not None and self._database.is_open:
+        if self._sender is None or not self._database.is_open:
+            return
+        try:
             self.follow()
+        except LocalMCPError as error:
+            # The file: what waits stays in it.
+            log.info("nothing was sent to Milvus: %s", error)
 
     def _needed(self, part: Any) -> Any:
         if part is None:

@@ -1,0 +1,126 @@
+"""Documents of a file that anybody may have written, read as drafts: what does not add up is left out."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+
+from localmcp.search.passages import read_headings, read_metadata
+from localmcp.search.sources import ChunkDraft
+from localmcp.storage.database import fetch_all
+from localmcp.text.normalize import SUPPORTED_LANGUAGES
+
+LONGEST_TITLE, LONGEST_PLACE, LONGEST_WORD = 2_000, 4_000, 40
+MOST_CHUNKS = 200_000
+MOST_SKIPPED = 50
+LONGEST_CHUNK = 1_000_000
+LONGEST_METADATA = 1_000_000
+_SHA256 = re.compile("[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A document as it comes from the other file."""
+
+    title: str
+    source_type: str
+    format: str
+    uri: str | None
+    sha256: str
+    size: int
+    language: str
+    metadata: dict[str, Any]
+    partition: str | None
+    chunks: list[ChunkDraft]
+    chunk_ids: list[int]
+
+
+def read_incoming(connection: apsw.Connection, collection_id: int, skipped: list[str]) -> Iterator[Incoming]:
+    """The live documents of a collection in the order they came; those that cannot be used are told in `skipped`."""
+    sql = "select id from sources where collection_id = ? and trashed_at is null order by id"
+    for (source_id,) in fetch_all(connection, sql, (collection_id,)):
+        try:
+            yield _read(connection, source_id)
+        except ValueError as error:
+            if len(skipped) < MOST_SKIPPED:
+                skipped.append(f"document {source_id}: {error}")
+
+
+def _read(connection: apsw.Connection, source_id: int) -> Incoming:
+    sql = """
+        select title, source_type, format, uri, sha256, size, language, sources.metadata, partitions.name from sources
+        left join partitions on partitions.id = partition_id where sources.id = ?
+    """
+    title, source_type, kind, uri, sha256, size, language, metadata, partition = fetch_all(
+        connection, sql, (source_id,)
+    )[0]
+    _check_text("title", title, LONGEST_TITLE)
+    _check_text("place", uri or "", LONGEST_PLACE)
+    _check_text("metadata", metadata, LONGEST_METADATA)
+    for name, value in (("type", source_type), ("format", kind), ("partition", partition or "")):
+        _check_text(name, value, 100)
+    if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
+        raise ValueError("its hash is none")
+    chunks, ids = _read_chunks(connection, source_id)
+    return Incoming(
+        title, source_type, kind, uri, sha256, max(int(size), 0), _language(language), read_metadata(metadata),
+        partition, chunks, ids,
+    )  # fmt: skip
+
+
+def _read_chunks(connection: apsw.Connection, source_id: int) -> tuple[list[ChunkDraft], list[int]]:
+    """The chunks in order; their spans are counted again, so that they partition the text."""
+    sql = """
+        select chunks.id, text, headings, first_line, last_line, first_page, last_page, language, kind, digest
+        from chunks join groups on groups.id = group_id where source_id = ? order by position limit ?
+    """
+    chunks: list[ChunkDraft] = []
+    ids: list[int] = []
+    at = 0
+    for chunk_id, text, headings, *lines, language, kind, digest in connection.execute(sql, (source_id, MOST_CHUNKS)):
+        _check_text("text", text, LONGEST_CHUNK)
+        first_line, last_line, first_page, last_page = (_number(each) for each in lines)
+        draft = ChunkDraft(
+            at, at + len(text), text, tuple(read_headings(headings)), first_line or 1, last_line or 1, first_page,
+            last_page, _language(language), "code" if kind == "code" else "prose", _digest(digest, chunk_id),
+        )  # fmt: skip
+        chunks.append(draft)
+        ids.append(chunk_id)
+        at = draft.stop
+    return chunks, ids
+
+
+def _check_text(name: str, value: Any, most: int) -> None:
+    if not isinstance(value, str):
+        raise ValueError(f"its {name} is no text")
+    if len(value) > most:
+        raise ValueError(f"its {name} has {len(value):,} characters; {most:,} are the most")
+
+
+def _number(value: Any) -> int | None:
+    """A line or a page."""
+    return value if isinstance(value, int) and 0 <= value < 1 << 40 else None
+
+
+def _language(value: Any) -> str:
+    return value if value in SUPPORTED_LANGUAGES else "english"
+
+
+def _digest(value: Any, chunk_id: int) -> bytes:
+    """Theirs, which tells equal chunks; another for one that has none."""
+    return value if isinstance(value, bytes) and len(value) == 16 else hashlib.md5(str(chunk_id).encode()).digest()
+
+
+def is_unit_vector(value: Any, dimension: int) -> bool:
+    """Whether a blob holds so many finite numbers of length 1."""
+    import numpy as np
+
+    if not isinstance(value, bytes) or len(value) != 4 * dimension:
+        return False
+    length = float(np.linalg.norm(np.frombuffer(value, "<f4").astype(np.float64)))
+    return abs(length - 1) < 0.01 or length == 0

@@ -1,0 +1,385 @@
+"""`localmcp merge`: what another file holds, taken into one's own; what is there already stays as it is."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import apsw
+
+from localmcp.embeddings import LazyEmbedder
+from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch
+from localmcp.packs.incoming import Incoming, is_unit_vector, read_incoming
+from localmcp.search.collections import (
+    Collection,
+    choose_collections,
+    claim_collection,
+    ensure_collection,
+    ensure_model,
+    ensure_partition,
+)
+from localmcp.search.records import FORMAT
+from localmcp.search.sources import ChunkDraft, SourceDraft, put_source
+from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.storage.migrations import VECTOR_ID_BITS
+from localmcp.text.chunking import shorten_prefix
+
+log = logging.getLogger(__name__)
+
+CHUNKS_TOGETHER = 200
+"""Chunks of one transaction, a longer document excepted."""
+MOST_CONFLICTS = 200
+EMBEDDED_TOGETHER = 64
+
+
+class Answer(Protocol):
+    @property
+    def value(self) -> Any: ...
+
+
+Call = Callable[[str, dict[str, Any]], Answer]
+"""Runs a tool of one's own file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Something of the same name that is not the same."""
+
+    kind: str
+    """document, quick start or rule"""
+    name: str
+    outcome: str
+
+
+@dataclass(slots=True)
+class MergeReport:
+    """What came of it, or with a dry run would come."""
+
+    added: int = 0
+    known: int = 0
+    """Documents whose content is there already."""
+    chunks: int = 0
+    vectors_reused: int = 0
+    vectors_made: int = 0
+    vectors_missing: int = 0
+    """Passages that are found by words only until the next refresh makes their vectors."""
+    quickstarts_added: int = 0
+    quickstarts_known: int = 0
+    rules_added: int = 0
+    rules_known: int = 0
+    conflicts: list[Conflict] = field(default_factory=list[Conflict])
+    skipped: list[str] = field(default_factory=list[str])
+    """Documents that cannot be taken over, and why."""
+    notices: list[str] = field(default_factory=list[str])
+
+    def note(self, notice: str) -> None:
+        if notice not in self.notices:
+            self.notices.append(notice)
+
+    def meet(self, conflict: Conflict) -> None:
+        if len(self.conflicts) < MOST_CONFLICTS:
+            self.conflicts.append(conflict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Where documents of one collection go."""
+
+    name: str
+    description: str
+    theirs: str | None
+    """Fingerprint of the model of their vectors."""
+    their_model: int | None
+    reuses: bool
+    """Their vectors are of the model that is used here."""
+    embeds: bool
+    """New vectors can be made here."""
+
+
+class Merge:
+    """Takes another file into one's own, document by document: stopped in the middle, it goes on where it was."""
+
+    def __init__(self, database: Database, embedder: LazyEmbedder, call: Call) -> None:
+        self._database = database
+        self._embedder = embedder
+        self._call = call
+
+    def run(
+        self, path: Path, collections: Sequence[str] | None = None, *, dry_run: bool = False,
+        say: Callable[[MergeReport], None] = lambda _: None,
+    ) -> MergeReport:  # fmt: skip
+        """Merge the file at `path`; only those of its collections, if they are named.
+
+        Raises:
+            InvalidInput: it is one's own file.
+            NotFound: it has no such collection.
+            FileUnavailable, NotOurFile, FileTooNew: a file cannot be opened or written.
+        """
+        path = path.expanduser().absolute()
+        if path.exists() and self._database.path.exists() and path.samefile(self._database.path):
+            raise InvalidInput(f"{path} is the file that is open.")
+        report = MergeReport()
+        other = Database(path, read_only=True, foreign=True)
+        try:
+            if not dry_run:
+                self._database.ensure_writable()
+            with other.read() as theirs:
+                for collection in choose_collections(theirs, list(collections) if collections else None):
+                    self._merge_collection(theirs, collection, report, dry_run, say)
+                if not collections:
+                    self._merge_quickstarts(theirs, report, dry_run)
+                    self._merge_rules(theirs, report, dry_run)
+        finally:
+            other.close()
+        return report
+
+    # ------------------------------------------------------------ documents
+
+    def _merge_collection(
+        self, theirs: apsw.Connection, collection: Collection, report: MergeReport, dry_run: bool,
+        say: Callable[[MergeReport], None],
+    ) -> None:  # fmt: skip
+        target = self._target(theirs, collection, report)
+        group: list[Incoming] = []
+        for each in read_incoming(theirs, collection.id, report.skipped):
+            if not self._is_wanted(each, target, report):
+                continue
+            group.append(each)
+            if sum(len(source.chunks) for source in group) >= CHUNKS_TOGETHER:
+                self._store(theirs, target, group, report, dry_run)
+                group = []
+                say(report)
+        if group:
+            self._store(theirs, target, group, report, dry_run)
+
+    def _target(self, theirs: apsw.Connection, collection: Collection, report: MergeReport) -> _Target:
+        """What happens to the vectors: they are those of the model in use here, or others are made."""
+        row = fetch_one(theirs, "select fingerprint, name from models where id = ?", (collection.model_id,))
+        fingerprint, model_name = row or (None, "")
+        with self._database.read() as connection:
+            bound = fetch_one(
+                connection,
+                "select fingerprint from collections join models on models.id = model_id where collections.name = ?",
+                (collection.name,),
+            )
+        used = self._used(report) if collection.model_id is not None else None
+        ours = bound or used
+        if fingerprint is not None and ours is not None and fingerprint != ours:
+            report.note(f"Vectors of '{model_name}' are not those of the model in use here; they are made again.")
+        return _Target(
+            collection.name, collection.description, fingerprint, collection.model_id,
+            reuses=fingerprint is not None and fingerprint == ours, embeds=used is not None and used == ours,
+        )  # fmt: skip
+
+    def _used(self, report: MergeReport) -> str | None:
+        try:
+            return self._embedder.get().identity.fingerprint
+        except LocalMCPError as error:
+            report.note(f"Without vectors for now: {error.message}")
+            return None
+
+    def _is_wanted(self, each: Incoming, target: _Target, report: MergeReport) -> bool:
+        """False for a document that is here; one of the same place or title and other content is a conflict."""
+        with self._database.read() as connection:
+            place = fetch_one(connection, "select id from collections where name = ?", (target.name,))
+            if place is None:
+                return True
+            sql = "select 1 from sources where sha256 = ? and collection_id = ? and trashed_at is null and title = ?"
+            if fetch_one(connection, sql, (each.sha256, place, each.title)):
+                report.known += 1
+                return False
+            same = fetch_one(
+                connection,
+                """
+                select coalesce(uri, title) from sources where collection_id = :place and trashed_at is null and (
+                    title = :title or uri = :uri or substr(replace(uri, '\\', '/'), -length(:uri) - 1) = '/' || :uri
+                ) limit 1
+                """,
+                {"place": place, "title": each.title, "uri": each.uri},
+            )
+        if same is not None:
+            report.meet(Conflict("document", each.uri or each.title, f"other content than {same}; both are kept"))
+        return True
+
+    def _store(
+        self, theirs: apsw.Connection, target: _Target, group: Sequence[Incoming], report: MergeReport, dry_run: bool
+    ) -> None:
+        """One transaction; vectors are made before it begins."""
+        reused = [_their_vectors(theirs, target, each) for each in group]
+        made = [{} if dry_run else self._made(target, each, known) for each, known in zip(group, reused, strict=True)]
+        chunks = sum(len(each.chunks) for each in group)
+        if not dry_run:
+            with self._database.write() as connection:
+                for each, known, fresh in zip(group, reused, made, strict=True):
+                    self._put(connection, target, each, known | fresh, report)
+        report.added += len(group)
+        report.chunks += chunks
+        counted = [
+            sum(chunk.digest in known for chunk in each.chunks) for each, known in zip(group, reused, strict=True)
+        ]
+        fresh = [sum(chunk.digest in known for chunk in each.chunks) for each, known in zip(group, made, strict=True)]
+        report.vectors_reused += sum(counted)
+        report.vectors_made += sum(fresh)
+        report.vectors_missing += chunks - sum(counted) - sum(fresh)
+
+    def _made(self, target: _Target, each: Incoming, known: dict[bytes, bytes]) -> dict[bytes, bytes]:
+        """Digest -> vector of the chunks that bring none that can be used."""
+        missing = [chunk for chunk in each.chunks if chunk.digest not in known]
+        if not target.embeds:
+            return {}
+        made: dict[bytes, bytes] = {}
+        for start in range(0, len(missing), EMBEDDED_TOGETHER):
+            part = missing[start : start + EMBEDDED_TOGETHER]
+            vectors = self._embedder.get().embed_passages([_embedded_text(each, chunk) for chunk in part])
+            made |= {c.digest: row.tobytes() for c, row in zip(part, vectors.astype("<f4", copy=False), strict=True)}
+        return made
+
+    def _put(
+        self, connection: apsw.Connection, target: _Target, each: Incoming, embeddings: dict[bytes, bytes],
+        report: MergeReport,
+    ) -> None:  # fmt: skip
+        collection = ensure_collection(connection, target.name)
+        if target.description and not collection.description:
+            sql = "update collections set description = ? where id = ?"
+            connection.execute(sql, (target.description, collection.id))
+        model_id = self._model(connection, collection, target, report) if embeddings else None
+        draft = SourceDraft(
+            collection_id=collection.id,
+            partition_id=ensure_partition(connection, collection, each.partition),
+            title=each.title,
+            source_type=each.source_type,
+            format=each.format,
+            uri=_free_uri(connection, collection.id, each.uri),
+            sha256=each.sha256,
+            size=each.size,
+            mtime_ns=None,
+            language=each.language,
+            metadata=each.metadata,
+            chunks=each.chunks,
+        )
+        put_source(connection, draft, embeddings if model_id is not None else {}, model_id)
+
+    def _model(
+        self, connection: apsw.Connection, collection: Collection, target: _Target, report: MergeReport
+    ) -> int | None:
+        """The model of the collection, which is bound to it if it was not."""
+        if collection.model_id is not None:
+            return collection.model_id
+        model_id = ensure_model(connection, self._embedder.get().identity)
+        try:
+            return claim_collection(connection, collection, model_id).model_id
+        except ModelMismatch as error:
+            report.note(error.message)
+            return None
+
+    # ------------------------------------------------------------ quick starts and rules
+
+    def _merge_quickstarts(self, theirs: apsw.Connection, report: MergeReport, dry_run: bool) -> None:
+        if not _has_table(theirs, "quickstarts"):
+            return
+        wanted: list[dict[str, Any]] = []
+        for name, content in theirs.execute(
+            "select name, content from quickstarts where deleted_at is null order by id"
+        ):
+            with self._database.read() as connection:
+                sql = "select content from quickstarts where name = ? and deleted_at is null"
+                own = fetch_one(connection, sql, (name,))
+            if own is None:
+                wanted.append({"name": name, "content": _json(content)})
+            elif _json(own) == _json(content):
+                report.quickstarts_known += 1
+            else:
+                report.meet(Conflict("quick start", name, "yours differs and is kept"))
+        report.quickstarts_added += len(wanted)
+        for start in range(0, 0 if dry_run else len(wanted), 100):
+            lines = "\n".join(json.dumps(each, ensure_ascii=False) for each in wanted[start : start + 100])
+            answer = self._call("importQuickstarts", {"text": lines, "format": "jsonl"}).value
+            log.debug("merged quick starts: %s", answer)
+
+    def _merge_rules(self, theirs: apsw.Connection, report: MergeReport, dry_run: bool) -> None:
+        if not _has_table(theirs, "rules"):
+            return
+        columns = ("rule_text", "category", "context", "project", "globs", "always_apply", "weight")
+        sql = """
+            select rule_text, category, context, project, globs, always_apply, relevance_score from rules
+            where retired_at is null order by id
+        """
+        wanted: list[dict[str, Any]] = []
+        for row in theirs.execute(sql):
+            rule = dict(zip(columns, row, strict=True))
+            rule |= {"globs": _json(rule["globs"]), "always_apply": bool(rule["always_apply"])}
+            own = self._own_rule(rule)
+            if own is None:
+                wanted.append(rule)
+                continue
+            report.rules_known += 1
+            if own != (rule["category"], rule["context"]):
+                report.meet(
+                    Conflict("rule", rule["rule_text"][:80], "yours has another category or context; it is kept")
+                )
+        report.rules_added += len(wanted)
+        for start in range(0, 0 if dry_run else len(wanted), 200):
+            lines = "\n".join(json.dumps(each, ensure_ascii=False) for each in wanted[start : start + 200])
+            self._call("importRules", {"text": lines, "format": "jsonl"})
+
+    def _own_rule(self, rule: dict[str, Any]) -> tuple[str, str] | None:
+        with self._database.read() as connection:
+            sql = "select category, context from rules where rule_text = ? and project is ? and retired_at is null limit 1"
+            return fetch_one(connection, sql, (rule["rule_text"], rule["project"]))
+
+
+# ---------------------------------------------------------------- helpers of one document
+
+
+def _their_vectors(theirs: apsw.Connection, target: _Target, each: Incoming) -> dict[bytes, bytes]:
+    """Digest -> vector of their chunks, as far as they can be used here."""
+    if not target.reuses:
+        return {}
+    found: dict[bytes, bytes] = {}
+    for chunk_id, chunk in zip(each.chunk_ids, each.chunks, strict=True):
+        key = (target.their_model or 0) << VECTOR_ID_BITS | chunk_id
+        vector = fetch_one(theirs, "select embedding from vectors where id = ?", (key,))
+        if is_unit_vector(vector, target_dimension(theirs, target)):
+            found[chunk.digest] = vector
+    return found
+
+
+def target_dimension(theirs: apsw.Connection, target: _Target) -> int:
+    """Numbers in a vector of their model."""
+    return fetch_one(theirs, "select dimension from models where id = ?", (target.their_model,))
+
+
+def _embedded_text(each: Incoming, chunk: ChunkDraft) -> str:
+    """The text as ingest embeds it."""
+    made_up = each.format == FORMAT and not isinstance(each.metadata.get("title"), str)
+    prefix = shorten_prefix("" if made_up else each.title, chunk.headings)
+    return f"{prefix}\n{chunk.text.strip()}" if prefix else chunk.text.strip()
+
+
+def _free_uri(connection: apsw.Connection, collection_id: int, uri: str | None) -> str | None:
+    """The place, with a number before it if another document of the collection has it."""
+    sql = "select 1 from sources where collection_id = ? and uri = ? and trashed_at is null"
+    for free in _numbered(uri or ""):
+        if uri is None or not fetch_one(connection, sql, (collection_id, free)):
+            return free if uri is not None else None
+    return None
+
+
+def _numbered(uri: str) -> Iterator[str]:
+    yield uri
+    yield from (f"{number}/{uri}" for number in range(2, 10_000))
+
+
+def _has_table(connection: apsw.Connection, name: str) -> bool:
+    return bool(fetch_all(connection, "select 1 from sqlite_schema where type = 'table' and name = ?", (name,)))
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        return {}
