@@ -198,18 +198,18 @@ class Settings:
         "", env="LOCALMCP_HTTP_HOSTS", says="Further names of this machine that requests may use, with commas."
     )
     http_origins: str = _setting(
-        "", env="LOCALMCP_HTTP_ORIGINS", says="Web pages, besides those of this machine, that may call: https://NAME, ..."
+        "", env="LOCALMCP_HTTP_ORIGINS", says="Web pages, besides this machine's own, that may call: https://NAME, ..."
     )
     http_max_body_mb: int = _setting(
         4, env="LOCALMCP_HTTP_MAX_BODY_MB", says="Larger requests over HTTP are refused.", least=1, most=64
     )
     http_key_requests: int = _setting(
-        60_000, env="LOCALMCP_HTTP_KEY_REQUESTS", says="Requests a minute of one key; 0 = no limit.", least=0, most=10**9
+        60_000, env="LOCALMCP_HTTP_KEY_REQUESTS", says="Requests a minute of one key; 0 = any.", least=0, most=10**9
     )
     http_address_requests: int = _setting(
         120_000,
         env="LOCALMCP_HTTP_ADDRESS_REQUESTS",
-        says="Requests a minute from one address; 0 = no limit.",
+        says="Requests a minute from one address; 0 = any.",
         least=0,
         most=10**9,
     )

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -307,6 +308,9 @@ class Terminal:
         )  # fmt: skip
         os.close(side)
         self.seen = b""
+        # What hangs fails instead of holding the whole run.
+        self.watchdog = threading.Timer(60, self.process.kill)
+        self.watchdog.start()
 
     def wait_for(self, text: str) -> None:
         while text.encode() not in self.seen:
@@ -333,6 +337,7 @@ class Terminal:
         self.drain()
         out = self.process.stdout.read().decode() if self.process.stdout else ""
         code = self.process.wait()
+        self.watchdog.cancel()
         if self.process.stdout:
             self.process.stdout.close()
         os.close(self.main)

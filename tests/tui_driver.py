@@ -152,6 +152,7 @@ async def open_house(
     async with app.run_test(size=size) as pilot:
         house = House(app, pilot)
         await house.until(lambda: not app.desk.model_loading or house.error(), "the model")
+        await house.until(lambda: app.stats or house.error() or not file.exists(), "what the file holds")
         await house.settle()
         yield house
         assert not app.unexpected

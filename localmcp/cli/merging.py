@@ -38,7 +38,7 @@ def merge(session: Session, file: Path, collections: tuple[str, ...], dry_run: b
         if session.verbosity:
             session.note(f"{report.added:,} documents, {report.chunks:,} passages …")
 
-    workspace = session.workspace
+    workspace = session.existing() if dry_run else session.workspace
     merging = workspace.merging(lambda name, given: workspace.registry.call(name, given, Scope(caller="cli")))
     report = merging.run(file, collections or None, dry_run=dry_run, say=say)
     result = {"path": str(file.expanduser().absolute()), "dryRun": dry_run, **_camel(asdict(report))}
@@ -52,9 +52,9 @@ def _camel(report: Json) -> Json:
 
 def _lines(result: Json) -> list[str]:
     would = "would be " if result["dryRun"] else ""
+    passages = terminal.counted(result["chunks"], "passage")
     lines = [
-        f"{terminal.counted(result['added'], 'document')} {would}added ({terminal.counted(result['chunks'], 'passage')}), "
-        f"{result['known']:,} known",
+        f"{terminal.counted(result['added'], 'document')} {would}added ({passages}), {result['known']:,} known",
         f"vectors: {result['vectorsReused']:,} taken over, {result['vectorsMade']:,} made, "
         f"{result['vectorsMissing']:,} {'to make' if result['dryRun'] else 'still missing'}",
     ]
@@ -62,8 +62,10 @@ def _lines(result: Json) -> list[str]:
         lines.append(f"quick starts: {result['quickstartsAdded']:,} {would}added, {result['quickstartsKnown']:,} known")
     if result["rulesAdded"] or result["rulesKnown"]:
         lines.append(f"rules: {result['rulesAdded']:,} {would}added, {result['rulesKnown']:,} known")
-    for each in result["conflicts"][:SHOWN_CONFLICTS]:
-        lines.append(f"{terminal.warned('conflict')}  {each['kind']} {each['name']}: {each['outcome']}")
+    lines += [
+        f"{terminal.warned('conflict')}  {each['kind']} {each['name']}: {each['outcome']}"
+        for each in result["conflicts"][:SHOWN_CONFLICTS]
+    ]
     if len(result["conflicts"]) > SHOWN_CONFLICTS:
         lines.append(terminal.dim(f"{len(result['conflicts']) - SHOWN_CONFLICTS} more conflicts: --json"))
     lines += [f"{terminal.warned('left out')}  {each}" for each in result["skipped"]]

@@ -48,6 +48,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "ask": ("ask", "Say in your own words what you want; the tool that does it is found and run."),
         "tools": ("tools", "List, search, show and call the tools, the hidden ones too."),
         "call": ("calls", "Call any tool with JSON arguments."),
+        "connect": ("connect", "Connect Claude, Cursor, VS Code or another assistant to localmcp."),
         "servers": ("servers", "Connect other MCP servers, and take them over from other clients."),
         "keys": ("keys", "Make, list and revoke the API keys that requests over HTTP need."),
         "log": ("log", "Show what was called, by whom, and how it ended; what it adds up to."),
@@ -72,6 +73,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "optimize": ("doctor", "Make searches faster and the file smaller."),
         "adopt": ("adoption", "Allow changes to a file that comes from somewhere else."),
         "completion": ("completion", "Print the completion script of a shell."),
+        "reference": ("reference", "Print every command, option, setting and tool on one page."),
     },
 }
 """Section -> command -> (module, what it does). The words stand here so that `--help` imports no command."""

@@ -121,7 +121,9 @@ def _tell_setting(session: Session, spec: str, switched: bool) -> None:
     if spec != session.settings.model:
         session.note(f"Searches need the same model: localmcp config set model {terminal.quoted([spec])}")
     if switched:
-        session.note(terminal.dim("Back: localmcp reembed --rollback   Delete the old vectors: localmcp reembed --clean"))
+        session.note(
+            terminal.dim("Back: localmcp reembed --rollback   Delete the old vectors: localmcp reembed --clean")
+        )
 
 
 # ---------------------------------------------------------------- and back

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,8 @@ import apsw
 
 from localmcp.embeddings import LazyEmbedder
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch
-from localmcp.packs.incoming import Incoming, is_unit_vector, read_incoming
+from localmcp.packs.incoming import MOST_SKIPPED, Incoming, is_unit_vector, read_incoming
+from localmcp.packs.own import Own
 from localmcp.search.collections import (
     Collection,
     choose_collections,
@@ -28,10 +28,9 @@ from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.migrations import VECTOR_ID_BITS
 from localmcp.text.chunking import shorten_prefix
 
-log = logging.getLogger(__name__)
-
 CHUNKS_TOGETHER = 200
 """Chunks of one transaction, a longer document excepted."""
+ROWS_TOGETHER = 100
 MOST_CONFLICTS = 200
 EMBEDDED_TOGETHER = 64
 
@@ -91,9 +90,9 @@ class _Target:
 
     name: str
     description: str
-    theirs: str | None
-    """Fingerprint of the model of their vectors."""
     their_model: int | None
+    dimension: int
+    """Of their vectors."""
     reuses: bool
     """Their vectors are of the model that is used here."""
     embeds: bool
@@ -144,9 +143,11 @@ class Merge:
         say: Callable[[MergeReport], None],
     ) -> None:  # fmt: skip
         target = self._target(theirs, collection, report)
+        with self._database.read() as connection:
+            own = Own.of(connection, collection.name)
         group: list[Incoming] = []
         for each in read_incoming(theirs, collection.id, report.skipped):
-            if not self._is_wanted(each, target, report):
+            if not self._is_wanted(each, own, report):
                 continue
             group.append(each)
             if sum(len(source.chunks) for source in group) >= CHUNKS_TOGETHER:
@@ -158,8 +159,8 @@ class Merge:
 
     def _target(self, theirs: apsw.Connection, collection: Collection, report: MergeReport) -> _Target:
         """What happens to the vectors: they are those of the model in use here, or others are made."""
-        row = fetch_one(theirs, "select fingerprint, name from models where id = ?", (collection.model_id,))
-        fingerprint, model_name = row or (None, "")
+        sql = "select fingerprint, name, dimension from models where id = ?"
+        fingerprint, model_name, dimension = fetch_one(theirs, sql, (collection.model_id,)) or (None, "", 0)
         with self._database.read() as connection:
             bound = fetch_one(
                 connection,
@@ -171,7 +172,7 @@ class Merge:
         if fingerprint is not None and ours is not None and fingerprint != ours:
             report.note(f"Vectors of '{model_name}' are not those of the model in use here; they are made again.")
         return _Target(
-            collection.name, collection.description, fingerprint, collection.model_id,
+            collection.name, collection.description, collection.model_id, dimension,
             reuses=fingerprint is not None and fingerprint == ours, embeds=used is not None and used == ours,
         )  # fmt: skip
 
@@ -182,27 +183,15 @@ class Merge:
             report.note(f"Without vectors for now: {error.message}")
             return None
 
-    def _is_wanted(self, each: Incoming, target: _Target, report: MergeReport) -> bool:
+    def _is_wanted(self, each: Incoming, own: Own, report: MergeReport) -> bool:
         """False for a document that is here; one of the same place or title and other content is a conflict."""
-        with self._database.read() as connection:
-            place = fetch_one(connection, "select id from collections where name = ?", (target.name,))
-            if place is None:
-                return True
-            sql = "select 1 from sources where sha256 = ? and collection_id = ? and trashed_at is null and title = ?"
-            if fetch_one(connection, sql, (each.sha256, place, each.title)):
-                report.known += 1
-                return False
-            same = fetch_one(
-                connection,
-                """
-                select coalesce(uri, title) from sources where collection_id = :place and trashed_at is null and (
-                    title = :title or uri = :uri or substr(replace(uri, '\\', '/'), -length(:uri) - 1) = '/' || :uri
-                ) limit 1
-                """,
-                {"place": place, "title": each.title, "uri": each.uri},
-            )
+        if own.has(each):
+            report.known += 1
+            return False
+        same = own.namesake(each)
         if same is not None:
             report.meet(Conflict("document", each.uri or each.title, f"other content than {same}; both are kept"))
+        own.note(each)
         return True
 
     def _store(
@@ -219,12 +208,12 @@ class Merge:
         report.added += len(group)
         report.chunks += chunks
         counted = [
-            sum(chunk.digest in known for chunk in each.chunks) for each, known in zip(group, reused, strict=True)
+            [sum(chunk.digest in vectors for chunk in each.chunks) for each, vectors in zip(group, found, strict=True)]
+            for found in (reused, made)
         ]
-        fresh = [sum(chunk.digest in known for chunk in each.chunks) for each, known in zip(group, made, strict=True)]
-        report.vectors_reused += sum(counted)
-        report.vectors_made += sum(fresh)
-        report.vectors_missing += chunks - sum(counted) - sum(fresh)
+        report.vectors_reused += sum(counted[0])
+        report.vectors_made += sum(counted[1])
+        report.vectors_missing += chunks - sum(counted[0]) - sum(counted[1])
 
     def _made(self, target: _Target, each: Incoming, known: dict[bytes, bytes]) -> dict[bytes, bytes]:
         """Digest -> vector of the chunks that bring none that can be used."""
@@ -282,23 +271,20 @@ class Merge:
         if not _has_table(theirs, "quickstarts"):
             return
         wanted: list[dict[str, Any]] = []
-        for name, content in theirs.execute(
-            "select name, content from quickstarts where deleted_at is null order by id"
-        ):
+        sql = "select name, content from quickstarts where deleted_at is null order by id"
+        for name, content in theirs.execute(sql):
             with self._database.read() as connection:
-                sql = "select content from quickstarts where name = ? and deleted_at is null"
-                own = fetch_one(connection, sql, (name,))
+                own = fetch_one(
+                    connection, "select content from quickstarts where name = ? and deleted_at is null", (name,)
+                )
             if own is None:
                 wanted.append({"name": name, "content": _json(content)})
             elif _json(own) == _json(content):
                 report.quickstarts_known += 1
             else:
-                report.meet(Conflict("quick start", name, "yours differs and is kept"))
+                report.meet(Conflict("quick start", str(name)[:100], "yours differs and is kept"))
         report.quickstarts_added += len(wanted)
-        for start in range(0, 0 if dry_run else len(wanted), 100):
-            lines = "\n".join(json.dumps(each, ensure_ascii=False) for each in wanted[start : start + 100])
-            answer = self._call("importQuickstarts", {"text": lines, "format": "jsonl"}).value
-            log.debug("merged quick starts: %s", answer)
+        self._import("importQuickstarts", [] if dry_run else wanted, report)
 
     def _merge_rules(self, theirs: apsw.Connection, report: MergeReport, dry_run: bool) -> None:
         if not _has_table(theirs, "rules"):
@@ -310,7 +296,7 @@ class Merge:
         """
         wanted: list[dict[str, Any]] = []
         for row in theirs.execute(sql):
-            rule = dict(zip(columns, row, strict=True))
+            rule: dict[str, Any] = dict(zip(columns, row, strict=True))
             rule |= {"globs": _json(rule["globs"]), "always_apply": bool(rule["always_apply"])}
             own = self._own_rule(rule)
             if own is None:
@@ -318,18 +304,22 @@ class Merge:
                 continue
             report.rules_known += 1
             if own != (rule["category"], rule["context"]):
-                report.meet(
-                    Conflict("rule", rule["rule_text"][:80], "yours has another category or context; it is kept")
-                )
+                outcome = "yours has another category or context, and is kept"
+                report.meet(Conflict("rule", str(rule["rule_text"])[:80], outcome))
         report.rules_added += len(wanted)
-        for start in range(0, 0 if dry_run else len(wanted), 200):
-            lines = "\n".join(json.dumps(each, ensure_ascii=False) for each in wanted[start : start + 200])
-            self._call("importRules", {"text": lines, "format": "jsonl"})
+        self._import("importRules", [] if dry_run else wanted, report)
 
     def _own_rule(self, rule: dict[str, Any]) -> tuple[str, str] | None:
+        sql = "select category, context from rules where rule_text = ? and project is ? and retired_at is null limit 1"
         with self._database.read() as connection:
-            sql = "select category, context from rules where rule_text = ? and project is ? and retired_at is null limit 1"
             return fetch_one(connection, sql, (rule["rule_text"], rule["project"]))
+
+    def _import(self, tool: str, rows: Sequence[dict[str, Any]], report: MergeReport) -> None:
+        """Hand rows to the tool that checks and stores them."""
+        for start in range(0, len(rows), ROWS_TOGETHER):
+            lines = [json.dumps(each, ensure_ascii=False, default=str) for each in rows[start : start + ROWS_TOGETHER]]
+            answer = self._call(tool, {"text": "\n".join(lines), "format": "jsonl"}).value
+            report.skipped += [f"{tool}: {each['problem']}" for each in answer.get("skipped", ())][:MOST_SKIPPED]
 
 
 # ---------------------------------------------------------------- helpers of one document
@@ -343,14 +333,9 @@ def _their_vectors(theirs: apsw.Connection, target: _Target, each: Incoming) -> 
     for chunk_id, chunk in zip(each.chunk_ids, each.chunks, strict=True):
         key = (target.their_model or 0) << VECTOR_ID_BITS | chunk_id
         vector = fetch_one(theirs, "select embedding from vectors where id = ?", (key,))
-        if is_unit_vector(vector, target_dimension(theirs, target)):
+        if is_unit_vector(vector, target.dimension):
             found[chunk.digest] = vector
     return found
-
-
-def target_dimension(theirs: apsw.Connection, target: _Target) -> int:
-    """Numbers in a vector of their model."""
-    return fetch_one(theirs, "select dimension from models where id = ?", (target.their_model,))
 
 
 def _embedded_text(each: Incoming, chunk: ChunkDraft) -> str:

@@ -88,7 +88,8 @@ class Receiver:
                 unknown one and none is assumed.
         """
         identity, about = self._identity(name, assumed), self._milvus.about(name)
-        ours = ((about or {}).get("origin") or {}).get("file") == self._database.file_id
+        origin: Json = (about or {}).get("origin") or {}
+        ours = origin.get("file") == self._database.file_id
         with self._database.write() as connection:
             place = ensure_collection(connection, collection)
             model_id = ensure_model(connection, identity)

@@ -56,9 +56,7 @@ class Reembedded:
     notes: list[str] = field(default_factory=list[str])
 
 
-def reembed(
-    database: Database, collection: Collection, embedder: Embedder, tell: Tell | None = None
-) -> Reembedded:
+def reembed(database: Database, collection: Collection, embedder: Embedder, tell: Tell | None = None) -> Reembedded:
     """Give every passage of a collection a vector of `embedder`, then let these answer. Goes on where a run was killed.
 
     Raises:
@@ -204,9 +202,7 @@ def count_missing(connection: apsw.Connection, collection_id: int, model_id: int
     return fetch_one(connection, sql, (collection_id, model_id))
 
 
-def _fill_some(
-    database: Database, collection: Collection, embedder: Embedder, pairs: Sequence[tuple[int, int]]
-) -> int:
+def _fill_some(database: Database, collection: Collection, embedder: Embedder, pairs: Sequence[tuple[int, int]]) -> int:
     with database.read() as connection:
         texts = embedded_texts(connection, [chunk_id for chunk_id, _ in pairs])
     if not texts:
@@ -394,7 +390,5 @@ def _id_of(connection: apsw.Connection, identity: ModelIdentity) -> int:
 
 def collections_to_reembed(connection: apsw.Connection) -> list[Collection]:
     """The collections of documents that have passages, as the caller sees them."""
-    held = {
-        row[0] for row in fetch_all(connection, "select distinct collection_id from sources where chunk_count > 0")
-    }
+    held = {row[0] for row in fetch_all(connection, "select distinct collection_id from sources where chunk_count > 0")}
     return [each for each in visible_collections(connection) if each.id in held]

@@ -30,13 +30,14 @@ from localmcp.tui.messages import (
     Failed,
     FileChanged,
     FileTrouble,
-    Leave,
     ModelChanged,
     Opened,
     SearchFor,
+    TurnTo,
 )
 from localmcp.tui.pane import Pane
 from localmcp.tui.panes.search import SearchPane
+from localmcp.tui.sturdy import Sturdy
 
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace
@@ -71,7 +72,7 @@ class Surroundings:
     """Remembers the theme that was chosen."""
 
 
-class LocalMcpApp(App[None]):
+class LocalMcpApp(Sturdy, App[None]):
     """The terminal house."""
 
     TITLE = "localmcp"
@@ -224,8 +225,8 @@ class LocalMcpApp(App[None]):
         assert isinstance(pane, SearchPane)
         pane.type_query(message.query)
 
-    @on(Leave)
-    async def leave(self, message: Leave) -> None:
+    @on(TurnTo)
+    async def turn_to(self, message: TurnTo) -> None:
         await self.show_pane(message.pane)
 
     # ------------------------------------------------------------ errors
@@ -295,7 +296,7 @@ class LocalMcpApp(App[None]):
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The palette's own commands: the panes, and what Textual offers that is of use here."""
         for number, (name, (title, _)) in enumerate(PANES.items(), 1):
-            yield SystemCommand(f"Go to {title}", f"Key {number}", lambda name=name: self.post_message(Leave(name)))
+            yield SystemCommand(f"Go to {title}", f"Key {number}", lambda name=name: self.post_message(TurnTo(name)))
         yield SystemCommand("Theme", "Choose the colours; 'terminal' takes those of your terminal", self.choose_theme)
         yield SystemCommand("Help", "Keys of the pane in front", self.action_help)
         yield SystemCommand("Details of the last error", "And where the log is", self.action_show_error)

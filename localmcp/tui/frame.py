@@ -13,7 +13,7 @@ from textual.widgets import Static
 
 from localmcp.errors import LocalMCPError
 from localmcp.text.quantities import counted
-from localmcp.tui.messages import Leave
+from localmcp.tui.messages import TurnTo
 
 
 class TopLine(Static):
@@ -108,7 +108,7 @@ class TabBar(Static):
         column = event.x - 1
         for start, stop, name in self._places:
             if start <= column < stop:
-                self.post_message(Leave(name))
+                self.post_message(TurnTo(name))
 
 
 class ErrorLine(Static):

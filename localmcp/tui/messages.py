@@ -84,7 +84,7 @@ class SearchFor(Message):
 
 
 @dataclass
-class Leave(Message):
+class TurnTo(Message):
     """The person typed the key for another pane, or for the search line."""
 
     pane: str

@@ -18,6 +18,7 @@ from localmcp.storage.interruption import Interruption
 from localmcp.tui.desk import Desk
 from localmcp.tui.keymap import bindings
 from localmcp.tui.messages import Answered, Failed
+from localmcp.tui.sturdy import Sturdy
 from localmcp.tui.theme import colour
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class Asking(Widget):
+class Asking(Sturdy, Widget):
     """A widget that asks in threads: of one group only the latest question is answered, those before are stopped."""
 
     @property

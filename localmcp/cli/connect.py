@@ -1,0 +1,306 @@
+"""`localmcp connect`: an assistant gets localmcp with one command, and the hub the servers the person already has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localmcp.cli import terminal
+from localmcp.cli.session import Session, command, pass_session
+from localmcp.errors import LocalMCPError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from localmcp.connect.configuration import Change
+    from localmcp.connect.entry import Launch
+    from localmcp.providers.client_configuration import ClientFile
+
+Json = dict[str, Any]
+
+RESTART = {
+    "claude-desktop": "Quit Claude Desktop completely (not only its window) and start it again.",
+    "claude-code": "Start a new Claude Code session; /mcp lists it.",
+    "cursor": "Reload Cursor's window; its MCP settings list it.",
+    "vscode": "In VS Code run `MCP: List Servers` and start it there.",
+    "windsurf": "Press refresh in Windsurf's MCP panel.",
+    "codex": "Start a new Codex session.",
+}
+WORDS = {
+    "added": "Connected",
+    "updated": "Connection updated",
+    "unchanged": "Already connected",
+    "removed": "Disconnected",
+    "absent": "Not connected",
+}
+PLANNED = {**WORDS, "added": "Would connect", "updated": "Would update the connection", "removed": "Would disconnect"}
+
+
+@command()
+@click.argument("client", required=False, metavar="[CLIENT|FILE]")
+@click.option("--name", default="localmcp", show_default=True, help="The name it gets in the client.")
+@click.option("--profile", metavar="NAME", help="Give the client only what this table of profiles.toml allows.")
+@click.option("--print", "show", is_flag=True, help="Print the block to paste; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing.")
+@click.option("--no-start", is_flag=True, help="Do not start the server once to see that it works.")
+@click.option("--remove", is_flag=True, help="Take localmcp out of the client again.")
+@click.option(
+    "--import", "take_over", is_flag=True, help="Read the client's other servers (all clients') into localmcp."
+)
+@pass_session
+def connect(
+    session: Session,
+    client: str | None,
+    name: str,
+    profile: str | None,
+    show: bool,
+    dry_run: bool,
+    no_start: bool,
+    remove: bool,
+    take_over: bool,
+) -> None:
+    """Connect an assistant: its configuration is found and changed, and the connection tried out.
+
+    CLIENT is claude-desktop, claude-code, cursor, vscode, windsurf, zed, gemini or codex; FILE is any file that such a
+    program reads its servers from. Without one, the clients on this machine are listed. Everything else in the file
+    stays as it is, comments too, and a copy is kept beside it. `--db` and the settings of this shell go along.
+
+    \b
+      localmcp connect claude-desktop
+      localmcp connect cursor --db ~/work.localmcp --name work
+      localmcp connect .mcp.json --profile reader
+      localmcp connect --import
+    """
+    if sum((show, remove, take_over)) > 1:
+        raise click.UsageError("--print, --remove and --import exclude each other.")
+    if take_over:
+        import_from(session, client, dry_run)
+    elif client is None and not show:
+        list_clients(session)
+    elif remove and client is not None:
+        disconnect(session, client, name, dry_run)
+    else:
+        from localmcp.connect.entry import make_launch
+
+        # Settings that cannot be used are told here, not by a server that nobody watches.
+        _ = session.settings
+        launch = make_launch(session.database, profile)
+        if show:
+            print_block(session, client, name, launch)
+        elif client is not None:
+            connect_client(session, client, name, launch, dry_run, start=not (dry_run or no_start))
+
+
+# ---------------------------------------------------------------- connect
+
+
+def connect_client(session: Session, client: str, name: str, launch: Launch, dry_run: bool, *, start: bool) -> None:
+    """Try the server out, then write; a server that does not start is written nowhere."""
+    from localmcp.connect.configuration import plan_connection
+    from localmcp.connect.targets import find_targets
+    from localmcp.connect.trial import ask_for_tools
+
+    targets = find_targets(client)
+    changes = [plan_connection(each, name, launch.entry) for each in targets]
+    tools = ask_for_tools(name, launch.entry) if start else None
+    files = _written(changes, dry_run)
+    answer = {
+        "client": targets[0].client,
+        "name": name,
+        "dryRun": dry_run,
+        "entry": launch.entry,
+        "files": files,
+        "tools": tools,
+        "carried": list(launch.carried),
+        "withheld": list(launch.withheld),
+    }
+    session.answer(answer, lambda told: _print_connected(session, told, targets))
+
+
+def _written(changes: list[Change], dry_run: bool) -> list[Json]:
+    from localmcp.connect.configuration import write_change
+
+    told: list[Json] = []
+    for each in changes:
+        backup = write_change(each) if each.is_needed and not dry_run else None
+        told.append({"path": str(each.target.path), "action": each.action, "backup": str(backup) if backup else None})
+    return told
+
+
+def _print_connected(session: Session, told: Json, targets: list[ClientFile]) -> None:
+    _print_files(session, told, targets)
+    session.note(f"  starts: {terminal.dim(_command_line(told['entry']))}")
+    if told["carried"]:
+        session.note(f"  with your {', '.join(told['carried'])}")
+    if told["withheld"]:
+        session.note(
+            terminal.warned(
+                f"Not written, because they are secret: {', '.join(told['withheld'])}. Keep them with: localmcp config set"
+            )
+        )
+    if told["tools"] is not None:
+        session.note(
+            f"It starts, and offers {terminal.counted(len(told['tools']), 'tool')}: {', '.join(told['tools'])}."
+        )
+    _warn_of_absence(session, targets)
+    changed = any(each["action"] in ("added", "updated") for each in told["files"])
+    if changed and not told["dryRun"]:
+        restart = RESTART.get(targets[0].client, "Restart the program that reads this file.")
+        session.note(f"Next: {restart}")
+
+
+def _print_files(session: Session, told: Json, targets: list[ClientFile]) -> None:
+    words = PLANNED if told["dryRun"] else WORDS
+    for target, file in zip(targets, told["files"], strict=True):
+        click.echo(f"{words[file['action']]}: {terminal.bold(target.title)} as {told['name']}")
+        session.note(f"  {terminal.short_path(file['path'])}")
+        if file["backup"]:
+            session.note(terminal.dim(f"  before: {terminal.short_path(file['backup'])}"))
+    if told["dryRun"]:
+        session.note("Nothing was changed (--dry-run).")
+
+
+def _command_line(entry: Json) -> str:
+    return terminal.quoted([entry["command"], *entry["args"]])
+
+
+def _warn_of_absence(session: Session, targets: list[ClientFile]) -> None:
+    from localmcp.connect.targets import FILE, is_present, present_clients
+
+    first = targets[0]
+    if first.client == FILE or first.project or is_present(first):
+        return
+    found = ", ".join(dict.fromkeys(each.client for each in present_clients())) or "none"
+    session.note(
+        terminal.warned(
+            f"{first.title} was not found on this machine; clients found: {found}. This is its file anyway."
+        )
+    )
+
+
+# ---------------------------------------------------------------- print and remove
+
+
+def print_block(session: Session, client: str | None, name: str, launch: Launch) -> None:
+    """Only the block; with --json, the entry and where it belongs."""
+    from localmcp.connect.entry import block_for
+    from localmcp.connect.targets import find_targets
+
+    targets = find_targets(client) if client else []
+    block = block_for(targets[0] if targets else None, name, launch.entry)
+    told = {"name": name, "entry": launch.entry, "block": block, "files": [str(each.path) for each in targets]}
+    session.answer(told, lambda _: click.echo(block))
+    for each in targets:
+        session.note(terminal.dim(f"It belongs into {each.path}"))
+
+
+def disconnect(session: Session, client: str, name: str, dry_run: bool) -> None:
+    """Take the entry out of every file of the client."""
+    from localmcp.connect.configuration import plan_removal
+    from localmcp.connect.targets import find_targets
+
+    targets = find_targets(client)
+    files = _written([plan_removal(each, name) for each in targets], dry_run)
+    answer = {"client": targets[0].client, "name": name, "dryRun": dry_run, "files": files}
+    session.answer(answer, lambda told: _print_files(session, told, targets))
+
+
+# ---------------------------------------------------------------- list
+
+
+def list_clients(session: Session) -> None:
+    """The clients that seem to be installed, and which of them start localmcp."""
+    from localmcp.connect.targets import present_clients
+    from localmcp.providers.client_configuration import client_names
+
+    found = [_described(each) for each in present_clients()]
+    answer = {"clients": found, "known": client_names()}
+    session.answer(answer, lambda told: _print_clients(session, told))
+
+
+def _described(target: ClientFile) -> Json:
+    from localmcp.connect.configuration import connected_as
+
+    told: Json = {"client": target.client, "title": target.title, "path": str(target.path), "error": None}
+    try:
+        return {**told, "connectedAs": connected_as(target)}
+    except LocalMCPError as error:
+        return {**told, "connectedAs": [], "error": error.message}
+
+
+def _print_clients(session: Session, told: Json) -> None:
+    rows = [(each["client"], _state(each), terminal.short_path(each["path"])) for each in told["clients"]]
+    if rows:
+        click.echo("\n".join(terminal.table(("client", "localmcp", "file"), rows)))
+    else:
+        click.echo("No client was found on this machine.")
+    session.note(f"Connect one with: localmcp connect CLIENT   ({', '.join(told['known'])}, or a FILE)")
+
+
+def _state(client: Json) -> str:
+    if client["error"]:
+        return "unreadable"
+    return f"as {', '.join(client['connectedAs'])}" if client["connectedAs"] else "-"
+
+
+# ---------------------------------------------------------------- import
+
+
+def import_from(session: Session, client: str | None, dry_run: bool) -> None:
+    """Read the servers of one client, or of all that are found, into localmcp's own mcp.json."""
+    from localmcp.cli.servers import open_servers, read_source
+    from localmcp.config import servers_file
+    from localmcp.providers.mcp_servers.adoption import plan_adoption
+    from localmcp.providers.mcp_servers.entries import write_entries
+
+    if client:
+        theirs, problems = read_source(client), list[str]()
+    else:
+        theirs, problems = _read_every_client()
+    ours = {name: each.entry.raw for name, each in open_servers(session).servers.items()}
+    merged = {name: entry for table in reversed(theirs.values()) for name, entry in table.items()}
+    plan = plan_adoption(merged, ours)
+    changes: dict[str, Json | None] = {each.name: each.entry for each in plan if each.is_change}
+    if changes and not dry_run:
+        write_entries(changes)
+    answer = {
+        "from": [str(path) for path in theirs],
+        "file": str(servers_file()),
+        "dryRun": dry_run,
+        "changed": len(changes),
+        "servers": [{"name": each.name, "action": each.action, "why": each.why or None} for each in plan],
+        "problems": problems,
+    }
+    session.answer(answer, lambda told: _print_import(session, told))
+
+
+def _read_every_client() -> tuple[dict[Path, Json], list[str]]:
+    """The servers of every client on this machine by file, and what is wrong with files that cannot be read."""
+    from localmcp.cli.servers import read_source
+    from localmcp.connect.targets import present_clients
+
+    theirs: dict[Path, Json] = {}
+    problems: list[str] = []
+    for path in (each.path for each in present_clients() if each.path.is_file()):
+        try:
+            theirs |= read_source(str(path))
+        except LocalMCPError as error:
+            problems.append(error.message)
+    return theirs, problems
+
+
+def _print_import(session: Session, told: Json) -> None:
+    for problem in told["problems"]:
+        session.note(terminal.warned(problem))
+    for path in told["from"]:
+        session.note(terminal.dim(f"from {terminal.short_path(path)}"))
+    if not told["servers"]:
+        click.echo("There are no servers to take over.")
+    for each in told["servers"]:
+        why = f"  {terminal.dim(each['why'])}" if each["why"] else ""
+        click.echo(f"{each['action']:9}  {each['name']}{why}")
+    if told["dryRun"]:
+        session.note("Nothing was changed (--dry-run).")
+    elif told["changed"]:
+        session.note(f"Written to {terminal.short_path(told['file'])}. Read their tools with: localmcp servers refresh")

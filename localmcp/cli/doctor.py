@@ -1,0 +1,164 @@
+"""`localmcp doctor`, `backup`, `restore` and `optimize`: a file that can be trusted for years."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localmcp.cli import terminal
+from localmcp.cli.removal import confirmed
+from localmcp.cli.session import Session, command, pass_session
+from localmcp.errors import ConfigurationError, FileUnavailable
+
+if TYPE_CHECKING:
+    from localmcp.doctor.check import Check
+    from localmcp.doctor.repair import Repaired
+
+Json = dict[str, Any]
+
+MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
+WRONG = 1
+
+
+@command()
+@click.option("--fix", is_flag=True, help="Mend what is safe to mend; the file is copied first.")
+@pass_session
+def doctor(session: Session, fix: bool) -> int:
+    """Check the file, the model, the configuration and this machine.
+
+    Each problem names the command that mends it. --fix makes indexes again from the documents, and deletes what belongs
+    to nothing; the documents themselves are never touched. Ends with exit code 1 when something does not work.
+    """
+    repaired = _repair(session) if fix else None
+    checks = _look(session)
+    wrong = sum(each.status == "fail" for each in checks)
+    result: Json = {
+        "ok": wrong == 0,
+        "failed": wrong,
+        "warnings": sum(each.status == "warn" for each in checks),
+        "checks": [each.as_json() for each in checks],
+    }
+    if repaired is not None:
+        result["repaired"] = {"backup": str(repaired.backup) if repaired.backup else None, "done": repaired.done}
+    session.answer(result, lambda _: _show(session, checks, repaired))
+    return WRONG if wrong else 0
+
+
+def _repair(session: Session) -> Repaired | None:
+    from localmcp.doctor.repair import repair
+
+    if not session.settings.database.exists():
+        return None
+    return repair(session.workspace.database, lambda step: session.note(terminal.dim(f"{step} …")))
+
+
+def _look(session: Session) -> list[Check]:
+    from localmcp.doctor.examination import check_configuration, run_checks
+
+    try:
+        settings = session.settings
+    except ConfigurationError:
+        return check_configuration([_keys])
+    return run_checks(settings, [_keys])
+
+
+def _keys() -> Iterator[Check]:
+    """The person's keys of the terminal house, which knows what they may be."""
+    from localmcp.config import config_directory
+    from localmcp.doctor.check import fail, ok
+
+    if not (config_directory() / "keys.toml").exists():
+        return
+    # textual takes 160 ms to import.
+    from localmcp.tui.keymap import keys_file, read_keymap
+
+    keymap, problems = read_keymap()
+    for each in problems:
+        yield fail("keys", each, f"edit {keys_file()}")
+    if not problems:
+        yield ok("keys", f"{terminal.counted(len(keymap), 'key')} of your own in {keys_file()}")
+
+
+def _show(session: Session, checks: list[Check], repaired: Repaired | None) -> None:
+    for line in repaired.done if repaired else []:
+        session.note(f"{click.style('mended', fg='green')}  {line}")
+    if repaired is not None and not repaired.done:
+        session.note("There was nothing to mend.")
+    width = max(len(each.name) for each in checks)
+    for each in checks:
+        word, colour = MARKS[each.status]
+        click.echo(f"{click.style(word.ljust(4), fg=colour)}  {each.name.ljust(width)}  {each.says}")
+        if each.fix and each.status != "ok":
+            click.echo(f"{' ' * (width + 6)}  {terminal.dim('$')} {terminal.bold(each.fix)}")
+    wrong = sum(each.status != "ok" for each in checks)
+    session.note("All is well." if not wrong else f"{terminal.counted(wrong, 'thing')} to look at.")
+
+
+# ---------------------------------------------------------------- backup, restore, optimize
+
+
+@command()
+@click.argument("target", required=False, type=click.Path(path_type=Path), metavar="[FILE]")
+@pass_session
+def backup(session: Session, target: Path | None) -> None:
+    """Copy the file while it is in use, and check the copy.
+
+    Without FILE it goes beside the file, named by the time. It holds everything, API keys and the log of calls too; what
+    is given away is made by `localmcp pack`.
+    """
+    from localmcp.doctor.backups import back_up
+
+    made = back_up(session.existing().database, target)
+    result: Json = {"path": str(made.path), "bytes": made.bytes, "counts": made.counts}
+    size = terminal.dim(terminal.size(made.bytes))
+    session.answer(result, lambda _: click.echo(f"{made.path}  {size}"))
+    session.note(terminal.dim(f"Back again with: localmcp restore {terminal.quoted([str(made.path)])}"))
+
+
+@command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--other", is_flag=True, help="The backup is of another file.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@pass_session
+def restore(session: Session, file: Path, other: bool, yes: bool) -> int:
+    """Bring back what a backup holds; what is in the file now is kept beside it.
+
+    The backup is checked first. Programs that have the file open need not be stopped: they see the old content until
+    the new one is complete. Any copy works, such as one that `localmcp backup` or an upgrade made.
+    """
+    from localmcp.doctor.backups import restore as bring_back
+
+    path = session.settings.database
+    if not file.expanduser().is_file():
+        raise FileUnavailable(f"There is no file {file}.", hint=f"Backups lie beside {path}, or where you put them.")
+    if path.exists() and not confirmed(session, f"Replace what is in {path}?", yes):
+        return WRONG
+    restored = bring_back(path, file, other=other)
+    result = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(restored).items()}
+    session.answer(result, lambda _: click.echo(f"{path} holds what {file} holds."))
+    if restored.kept:
+        session.note(f"What was in it is kept in {restored.kept}")
+    return 0
+
+
+@command()
+@pass_session
+def optimize(session: Session) -> None:
+    """Make searches faster and the file smaller: merge the keyword indexes, delete what belongs to nothing, and give
+    back empty pages.
+
+    Others may use the file meanwhile, and it may be stopped at any time.
+    """
+    from localmcp.doctor.optimization import optimize as make_better
+
+    done = make_better(session.existing().database, lambda step: session.note(terminal.dim(f"{step} …")))
+    told = f"{terminal.size(done.bytes_before)} → {terminal.size(done.bytes_after)}"
+    if done.removed:
+        told += f", {terminal.counted(done.removed, 'row')} that belonged to nothing deleted"
+    session.answer(asdict(done), lambda _: click.echo(told))
+    for note in done.notes:
+        session.note(terminal.warned(note))

@@ -1,0 +1,1 @@
+"""Connecting a client: its configuration file is found, changed and tried out."""

@@ -1,0 +1,233 @@
+"""One client's configuration file: what a change would make of it, and writing that without losing anything."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from localmcp.connect.entry import entry_for
+from localmcp.connect.json_text import remove_member, set_member
+from localmcp.errors import ConfigurationError, InvalidInput
+from localmcp.providers.client_configuration import ClientFile, read_document
+from localmcp.providers.mcp_servers.adoption import is_localmcp
+
+Json = dict[str, Any]
+Action = Literal["added", "updated", "unchanged", "removed", "absent"]
+
+BYTE_ORDER_MARK = "\ufeff"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What becomes of one file."""
+
+    target: ClientFile
+    name: str
+    action: Action
+    before: bytes | None
+    """None: there is no file yet."""
+    after: bytes
+    expected: Json
+    """What a parser must read from `after`."""
+
+    @property
+    def is_needed(self) -> bool:
+        return self.action not in ("unchanged", "absent")
+
+
+def plan_connection(target: ClientFile, name: str, entry: Mapping[str, Any]) -> Change:
+    """What the file becomes when it starts localmcp as `name`; keys that the person added to the entry stay.
+
+    Raises:
+        ConfigurationError: the file cannot be read; names line and column.
+        InvalidInput: another program stands under that name.
+    """
+    document, before, text = _read(target.path)
+    table = _table(document, target)
+    old = table.get(name)
+    wanted = _merged(_ours(old, name, target), entry_for(target, entry))
+    if old == wanted:
+        return Change(target, name, "unchanged", before, before or b"", document)
+    expected = {**document, target.table: {**table, name: wanted}}
+    after = _with_entry(target, text, name, wanted)
+    return Change(target, name, "added" if old is None else "updated", before, after.encode(), expected)
+
+
+def plan_removal(target: ClientFile, name: str) -> Change:
+    """What the file becomes without localmcp.
+
+    Raises:
+        ConfigurationError: the file cannot be read; names line and column.
+        InvalidInput: another program stands under that name.
+    """
+    document, before, text = _read(target.path)
+    table = _table(document, target)
+    if name not in table:
+        return Change(target, name, "absent", before, before or b"", document)
+    _ours(table[name], name, target)
+    expected = {**document, target.table: {key: value for key, value in table.items() if key != name}}
+    if target.is_toml and not expected[target.table]:
+        del expected[target.table]
+    return Change(target, name, "removed", before, _without_entry(target, text, name).encode(), expected)
+
+
+def connected_as(target: ClientFile) -> list[str]:
+    """The names under which the file starts localmcp.
+
+    Raises:
+        ConfigurationError: the file cannot be read.
+    """
+    table = _table(_read(target.path)[0], target)
+    return [name for name, entry in table.items() if isinstance(entry, dict) and is_localmcp(cast(Json, entry))]
+
+
+def _read(path: Path) -> tuple[Json, bytes | None, str]:
+    """The file as a table, as bytes (None when there is none), and as text."""
+    if not path.exists():
+        return {}, None, ""
+    document = read_document(path)
+    try:
+        before = path.read_bytes()
+        return document, before, before.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}.", hint="Mend or move the file.") from error
+
+
+def _table(document: Json, target: ClientFile) -> Json:
+    table = document.get(target.table, {})
+    if not isinstance(table, dict):
+        raise ConfigurationError(
+            f"{target.path}: '{target.table}' must be an object, not {type(table).__name__}.",
+            hint="Mend it by hand; the file was left untouched.",
+        )
+    return cast(Json, table)
+
+
+def _ours(old: Any, name: str, target: ClientFile) -> Json:
+    if old is None:
+        return {}
+    if isinstance(old, dict) and is_localmcp(cast(Json, old)):
+        return cast(Json, old)
+    raise InvalidInput(
+        f"'{name}' in {target.path} is another program, not localmcp.", hint="Choose another name with --name."
+    )
+
+
+def _merged(old: Json, entry: Json) -> Json:
+    variables = old.get("env")
+    kept = cast(Json, variables) if isinstance(variables, dict) else {}
+    return {**old, **entry, "env": {**kept, **entry["env"]}}
+
+
+# ---------------------------------------------------------------- text
+
+
+def _with_entry(target: ClientFile, text: str, name: str, entry: Json) -> str:
+    if target.is_toml:
+        return _edit_toml(text, target.table, name, entry)
+    mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
+    return mark + _tried(lambda: set_member(text.removeprefix(mark), (target.table, name), entry), target)
+
+
+def _without_entry(target: ClientFile, text: str, name: str) -> str:
+    if target.is_toml:
+        return _edit_toml(text, target.table, name, None)
+    mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
+    return mark + _tried(lambda: remove_member(text.removeprefix(mark), (target.table, name)), target)
+
+
+def _tried(edit: Any, target: ClientFile) -> str:
+    try:
+        return edit()
+    except ValueError as error:
+        raise _not_editable(target, str(error)) from error
+
+
+def _edit_toml(text: str, table: str, name: str, entry: Json | None) -> str:
+    """tomlkit keeps comments and order."""
+    import tomlkit
+
+    document = cast("dict[str, Any]", tomlkit.parse(text))
+    if table not in document:
+        document[table] = tomlkit.table(is_super_table=True)
+    if entry is None and len(document[table]) == 1:
+        del document[table]
+    elif entry is None:
+        del document[table][name]
+    else:
+        document[table][name] = entry
+    return tomlkit.dumps(document)
+
+
+def _not_editable(target: ClientFile, why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{target.path} cannot be changed safely ({why}); it was left untouched.",
+        hint="Show the block with --print, and paste it by hand.",
+    )
+
+
+# ---------------------------------------------------------------- writing
+
+
+def write_change(change: Change) -> Path | None:
+    """Write the file whole or not at all; returns the copy of what was there before (None for a file that is new).
+
+    A link is followed, so that the file it points to is changed. The new file is read back before it takes its place.
+
+    Raises:
+        ConfigurationError: it is write-protected, its folder cannot be written, or another program changed it meanwhile.
+    """
+    path = change.target.path.resolve()
+    try:
+        return _replace(path, change)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} cannot be written: {error.strerror or error}.", hint="Show the block with --print."
+        ) from error
+
+
+def _replace(path: Path, change: Change) -> Path | None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not stat.S_IMODE(path.stat().st_mode) & 0o222:
+        raise ConfigurationError(
+            f"{path} is write-protected; it was left untouched.", hint="Allow writing it, or use --print."
+        )
+    # The ending stays: it says how the file is read.
+    beside = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
+    try:
+        # Keys of other services stand in it, so it is the person's alone from its first byte.
+        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(change.after)
+            file.flush()
+            os.fsync(file.fileno())
+        if read_document(beside) != change.expected:
+            raise _not_editable(change.target, "the result would not mean what it should")
+        backup = _back_up(path, change)
+        beside.replace(path)
+        return backup
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _back_up(path: Path, change: Change) -> Path | None:
+    current = path.read_bytes() if path.exists() else None
+    if current != change.before:
+        raise ConfigurationError(f"{path} was changed by another program meanwhile.", hint="Run the command again.")
+    if current is None:
+        return None
+    shutil.copymode(path, path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}"))
+    backup = _free_name(path)
+    shutil.copy2(path, backup)
+    return backup
+
+
+def _free_name(path: Path) -> Path:
+    stem = f"{path.name}.backup-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    names = (path.with_name(stem if count == 0 else f"{stem}-{count}") for count in range(1000))
+    return next(each for each in names if not each.exists())

@@ -1,0 +1,114 @@
+"""What a client is told: the program, its arguments and its variables, so that it finds the same file and settings."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from localmcp.config import APP, describe_settings, is_secret
+from localmcp.errors import ConfigurationError
+from localmcp.profiles import read_profile
+from localmcp.providers.client_configuration import CODEX_SERVERS, SERVERS, ClientFile
+
+Json = dict[str, Any]
+
+DIRECTORIES = ("LOCALMCP_DATA_DIR", "LOCALMCP_CONFIG_DIR", "LOCALMCP_STATE_DIR", "LOCALMCP_CACHE_DIR")
+_DATABASE, _FOLDERS = "LOCALMCP_DB", "LOCALMCP_FOLDERS"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a client starts localmcp."""
+
+    entry: Json
+    """`command`, `args` and `env`; paths are absolute, because desktop programs do not know a shell's PATH."""
+    carried: tuple[str, ...]
+    """Variables of this shell that stand in it, so that the client gets the same settings."""
+    withheld: tuple[str, ...]
+    """Variables of this shell that do not, because they are secret."""
+
+
+def make_launch(database: str | None = None, profile: str | None = None) -> Launch:
+    """The way to start this very installation.
+
+    Args:
+        database: the file; None = the one that the variable LOCALMCP_DB names, else the one of the settings.
+        profile: limits the client to what this profile allows.
+
+    Raises:
+        ConfigurationError: there is no such profile, or Python does not know where it is itself.
+    """
+    if not sys.executable:
+        raise ConfigurationError("Python does not know its own path.", hint="Start localmcp with an absolute path.")
+    args = ["-m", "localmcp", "serve"]
+    given = database or _variable(_DATABASE)
+    if given:
+        args += ["--db", _absolute(given)]
+    if profile is not None:
+        args += ["--profile", read_profile(profile).name]
+    variables = _settings_of_this_shell()
+    secret = {each["env"] for each in describe_settings() if is_secret(each["name"])}
+    carried = {name: value for name, value in variables.items() if name not in secret}
+    environment = {"PYTHONUTF8": "1", **_way_to_package(), **carried}
+    entry: Json = {"command": os.path.abspath(sys.executable), "args": args, "env": environment}
+    return Launch(entry, tuple(carried), tuple(name for name in variables if name in secret))
+
+
+def _way_to_package() -> dict[str, str]:
+    """The package is found by itself once it is installed; one that runs from its folder must be told of it."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        distribution(APP)
+        return {}
+    except PackageNotFoundError:
+        return {"PYTHONPATH": str(Path(str(files(APP))).parent.absolute())}
+
+
+def _settings_of_this_shell() -> dict[str, str]:
+    names = [*DIRECTORIES, *(each["env"] for each in describe_settings())]
+    found = {name: _variable(name) for name in names if name != _DATABASE}
+    return {name: _with_absolute_paths(name, value) for name, value in found.items() if value}
+
+
+def _with_absolute_paths(name: str, value: str) -> str:
+    if name in DIRECTORIES:
+        return _absolute(value)
+    if name == _FOLDERS:
+        return os.pathsep.join(_absolute(each) for each in value.split(os.pathsep) if each)
+    return value
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute())
+
+
+def _variable(name: str) -> str:
+    """As the settings read it: a placeholder that a client left unfilled counts as unset."""
+    value = os.environ.get(name, "").strip()
+    return "" if value.startswith("${") else value
+
+
+def entry_for(target: ClientFile, entry: Mapping[str, Any]) -> Json:
+    """The entry with what this client wants besides."""
+    if target.table == SERVERS or target.client == "claude-code":
+        return {"type": "stdio", **entry}
+    return dict(entry)
+
+
+def block_for(target: ClientFile | None, name: str, entry: Mapping[str, Any]) -> str:
+    """The block as a person pastes it into the client's file; None = the form that most clients read."""
+    import json
+
+    if target is None:
+        return json.dumps({"mcpServers": {name: dict(entry)}}, ensure_ascii=False, indent=2)
+    if target.table == CODEX_SERVERS:
+        import tomlkit
+
+        return tomlkit.dumps({target.table: {name: entry_for(target, entry)}}).rstrip("\n")
+    return json.dumps({target.table: {name: entry_for(target, entry)}}, ensure_ascii=False, indent=2)

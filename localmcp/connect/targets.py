@@ -1,0 +1,87 @@
+"""Which files a change goes into: those of a client on this machine, or one that the person names."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from localmcp.errors import ConfigurationError, InvalidInput
+from localmcp.providers.client_configuration import (
+    CODEX_SERVERS,
+    CONTEXT_SERVERS,
+    MCP_SERVERS,
+    SERVERS,
+    TABLES,
+    ClientFile,
+    client_files,
+    client_names,
+    read_document,
+)
+from localmcp.schemas import nearest
+
+FILE = "file"
+"""The client of a file that no known client is read from."""
+_ENDINGS = (".json", ".jsonc", ".toml")
+
+
+def find_targets(given: str) -> list[ClientFile]:
+    """The files to change for the name of a client, or of a file.
+
+    Of a client, those in folders that exist (there may be two builds of it), else the likeliest one.
+
+    Raises:
+        InvalidInput: neither a client nor a path to a file.
+    """
+    if given in client_names():
+        files = client_files(given)
+        return [each for each in files if is_present(each)] or files[:1]
+    path = Path(given).expanduser()
+    if not (path.suffix.lower() in _ENDINGS or os.sep in given or "/" in given or path.is_file()):
+        near = nearest(given, client_names())
+        known = f"Clients: {', '.join(client_names())}. A file ends with .json or .toml."
+        raise InvalidInput(
+            f"'{given}' is neither a client that is known nor a file.",
+            hint=f"Did you mean '{near}'? {known}" if near else known,
+        )
+    if path.is_dir():
+        raise InvalidInput(f"{path} is a folder.", hint="Name the file in it, such as mcp.json.")
+    return [file_target(path.absolute())]
+
+
+def is_present(target: ClientFile) -> bool:
+    """Whether the client seems to be installed: its file is there, or the folder that only it makes."""
+    if target.path.is_file():
+        return True
+    folder = target.path.parent
+    # The store build of Windows makes its folder at its first start, inside the package that is looked for.
+    return (folder.is_dir() and folder != Path.home()) or "LocalCache" in folder.parts
+
+
+def present_clients() -> list[ClientFile]:
+    """The files of every client that seems to be installed here."""
+    return [each for each in client_files() if is_present(each)]
+
+
+def file_target(path: Path) -> ClientFile:
+    """The file as a target: under which key its servers stand is known by its place, else by what is in it."""
+    known = [*client_files(), *client_files(project=path.parent), *client_files(project=path.parent.parent)]
+    for each in known:
+        if each.path == path:
+            return each
+    return ClientFile(FILE, path.name, path, _table_of(path))
+
+
+def _table_of(path: Path) -> str:
+    if path.suffix == ".toml":
+        return CODEX_SERVERS
+    if path.is_file():
+        document = read_document(path)
+        for table in TABLES:
+            if table in document:
+                if not isinstance(document[table], dict):
+                    kind = type(document[table]).__name__
+                    raise ConfigurationError(f"{path}: '{table}' must be an object, not {kind}.")
+                return table
+    if path.parent.name in (".vscode", "User"):
+        return SERVERS
+    return CONTEXT_SERVERS if path.parent.name in ("zed", ".zed") else MCP_SERVERS

@@ -1,0 +1,255 @@
+"""Copies of the file: made while it is in use, checked, and brought back without taking it from those who have it open."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import apsw
+
+from localmcp.doctor.file import MAGIC
+from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, NotOurFile
+from localmcp.packs.verify import verify
+from localmcp.storage.database import Database, fetch_one, open_copy
+from localmcp.storage.migrations import apply_migrations, schema_version
+from localmcp.storage.provenance import adopt_file
+
+PAGES_AT_ONCE = 2000
+FAR_AHEAD = 1_000_000
+"""Generations of a restored file begin this far behind those that were, so that no cache takes the one for the other.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """A copy that was written and read again."""
+
+    path: Path
+    bytes: int
+    counts: dict[str, int]
+
+
+def back_up(database: Database, target: Path | None = None, *, note: str = "backup") -> Backup:
+    """Copy the whole file, keys and history included, to `target` (beside it, named by the time, for None).
+
+    One snapshot, while others go on writing. The copy appears only when it is complete and was found sound.
+
+    Raises:
+        InvalidInput: the target exists.
+        FileUnavailable: it cannot be written, the disk is full, or the copy is not sound.
+    """
+    target = target.expanduser().absolute() if target else name_beside(database.path, note)
+    if target.is_dir():
+        target = target / name_beside(database.path, note).name
+    _check_free(target)
+    with _scratch(target.parent) as scratch:
+        copy = scratch / "copy"
+        database.copy_to(copy)
+        found = verify(copy)
+        if not found.sound:
+            raise FileUnavailable(
+                f"The file is not sound, so no backup was made of it: {found.problems[0]}.",
+                hint="localmcp doctor --fix",
+            )
+        # It holds keys: no more people may read it than the file itself.
+        shutil.copymode(database.path, copy)
+        os.replace(copy, target)
+    return Backup(target, target.stat().st_size, found.counts)
+
+
+def name_beside(path: Path, note: str) -> Path:
+    """`main-backup-20260131-093000.localmcp`, beside the file; a number is added when that is there already."""
+    moment = datetime.now().strftime("%Y%m%d-%H%M%S")
+    named = path.with_name(f"{path.stem}-{note}-{moment}{path.suffix}")
+    number = 2
+    while named.exists():
+        named = path.with_name(f"{path.stem}-{note}-{moment}-{number}{path.suffix}")
+        number += 1
+    return named
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restore came to."""
+
+    path: Path
+    kept: Path | None
+    """Where the file as it was is kept; None when there was none."""
+    counts: dict[str, int]
+
+
+def restore(path: Path, backup: Path, *, other: bool = False) -> Restored:
+    """Bring the content of a backup into the file at `path`, all of it or nothing.
+
+    The backup is checked first and not changed. What is in the file is copied beside it. A file that others have open
+    stays the same file: its content is replaced in one transaction, and they see it at their next search. One that
+    cannot be read any more is replaced as a whole.
+
+    Args:
+        other: the backup may be of another file.
+
+    Raises:
+        FileUnavailable: there is no such backup, it is not sound, the file is locked, or the disk is full.
+        NotOurFile: the backup is not a localmcp file.
+        InvalidInput: the backup is of another file.
+    """
+    path, backup = path.expanduser().absolute(), backup.expanduser().absolute()
+    if backup == path:
+        raise InvalidInput("A file cannot be restored from itself.", hint="Name the backup.")
+    counts = _check_backup(backup)
+    with _scratch(path.parent) as scratch:
+        prepared = scratch / "prepared"
+        with closing(Database(backup, read_only=True)) as source:
+            source.copy_to(prepared)
+        if not path.exists():
+            return _place(prepared, path, None, counts)
+        current = _open_current(path)
+        if current is None:
+            return _place(prepared, path, _keep_bytes(path), counts)
+        with closing(current):
+            _check_same_file(current, prepared, backup, other)
+            kept = _free_name(path)
+
+            def keep() -> None:
+                current.copy_to(scratch / "kept")
+                os.replace(scratch / "kept", kept)
+
+            _overtake(prepared, current)
+            _pour(prepared, path, keep)
+    return Restored(path, kept, counts)
+
+
+def _check_backup(backup: Path) -> dict[str, int]:
+    found = verify(backup)
+    if not found.sound:
+        raise FileUnavailable(f"{backup} is not sound: {found.problems[0]}.", hint="Nothing was changed.")
+    return found.counts
+
+
+def _open_current(path: Path) -> Database | None:
+    """The file as it is, or None when it cannot be read any more."""
+    database = Database(path, read_only=True)
+    try:
+        with database.read() as connection:
+            if fetch_one(connection, "pragma quick_check(1)") == "ok":
+                return database
+    except NotOurFile as error:
+        database.close()
+        with path.open("rb") as file:
+            if file.read(len(MAGIC)) == MAGIC:
+                # A sound database of another program is not ours to replace.
+                raise error
+    except (LocalMCPError, apsw.Error):
+        pass
+    database.close()
+    return None
+
+
+def _check_same_file(current: Database, prepared: Path, backup: Path, other: bool) -> None:
+    with closing(open_copy(prepared)) as connection:
+        theirs = fetch_one(connection, "select id from file")
+    if theirs != current.file_id and not other:
+        raise InvalidInput(
+            f"{backup} is a backup of another file than {current.path}.", hint="Say --other if that is what you want."
+        )
+
+
+def _overtake(prepared: Path, current: Database) -> None:
+    """Lift generations and row ids above those of the file, so that caches of other processes notice the change."""
+    counters = current.counters()
+    with current.read() as connection:
+        numbers = dict(connection.execute("select name, seq from sqlite_sequence").fetchall())
+    with closing(open_copy(prepared)) as connection:
+        connection.execute("begin immediate")
+        apply_migrations(connection, int(connection.pragma("user_version")))
+        for name, value in counters.items():
+            if name != "one":
+                connection.execute(f"update state set {name} = max({name}, ?) + ?", (value, FAR_AHEAD))
+        for name, value in numbers.items():
+            connection.execute("update sqlite_sequence set seq = max(seq, ?) where name = ?", (value, name))
+            if not connection.changes():
+                connection.execute("insert into sqlite_sequence (name, seq) values (?, ?)", (name, value))
+        connection.execute("commit")
+
+
+def _pour(prepared: Path, path: Path, keep: Callable[[], None]) -> None:
+    """Replace the content of a live file in one transaction: a kill leaves either the old content or the new.
+
+    The first page takes the lock for writing, so what `keep` copies then is the last that anybody wrote.
+    """
+    try:
+        with closing(open_copy(path)) as target, closing(open_copy(prepared)) as source:
+            adopt_file(fetch_one(source, "select id from file"))
+            with target.backup("main", source, "main") as pages:
+                pages.step(1)
+                keep()
+                while not pages.done:
+                    pages.step(PAGES_AT_ONCE)
+            with suppress(apsw.BusyError):
+                target.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except (apsw.BusyError, apsw.LockedError) as error:
+        raise FileUnavailable(
+            f"{path} is being written by another program; nothing was changed.", hint="Try again when it has finished."
+        ) from error
+    except apsw.FullError as error:
+        raise FileUnavailable(
+            "The disk is full; nothing was changed.", hint="Free some space and try again."
+        ) from error
+    except (apsw.ReadOnlyError, apsw.CantOpenError, apsw.IOError) as error:
+        raise FileUnavailable(f"{path} cannot be written: {error}.") from error
+
+
+def _place(prepared: Path, path: Path, kept: Path | None, counts: dict[str, int]) -> Restored:
+    """Put the prepared file where none is, or where one is that cannot be read."""
+    with closing(open_copy(prepared)) as connection:
+        if int(connection.pragma("user_version")) < schema_version():
+            connection.execute("begin immediate")
+            apply_migrations(connection, int(connection.pragma("user_version")))
+            connection.execute("commit")
+        adopt_file(fetch_one(connection, "select id from file"))
+    # A log that belongs to the broken file would be played into the new one.
+    for ending in ("-wal", "-shm", "-journal"):
+        path.with_name(f"{path.name}{ending}").unlink(missing_ok=True)
+    os.replace(prepared, path)
+    return Restored(path, kept, counts)
+
+
+def _keep_bytes(path: Path) -> Path:
+    """Copy a file that SQLite cannot read, and its log, as they are."""
+    kept = _free_name(path)
+    for ending in ("", "-wal"):
+        broken = path.with_name(f"{path.name}{ending}")
+        if broken.exists():
+            shutil.copy2(broken, kept.with_name(f"{kept.name}{ending}"))
+    return kept
+
+
+def _free_name(path: Path) -> Path:
+    kept = path.with_name(f"{path.name}.before-restore")
+    if kept.exists():
+        kept = path.with_name(f"{kept.name}-{datetime.now():%Y%m%d-%H%M%S-%f}")
+    return kept
+
+
+def _check_free(target: Path) -> None:
+    if target.exists():
+        raise InvalidInput(f"{target} is there already.", hint="Name another file.")
+    if not target.parent.is_dir():
+        raise InvalidInput(f"The folder {target.parent} does not exist.")
+
+
+@contextmanager
+def _scratch(folder: Path) -> Generator[Path]:
+    """A folder beside the target, so that the last step is a rename."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".localmcp-backup-", dir=folder) as scratch:
+            yield Path(scratch)
+    except OSError as error:
+        raise FileUnavailable(f"{folder} cannot be written: {error.strerror or error}.") from error

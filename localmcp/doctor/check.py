@@ -1,0 +1,60 @@
+"""One thing that was looked at, and the running of what looks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import apsw
+
+from localmcp.errors import LocalMCPError
+
+log = logging.getLogger(__name__)
+
+Status = Literal["ok", "warn", "fail"]
+
+READABLE_FAULTS = (LocalMCPError, apsw.Error, OSError, ValueError, TypeError, LookupError)
+"""What a check may meet in a broken file or configuration; it is then what the check says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What was found about one thing."""
+
+    name: str
+    status: Status
+    """`warn`: it works, but should be looked at. `fail`: something does not work, or the file is not sound."""
+    says: str
+    fix: str = ""
+    """The command that mends it; empty when nothing has to be done, or no command can."""
+
+    def as_json(self) -> dict[str, str]:
+        return {"name": self.name, "status": self.status, "says": self.says, "fix": self.fix}
+
+
+def ok(name: str, says: str) -> Check:
+    """Nothing is wrong."""
+    return Check(name, "ok", says)
+
+
+def warn(name: str, says: str, fix: str = "") -> Check:
+    """It works, but should be looked at."""
+    return Check(name, "warn", says, fix)
+
+
+def fail(name: str, says: str, fix: str = "") -> Check:
+    """It does not work."""
+    return Check(name, "fail", says, fix)
+
+
+def looked(name: str, look: Callable[[], Iterable[Check]]) -> Iterator[Check]:
+    """The checks that `look` makes; a fault on the way becomes the last of them."""
+    try:
+        yield from look()
+    except LocalMCPError as error:
+        yield fail(name, error.message, error.hint or "")
+    except READABLE_FAULTS as error:
+        log.debug("the check %s failed", name, exc_info=True)
+        yield fail(name, f"could not be looked at: {type(error).__name__}: {error}"[:300])

@@ -1,0 +1,248 @@
+"""The person's configuration: mistakes with file and line, the MCP clients of this machine, and servers it names."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+from localmcp import config
+from localmcp.config import Settings
+from localmcp.doctor.check import Check, fail, ok, warn
+from localmcp.embeddings import parse_spec
+from localmcp.errors import ConfigurationError, LocalMCPError
+from localmcp.language_models import parse_address
+from localmcp.profiles import profiles_file, read_profile
+from localmcp.providers.client_configuration import client_files, read_document, servers_in
+
+if TYPE_CHECKING:
+    from localmcp.workspace import Workspace
+
+ENDPOINT_SECONDS = 3.0
+PORTS = {"https": 443, "http": 80, "tcp": 19530}
+
+
+def check_settings() -> Iterator[Check]:
+    """Every mistake in `config.toml` and the environment."""
+    path = config.config_file()
+    problems = [*_file_problems(path), *_variable_problems()]
+    for says in problems:
+        yield fail("config", says, f"edit {path}, or: localmcp config show")
+    if not problems:
+        yield ok("config", f"{path}" if path.exists() else f"no {path}; defaults are used")
+
+
+def _file_problems(path: Path) -> Iterator[str]:
+    if not path.exists():
+        return
+    try:
+        text = path.read_text(encoding="utf-8")
+        table = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        yield f"{path}: {error}"
+        return
+    for name, raw in table.items():
+        where = f"{path}:{line_of(text, name)}"
+        if name not in config.setting_names():
+            yield f"{where}: unknown setting '{name}'.{_nearest(name, config.setting_names())}"
+            continue
+        try:
+            config.parse_setting(name, raw, where)
+        except ConfigurationError as error:
+            yield error.message
+
+
+def _variable_problems() -> Iterator[str]:
+    for each in config.describe_settings():
+        raw = os.environ.get(each["env"], "").strip()
+        if not raw or raw.startswith("${"):
+            continue
+        try:
+            config.parse_setting(each["name"], raw, f"the variable {each['env']}")
+        except ConfigurationError as error:
+            yield error.message
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, known, 1)
+    return f" Did you mean '{near[0]}'?" if near else ""
+
+
+def line_of(text: str, key: str) -> int:
+    """The first line (from 1) of a TOML text where a key or table of that name stands; 1 when it is not found."""
+    pattern = re.compile(rf"""^\s*\[?\s*["']?{re.escape(key)}["']?\s*[=.\]]""")
+    return next((number for number, line in enumerate(text.splitlines(), 1) if pattern.match(line)), 1)
+
+
+# ---------------------------------------------------------------- profiles, servers, tools
+
+
+def check_profiles() -> Iterator[Check]:
+    """Every profile of `profiles.toml`."""
+    path = profiles_file()
+    if not path.exists():
+        return
+    text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        names = list(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        yield fail("profiles", f"{path}: {error}", f"edit {path}")
+        return
+    wrong = 0
+    for name in names:
+        try:
+            read_profile(name)
+        except ConfigurationError as error:
+            wrong += 1
+            yield fail("profiles", f"{path}:{line_of(text, name)}: {error.message}", error.hint or "")
+    if not wrong:
+        yield ok("profiles", f"{len(names)} in {path}")
+
+
+def check_servers() -> Iterator[Check]:
+    """The entries of `mcp.json`."""
+    from localmcp.providers.mcp_servers.entries import read_entries
+
+    path = config.servers_file()
+    if not path.exists():
+        return
+    entries = read_entries()
+    text = path.read_text(encoding="utf-8-sig", errors="replace")
+    wrong = [each for each in entries if each.problem]
+    for each in wrong:
+        at = next((n for n, line in enumerate(text.splitlines(), 1) if f'"{each.name}"' in line), 1)
+        yield fail("mcp servers", f"{path}:{at}: '{each.name}' {each.problem}", f"localmcp servers remove {each.name}")
+    for each in entries:
+        if each.command and not each.disabled and not each.problem and not _is_program(each.command):
+            says = f"the program '{each.command}' of '{each.name}' is not on this machine"
+            yield warn("mcp servers", says, f"localmcp servers remove {each.name}")
+    if not wrong:
+        yield ok("mcp servers", f"{len(entries)} in {path}")
+
+
+def _is_program(command: str) -> bool:
+    return "${" in command or shutil.which(os.path.expanduser(command)) is not None
+
+
+def check_tools(workspace: Workspace) -> Iterator[Check]:
+    """The person's tool manifests and `providers.toml`, as `localmcp tools check` sees them."""
+    from localmcp.providers.manifests import Inspected
+
+    configured = workspace.configured_tools
+    if not configured.is_configured:
+        return
+    opened = [getattr(each, "opened", each) for each in configured.providers]
+    found = [
+        *configured.manifests.problems(),
+        *configured.switches.problems(),
+        *(problem for each in opened if isinstance(each, Inspected) for problem in each.check()),
+    ]
+    for problem in dict.fromkeys(found):
+        where = problem.file if problem.line is None else f"{problem.file}:{problem.line}"
+        says = f"{where}: {problem.message} {problem.hint or ''}".strip()
+        yield Check("tools", "fail" if problem.level == "error" else "warn", says, "localmcp tools check")
+    if not found:
+        yield ok("tools", f"your tools in {configured.directory} have no mistakes")
+
+
+# ---------------------------------------------------------------- clients
+
+
+def check_clients() -> Iterator[Check]:
+    """The MCP clients on this machine that start localmcp, and whether they can."""
+    using: list[str] = []
+    present: list[str] = []
+    for each in client_files():
+        if not each.path.is_file():
+            continue
+        present.append(each.title)
+        try:
+            entries = servers_in(read_document(each.path), each.path)
+        except ConfigurationError as error:
+            yield warn("clients", f"{each.title}: {error.message}")
+            continue
+        for name, entry in entries.items():
+            if _starts_localmcp(entry):
+                using.append(each.title)
+                yield from _startable(each.title, name, cast("dict[str, Any]", entry))
+    if using:
+        yield ok("clients", f"localmcp is set up in {', '.join(dict.fromkeys(using))}")
+    else:
+        seen = f" ({', '.join(dict.fromkeys(present))} found)" if present else ""
+        yield ok("clients", f"no MCP client on this machine starts localmcp yet{seen}; `localmcp demo` shows how")
+
+
+def _starts_localmcp(entry: Any) -> bool:
+    if not isinstance(entry, dict):
+        return False
+    entry = cast("dict[str, Any]", entry)
+    args: Any = entry.get("args")
+    words = [entry.get("command"), *(cast("list[Any]", args) if isinstance(args, list) else [])]
+    return any(isinstance(word, str) and "localmcp" in Path(word).name for word in words)
+
+
+def _startable(client: str, name: str, entry: dict[str, Any]) -> Iterator[Check]:
+    command = entry.get("command")
+    if isinstance(command, str) and command and not _is_program(command):
+        yield fail("clients", f"{client} starts '{name}' with {command}, which is not there", "localmcp demo")
+    args: Any = entry.get("args")
+    words = [str(each) for each in cast("list[Any]", args)] if isinstance(args, list) else []
+    for option, value in zip(words, words[1:], strict=False):
+        if option == "--db" and not Path(value).expanduser().exists():
+            yield warn("clients", f"{client} starts '{name}' on {value}, which does not exist yet")
+
+
+# ---------------------------------------------------------------- other machines
+
+
+def check_endpoints(settings: Settings) -> Iterator[Check]:
+    """Whether the servers that the settings name answer; nothing else is contacted."""
+    for name, look in (("milvus", _milvus_url), ("language model", _language_url), ("model server", _model_url)):
+        try:
+            url = look(settings)
+        except LocalMCPError as error:
+            yield fail(name, error.message, error.hint or "")
+            continue
+        if url:
+            yield _reachable(name, url)
+
+
+def _milvus_url(settings: Settings) -> str:
+    from localmcp.search.backends.milvus_client import read_server
+
+    server = read_server(settings)
+    return server.uri if server else ""
+
+
+def _language_url(settings: Settings) -> str:
+    return parse_address(settings.language_model).url if settings.language_model else ""
+
+
+def _model_url(settings: Settings) -> str:
+    parsed = parse_spec(settings.model)
+    return parsed.target if parsed.uses_network else ""
+
+
+def _reachable(name: str, url: str) -> Check:
+    if url.startswith("unix:") or "://" not in url:
+        place = Path(url.removeprefix("unix:"))
+        if place.exists():
+            return ok(name, f"{place} is there")
+        return warn(name, f"{place} does not exist yet")
+    parts = urlsplit(url)
+    port = parts.port or PORTS.get(parts.scheme, 80)
+    where = f"{parts.hostname}:{port}"
+    try:
+        with socket.create_connection((parts.hostname or "", port), timeout=ENDPOINT_SECONDS):
+            return ok(name, f"{where} answers")
+    except OSError as error:
+        says = f"{where} does not answer ({error.strerror or error}); searches go on without it"
+        return fail(name, says, "start it, or clear the setting: localmcp config show")

@@ -1,0 +1,188 @@
+"""What is in the file: do the indexes agree with the documents, the documents with the disk, the vectors with the model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import apsw
+
+from localmcp.doctor.check import Check, fail, ok, warn
+from localmcp.errors import ConfigurationError, LocalMCPError
+from localmcp.search import adaptation, reembedding
+from localmcp.search.consistency import disagreements
+from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.text.quantities import counted
+
+if TYPE_CHECKING:
+    from localmcp.embeddings import ModelIdentity
+    from localmcp.workspace import Workspace
+
+MOST_FILES = 50_000
+"""Files whose size and time are compared with the disk."""
+ABANDONED_SECONDS = 120.0
+FOREIGN_SHARE = 0.2
+"""From this share on, passages in languages that the model reads badly are worth a word."""
+MEND = "localmcp doctor --fix"
+
+
+def check_contents(workspace: Workspace) -> Iterator[Check]:
+    """Everything that is read from tables. Needs a file that opens."""
+    with workspace.database.read() as connection:
+        yield _held(connection)
+        yield from _indexes(connection)
+        yield from _counts(connection)
+        yield from _missing_vectors(connection)
+        yield from _spare_vectors(connection)
+        yield from _jobs(connection)
+        yield from _documents(connection)
+        yield from _languages(connection)
+    yield from check_model(workspace)
+
+
+def _held(connection: apsw.Connection) -> Check:
+    sql = "select count(*), coalesce(sum(chunk_count), 0) from sources where trashed_at is null"
+    sources, chunks = fetch_one(connection, sql)
+    return ok("holds", f"{counted(sources, 'document')} in {counted(chunks, 'passage')}")
+
+
+def _indexes(connection: apsw.Connection) -> Iterator[Check]:
+    wrong = disagreements(connection)
+    for each in wrong:
+        # Passages that are torn or lost cannot be made again from the file itself.
+        lost = "passages do not continue" in each or "another number of passages" in each
+        yield fail("indexes", each, "localmcp restore BACKUP" if lost else MEND)
+    if not wrong:
+        yield ok("indexes", "keywords, vectors and sign codes agree with the documents")
+
+
+def _counts(connection: apsw.Connection) -> Iterator[Check]:
+    if wrong := count_wrong_counts(connection):
+        yield fail("counts", f"{wrong} counts of words or kinds of text are wrong", MEND)
+
+
+def count_wrong_counts(connection: apsw.Connection) -> int:
+    """Signs, which cost little, that words, terms or groups are counted wrongly."""
+    sql = """
+        select (select count(*) from words where chunks <= 0) + (select count(*) from terms where chunks <= 0)
+            + (select count(*) from groups where chunks <> (
+                select count(*) from chunks join sources on sources.id = source_id
+                where group_id = groups.id and trashed_at is null))
+            + (select (select count(*) from chunks_fts) > 0 and not exists (select 1 from terms))
+    """
+    return fetch_one(connection, sql)
+
+
+def _missing_vectors(connection: apsw.Connection) -> Iterator[Check]:
+    sql = """
+        select collections.name, count(*) from chunks join sources on sources.id = source_id
+        join collections on collections.id = collection_id
+        where trashed_at is null and not exists (
+            select 1 from vectors where vectors.id = (coalesce(model_id, 0) << 40 | chunks.id)
+        ) group by 1
+    """
+    rows = fetch_all(connection, sql)
+    for name, missing in rows:
+        says = f"{counted(missing, 'passage')} of '{name}' without a vector: found by words only"
+        yield warn("vectors", says, "localmcp refresh")
+    if not rows:
+        yield ok("vectors", "every passage has one")
+
+
+def _spare_vectors(connection: apsw.Connection) -> Iterator[Check]:
+    for collection, model in reembedding.unfinished(connection):
+        says = f"'{collection}' is on its way to {model}; the old vectors answer until that is complete"
+        yield warn("reembedding", says, f"localmcp reembed --collection {collection} --model SPEC")
+    spare = reembedding.spare_vectors(connection)
+    if spare:
+        yield ok("old vectors", f"{spare:,} of another model, for a rollback (localmcp reembed --clean deletes them)")
+
+
+def _jobs(connection: apsw.Connection) -> Iterator[Check]:
+    stuck = fetch_one(connection, STUCK_JOBS, {"before": abandoned_before(), "ours": reembedding.KIND})
+    if stuck:
+        says = f"{counted(stuck, 'job')} that nobody works on; a server carries on with what it can"
+        yield warn("jobs", says, MEND)
+
+
+STUCK_JOBS = "select count(*) from jobs where status = 'running' and heartbeat_at < :before and kind <> :ours"
+
+
+def abandoned_before() -> str:
+    """The time (ISO 8601 UTC) before which a heartbeat belongs to a process that is gone."""
+    moment = datetime.now(UTC) - timedelta(seconds=ABANDONED_SECONDS)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _documents(connection: apsw.Connection) -> Iterator[Check]:
+    sql = """
+        select uri, size, mtime_ns from sources
+        where trashed_at is null and uri is not null and mtime_ns is not null order by id
+    """
+    changed = gone = seen = 0
+    for uri, bytes_, mtime_ns in islice(connection.execute(sql), MOST_FILES):
+        seen += 1
+        try:
+            status = os.stat(uri)
+        except (OSError, ValueError):
+            gone += 1
+            continue
+        changed += (status.st_size, status.st_mtime_ns) != (bytes_, mtime_ns)
+    yield from _missing_folders(connection)
+    if changed or gone:
+        says = f"{changed} files have changed and {gone} are not where they were, of {seen}"
+        yield warn("freshness", says, "localmcp refresh")
+    elif seen:
+        yield ok("freshness", f"{counted(seen, 'file')} as they were indexed")
+
+
+def _missing_folders(connection: apsw.Connection) -> Iterator[Check]:
+    roots = [row[0] for row in fetch_all(connection, "select distinct path from roots where kind = 'folder'")]
+    for path in roots:
+        if not os.path.isdir(path):
+            says = f"{path} is not there; if its disk is only not mounted, nothing has to be done"
+            yield warn("folders", says, f"localmcp remove {path}")
+
+
+def _languages(connection: apsw.Connection) -> Iterator[Check]:
+    names = [row[0] for row in fetch_all(connection, "select name from models")]
+    if not names or not all(name.startswith(adaptation.FAMILY) for name in names):
+        return
+    rows = fetch_all(connection, "select language, sum(chunks) from groups where chunks > 0 group by 1 order by 2 desc")
+    total = sum(count for _, count in rows)
+    foreign = {language: count for language, count in rows if language != adaptation.READ_LANGUAGE}
+    if total and sum(foreign.values()) >= FOREIGN_SHARE * total:
+        told = ", ".join(f"{language} {100 * count // total} %" for language, count in foreign.items())
+        says = f"the model was made for English; {told} of the passages are found mainly by their words"
+        yield warn("languages", says, "localmcp models add fastembed:intfloat/multilingual-e5-large")
+
+
+# ---------------------------------------------------------------- the model
+
+
+def check_model(workspace: Workspace) -> Iterator[Check]:
+    """Whether the model that is set opens, and made the vectors that are there."""
+    setting = workspace.settings.model
+    try:
+        identity = workspace.embedder.get().identity
+    except LocalMCPError as error:
+        fix = "localmcp config set model default" if isinstance(error, ConfigurationError) else "localmcp models list"
+        yield fail("model", f"{setting}: {error.message}", error.hint or fix)
+        return
+    yield ok("model", f"{setting}: {identity.name}, {identity.dimension} dimensions, {identity.max_tokens} tokens")
+    with workspace.database.read() as connection:
+        yield from _foreign_collections(connection, identity)
+
+
+def _foreign_collections(connection: apsw.Connection, identity: ModelIdentity) -> Iterator[Check]:
+    sql = """
+        select collections.name, kind, models.name from collections join models on models.id = model_id
+        where fingerprint <> ? order by 1
+    """
+    for name, kind, model in fetch_all(connection, sql, (identity.fingerprint,)):
+        what = "rules" if kind == "rules" else f"'{name}'"
+        says = f"the vectors of {what} come from {model}, not from {identity.name}: not found by meaning"
+        yield warn("model", says, "localmcp rules reembed" if kind == "rules" else "localmcp reembed")

@@ -1,0 +1,102 @@
+"""All checks together, for the command, the terminal house and whoever asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import apsw
+
+from localmcp.config import Settings
+from localmcp.doctor import configuration
+from localmcp.doctor.check import Check, looked
+from localmcp.doctor.contents import check_contents, check_model
+from localmcp.doctor.file import check_file, check_writable
+from localmcp.doctor.installation import check_installation
+from localmcp.doctor.place import check_place
+from localmcp.errors import LocalMCPError
+from localmcp.storage.database import fetch_all
+from localmcp.workspace import Workspace
+
+Look = Callable[[], Iterable[Check]]
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What was found, and what takes room."""
+
+    checks: Sequence[Check]
+    sizes: Sequence[tuple[str, int]] = ()
+    """(table, bytes), the largest first."""
+    search_milliseconds: Sequence[float] = ()
+
+
+def run_checks(of: Workspace | Settings, more: Iterable[Look] = ()) -> list[Check]:
+    """Look at everything; changes nothing, and makes no file. Settings are enough, and are all there may be.
+
+    `more` are checks of what belongs to other faces. 1 s for the model, and 3 s for 100,000 passages.
+    """
+    if isinstance(of, Workspace):
+        return list(_checks(of, more))
+    with Workspace(of, read_only=True) as workspace:
+        return list(_checks(workspace, more))
+
+
+def examine(workspace: Workspace) -> Examination:
+    """The checks and the sizes of the tables."""
+    return Examination(run_checks(workspace), table_sizes(workspace))
+
+
+def _checks(workspace: Workspace, more: Iterable[Look]) -> Iterator[Check]:
+    settings, path = workspace.settings, workspace.database.path
+    yield from looked("installation", lambda: check_installation(settings))
+    yield from looked("place", lambda: check_place(path))
+    file = list(looked("file", lambda: check_file(path)))
+    yield from file
+    if path.exists() and all(each.status != "fail" or each.name == "integrity" for each in file):
+        yield from looked("writing", lambda: [check_writable(workspace.database)])
+        yield from looked("contents", lambda: check_contents(workspace))
+    elif not path.exists():
+        yield from looked("model", lambda: _model_alone(workspace))
+    for name, look in _CONFIGURATION.items():
+        yield from looked(name, look)
+    yield from looked("tools", lambda: configuration.check_tools(workspace))
+    yield from looked("endpoints", lambda: configuration.check_endpoints(settings))
+    for look in more:
+        yield from looked("configuration", look)
+
+
+_CONFIGURATION: dict[str, Look] = {
+    "config": configuration.check_settings,
+    "profiles": configuration.check_profiles,
+    "mcp servers": configuration.check_servers,
+    "clients": configuration.check_clients,
+}
+
+
+def check_configuration(more: Iterable[Look] = ()) -> list[Check]:
+    """What can be looked at when the settings themselves cannot be used: there is no file to open then."""
+    found = [*looked("installation", lambda: check_installation(None))]
+    for name, look in _CONFIGURATION.items():
+        found += looked(name, look)
+    for look in more:
+        found += looked("configuration", look)
+    return found
+
+
+def _model_alone(workspace: Workspace) -> Iterator[Check]:
+    """The model's own check; what it is compared with needs a file."""
+    yield next(iter(check_model(workspace)))
+
+
+def table_sizes(workspace: Workspace) -> list[tuple[str, int]]:
+    """(table with its indexes, bytes), the largest first; empty when it cannot be told."""
+    sql = """
+        select tbl_name, sum(pgsize) from dbstat join sqlite_schema on sqlite_schema.name = dbstat.name
+        where aggregate = 1 group by 1 order by 2 desc limit 8
+    """
+    try:
+        with workspace.database.read() as connection:
+            return [(name, bytes_) for name, bytes_ in fetch_all(connection, sql)]
+    except (LocalMCPError, apsw.Error):
+        return []

@@ -1,0 +1,131 @@
+"""The file itself: is it there, is it ours, may it be written, is every page of it whole."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import apsw
+
+from localmcp.doctor.check import Check, fail, ok, warn
+from localmcp.errors import LocalMCPError
+from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.storage.migrations import APPLICATION_ID, schema_version
+from localmcp.storage.provenance import is_adopted
+from localmcp.text.quantities import size
+
+MAGIC = b"SQLite format 3\0"
+MOST_TOLD = 20
+CLOCK_SLACK = timedelta(minutes=5)
+BEFORE_EVERYTHING = datetime(2025, 1, 1, tzinfo=UTC)
+"""A clock that is earlier than the program is wrong."""
+TIMES = (
+    ("the file", "select max(created_at) from file"),
+    ("a document", "select max(max(created_at), max(updated_at)) from sources"),
+    ("a call", "select max(started_at) from calls"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the first hundred bytes say."""
+
+    version: int
+    application_id: int
+    pages: int
+    page_size: int
+
+
+def check_file(path: Path) -> Iterator[Check]:
+    """Everything about the file as such; the last check fails when nothing of it can be read."""
+    if not path.exists():
+        yield warn("file", f"{path} does not exist yet", "localmcp add FOLDER")
+        return
+    yield _header(path)
+    # A database of its own: SQLite checks a full-text table against what its connection read of it earlier.
+    database = Database(path, read_only=True)
+    try:
+        with database.read() as connection:
+            yield _version(connection)
+            yield from _damage(connection, path)
+            yield from _clock(connection)
+    except LocalMCPError as error:
+        yield fail("opening", error.message, error.hint or "")
+    finally:
+        database.close()
+
+
+def _header(path: Path) -> Check:
+    header = read_header(path)
+    if header is None:
+        return fail("file", f"{path} is not a SQLite database", f"localmcp restore BACKUP --db {path}")
+    if header.application_id != APPLICATION_ID:
+        return fail("file", f"{path} is a SQLite database, but not one of localmcp's", "localmcp --db OTHER doctor")
+    if header.version > schema_version():
+        says = f"{path} was written by a newer localmcp (version {header.version}, this one knows {schema_version()})"
+        return fail("file", says, "pip install --upgrade localmcp")
+    return ok("file", f"{path}: {size(path.stat().st_size)}")
+
+
+def read_header(path: Path) -> Header | None:
+    """The header of a SQLite file; None when it has none."""
+    with path.open("rb") as file:
+        first = file.read(100)
+    if len(first) < 100 or not first.startswith(MAGIC):
+        return None
+    (page_size,) = struct.unpack(">H", first[16:18])
+    (pages,) = struct.unpack(">I", first[28:32])
+    version, application_id = struct.unpack(">I4xI", first[60:72])
+    return Header(version, application_id, pages, 65536 if page_size == 1 else page_size)
+
+
+def _version(connection: apsw.Connection) -> Check:
+    version = int(connection.pragma("user_version"))
+    if version < schema_version():
+        says = f"version {version}, which is upgraded to {schema_version()} when it is first changed; a copy is made"
+        return ok("version", says)
+    return ok("version", f"version {version}, the schema is ours")
+
+
+def _damage(connection: apsw.Connection, path: Path) -> Iterator[Check]:
+    told = [row[0] for row in fetch_all(connection, f"pragma integrity_check({MOST_TOLD})")]
+    only_indexes = all("fts" in each.casefold() or "inverted index" in each.casefold() for each in told)
+    if told == ["ok"]:
+        yield ok("integrity", "every page is whole")
+    elif only_indexes:
+        yield fail("integrity", f"the keyword index is damaged: {told[0]}", "localmcp doctor --fix")
+    else:
+        more = f" and {len(told) - 1} more" if len(told) > 1 else ""
+        yield fail("integrity", f"damaged: {told[0]}{more}", f"localmcp restore BACKUP --db {path}")
+    parents = fetch_all(connection, "select * from pragma_foreign_key_check limit 1000")
+    if parents:
+        says = f"{len(parents)} rows point at something that is not there"
+        yield fail("references", says, f"localmcp restore BACKUP --db {path}")
+
+
+def _clock(connection: apsw.Connection) -> Iterator[Check]:
+    now = datetime.now(UTC)
+    if now < BEFORE_EVERYTHING:
+        yield warn("clock", f"this machine thinks it is {now:%Y-%m-%d}: what is written gets wrong times")
+        return
+    for what, sql in TIMES:
+        latest = fetch_one(connection, sql)
+        if latest and latest > (now + CLOCK_SLACK).isoformat():
+            says = f"{what} is from the future ({latest}): a clock was, or is, wrong. Nothing is lost by it"
+            yield warn("clock", says)
+            return
+    yield ok("clock", "no time in the file lies in the future")
+
+
+def check_writable(database: Database) -> Check:
+    """Whether the file may be changed, and why not."""
+    path = database.path
+    if not is_adopted(database.file_id):
+        return warn("writing", "the file comes from somewhere else and is read-only here", f"localmcp adopt {path}")
+    if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
+        return warn("writing", "the file or its folder is write-protected: searching works, changing does not")
+    return ok("writing", "the file can be changed")

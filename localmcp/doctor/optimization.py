@@ -1,0 +1,181 @@
+"""Faster searches and a smaller file: merged keyword indexes, no dead rows, no empty pages. May be killed at any time."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import apsw
+
+from localmcp.search.reembedding import KIND as REEMBED
+from localmcp.search.reembedding import forget_unused_models
+from localmcp.storage.database import Database, fetch_one, open_copy
+
+INDEXES = ("chunks_fts", "quickstarts_fts", "rules_fts")
+MERGED_PAGES = 300
+"""Pages written by one step of a merge: about 50 ms, between which others get to write."""
+MOST_STEPS = 20_000
+AT_ONCE = 5000
+EMPTY_SHARE = 0.2
+"""From this share of empty pages on, the file is written anew."""
+PENDING_DAYS = 7
+JOB_DAYS = 7
+
+
+@dataclass(slots=True)
+class Optimized:
+    """What was done."""
+
+    bytes_before: int
+    bytes_after: int = 0
+    merged: int = 0
+    """Steps in which the keyword indexes were merged."""
+    removed: int = 0
+    """Rows that belonged to nothing."""
+    vacuumed: bool = False
+    notes: list[str] = field(default_factory=list[str])
+
+
+def optimize(database: Database, say: Callable[[str], None] = lambda _: None) -> Optimized:
+    """Merge the keyword indexes, delete dead rows, and write the file anew when a fifth of it is empty.
+
+    Every step is a transaction of its own.
+
+    Raises:
+        FileUnavailable: the file is read-only, locked, or the disk is full; what was done is kept.
+    """
+    database.ensure_writable()
+    done = Optimized(file_bytes(database.path))
+    say("Looking for what belongs to nothing")
+    done.removed = remove_dead_rows(database)
+    for index in INDEXES:
+        say(f"Merging {index}")
+        done.merged += merge_index(database, index)
+    _refresh_statistics(database)
+    empty = _empty_share(database)
+    if empty >= EMPTY_SHARE:
+        say("Writing the file anew")
+        _vacuum(database, done)
+    truncate_log(database.path)
+    done.bytes_after = file_bytes(database.path)
+    return done
+
+
+def file_bytes(path: Path) -> int:
+    """The file and its log."""
+    log = path.with_name(f"{path.name}-wal")
+    return path.stat().st_size + (log.stat().st_size if log.exists() else 0)
+
+
+def merge_index(database: Database, index: str) -> int:
+    """Merge an FTS5 index into one segment, some pages at a time; returns the steps that had something to do.
+
+    https://www.sqlite.org/fts5.html#the_merge_command: a negative number starts, positive ones go on until the number
+    of changes stays below 2.
+    """
+    steps, pages = 0, -MERGED_PAGES
+    while steps < MOST_STEPS:
+        with database.write() as connection:
+            before = connection.total_changes()
+            connection.execute(f"insert into {index} ({index}, rank) values ('merge', ?)", (pages,))
+            if connection.total_changes() - before < 2:
+                return steps
+        pages = MERGED_PAGES
+        steps += 1
+    return steps
+
+
+def remove_dead_rows(database: Database) -> int:
+    """Delete vectors of no passage, sign codes of no collection or of a model that does not answer, words that nothing
+    counts, vectors that wait for a text that never came, and old jobs; returns how many rows."""
+    removed = 0
+    for sql in (_ORPHAN_VECTORS, _OLD_PENDING):
+        while count := _delete(database, sql):
+            removed += count
+    for sql in _DEAD:
+        removed += _delete(database, sql)
+    with database.write() as connection:
+        forget_unused_models(connection)
+    return removed
+
+
+_ORPHAN_VECTORS = f"""
+    delete from vectors where id in (
+        select id from vectors where (id & 1099511627775) not in (select id from chunks)
+            and id not in (select embedding from rules where embedding is not null) limit {AT_ONCE}
+    )
+"""
+_OLD_PENDING = f"""
+    delete from pending_vectors where (model_id, digest) in (
+        select model_id, digest from pending_vectors where created_at < :pending limit {AT_ONCE}
+    )
+"""
+_DEAD = (
+    """
+    delete from signs where not exists (
+        select 1 from collections where collections.id = collection_id and collections.model_id = signs.model_id
+    )
+    """,
+    "delete from words where chunks <= 0 or collection_id not in (select id from collections)",
+    "delete from terms where chunks <= 0 or collection_id not in (select id from collections)",
+    "delete from jobs where finished_at < :finished",
+    f"delete from jobs where kind = '{REEMBED}' and arguments ->> 'collection' not in (select id from collections)",
+)
+
+
+def _delete(database: Database, sql: str) -> int:
+    days = {":pending": PENDING_DAYS, ":finished": JOB_DAYS}
+    bindings = {name[1:]: _before(number) for name, number in days.items() if name in sql}
+    with database.write() as connection:
+        connection.execute(sql, bindings)
+        return connection.changes()
+
+
+def _before(days: int) -> str:
+    moment = datetime.now(UTC) - timedelta(days=days)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _refresh_statistics(database: Database) -> None:
+    with database.write() as connection:
+        connection.execute("pragma optimize")
+
+
+def _empty_share(database: Database) -> float:
+    with database.read() as connection:
+        empty = fetch_one(connection, "pragma freelist_count")
+        return empty / max(fetch_one(connection, "pragma page_count"), 1)
+
+
+def _vacuum(database: Database, done: Optimized) -> None:
+    """Through the log: the old pages stay until the new ones are committed, so it takes twice the file for a while."""
+    free, needed = shutil.disk_usage(database.path.parent).free, 2 * database.path.stat().st_size
+    if free < needed:
+        done.notes.append("There is not enough room to write the file anew; it needs twice its size for a moment.")
+        return
+    try:
+        with closing(open_copy(database.path)) as connection:
+            connection.set_busy_timeout(5000)
+            connection.execute("vacuum")
+            done.vacuumed = True
+    except (apsw.BusyError, apsw.LockedError):
+        done.notes.append("Others are writing; the empty pages stay until the next time.")
+    except apsw.FullError:
+        done.notes.append("The disk is too full to write the file anew; it is as it was.")
+
+
+def truncate_log(path: Path, seconds: float = 2.0) -> bool:
+    """Bring the write-ahead log into the file and empty it; False while others read what is in it."""
+    until = time.monotonic() + seconds
+    with closing(open_copy(path)) as connection:
+        connection.set_busy_timeout(200)
+        while time.monotonic() < until:
+            with suppress(apsw.BusyError):
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                return True
+    return False

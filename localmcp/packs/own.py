@@ -1,0 +1,69 @@
+"""What one's own collection holds already, to compare incoming documents with."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+import apsw
+
+from localmcp.packs.incoming import Incoming
+from localmcp.search.records import FORMAT
+from localmcp.storage.database import fetch_all
+
+
+@dataclass(slots=True)
+class Own:
+    """Contents, places and titles of a collection."""
+
+    contents: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    places: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    """File name -> places, with slashes."""
+    titles: dict[str, bool] = field(default_factory=dict[str, bool])
+    """Title -> whether a document of that title has no place."""
+
+    @classmethod
+    def of(cls, connection: apsw.Connection, collection: str) -> Own:
+        """What is in the collection of that name; nothing if there is none."""
+        own = cls()
+        sql = """
+            select sha256, sources.metadata, format, uri, title from sources
+            join collections on collections.id = collection_id where name = ? and trashed_at is null
+        """
+        for sha256, metadata, kind, uri, title in fetch_all(connection, sql, (collection,)):
+            own._add(sha256, metadata if kind == FORMAT else "", uri, title)
+        return own
+
+    def has(self, each: Incoming) -> bool:
+        """Whether the same content is there; records, which share texts, must share what is said of them too."""
+        return (each.sha256, _said(each)) in self.contents
+
+    def namesake(self, each: Incoming) -> str | None:
+        """A document of the same place, or of the same title where one of the two has no place."""
+        if each.uri is not None:
+            wanted = each.uri.replace("\\", "/")
+            for place in self.places.get(_name(wanted), ()):
+                if place == wanted or place.endswith(f"/{wanted}"):
+                    return place
+        if each.title in self.titles and (each.uri is None or self.titles[each.title]):
+            return f"'{each.title}'"
+        return None
+
+    def note(self, each: Incoming) -> None:
+        """Count an incoming document among them."""
+        self._add(each.sha256, _said(each), each.uri, each.title)
+
+    def _add(self, sha256: str, said: str, uri: str | None, title: str) -> None:
+        self.contents.add((sha256, said))
+        self.titles[title] = self.titles.get(title, False) or uri is None
+        if uri is not None:
+            place = uri.replace("\\", "/")
+            self.places.setdefault(_name(place), []).append(place)
+
+
+def _said(each: Incoming) -> str:
+    return json.dumps(each.metadata, ensure_ascii=False) if each.format == FORMAT else ""
+
+
+def _name(place: str) -> str:
+    return place.rpartition("/")[2]

@@ -1,0 +1,461 @@
+"""One command connects a client: its real file, nothing else in it lost, and a server that was seen to work."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localmcp.cli.program import execute
+from localmcp.cli.session import Session
+from localmcp.config import config_directory, servers_file
+from localmcp.connect.configuration import plan_connection, plan_removal, write_change
+from localmcp.connect.json_text import remove_member, set_member
+from localmcp.connect.targets import file_target, find_targets
+from localmcp.errors import ConfigurationError, InvalidInput
+from localmcp.providers import client_configuration
+from localmcp.providers.client_configuration import read_document
+from localmcp.providers.mcp_servers.connection import Connection
+from localmcp.providers.mcp_servers.entries import parse_entry
+from localmcp.providers.mcp_servers.process import Guard, ServerLog
+
+Run = Callable[..., tuple[int, Any]]
+
+TIME = {"command": "uvx", "args": ["mcp-server-time"]}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of this test's own, on a Linux machine."""
+    for name in ("XDG_CONFIG_HOME", "APPDATA", "LOCALAPPDATA", "CODEX_HOME", "CLAUDE_CONFIG_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    on("linux", monkeypatch)
+    return tmp_path
+
+
+@pytest.fixture
+def run(home: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `localmcp connect ... --json`: the exit code, and the answer or the error."""
+
+    def run(*words: str) -> tuple[int, Any]:
+        session = Session()
+        code = execute(session, ["--json", "connect", *words])
+        session.close()
+        out, err = capsys.readouterr()
+        return code, json.loads(out or err)
+
+    return run
+
+
+@pytest.fixture
+def say(home: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs `localmcp connect ...` as a person does: exit code, stdout, stderr."""
+
+    def say(*words: str) -> tuple[int, str, str]:
+        session = Session()
+        code = execute(session, ["connect", *words])
+        session.close()
+        return code, *capsys.readouterr()
+
+    return say
+
+
+def write(path: Path, value: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = value if isinstance(value, str) else json.dumps(value, indent=2)
+    path.write_bytes(text.encode())
+    return path
+
+
+def on(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # `sys.platform` of that module alone: the server that is started must be that of this machine.
+    class System:
+        platform = system
+
+    monkeypatch.setattr(client_configuration, "sys", System)
+
+
+def read(path: Path) -> Any:
+    return read_document(path)
+
+
+# ---------------------------------------------------------------- one command
+
+
+def test_claude_desktop_is_connected_and_the_server_answers(home: Path, run: Run) -> None:
+    path = write(home / ".config/Claude/claude_desktop_config.json", {"mcpServers": {"time": TIME}, "theme": "dark"})
+    before = path.read_bytes()
+    code, told = run("claude-desktop", "--db", str(home / "work.localmcp"))
+    assert (code, told["client"], told["files"][0]["action"]) == (0, "claude-desktop", "added")
+    assert {"search", "get_document", "tool_search", "execute_tool"} <= set(told["tools"])
+    document = read(path)
+    entry = document["mcpServers"]["localmcp"]
+    assert {**document, "mcpServers": {"time": TIME}} == json.loads(before)
+    assert os.path.isabs(entry["command"]) and os.path.samefile(entry["command"], sys.executable)
+    assert entry["args"] == ["-m", "localmcp", "serve", "--db", str(home / "work.localmcp")]
+    assert entry["env"]["PYTHONUTF8"] == "1"
+    assert Path(told["files"][0]["backup"]).read_bytes() == before
+    assert not (home / "work.localmcp").exists()
+
+
+def test_a_second_run_says_that_it_is_connected_and_leaves_the_file_alone(home: Path, run: Run, say: Any) -> None:
+    path = write(home / ".cursor/mcp.json", {"mcpServers": {}})
+    assert run("cursor", "--no-start")[1]["files"][0]["action"] == "added"
+    before = (path.read_bytes(), path.stat().st_mtime_ns, sorted(path.parent.iterdir()))
+    code, told = run("cursor", "--no-start")
+    assert (code, told["files"][0]["action"], told["files"][0]["backup"]) == (0, "unchanged", None)
+    assert (path.read_bytes(), path.stat().st_mtime_ns, sorted(path.parent.iterdir())) == before
+    assert "Already connected: Cursor" in say("cursor", "--no-start")[1]
+
+
+def test_the_entry_that_was_written_answers_a_real_search(home: Path, run: Run) -> None:
+    """What the client would do with the file: start the entry, shake hands, call a tool."""
+    import asyncio
+
+    path = home / "mcp.json"
+    assert run(str(path), "--db", str(home / "a.localmcp"), "--no-start")[0] == 0
+    entry = parse_entry("localmcp", {**read(path)["mcpServers"]["localmcp"], "cwd": str(home)})
+
+    async def use() -> dict[str, Any]:
+        guard = Guard()
+        connection = Connection(entry, ServerLog(home / "server.log"), guard, lambda: None)
+        await connection.open()
+        try:
+            return await connection.call_tool("get_stats", {})
+        finally:
+            await connection.close()
+            guard.close()
+
+    assert asyncio.run(use())["structuredContent"]["totalSources"] == 0
+    assert (home / "a.localmcp").exists()
+
+
+@pytest.mark.parametrize(
+    ("client", "place", "table", "kind"),
+    [
+        ("claude-desktop", ".config/Claude/claude_desktop_config.json", "mcpServers", None),
+        ("claude-code", ".claude.json", "mcpServers", "stdio"),
+        ("cursor", ".cursor/mcp.json", "mcpServers", None),
+        ("vscode", ".config/Code/User/mcp.json", "servers", "stdio"),
+        ("windsurf", ".codeium/windsurf/mcp_config.json", "mcpServers", None),
+        ("zed", ".config/zed/settings.json", "context_servers", None),
+        ("gemini", ".gemini/settings.json", "mcpServers", None),
+        ("codex", ".codex/config.toml", "mcp_servers", None),
+    ],
+)
+def test_every_client_gets_the_form_it_reads(
+    home: Path, run: Run, client: str, place: str, table: str, kind: str | None
+) -> None:
+    (home / place).parent.mkdir(parents=True, exist_ok=True)
+    code, told = run(client, "--no-start")
+    assert (code, [each["path"] for each in told["files"]]) == (0, [str(home / place)])
+    entry = read(home / place)[table]["localmcp"]
+    assert (entry["args"][:3], entry.get("type")) == (["-m", "localmcp", "serve"], kind)
+
+
+def test_the_builds_that_are_there_are_all_connected(home: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    on("win32", monkeypatch)
+    stored = home / "AppData/Local/Packages/Claude_pzs8sxrjxfjjc"
+    stored.mkdir(parents=True)
+    (home / "AppData/Roaming/Claude").mkdir(parents=True)
+    _, told = run("claude-desktop", "--no-start")
+    assert [Path(each["path"]).parent for each in told["files"]] == [
+        stored / "LocalCache/Roaming/Claude",
+        home / "AppData/Roaming/Claude",
+    ]
+    assert all(read(Path(each["path"]))["mcpServers"] for each in told["files"])
+
+
+def test_a_client_that_is_not_installed_is_told_with_its_place_and_those_that_are(home: Path, say: Any) -> None:
+    write(home / ".cursor/mcp.json", {})
+    code, out, err = say("claude-desktop", "--no-start", "--dry-run")
+    assert code == 0 and "Would connect: Claude Desktop" in out
+    assert "claude_desktop_config.json" in err and "clients found: cursor" in err
+    assert not (home / ".config").exists()
+
+
+def test_what_is_neither_client_nor_file_is_refused_with_the_nearest(home: Path, run: Run) -> None:
+    code, told = run("claude-deskop")
+    assert code == 2 and "Did you mean 'claude-desktop'?" in told["error"]["hint"]
+    code, told = run(str(home))
+    assert code == 2 and "is a folder" in told["error"]["message"]
+
+
+# ---------------------------------------------------------------- look before, take back
+
+
+def test_dry_run_and_print_change_nothing(home: Path, run: Run, say: Any) -> None:
+    path = write(home / ".cursor/mcp.json", {"mcpServers": {"time": TIME}})
+    before = path.read_bytes()
+    assert run("cursor", "--dry-run")[1]["files"] == [{"path": str(path), "action": "added", "backup": None}]
+    code, out, _ = say("cursor", "--print")
+    assert code == 0 and list(json.loads(out)["mcpServers"]) == ["localmcp"]
+    assert tomllib.loads(say("codex", "--print")[1])["mcp_servers"]["localmcp"]["args"][0] == "-m"
+    assert json.loads(say("vscode", "--print")[1])["servers"]["localmcp"]["type"] == "stdio"
+    assert json.loads(say("--print")[1])["mcpServers"]["localmcp"]
+    assert (path.read_bytes(), sorted(path.parent.iterdir())) == (before, [path])
+
+
+def test_remove_takes_out_what_connect_put_in(home: Path, run: Run) -> None:
+    text = '{\n  // mine\n  "mcpServers": {\n    "time": {"command": "uvx"} // keep\n  },\n  "a": 1.50\n}\n'
+    path = write(home / ".cursor/mcp.json", text)
+    run("cursor", "--no-start")
+    assert "// mine" in path.read_text() and "1.50" in path.read_text()
+    code, told = run("cursor", "--remove")
+    assert (code, told["files"][0]["action"]) == (0, "removed")
+    assert path.read_text() == text
+    code, told = run("cursor", "--remove")
+    assert (code, told["files"][0]["action"], told["files"][0]["backup"]) == (0, "absent", None)
+
+
+def test_clients_are_listed_with_what_they_start(home: Path, run: Run) -> None:
+    write(home / ".cursor/mcp.json", {"mcpServers": {"kb": {"command": "localmcp", "args": ["serve"]}}})
+    write(home / ".gemini/settings.json", "{broken")
+    _, told = run()
+    assert {each["client"]: (each["connectedAs"], bool(each["error"])) for each in told["clients"]} == {
+        "cursor": (["kb"], False),
+        "gemini": ([], True),
+    }
+
+
+# ---------------------------------------------------------------- the person's things stay
+
+
+def test_comments_order_numbers_and_line_ends_of_json_stay(tmp_path: Path) -> None:
+    text = (
+        '\ufeff// settings\r\n{\r\n\t"z": 1e3, /* odd */ "a": "ü/*no*/",\r\n\t"mcpServers": {\r\n'
+        '\t\t"time": {"command": "uvx",}, // trailing\r\n\t},\r\n}\r\n'
+    )
+    path = write(tmp_path / "mcp.json", text)
+    write_change(plan_connection(file_target(path), "localmcp", ENTRY))
+    changed = path.read_bytes().decode()
+    assert read(path)["mcpServers"]["localmcp"] == ENTRY
+    assert "\n" not in changed.replace("\r\n", "")
+    kept = changed.split("// trailing")[0] + "// trailing"
+    assert kept == text.split("// trailing")[0] + "// trailing"
+    write_change(plan_removal(file_target(path), "localmcp"))
+    assert read(path) == {"z": 1000.0, "a": "ü/*no*/", "mcpServers": {"time": {"command": "uvx"}}}
+
+
+def test_comments_and_order_of_toml_stay(tmp_path: Path) -> None:
+    text = '# mine\nmodel = "o4"  # which\n\n[mcp_servers.time]\ncommand = "uvx"\n\n[profiles.x]\na = 1\n'
+    path = write(tmp_path / "config.toml", text)
+    write_change(plan_connection(file_target(path), "localmcp", ENTRY))
+    assert read(path)["mcp_servers"] == {"time": {"command": "uvx"}, "localmcp": ENTRY}
+    assert all(line in path.read_text() for line in text.splitlines())
+    write_change(plan_removal(file_target(path), "localmcp"))
+    assert read(path) == tomllib.loads(text)
+    assert "# mine" in path.read_text() and "# which" in path.read_text()
+
+
+ENTRY = {"command": "/x/python", "args": ["-m", "localmcp", "serve"], "env": {"PYTHONUTF8": "1"}}
+
+
+def test_what_a_person_added_to_the_entry_stays(tmp_path: Path) -> None:
+    old = {"command": "localmcp", "args": ["serve"], "env": {"MINE": "1"}, "alwaysAllow": ["search"]}
+    path = write(tmp_path / "mcp.json", {"mcpServers": {"localmcp": old}})
+    change = plan_connection(file_target(path), "localmcp", ENTRY)
+    write_change(change)
+    assert change.action == "updated"
+    assert read(path)["mcpServers"]["localmcp"] == {
+        **ENTRY,
+        "env": {"MINE": "1", "PYTHONUTF8": "1"},
+        "alwaysAllow": ["search"],
+    }
+
+
+def test_another_program_of_that_name_is_left_alone(tmp_path: Path) -> None:
+    path = write(tmp_path / "mcp.json", {"mcpServers": {"localmcp": TIME}})
+    for plan in (
+        lambda: plan_connection(file_target(path), "localmcp", ENTRY),
+        lambda: plan_removal(file_target(path), "localmcp"),
+    ):
+        with pytest.raises(InvalidInput, match="another program") as caught:
+            plan()
+        assert caught.value.hint is not None and "--name" in caught.value.hint
+    assert read(path) == {"mcpServers": {"localmcp": TIME}}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"mcpServers": {\n  "a": }}', "line 2 column 8"),
+        ("[]", "JSON object"),
+        ('{"mcpServers": []}', "'mcpServers' must be an object"),
+    ],
+)
+def test_a_broken_file_is_refused_with_the_place_and_left_alone(home: Path, run: Run, text: str, says: str) -> None:
+    path = write(home / ".cursor/mcp.json", text)
+    code, told = run("cursor", "--no-start")
+    assert code == 4 and says in told["error"]["message"] and str(path) in told["error"]["message"]
+    assert (path.read_text(), sorted(path.parent.iterdir())) == (text, [path])
+
+
+def test_a_broken_toml_is_refused_with_the_line(home: Path, run: Run) -> None:
+    path = write(home / ".codex/config.toml", "a = 1\nb = \n")
+    code, told = run("codex", "--no-start")
+    assert code == 4 and "line 2" in told["error"]["message"]
+    assert path.read_text() == "a = 1\nb = \n"
+
+
+def test_a_write_protected_file_is_refused(home: Path, run: Run) -> None:
+    path = write(home / ".cursor/mcp.json", {"mcpServers": {}})
+    path.chmod(0o444)
+    code, told = run("cursor", "--no-start")
+    path.chmod(0o644)
+    assert code == 4 and "write-protected" in told["error"]["message"]
+    assert (read(path), sorted(path.parent.iterdir())) == ({"mcpServers": {}}, [path])
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a privilege on Windows")
+def test_a_link_stays_one_and_the_file_behind_it_keeps_its_rights(home: Path, run: Run) -> None:
+    real = write(home / "dotfiles/cursor.json", {"mcpServers": {"time": TIME}})
+    real.chmod(0o640)
+    link = home / ".cursor/mcp.json"
+    link.parent.mkdir()
+    link.symlink_to(real)
+    assert run("cursor", "--no-start")[0] == 0
+    assert link.is_symlink() and set(read(real)["mcpServers"]) == {"time", "localmcp"}
+    assert stat.S_IMODE(real.stat().st_mode) == 0o640
+    assert [each.name.startswith("cursor.json.backup-") for each in sorted(real.parent.iterdir())] == [False, True]
+
+
+def test_a_file_changed_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+    path = write(tmp_path / "mcp.json", {"mcpServers": {}})
+    change = plan_connection(file_target(path), "localmcp", ENTRY)
+    write(path, {"mcpServers": {"time": TIME}})
+    with pytest.raises(ConfigurationError, match="meanwhile"):
+        write_change(change)
+    assert read(path) == {"mcpServers": {"time": TIME}}
+    assert sorted(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_is_not_there_is_made_with_its_folders(home: Path, run: Run) -> None:
+    path = home / "new" / "folder" / "mcp.json"
+    code, told = run(str(path), "--no-start")
+    assert (code, told["files"][0]["backup"], list(read(path))) == (0, None, ["mcpServers"])
+    assert run(str(write(home / "empty.json", "")), "--no-start")[0] == 0
+    assert list(read(home / "empty.json")["mcpServers"]) == ["localmcp"]
+
+
+@pytest.mark.parametrize(
+    ("place", "text", "table"),
+    [
+        (".vscode/mcp.json", None, "servers"),
+        (".mcp.json", None, "mcpServers"),
+        (".zed/settings.json", None, "context_servers"),
+        ("a.toml", None, "mcp_servers"),
+        ("a.json", '{"servers": {}}', "servers"),
+        ("b.json", '{"context_servers": {}}', "context_servers"),
+    ],
+)
+def test_where_the_servers_of_a_file_stand_is_known(home: Path, place: str, text: str | None, table: str) -> None:
+    path = home / "project" / place
+    if text is not None:
+        write(path, text)
+    (target,) = find_targets(str(path))
+    assert target.table == table
+
+
+# ---------------------------------------------------------------- settings go along
+
+
+def test_the_settings_of_this_shell_go_along_and_secrets_do_not(
+    home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
+    monkeypatch.setenv("LOCALMCP_DB", "~/x.localmcp")
+    monkeypatch.setenv("MILVUS_TOKEN", "s3cret-token")
+    _, told = run("cursor", "--no-start")
+    entry = told["entry"]
+    assert entry["args"][3:] == ["--db", str(home / "x.localmcp")]
+    assert entry["env"]["LOCALMCP_MODEL"] == "hash"
+    assert entry["env"]["LOCALMCP_CONFIG_DIR"] == str(config_directory())
+    assert told["withheld"] == ["MILVUS_TOKEN"]
+    assert "s3cret" not in (home / ".cursor/mcp.json").read_text()
+
+
+def test_a_profile_must_exist_and_limits_what_the_client_sees(home: Path, run: Run) -> None:
+    code, told = run("cursor", "--profile", "reader")
+    assert code == 4 and "profile" in told["error"]["message"]
+    write(config_directory() / "profiles.toml", '[reader]\ntools = ["search"]\nrights = "read"\n')
+    code, told = run("cursor", "--profile", "reader")
+    assert (code, told["tools"], told["entry"]["args"][-2:]) == (0, ["search"], ["--profile", "reader"])
+
+
+def test_a_server_that_does_not_start_is_written_nowhere(home: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(home / ".cursor/mcp.json", {"mcpServers": {}})
+    monkeypatch.setattr(sys, "executable", str(home / "gone" / "python"))
+    code, told = run("cursor")
+    assert code == 3 and "does not start" in told["error"]["message"]
+    assert (read(path), sorted(path.parent.iterdir())) == ({"mcpServers": {}}, [path])
+
+
+# ---------------------------------------------------------------- the hub
+
+
+def test_import_reads_the_servers_of_every_client_and_changes_none(home: Path, run: Run) -> None:
+    cursor = write(home / ".cursor/mcp.json", {"mcpServers": {"time": TIME, "us": {"command": "localmcp"}}})
+    write(home / ".codex/config.toml", '[mcp_servers.shop]\ncommand = "shop"\n')
+    write(home / ".gemini/settings.json", "{broken")
+    before = cursor.read_bytes()
+    code, told = run("--import", "--dry-run")
+    assert (code, told["changed"], servers_file().exists()) == (0, 2, False)
+    code, told = run("--import")
+    assert {each["name"]: each["action"] for each in told["servers"]} == {
+        "time": "added",
+        "shop": "added",
+        "us": "skipped",
+    }
+    assert len(told["problems"]) == 1 and "gemini" in told["problems"][0].lower()
+    assert cursor.read_bytes() == before
+    assert set(read(servers_file())["mcpServers"]) == {"time", "shop"}
+    assert run("cursor", "--import")[1]["changed"] == 0
+
+
+# ---------------------------------------------------------------- JSON in place
+
+names = st.text(max_size=6)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=8,
+)
+documents = st.dictionaries(names, values, max_size=4)
+
+
+@given(documents, st.lists(names, min_size=1, max_size=3), values, st.sampled_from([None, 0, 1, 4, "\t"]))
+def test_setting_a_member_means_just_that(document: Any, path: list[str], value: Any, indent: Any) -> None:
+    wanted = json.loads(json.dumps(document))
+    inner = wanted
+    for key in path[:-1]:
+        inner = inner.setdefault(key, {})
+        if not isinstance(inner, dict):
+            with pytest.raises(ValueError, match="object"):
+                set_member(json.dumps(document, indent=indent), path, value)
+            return
+    had = path[-1] in inner
+    inner[path[-1]] = value
+    changed = set_member(json.dumps(document, indent=indent), path, value)
+    assert json.loads(changed) == wanted
+    if not had:
+        del inner[path[-1]]
+        assert json.loads(remove_member(changed, path)) == wanted
+
+
+@given(documents, st.data())
+def test_removing_a_member_means_just_that(document: Any, data: st.DataObject) -> None:
+    text = json.dumps(document, indent=data.draw(st.sampled_from([None, 2])))
+    key = data.draw(st.sampled_from([*document, "no such"]))
+    assert json.loads(remove_member(text, [key])) == {name: each for name, each in document.items() if name != key}
