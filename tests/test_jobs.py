@@ -144,7 +144,10 @@ def test_of_two_that_ask_only_one_carries_a_job_on(jobs: Jobs, database: Databas
 
 
 def test_a_job_runs_in_the_scope_of_the_one_who_started_it(jobs: Jobs, database: Database, bench: Bench) -> None:
-    narrow = Scope(caller="key-1", trusted=False, collections=frozenset(["default"]))
+    narrow = Scope(
+        caller="key-1", trusted=False, collections=frozenset(["default"]), tools=frozenset(["refresh"]),
+        provider_names=frozenset(), rights=frozenset(["read", "write"]),
+    )  # fmt: skip
     with use_scope(narrow):
         job_id = jobs.run("quick", {"a": 1, "b": 1}).id
     with database.write() as connection:

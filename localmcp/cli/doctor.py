@@ -107,8 +107,8 @@ def _show(session: Session, checks: list[Check], repaired: Repaired | None) -> N
 def backup(session: Session, target: Path | None) -> None:
     """Copy the file while it is in use, and check the copy.
 
-    Without FILE it goes beside the file, named by the time. It holds everything, API keys and the log of calls too; what
-    is given away is made by `localmcp pack`.
+    Without FILE it goes beside the file, named by the time. It holds everything, API keys and the log of calls too; a
+    file to give away is made by `localmcp pack`.
     """
     from localmcp.doctor.backups import back_up
 

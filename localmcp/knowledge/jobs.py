@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 from localmcp.errors import LocalMCPError, NotFound
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.migrations import utc_now
-from localmcp.tools import Json, Scope, current_scope, use_scope
+from localmcp.tools import EVERYTHING, Json, Scope, current_scope, use_scope
 
 log = logging.getLogger(__name__)
 
@@ -231,15 +231,36 @@ class _Execution:
 
 
 def _scope_json(scope: Scope) -> Json:
-    collections = None if scope.collections is None else sorted(scope.collections)
-    return {"caller": scope.caller, "trusted": scope.trusted, "collections": collections}
+    return {
+        "caller": scope.caller,
+        "trusted": scope.trusted,
+        "collections": _listed(scope.collections),
+        "tools": _listed(scope.tools),
+        "providers": _listed(scope.provider_names),
+        "rights": sorted(scope.rights),
+    }
+
+
+def _listed(names: frozenset[str] | None) -> list[str] | None:
+    return None if names is None else sorted(names)
 
 
 def _scope_of(said: Mapping[str, Any]) -> Scope:
     """The scope in which the job was started: whoever carries it on lends it no rights."""
-    names = cast("list[str] | None", said["collections"])
-    collections = None if names is None else frozenset(names)
-    return Scope(said["caller"], bool(said["trusted"]), collections)
+    return Scope(
+        said["caller"],
+        bool(said["trusted"]),
+        _named(said, "collections"),
+        _named(said, "tools"),
+        provider_names=_named(said, "providers"),
+        # A job that an older version wrote down says nothing of rights; only who had them could start one.
+        rights=_named(said, "rights") or EVERYTHING.rights,
+    )
+
+
+def _named(said: Mapping[str, Any], what: str) -> frozenset[str] | None:
+    names = cast("list[str] | None", said.get(what))
+    return None if names is None else frozenset(names)
 
 
 def _may_see(said: Mapping[str, Any]) -> bool:
