@@ -4,20 +4,21 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from localmcp.api import KnowledgeFile
+    from localmcp.api import open_file as open  # noqa: A004  (the public name of the Python API)
     from localmcp.errors import ToolNotFound
     from localmcp.server.tool_registry import ToolRegistry, with_request_providers
-    from localmcp.workspace import open_workspace as open  # noqa: A004  (the public name of the Python API)
 
 __version__ = "0.1.0"
-__all__ = ["ToolNotFound", "ToolRegistry", "__version__", "open", "with_request_providers"]
+__all__ = ["KnowledgeFile", "ToolNotFound", "ToolRegistry", "__version__", "open", "with_request_providers"]
 
 
 def __getattr__(name: str) -> "Any":
     # The package itself imports nothing, so that `serve` can answer its first message within milliseconds.
-    if name == "open":
-        from localmcp.workspace import open_workspace
+    if name in ("open", "KnowledgeFile"):
+        from localmcp import api
 
-        return open_workspace
+        return api.open_file if name == "open" else api.KnowledgeFile
     if name in ("ToolRegistry", "ToolNotFound", "with_request_providers"):
         from localmcp.server import tool_registry
 

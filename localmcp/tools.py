@@ -437,6 +437,8 @@ class Registry:
         self.observers: tuple[Callable[[CallRecord], None], ...] = ()
         self.show_all = False
         """List the discoverable tools too."""
+        self.explain: Callable[[Exception], LocalMCPError | None] = lambda _: None
+        """Says in our words what an unexpected error means; None when it means a mistake of ours."""
         self.refusal: LocalMCPError | None = None
         """When set, every call raises it: settings that cannot be used still leave the tools listed."""
 
@@ -585,7 +587,10 @@ class Registry:
             answer = self._callable(name, scope).call(arguments)
             return answer
         except Exception as error:
-            failure = error
+            told = None if isinstance(error, LocalMCPError) else self.explain(error)
+            failure = told or error
+            if told is not None:
+                raise told from error
             raise
         finally:
             _running.reset(token)

@@ -93,6 +93,7 @@ class Workspace:
         self.collections = Collections(self.database, self.index, self.places)
         self.records = Records(self.database, self.embedder, self.places, self.library.remove)
         self.registry = Registry()
+        self.registry.explain = self.database.explain
         self.tool_usage = ToolUsage(state_directory() / "tool_usage.json")
         self.tool_finder = ToolFinder(self.embedder, cache_directory() / "discovery", self.tool_usage.count)
         self.discovery = Discovery(self.registry, self.tool_finder)

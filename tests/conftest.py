@@ -19,7 +19,7 @@ from localmcp.storage.database import Database
 def own_directories(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """State, configuration, data and cache below a temporary folder, which is returned."""
     for name in list(os.environ):
-        if name.startswith(("LOCALMCP_", "SIMILARITY_")):
+        if name.startswith(("LOCALMCP_", "MILVUS_", "SIMILARITY_")):
             monkeypatch.delenv(name)
     home = tmp_path_factory.mktemp("home")
     for name in ("STATE", "CONFIG", "DATA", "CACHE"):

@@ -9,9 +9,10 @@ import pytest
 from folders import write
 from tui_driver import QUICKSTARTS, House, make_library, open_house
 
+from localmcp.doctor.check import Check
+from localmcp.doctor.examination import Examination, examine
 from localmcp.tools import Scope
 from localmcp.tui.app import Surroundings
-from localmcp.tui.examination import Check, Examination
 from localmcp.tui.panes.doctor import speed_words
 
 
@@ -249,18 +250,17 @@ async def test_a_key_that_cannot_be_made_says_why(house: House) -> None:
     await house.press("escape")
 
 
-async def test_the_doctor_shows_what_the_status_knows(house: House) -> None:
-    await house.type("bees")
-    await house.go("doctor")
-    await house.until(lambda: "✓ model" in house.text())
-    assert "5 documents in 5 passages" in house.text()
-    await house.until(lambda: "half below" in house.text())
+async def test_the_doctor_looks_at_the_open_file_and_the_last_searches(tmp_path: Path) -> None:
+    async with open_house(make_library(tmp_path), (160, 45), surroundings=Surroundings(examine=examine)) as house:
+        await house.type("bees")
+        await house.go("doctor")
+        await house.until(lambda: "✓ integrity" in house.text())
+        assert "chunks" in house.text()
+        await house.until(lambda: "half below" in house.text())
 
 
 async def test_the_doctor_shows_every_check_with_the_command_that_mends_it(tmp_path: Path) -> None:
-    found = Examination(
-        [Check("space", "fail", "The disk is full.", "localmcp trash empty")], [("chunks", 4_200_000)], [3, 5]
-    )
+    found = Examination([Check("space", "fail", "The disk is full.", "localmcp trash empty")], [("chunks", 4_200_000)])
     surroundings = Surroundings(examine=lambda _workspace: found)
     async with open_house(make_library(tmp_path), surroundings=surroundings) as house:
         await house.go("doctor")

@@ -24,5 +24,8 @@ def adopt(session: Session, file: Path) -> None:
         raise NotFound(f"There is no file {file}.")
     database = Database(file, adopt=True)
     database.ensure_writable()
+    with database.write() as connection:
+        # What a pack says of itself no longer holds once it is lived in.
+        connection.execute("delete from manifest")
     database.close()
     session.answer({"adopted": str(database.path)}, lambda _: click.echo(f"Adopted {database.path}"))

@@ -1,7 +1,8 @@
-"""`localmcp models`: which embedding models there are, and the one command that downloads one."""
+"""`localmcp models`: which embedding models there are, the command that downloads one, and ways around."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -16,7 +17,7 @@ Json = dict[str, Any]
 
 @group()
 def models() -> None:
-    """List embedding models, or download one.
+    """List embedding models, download one, or carry one to a machine without a network.
 
     The default model comes with localmcp and needs no network. Another is chosen with
     `localmcp config set model SPEC`; the vectors of two models are never mixed in one collection.
@@ -69,6 +70,86 @@ def add_model(session: Session, spec: str) -> None:
     }
     session.answer(added, lambda _: click.echo(f"{identity.name} works: {identity.dimension} dimensions."))
     session.note(f"Use it with: localmcp config set model {spec}")
+
+
+@models.command("export")
+@click.argument("spec")
+@click.argument("target", metavar="FILE.zip", type=click.Path(dir_okay=False, path_type=Path))
+@pass_session
+def export_model(session: Session, spec: str, target: Path) -> None:
+    """Write a model that is on this machine to one file, for a machine that never sees a network.
+
+    \b
+      localmcp models export fast fast.zip
+      localmcp models import fast.zip       on the other machine
+    """
+    from localmcp.embeddings.parcels import write_parcel
+
+    parcel = write_parcel(spec, target, config.models_directory())
+    path = target.expanduser().absolute()
+    result: Json = {"path": str(path), "bytes": path.stat().st_size, "spec": spec, "files": parcel.files}
+    size = terminal.dim(terminal.size(path.stat().st_size))
+    session.answer(result, lambda _: click.echo(f"{path}  {size}"))
+
+
+@models.command("import")
+@click.argument("file", metavar="FILE.zip", type=click.Path(path_type=Path))
+@pass_session
+def import_model(session: Session, file: Path) -> None:
+    """Put a model that was exported elsewhere into the folder of models. Every file is compared with its sha256."""
+    from localmcp.embeddings.parcels import unpack_parcel
+
+    parcel = unpack_parcel(file.expanduser(), config.models_directory())
+    verified = _verified(session, parcel.spec)
+    session.answer({**verified, "files": parcel.files}, lambda _: click.echo(_working(verified)))
+    session.note(f"Use it with: localmcp config set model {parcel.spec}")
+
+
+@models.command("verify")
+@click.argument("spec", required=False)
+@pass_session
+def verify_model(session: Session, spec: str | None) -> None:
+    """Open a model (the one in use without SPEC), compare its weights where they are known, and embed a sentence."""
+    verified = _verified(session, spec or session.settings.model)
+    session.answer(verified, lambda _: click.echo(_working(verified)))
+
+
+def _verified(session: Session, spec: str) -> Json:
+    """A model opened and tried; never downloads.
+
+    Raises:
+        ModelUnavailable: it is not here, is damaged, or answers with something that is no vector.
+    """
+    import math
+
+    from localmcp.embeddings import open_embedder
+    from localmcp.errors import ModelUnavailable
+
+    embedder = open_embedder(
+        spec,
+        api_key=session.settings.model_api_key or None,
+        threads=session.settings.threads or None,
+        models_directory=config.models_directory(),
+    )
+    identity = embedder.identity
+    tried = embedder.embed_passages(["The quick brown fox jumps over the lazy dog.", "Tax returns are due in May."])
+    near = float(embedder.embed_query("a fox leaps across a dog") @ tried[0])
+    if tried.shape != (2, identity.dimension) or not math.isfinite(near):
+        raise ModelUnavailable(f"{spec} opens, but what it makes of a sentence is no vector.")
+    return {
+        "spec": spec,
+        "name": identity.name,
+        "dimension": identity.dimension,
+        "maxTokens": identity.max_tokens,
+        "sha256": identity.sha256,
+        "fingerprint": identity.fingerprint,
+        "similarity": round(near, 4),
+    }
+
+
+def _working(verified: Json) -> str:
+    dimensions = f"{verified['dimension']} dimensions"
+    return f"{verified['name']} works: {dimensions}, weights {verified['sha256'][:16] or 'unknown'}"
 
 
 def _shipped() -> list[Json]:

@@ -54,9 +54,10 @@ def _packed(path: Path, manifest: Json) -> str:
 @click.option("--sources", "all_sources", is_flag=True, help="List every document with its hash.")
 @pass_session
 def verify(session: Session, file: Path, all_sources: bool) -> int:
-    """Check that a file is whole, is one of ours, and holds what its manifest says.
+    """Check that a file is whole.
 
-    Every page and every row is read, nothing is changed. Ends with exit code 1 when something is wrong.
+    It must be one of ours, its indexes must agree with its documents, and it must hold what its manifest says. Every
+    page and every row is read, nothing is changed. Ends with exit code 1 when something is wrong.
     """
     from localmcp.packs.verify import verify as look
 

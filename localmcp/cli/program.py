@@ -54,12 +54,12 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "log": ("log", "Show what was called, by whom, and how it ended; what it adds up to."),
     },
     "Files to give away": {
-        "pack": ("packs", "Write one file to give away, without what is private."),
-        "verify": ("packs", "Check that a file is whole and holds what its manifest says."),
-        "mount": ("mounts", "Search a file together with yours, read-only."),
-        "unmount": ("mounts", "Search it no longer."),
-        "mounts": ("mounts", "List what is mounted."),
-        "merge": ("merging", "Take what another file holds into yours."),
+        "pack": ("packs", "Write one file to give away."),
+        "verify": ("packs", "Check that a file is whole."),
+        "mount": ("mounts", "Search a file together with yours."),
+        "unmount": ("mounts", "Search a mounted file no longer."),
+        "mounts": ("mounts", "List the files that are searched together with yours."),
+        "merge": ("merging", "Take the documents, quick starts and rules of another file into yours."),
     },
     "This machine": {
         "eval": ("evaluation", "Measure how well the search answers, on your own documents."),

@@ -66,16 +66,13 @@ def _chosen(workspace: Workspace, name: str | None) -> list[Collection]:
 
 
 def _reembed(session: Session, collections: list[Collection], spec: str, *, rules: bool) -> int:
-    from localmcp.search.reembedding import Reembedded
     from localmcp.workspace import Workspace
 
-    done: list[Reembedded] = []
     # A workspace with the model that is changed to: nothing else knows the setting of this command.
     with Workspace(replace(session.settings, model=spec)) as workspace:
         workspace.database.ensure_writable()
         embedder = workspace.embedder.get()
-        for each in collections:
-            done.append(_reembed_one(session, workspace, each, embedder))
+        done = [_reembed_one(session, workspace, each, embedder) for each in collections]
         rules_read = workspace.rules.embed_missing() if rules else 0
         name = embedder.identity.name
     result: Json = {

@@ -14,6 +14,8 @@ from localmcp.errors import Unavailable
 
 if TYPE_CHECKING:
     from localmcp.tui.app import Surroundings
+    from localmcp.tui.examination import Examination
+    from localmcp.workspace import Workspace
 
 
 @command()
@@ -64,15 +66,26 @@ def surroundings(session: Session) -> Surroundings:
     """What the TUI needs of other faces."""
     from localmcp.tui.app import Surroundings
 
-    return Surroundings(client_configuration=_client_configuration, save_theme=_save_theme)
+    return Surroundings(
+        examine=_examine,
+        client_configuration=lambda: _client_configuration(session.database),
+        save_theme=_save_theme,
+    )
 
 
-def _client_configuration() -> str:
+def _examine(workspace: Workspace) -> Examination:
+    from localmcp.doctor.examination import examine
+
+    return examine(workspace)
+
+
+def _client_configuration(database: str | None) -> str:
+    """For clients that `localmcp connect` does not know."""
     import json
 
-    from localmcp.cli.demo import client_configuration
+    from localmcp.connect.entry import make_launch
 
-    return json.dumps(client_configuration(), indent=2)
+    return json.dumps({"mcpServers": {"localmcp": make_launch(database).entry}}, indent=2)
 
 
 def _save_theme(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Copies of the file: made while it is in use, checked, and brought back without taking it from those who have it open."""
+"""Copies of the file: made while it is in use, checked, and brought back under those who have it open."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import apsw
 from localmcp.doctor.file import MAGIC
 from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, NotOurFile
 from localmcp.packs.verify import verify
-from localmcp.storage.database import Database, fetch_one, open_copy
+from localmcp.storage.database import Database, fetch_all, fetch_one, open_copy
 from localmcp.storage.migrations import apply_migrations, schema_version
 from localmcp.storage.provenance import adopt_file
 
@@ -164,7 +164,7 @@ def _overtake(prepared: Path, current: Database) -> None:
     """Lift generations and row ids above those of the file, so that caches of other processes notice the change."""
     counters = current.counters()
     with current.read() as connection:
-        numbers = dict(connection.execute("select name, seq from sqlite_sequence").fetchall())
+        numbers: dict[str, int] = dict(fetch_all(connection, "select name, seq from sqlite_sequence"))
     with closing(open_copy(prepared)) as connection:
         connection.execute("begin immediate")
         apply_migrations(connection, int(connection.pragma("user_version")))

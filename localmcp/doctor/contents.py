@@ -1,4 +1,4 @@
-"""What is in the file: do the indexes agree with the documents, the documents with the disk, the vectors with the model."""
+"""What is in the file: do indexes agree with documents, documents with the disk, and vectors with the model."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def _languages(connection: apsw.Connection) -> Iterator[Check]:
     if total and sum(foreign.values()) >= FOREIGN_SHARE * total:
         told = ", ".join(f"{language} {100 * count // total} %" for language, count in foreign.items())
         says = f"the model was made for English; {told} of the passages are found mainly by their words"
-        yield warn("languages", says, "localmcp models add fastembed:intfloat/multilingual-e5-large")
+        yield warn("languages", says, "localmcp models list --all")
 
 
 # ---------------------------------------------------------------- the model

@@ -1,4 +1,4 @@
-"""Faster searches and a smaller file: merged keyword indexes, no dead rows, no empty pages. May be killed at any time."""
+"""Faster searches and a smaller file: merged keyword indexes, no dead rows, no empty pages; may be killed anywhere."""
 
 from __future__ import annotations
 

@@ -121,9 +121,7 @@ def _delete_wrong_vectors(database: Database) -> int:
     with database.write() as connection:
         connection.execute(sql)
         removed = connection.changes()
-        connection.execute(
-            "update rules set embedding = null where embedding is not null and embedding not in (select id from vectors)"
-        )
+        connection.execute("update rules set embedding = null where embedding not in (select id from vectors)")
         return removed
 
 

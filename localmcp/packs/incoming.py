@@ -10,7 +10,7 @@ from typing import Any
 
 import apsw
 
-from localmcp.search.passages import read_headings, read_metadata
+from localmcp.search.passages import read_metadata, read_texts
 from localmcp.search.sources import ChunkDraft
 from localmcp.storage.database import fetch_all
 from localmcp.text.normalize import SUPPORTED_LANGUAGES
@@ -86,7 +86,7 @@ def _read_chunks(connection: apsw.Connection, source_id: int) -> tuple[list[Chun
         _check_text("text", text, LONGEST_CHUNK)
         first_line, last_line, first_page, last_page = (_number(each) for each in lines)
         draft = ChunkDraft(
-            at, at + len(text), text, tuple(read_headings(headings)), first_line or 1, last_line or 1, first_page,
+            at, at + len(text), text, tuple(read_texts(headings)), first_line or 1, last_line or 1, first_page,
             last_page, _language(language), "code" if kind == "code" else "prose", _digest(digest, chunk_id),
         )  # fmt: skip
         chunks.append(draft)

@@ -31,6 +31,7 @@ from localmcp.text.chunking import shorten_prefix
 CHUNKS_TOGETHER = 200
 """Chunks of one transaction, a longer document excepted."""
 ROWS_TOGETHER = 100
+LONGEST_RULE, LONGEST_QUICKSTART = 20_000, 1_000_000
 MOST_CONFLICTS = 200
 EMBEDDED_TOGETHER = 64
 
@@ -78,6 +79,10 @@ class MergeReport:
     def note(self, notice: str) -> None:
         if notice not in self.notices:
             self.notices.append(notice)
+
+    def skip(self, why: str) -> None:
+        if len(self.skipped) < MOST_SKIPPED:
+            self.skipped.append(why)
 
     def meet(self, conflict: Conflict) -> None:
         if len(self.conflicts) < MOST_CONFLICTS:
@@ -273,6 +278,9 @@ class Merge:
         wanted: list[dict[str, Any]] = []
         sql = "select name, content from quickstarts where deleted_at is null order by id"
         for name, content in theirs.execute(sql):
+            if len(content) > LONGEST_QUICKSTART:
+                report.skip(f"quick start {name[:80]} is too long")
+                continue
             with self._database.read() as connection:
                 own = fetch_one(
                     connection, "select content from quickstarts where name = ? and deleted_at is null", (name,)
@@ -298,6 +306,11 @@ class Merge:
         for row in theirs.execute(sql):
             rule: dict[str, Any] = dict(zip(columns, row, strict=True))
             rule |= {"globs": _json(rule["globs"]), "always_apply": bool(rule["always_apply"])}
+            if any(
+                len(str(rule[name] or "")) > LONGEST_RULE for name in ("rule_text", "context", "project", "category")
+            ):
+                report.skip("a rule is too long to be one")
+                continue
             own = self._own_rule(rule)
             if own is None:
                 wanted.append(rule)
@@ -319,7 +332,8 @@ class Merge:
         for start in range(0, len(rows), ROWS_TOGETHER):
             lines = [json.dumps(each, ensure_ascii=False, default=str) for each in rows[start : start + ROWS_TOGETHER]]
             answer = self._call(tool, {"text": "\n".join(lines), "format": "jsonl"}).value
-            report.skipped += [f"{tool}: {each['problem']}" for each in answer.get("skipped", ())][:MOST_SKIPPED]
+            for each in answer.get("skipped", ()):
+                report.skip(f"{tool}: {each['problem']}")
 
 
 # ---------------------------------------------------------------- helpers of one document

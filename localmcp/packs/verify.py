@@ -14,6 +14,7 @@ from localmcp.packs.digest import digest_content
 from localmcp.packs.manifest import Manifest, count_contents, has_manifest, list_sources, read_manifest
 from localmcp.search.consistency import disagreements
 from localmcp.storage.database import Database, fetch_all
+from localmcp.storage.migrations import expected_schema, schema_of
 
 MOST_PROBLEMS = 20
 MOST_SOURCES = 100_000
@@ -83,9 +84,14 @@ def _damage(connection: apsw.Connection) -> list[str]:
 
 def _compare(connection: apsw.Connection, found: Verification) -> None:
     found.counts = count_contents(connection)
+    foreign = _foreign_objects(connection)
     found.problems += disagreements(connection)
     found.sources = list(islice(list_sources(connection), MOST_SOURCES))
     found.manifest = read_manifest(connection)
+    if has_manifest(connection):
+        found.problems += [f"a pack has no {each}" for each in foreign]
+    else:
+        found.notes += [f"It holds a {each} that is not ours; it was left alone." for each in foreign]
     if found.manifest is None:
         if has_manifest(connection):
             found.problems.append("its manifest is not one that localmcp writes")
@@ -96,3 +102,10 @@ def _compare(connection: apsw.Connection, found: Verification) -> None:
         found.problems.append(f"the manifest counts {found.manifest.counts}, the file holds {found.counts}")
     if digest_content(connection) != found.manifest.digest:
         found.problems.append("the content is not what was packed: its digest differs from the manifest's")
+
+
+def _foreign_objects(connection: apsw.Connection) -> list[str]:
+    """Tables and indexes that somebody added."""
+    ours = expected_schema(connection.pragma("user_version"))
+    found = [(kind, name) for kind, name in schema_of(connection) if (kind, name) not in ours]
+    return [f"{kind} '{name[:80]}'" for kind, name in found if not name.startswith("sqlite_")][:MOST_PROBLEMS]

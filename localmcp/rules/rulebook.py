@@ -13,6 +13,7 @@ import apsw
 from localmcp.rules.concepts import matter_tokens
 from localmcp.search import vector
 from localmcp.search.collections import Collection, claim_collection, ensure_collection, visible_collections
+from localmcp.search.passages import read_texts
 from localmcp.storage.database import bump_generations, fetch_all, fetch_one
 from localmcp.storage.migrations import utc_now
 from localmcp.text.normalize import detect_language, fold, index_text
@@ -61,7 +62,7 @@ class Rule:
 
     @property
     def globs(self) -> list[str]:
-        return json.loads(self.globs_json)
+        return read_texts(self.globs_json)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,11 +66,14 @@ def _vectors(connection: apsw.Connection) -> Iterator[str]:
     )
     if wrong:
         yield f"{wrong} vectors have the wrong length, or belong to no model"
+    # Files of the first versions have no rules.
+    has_rules = _count(connection, "select count(*) from sqlite_schema where type = 'table' and name = 'rules'")
+    of_rules = "select embedding from rules where embedding is not null" if has_rules else "null"
     orphans = _count(
         connection,
-        """
+        f"""
         select count(*) from embeddings where chunk_id not in (select id from chunks)
-            and (model_id << 40 | chunk_id) not in (select embedding from rules where embedding is not null)
+            and (model_id << 40 | chunk_id) not in ({of_rules})
         """,
     )
     if orphans:

@@ -45,15 +45,15 @@ class Passage:
     @property
     def headings(self) -> list[str]:
         """The heading path, outermost first."""
-        return read_headings(self.headings_json)
+        return read_texts(self.headings_json)
 
     @property
     def metadata(self) -> dict[str, Any]:
         return read_metadata(self.metadata_json)
 
 
-def read_headings(text: str) -> list[str]:
-    """A heading path as stored; empty for what somebody else wrote there."""
+def read_texts(text: str) -> list[str]:
+    """A JSON list of texts as stored, such as a heading path; empty for what somebody else wrote there."""
     found: Any = _read_json(text)
     return [each for each in cast("list[Any]", found) if isinstance(each, str)] if isinstance(found, list) else []
 

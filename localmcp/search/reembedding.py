@@ -162,7 +162,8 @@ def forget_unused_models(connection: apsw.Connection) -> None:
     connection.execute("""
         delete from models where id not in (select model_id from collections where model_id is not null)
             and id not in (select model_id from replicas) and id not in (select model_id from pending_vectors)
-            and not exists (select 1 from vectors where vectors.id between models.id << 40 and (models.id + 1 << 40) - 1)
+            and not exists (
+                select 1 from vectors where vectors.id between models.id << 40 and (models.id + 1 << 40) - 1)
     """)
 
 

@@ -83,11 +83,6 @@ class Database:
         return self._open
 
     @property
-    def is_open(self) -> bool:
-        """Whether the file was opened, and would be missed."""
-        return self._open
-
-    @property
     def file_id(self) -> str:
         """The random id that the file was born with."""
         with self.read() as connection:
@@ -342,9 +337,13 @@ class Database:
                 raise
             raise told from error
         except UNREADABLE_ROWS as error:
-            if not self._is_suspect:
+            if self._open and not self._is_suspect:
                 raise
             raise self._unreadable(error) from error
+
+    def explain(self, error: Exception) -> LocalMCPError | None:
+        """What an unexpected error means: the rows of a foreign file need not be what the schema promises."""
+        return self._unreadable(error) if self._is_suspect and isinstance(error, UNREADABLE_ROWS) else None
 
     @property
     def _is_suspect(self) -> bool:
@@ -371,6 +370,8 @@ def _in_our_words(error: apsw.Error, path: Path) -> LocalMCPError | None:
         return NotOurFile(f"{path} is not a SQLite database.", hint="Name another with --db.")
     if isinstance(error, apsw.CorruptError | apsw.IOError):
         return FileUnavailable(f"{path} is damaged or unreadable: {error}.", hint="Restore a backup.")
+    if isinstance(error, apsw.TooBigError | apsw.NoMemError):
+        return FileUnavailable(f"{path} holds, or would get, a value that is too large.")
     if isinstance(error, apsw.InterruptError):
         return Interrupted("The search was interrupted.")
     return None

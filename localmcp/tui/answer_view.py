@@ -112,9 +112,7 @@ def table_of(value: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         return ["field", "value"], [[name, _cell(each)] for name, each in value.items()]
     rows = max(lists, key=len)
     head = list(dict.fromkeys(name for row in rows[:MOST_ROWS] for name in row))
-    plain = [
-        name for name in head if not all(isinstance(cast(object, row.get(name)), dict | list | None) for row in rows)
-    ]
+    plain = [name for name in head if any(_is_plain(row.get(name)) for row in rows)]
     return plain, [[_cell(row.get(name)) for name in plain] for row in rows]
 
 
@@ -129,7 +127,8 @@ def _is_rows(value: Any) -> bool:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    text = value if isinstance(value, str) else json.dumps(cast(object, value), ensure_ascii=False, default=str)
+    plain = cast(object, value)
+    text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, default=str)
     line = " ".join(text.split())
     return line if len(line) <= MOST_CELL else line[: MOST_CELL - 1] + "…"
 

@@ -20,7 +20,7 @@ from localmcp.errors import FileUnavailable, LocalMCPError
 from localmcp.text.quantities import counted
 from localmcp.tui import theme
 from localmcp.tui.desk import Desk
-from localmcp.tui.examination import Examination
+from localmcp.tui.examination import Examination, NotExamined
 from localmcp.tui.frame import ErrorLine, TabBar, TopLine, first_line
 from localmcp.tui.keymap import bindings, read_keymap
 from localmcp.tui.logs import log_file
@@ -64,8 +64,8 @@ ERRORS_AT_ONCE = 20
 class Surroundings:
     """What the TUI is handed, because other faces own it."""
 
-    examine: Callable[[Workspace], Examination] | None = None
-    """The doctor; None shows what `localmcp status` tells."""
+    examine: Callable[[Workspace], Examination] = field(default=lambda _workspace: NotExamined())
+    """The doctor."""
     client_configuration: Callable[[], str] = field(default=lambda: "localmcp serve")
     """What to paste into an MCP client."""
     save_theme: Callable[[str], object] | None = None

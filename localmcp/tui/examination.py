@@ -1,29 +1,44 @@
-"""What the doctor hands to its pane."""
+"""What the doctor hands to its pane; the doctor itself is another face, and neither knows the other."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Protocol):
     """One thing that was looked at."""
 
-    name: str
-    status: str
-    """`ok`, `warn` or `fail`."""
-    says: str
-    fix: str = ""
-    """The command that mends it."""
+    @property
+    def name(self) -> str: ...
+    @property
+    def status(self) -> str:
+        """`ok`, `warn` or `fail`."""
+        ...
+
+    @property
+    def says(self) -> str: ...
+    @property
+    def fix(self) -> str:
+        """The command that mends it; may be empty."""
+        ...
+
+
+class Examination(Protocol):
+    """What was found."""
+
+    @property
+    def checks(self) -> Sequence[Check]: ...
+    @property
+    def sizes(self) -> Sequence[tuple[str, int]]:
+        """(table, bytes), the largest first."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
-class Examination:
-    """What was found."""
+class NotExamined:
+    """Where there is no doctor."""
 
-    checks: Sequence[Check]
+    checks: Sequence[Check] = ()
     sizes: Sequence[tuple[str, int]] = ()
-    """(table, bytes), the largest first."""
-    search_milliseconds: Sequence[float] = ()
-    """Of the last searches, oldest first; empty = as the log of calls has it."""

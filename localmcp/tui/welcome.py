@@ -79,7 +79,9 @@ class Welcome(Choices):
         from localmcp.tui.dialogs import TextScreen
 
         text = cast("LocalMcpApp", self.app).surroundings.client_configuration()
-        self.app.push_screen(TextScreen("Paste this into your MCP client", Content(text), copy=text))
+        self.app.push_screen(
+            TextScreen("Paste this into your MCP client, or run: localmcp connect", Content(text), copy=text)
+        )
 
 
 class FirstQueries(ModalScreen[None]):

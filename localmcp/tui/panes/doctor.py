@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import ComposeResult
@@ -10,12 +11,9 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Sparkline, Static
 
-from localmcp.errors import LocalMCPError
 from localmcp.text.quantities import counted, size
 from localmcp.tui.examination import Check, Examination
 from localmcp.tui.keymap import bindings
-from localmcp.tui.logs import log_file
-from localmcp.tui.marking import short
 from localmcp.tui.pane import Pane
 
 if TYPE_CHECKING:
@@ -28,6 +26,15 @@ SEARCHES = 100
 WIDEST_BAR = 24
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the pane shows."""
+
+    examination: Examination
+    speeds: list[float]
+    """Milliseconds of the last searches."""
+
+
 class DoctorPane(Pane):
     """The eighth pane."""
 
@@ -37,7 +44,7 @@ class DoctorPane(Pane):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.found: Examination | None = None
+        self.looked: Found | None = None
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="framed", id="checks"):
@@ -67,29 +74,18 @@ class DoctorPane(Pane):
         self.query_one("#check-lines", Static).update(Content.styled("◌ looking …", "$accent"))
         self.reload()
 
-    def _examine(self) -> Examination:
-        examine = self._doctor() or examine_status
-        if not self.desk.exists:
-            says = f"{self.desk.path} does not exist yet."
-            return Examination([Check("file", "warn", says, "localmcp add FOLDER")])
-        found = self.desk.look(examine)
-        if found.search_milliseconds:
-            return found
-        speeds = [each.milliseconds for each in self.desk.look(_last_searches)][::-1]
-        return Examination(found.checks, found.sizes, speeds)
-
-    def _doctor(self) -> Any:
+    def _examine(self) -> Found:
         app: LocalMcpApp = self.app  # type: ignore[assignment]
-        return app.surroundings.examine
+        return Found(self.desk.look(app.surroundings.examine), self.desk.look(_last_searches))
 
     # ------------------------------------------------------------ showing
 
-    def _show(self, found: Examination) -> None:
-        self.found = found
+    def _show(self, looked: Found) -> None:
+        self.looked, found = looked, looked.examination
         self.query_one("#check-lines", Static).update(Content("\n").join(map(_check_line, found.checks)))
         wrong = sum(check.status != "ok" for check in found.checks)
         self.query_one("#checks").border_subtitle = f"{counted(wrong, 'problem')}" if wrong else "all well"
-        self._show_speeds([*found.search_milliseconds])
+        self._show_speeds(looked.speeds)
         largest = max((size_ for _, size_ in found.sizes), default=0)
         lines = [_size_line(name, bytes_, largest) for name, bytes_ in found.sizes]
         self.query_one("#size-lines", Static).update(Content("\n").join(lines))
@@ -100,10 +96,11 @@ class DoctorPane(Pane):
         self.query_one("#speed-words", Static).update(speed_words(speeds))
 
     def action_copy(self) -> None:
-        if self.found is not None:
-            lines = [f"{each.status:<4} {each.name}: {each.says} {each.fix}".rstrip() for each in self.found.checks]
-            lines += [f"{name}: {size(bytes_)}" for name, bytes_ in self.found.sizes]
-            self.app.copy_to_clipboard("\n".join([*lines, speed_words([*self.found.search_milliseconds])]))
+        if self.looked is not None:
+            found = self.looked.examination
+            lines = [f"{each.status:<4} {each.name}: {each.says} {each.fix}".rstrip() for each in found.checks]
+            lines += [f"{name}: {size(bytes_)}" for name, bytes_ in found.sizes]
+            self.app.copy_to_clipboard("\n".join([*lines, speed_words(self.looked.speeds)]))
             self.app.notify("The report is copied.")
 
 
@@ -127,40 +124,6 @@ def speed_words(speeds: list[float]) -> str:
     return f"{counted(len(speeds), 'search')}: half below {middle:.0f} ms, 95 % below {slow:.0f} ms"
 
 
-def _last_searches(workspace: Workspace) -> Any:
-    return workspace.activity.logs(tool="search", limit=SEARCHES).entries
-
-
-def examine_status(workspace: Workspace) -> Examination:
-    """What `localmcp status` knows, as checks."""
-    stats = workspace.knowledge.get_stats()
-    holds = f"{counted(stats['totalSources'], 'document')} in {counted(stats['totalChunks'], 'passage')}"
-    bytes_ = size(workspace.database.path.stat().st_size)
-    checks = [
-        Check("file", "ok", f"{bytes_}: {short(str(workspace.database.path))}"),
-        Check("holds", "ok", holds),
-        _writable(workspace),
-        _model(workspace),
-    ]
-    missing = stats["chunksWithoutEmbeddings"]
-    if missing:
-        says = f"{counted(missing, 'passage')} without a vector: not found by meaning"
-        checks.append(Check("vectors", "warn", says, "localmcp refresh"))
-    checks.append(Check("log", "ok", short(str(log_file()))))
-    return Examination(checks)
-
-
-def _writable(workspace: Workspace) -> Check:
-    try:
-        workspace.database.ensure_writable()
-    except LocalMCPError as error:
-        return Check("writing", "warn", error.message, f"localmcp adopt {workspace.database.path}")
-    return Check("writing", "ok", "the file can be changed")
-
-
-def _model(workspace: Workspace) -> Check:
-    try:
-        identity = workspace.embedder.get().identity
-    except LocalMCPError as error:
-        return Check("model", "fail", error.message, error.hint or "localmcp models list")
-    return Check("model", "ok", f"{identity.name}, {identity.dimension} dimensions")
+def _last_searches(workspace: Workspace) -> list[float]:
+    """Milliseconds, the oldest first."""
+    return [each.milliseconds for each in workspace.activity.logs(tool="search", limit=SEARCHES).entries][::-1]
