@@ -121,7 +121,8 @@ def _is_plain(value: Any) -> bool:
 
 
 def _is_rows(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(row, dict) for row in cast("list[Any]", value))
+    rows = cast("list[object]", value) if isinstance(value, list) else []
+    return bool(rows) and all(isinstance(row, dict) for row in rows)
 
 
 def _cell(value: Any) -> str:
