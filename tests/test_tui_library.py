@@ -10,6 +10,7 @@ import pytest
 from folders import write
 from tui_driver import House, make_library, open_house, settings_of
 
+from localmcp.config import Settings
 from localmcp.tui.library_tree import PAGE, WINDOW, More
 from localmcp.workspace import Workspace
 
@@ -138,3 +139,21 @@ async def test_of_a_long_branch_only_a_window_is_built(tmp_path: Path) -> None:
         assert len(titles(house)) == WINDOW
         assert titles(house) == sorted(titles(house))
         assert tree.cursor_node.data.title in titles(house)
+
+
+async def test_a_mounted_file_is_shown_as_read_only(tmp_path: Path) -> None:
+    file = make_library(tmp_path)
+    with Workspace(Settings(database=tmp_path / "pack.localmcp", model="hash")) as pack:
+        pack.library.add_text("The okapi lives in the forest.", "Okapi", collection="zoo")
+    async with open_house(file) as house:
+        house.app.desk.workspace.mounts.mount(tmp_path / "pack.localmcp", "animals")
+        await house.type("okapi")
+        assert "animals, read-only" in house.text()
+        await house.go("library")
+        assert "animals/zoo  1  read-only" in house.text()
+        await house.press("G", "enter", "down")
+        assert titles(house) == ["Okapi"]
+        await house.press("enter", "down")
+        assert "lives in the forest" in house.text()
+        await house.press("d")
+        assert "localmcp unmount animals" in house.error()

@@ -144,6 +144,8 @@ def _roll_back(session: Session, workspace: Workspace, collections: list[Collect
 
 
 def _tell_back(session: Session, done: list[Reembedded]) -> None:
+    from localmcp.search.reembedding import spec_of
+
     for each in done:
         session.note(f"{each.collection}: the vectors of {each.model} answer again.")
         for note in each.notes:
@@ -151,15 +153,6 @@ def _tell_back(session: Session, done: list[Reembedded]) -> None:
     spec = spec_of(done[0].model)
     session.note(f"Searches need the same model: localmcp config set model {spec}")
     session.note(terminal.dim("Then, for rules and for what has no vector: localmcp rules reembed && localmcp refresh"))
-
-
-def spec_of(name: str) -> str:
-    """The setting that chooses a model by the name that the file knows it by."""
-    from localmcp.embeddings.fast import FAST_NAME
-    from localmcp.embeddings.onnx import DEFAULT_NAME
-
-    known = {DEFAULT_NAME: "default", FAST_NAME: "fast"}
-    return known.get(name) or (f"fastembed:{name}" if name.count("/") == 1 else name)
 
 
 def _clean(session: Session, workspace: Workspace, collections: list[Collection]) -> int:

@@ -179,10 +179,13 @@ def check_model(workspace: Workspace) -> Iterator[Check]:
 
 def _foreign_collections(connection: apsw.Connection, identity: ModelIdentity) -> Iterator[Check]:
     sql = """
-        select collections.name, kind, models.name from collections join models on models.id = model_id
+        select collections.name, kind, models.name, dimension from collections join models on models.id = model_id
         where fingerprint <> ? order by 1
     """
-    for name, kind, model in fetch_all(connection, sql, (identity.fingerprint,)):
-        what = "rules" if kind == "rules" else f"'{name}'"
-        says = f"the vectors of {what} come from {model}, not from {identity.name}: not found by meaning"
-        yield warn("model", says, "localmcp rules reembed" if kind == "rules" else "localmcp reembed")
+    for name, kind, model, dimension in fetch_all(connection, sql, (identity.fingerprint,)):
+        says = f"come from {model}, not from {identity.name}: not found by meaning"
+        if kind == "rules":
+            yield warn("model", f"the vectors of rules {says}", "localmcp rules reembed")
+        else:
+            fix = f"localmcp config set model {reembedding.spec_of(model, dimension)}, or: localmcp reembed"
+            yield warn("model", f"the vectors of '{name}' {says}", fix)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -170,12 +170,17 @@ def _vacuum(database: Database, done: Optimized) -> None:
 
 
 def truncate_log(path: Path, seconds: float = 2.0) -> bool:
-    """Bring the write-ahead log into the file and empty it; False while others read what is in it."""
+    """Bring the write-ahead log into the file and empty it; False while others read it, or when there is no room."""
     until = time.monotonic() + seconds
     with closing(open_copy(path)) as connection:
         connection.set_busy_timeout(200)
         while time.monotonic() < until:
-            with suppress(apsw.BusyError):
+            try:
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
                 return True
+            except apsw.BusyError:
+                continue
+            except (apsw.FullError, apsw.IOError):
+                # What is in the log is safe there.
+                return False
     return False

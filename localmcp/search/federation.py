@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
-from localmcp.errors import FileUnavailable, Interrupted, LocalMCPError, NotFound
+from localmcp.errors import ConfigurationError, FileUnavailable, Interrupted, LocalMCPError, NotFound
 from localmcp.search.collections import visible_collections
 from localmcp.search.fusion import COSINE_CEILING, Fused, full_keyword_match
 from localmcp.search.index import Found, Hit, Index, Mode, SearchOutcome, SearchRequest
@@ -114,7 +114,7 @@ class Federation:
         for each in mounted:
             try:
                 found = look(each.index("keyword"), each.name)
-            except FileUnavailable as error:
+            except (FileUnavailable, ConfigurationError) as error:
                 if origin is not None:
                     raise
                 log.warning("%s (mounted) was not read: %s", each.name, error)

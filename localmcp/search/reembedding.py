@@ -15,6 +15,8 @@ from typing import Any
 import apsw
 
 from localmcp.embeddings import Embedder, ModelIdentity
+from localmcp.embeddings.fast import FAST_NAME
+from localmcp.embeddings.onnx import DEFAULT_NAME
 from localmcp.errors import ModelMismatch, NotFound
 from localmcp.search.backends.replicas import replica_of
 from localmcp.search.collections import Collection, ensure_model, visible_collections
@@ -393,3 +395,9 @@ def collections_to_reembed(connection: apsw.Connection) -> list[Collection]:
     """The collections of documents that have passages, as the caller sees them."""
     held = {row[0] for row in fetch_all(connection, "select distinct collection_id from sources where chunk_count > 0")}
     return [each for each in visible_collections(connection) if each.id in held]
+
+
+def spec_of(name: str, dimension: int = 0) -> str:
+    """The setting that chooses a model by the name that a file gives it, which is returned when it is unknown."""
+    known = {DEFAULT_NAME: "default", FAST_NAME: "fast", "hash": f"hash:{dimension}" if dimension else "hash"}
+    return known.get(name) or (f"fastembed:{name}" if name.count("/") == 1 else name)

@@ -16,7 +16,6 @@ import apsw
 
 from localmcp.search.vector import (
     EXACT_STEP,
-    STEP,
     Block,
     all_ids,
     estimated_candidates,
@@ -33,9 +32,9 @@ if TYPE_CHECKING:
 
 STOOD = 10
 """How many of the best must have stood for one step; as for a single query."""
-MOST_STEPS = 4
-"""A step is that of a single query times the number of queries, at most this many: recall@10 of ten texts is then .988
-at 100,000 chunks, against .980 for merging ten single answers (three: .980, two: .958)."""
+STEP, MOST_STEPS = 200, 4
+"""Exact vectors read at a time: so many times the number of queries, at most this many times. Recall@10 of ten texts is
+then .988 at 100,000 chunks, against .980 for merging ten single answers (three: .980, two: .958)."""
 
 
 @dataclass(frozen=True, slots=True)

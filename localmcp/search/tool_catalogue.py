@@ -1,4 +1,4 @@
-"""Tools that are searched together: their words counted, their vectors stacked, and what speaks for each of them."""
+"""Tools that are searched together: their words counted, their vectors stacked."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from localmcp.search.text_vectors import TextVectors
-from localmcp.search.tool_rivals import elsewhere, request_vectors, scale_of
-from localmcp.search.tool_synonyms import synonyms
-from localmcp.search.tool_texts import Query, QueryWord, ToolText, english_words, take_query_apart
+from localmcp.search.tool_gaps import Commands, command_vectors
+from localmcp.search.tool_ladder import rung_of, squeeze
+from localmcp.search.tool_rivals import request_vectors, scale_of
+from localmcp.search.tool_synonyms import ACTIONS, actions_of, synonyms
+from localmcp.search.tool_texts import DESCRIPTION, Query, QueryWord, ToolText, english_words, take_query_apart
+from localmcp.text.normalize import stem, words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,8 +31,8 @@ log = logging.getLogger(__name__)
 
 ALIKE = 0.7
 """How much of a word's weight is left when the tool has a synonym of it."""
-LOOKED_AT = 64
-"""Tools that are judged: those that words and meaning put first."""
+KEPT_WORDS = 2000
+"""Words of queries whose columns are kept."""
 COMMON_SIZE = 100
 """Rarity in a smaller catalogue is reckoned as if it had this many tools: few tools say little about a word."""
 
@@ -46,15 +49,119 @@ class ToolCatalogue:
         self._lock = threading.Lock()
         self._model = ""
         self._made: Future[ToolVectors] = Future()
+        self._commanded = ""
+        self._commands: Future[Commands | None] = Future()
+        self._columns: dict[str, tuple[NDArray[np.float32], NDArray[np.bool_]]] = {}
+
+    # ------------------------------------------------------------ names
 
     @cached_property
-    def holders(self) -> Mapping[str, Sequence[tuple[int, float]]]:
+    def _names(self) -> Mapping[str, Mapping[int, float]]:
+        """Query without spaces -> the tools that it names in full, and the ladder's score."""
+        found: dict[str, dict[int, float]] = {}
+        for place, each in enumerate(self.tools):
+            own = found.setdefault(each.rungs.own_squeezed, {})
+            own[place] = max(own.get(place, 0.0), 0.8)
+            found.setdefault(each.rungs.squeezed, {})[place] = 1.0
+        return found
+
+    def rungs(self, query: str) -> Mapping[int, float]:
+        """Places of the tools that the ladder is sure of, and its score, see `rung_of`."""
+        lowered = query.strip().lower()
+        squeezed = squeeze(lowered)
+        if " " in lowered and squeezed:
+            return self._names.get(squeezed, {})
+        scores = ((place, rung_of(lowered, squeezed, each.rungs)) for place, each in enumerate(self.tools))
+        return {place: score for place, score in scores if score}
+
+    # ------------------------------------------------------------ words
+
+    @cached_property
+    def holders(self) -> Mapping[str, tuple[NDArray[np.intp], NDArray[np.float32]]]:
         """Stem -> places of the tools that have it, and its weight there."""
+        import numpy as np
+
         found: dict[str, list[tuple[int, float]]] = {}
         for place, each in enumerate(self.tools):
             for word, weight in each.weights.items():
                 found.setdefault(word, []).append((place, weight))
-        return found
+        return {
+            word: (np.array([place for place, _ in held], np.intp), np.array([weight for _, weight in held], np.float32))
+            for word, held in found.items()
+        }
+
+    def columns(self, word: str) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """What a stem counts at each tool, 0..1, and whether the tool's program has it; both of shape (tools,)."""
+        known = self._columns.get(word)
+        if known is None:
+            if len(self._columns) >= KEPT_WORDS:
+                self._columns.clear()
+            known = self._columns[word] = self._column(word), self._programs(word)
+        return known
+
+    def _column(self, word: str) -> NDArray[np.float32]:
+        import numpy as np
+
+        column = np.zeros(len(self.tools), np.float32)
+        for other in (word, *synonyms().get(word, ())):
+            if (held := self.holders.get(other)) is not None:
+                places, weights = held
+                column[places] = np.maximum(column[places], weights if other == word else ALIKE * weights)
+        return column
+
+    # ------------------------------------------------------------ programs and things
+
+    @cached_property
+    def services(self) -> tuple[str, ...]:
+        """The program that each tool belongs to: its namespace, or the word that several names begin with."""
+        shared = Counter(each.service for each in self.tools)
+        return tuple(each.service if self._is_program(each, shared) else "" for each in self.tools)
+
+    @staticmethod
+    def _is_program(each: ToolText, shared: Counter[str]) -> bool:
+        named = "__" in each.rungs.lowered.name
+        return named or (shared[each.service] > 1 and not actions_of(stem(each.service, "english")))
+
+    @cached_property
+    def _words_of_programs(self) -> tuple[NDArray[np.intp], Sequence[set[str]]]:
+        """The number of each tool's program, and the words of each program's tools; 0 is no program."""
+        import numpy as np
+
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(("", *self.services)))}
+        found: list[set[str]] = [set() for _ in numbers]
+        for name, each in zip(self.services, self.tools, strict=True):
+            if name:
+                found[numbers[name]].update(word for word, weight in each.weights.items() if weight >= DESCRIPTION)
+        return np.array([numbers[name] for name in self.services], np.intp), found
+
+    def _programs(self, word: str) -> NDArray[np.bool_]:
+        import numpy as np
+
+        numbers, found = self._words_of_programs
+        return np.array([word in each for each in found])[numbers]
+
+    @cached_property
+    def things(self) -> tuple[Mapping[str, NDArray[np.intp]], NDArray[np.float32]]:
+        """Stem -> the tools in whose name it stands for a thing, neither program nor verb; how many each tool has."""
+        import numpy as np
+
+        found: dict[str, list[int]] = {}
+        counts = np.zeros(len(self.tools), np.float32)
+        for place, (each, service) in enumerate(zip(self.tools, self.services, strict=True)):
+            of_service = set(words(service))
+            own = {stem(word, "english") for word in each.parts if word not in of_service}
+            for word in own:
+                if not actions_of(word):
+                    found.setdefault(word, []).append(place)
+                    counts[place] += 1
+        return {word: np.array(places, np.intp) for word, places in found.items()}, counts
+
+    @cached_property
+    def actions(self) -> NDArray[np.int64]:
+        """The kinds of action of each tool, a bit for each kind."""
+        import numpy as np
+
+        return np.array([action_bits(each.actions) for each in self.tools], np.int64)
 
     @cached_property
     def surfaces(self) -> Mapping[str, int]:
@@ -112,6 +219,29 @@ class ToolCatalogue:
         except TooLate:
             return None
 
+    def commands(self, embedder: Embedder, kept: TextVectors, wait: float) -> Commands | None:
+        """What these tools do and do not do, made in the background once the vectors are; None before, or where there
+        is too much of it.
+
+        Raises:
+            ModelUnavailable: the model fails.
+        """
+        with self._lock:
+            if self._commanded != embedder.identity.fingerprint:
+                self._commanded, self._commands = embedder.identity.fingerprint, Future()
+                work = (self._commands, self.tools, self.services, embedder, kept)
+                threading.Thread(target=_make_commands, args=work, name="localmcp-commands", daemon=True).start()
+            made = self._commands
+        try:
+            return made.result(wait)
+        except TooLate:
+            return None
+
+
+def action_bits(kinds: frozenset[str]) -> int:
+    """A set of kinds of action as a number."""
+    return sum(1 << place for place, kind in enumerate(ACTIONS) if kind in kinds)
+
 
 def _may_be_misspelt(each: QueryWord) -> bool:
     return len(each.said) > 3 and each.said.isalpha() and not each.is_name and each.said not in english_words()
@@ -150,6 +280,20 @@ def _make(made: Future[ToolVectors], tools: Sequence[ToolText], embedder: Embedd
         made.set_exception(error)
 
 
+def _make_commands(
+    made: Future[Commands | None],
+    tools: Sequence[ToolText],
+    services: Sequence[str],
+    embedder: Embedder,
+    kept: TextVectors,
+) -> None:
+    try:
+        made.set_result(command_vectors(tools, services, embedder, kept))
+    except Exception as error:
+        # Handed to every search that asks for it.
+        made.set_exception(error)
+
+
 def _stack(tools: Sequence[ToolText], embedder: Embedder, kept: TextVectors) -> ToolVectors:
     import numpy as np
 
@@ -161,65 +305,3 @@ def _stack(tools: Sequence[ToolText], embedder: Embedder, kept: TextVectors) -> 
     requests = request_vectors(embedder, kept)
     requested = np.maximum((requests @ first.T).max(axis=1), (requests @ others.T).max(axis=1))
     return ToolVectors(first, others, begins, requests, requested, *scale_of(requests))
-
-
-# ---------------------------------------------------------------- evidence
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What speaks for the tools under one query."""
-
-    places: NDArray[np.intp]
-    """Places in the catalogue of the tools that are judged."""
-    rows: NDArray[np.float32]
-    """A row for each; the columns are `tool_fit.FEATURES`, or `WORD_FEATURES` without a model."""
-    with_model: bool
-    elsewhere: float = 0.0
-    """How much nearer the query is to something that people ask of other programs, see `tool_rivals`."""
-
-
-def evidence_of_words(query: Query, catalogue: ToolCatalogue) -> Evidence:
-    """The columns that need no model, for every tool."""
-    import numpy as np
-
-    shares = _shares(query.words, catalogue)
-    holders = (shares > 0).sum(axis=0)
-    rarity = np.array([catalogue.rarity(int(number)) for number in holders], np.float32)
-    # A name that no tool has is a value to act on, and says nothing about the tool.
-    counted = np.array([number > 0 or not each.is_name for number, each in zip(holders, query.words, strict=True)])
-    reached = shares @ rarity
-    possible, known = float(rarity @ counted) or 1.0, float(rarity @ (holders > 0)) or 1.0
-    same = np.array([not query.actions.isdisjoint(each.actions) for each in catalogue.tools])
-    asked = np.array([bool(each.actions and query.actions) for each in catalogue.tools])
-    columns = (reached / possible, reached / known, 1 - np.exp(-reached / 4), same, asked & ~same)
-    rows = np.stack([column.astype(np.float32) for column in columns], axis=1)
-    return Evidence(np.arange(len(catalogue.tools)), rows, with_model=False)
-
-
-def _shares(words: Sequence[QueryWord], catalogue: ToolCatalogue) -> NDArray[np.float32]:
-    """What each word counts at each tool, 0..1, shape (tools, words)."""
-    import numpy as np
-
-    shares = np.zeros((len(catalogue.tools), len(words)), np.float32)
-    for column, each in enumerate(words):
-        for other in synonyms().get(each.stem, ()):
-            for place, weight in catalogue.holders.get(other, ()):
-                shares[place, column] = max(shares[place, column], ALIKE * weight)
-        for place, weight in catalogue.holders.get(each.stem, ()):
-            shares[place, column] = max(shares[place, column], weight)
-    return shares
-
-
-def evidence_of_meaning(row: NDArray[np.float32], vectors: ToolVectors, by_words: Evidence) -> Evidence:
-    """All columns, for the tools that words and meaning put first; `row` is the query's unit vector."""
-    import numpy as np
-
-    cosine = vectors.to_scale(vectors.first @ row)
-    other = vectors.to_scale(np.maximum.reduceat(vectors.others @ row, vectors.begins))
-    covered, strength = by_words.rows[:, 0], by_words.rows[:, 2]
-    order = np.argsort(-(np.maximum(cosine, other) + 0.3 * covered + 0.2 * strength), kind="stable")
-    places = np.sort(order[:LOOKED_AT])
-    rows = np.concatenate([np.stack([cosine, other], axis=1)[places], by_words.rows[places]], axis=1)
-    further = elsewhere(vectors.to_scale(vectors.requests @ row), vectors.to_scale(vectors.requested))
-    return Evidence(places, rows, True, further)

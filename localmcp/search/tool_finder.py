@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,19 +15,22 @@ from weakref import WeakKeyDictionary
 
 from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.search.text_vectors import TextVectors
-from localmcp.search.tool_catalogue import Evidence, ToolCatalogue, evidence_of_meaning, evidence_of_words
+from localmcp.search.tool_catalogue import ToolCatalogue
+from localmcp.search.tool_evidence import Evidence, evidence_of_meaning, evidence_of_words
 from localmcp.search.tool_fit import (
     FEATURES,
+    FITS_WITH_COMMANDS,
     FITS_WITH_MODEL,
     FITS_WITHOUT_MODEL,
+    LEAST_WITH_COMMANDS,
     LEAST_WITH_MODEL,
     LEAST_WITHOUT_MODEL,
     WORD_FEATURES,
     log_odds,
     probability,
     relevance,
+    signs,
 )
-from localmcp.search.tool_ladder import rung_of, squeeze
 from localmcp.search.tool_texts import Query, ToolDescription, ToolText, take_apart, take_query_apart
 
 if TYPE_CHECKING:
@@ -107,15 +110,15 @@ class ToolFinder:
         Args:
             query: not blank.
             tools: no two of one name.
-            patience: seconds to wait for the model before words alone decide.
+            patience: seconds to wait for the model before words alone decide. What these tools do not do is waited
+                for only with more patience than `PATIENCE`, and counts as soon as it is known.
         """
         if not tools:
             return Findings(())
         catalogue = self._catalogue(tools)
         taken = catalogue.repair(take_query_apart(query))
         evidence = self._evidence(taken, catalogue, patience)
-        judged = self._judge(query, tools, catalogue, evidence)
-        least = LEAST_WITH_MODEL if evidence.with_model else LEAST_WITHOUT_MODEL
+        judged, least = self._judge(query, tools, catalogue, evidence)
         if not any(each.rung or each.odds >= least for each in judged):
             judged.sort(key=lambda each: (-each.odds, each.tool.name))
             return Findings((), tuple(each.tool for each in judged[:TOLD] if probability(each.odds) >= NEAR))
@@ -151,30 +154,40 @@ class ToolFinder:
             if vectors is None:
                 log.info("tools are searched by words alone until their vectors are made")
                 return by_words
-            return evidence_of_meaning(self._embedder.embed_query(query.text), vectors, by_words)
+            commands = catalogue.commands(embedder, self._vectors, max(0.0, deadline - time.monotonic() - PATIENCE))
+            return evidence_of_meaning(self._embedder.embed_query(query.text), vectors, by_words, commands)
         except (ModelUnavailable, ConfigurationError) as error:
             log.info("tools are searched by words alone: %s", error)
             return by_words
 
     def _judge(
         self, query: str, tools: Sequence[ToolDescription], catalogue: ToolCatalogue, evidence: Evidence
-    ) -> list[_Judged]:
-        """The tools that words and meaning speak for, and all those that the ladder knows."""
+    ) -> tuple[list[_Judged], float]:
+        """The tools that words and meaning speak for, and all those that the ladder knows; and the log odds that one
+        of them must reach."""
         names = FEATURES if evidence.with_model else WORD_FEATURES
-        weights = FITS_WITH_MODEL if evidence.with_model else FITS_WITHOUT_MODEL
-        relevant = dict(zip(evidence.places.tolist(), relevance(evidence.rows, names).tolist(), strict=True))
-        lowered = query.strip().lower()
-        squeezed = squeeze(lowered)
+        weights, least = _weights(evidence)
+        relevances = relevance(evidence.rows, names)
+        told = signs(evidence.rows[relevances.argmax()].tolist(), names, evidence.elsewhere, evidence.gap)
+        relevant = dict(zip(evidence.places.tolist(), relevances.tolist(), strict=True))
+        rungs = catalogue.rungs(query)
         judged: list[_Judged] = []
-        for place, (each, text) in enumerate(zip(tools, catalogue.tools, strict=True)):
-            rung = rung_of(lowered, squeezed, text.rungs)
-            if rung or place in relevant:
-                odds = log_odds(relevant.get(place, -30.0), evidence.elsewhere, weights)
-                judged.append(_Judged(each, rung, odds, self._gain(each.name) * weights["relevance"]))
-        return judged
+        for place in relevant | rungs:
+            odds = log_odds(relevant.get(place, -30.0), told, weights)
+            gain = self._gain(tools[place].name) * weights["relevance"]
+            judged.append(_Judged(tools[place], rungs.get(place, 0.0), odds, gain))
+        return judged, least
 
     def _gain(self, name: str) -> float:
         return FAMILIAR * min(1.0, math.log1p(self._usage(name)) / math.log1p(OFTEN))
+
+
+def _weights(evidence: Evidence) -> tuple[Mapping[str, float], float]:
+    if not evidence.with_model:
+        return FITS_WITHOUT_MODEL, LEAST_WITHOUT_MODEL
+    if evidence.gap is None:
+        return FITS_WITH_MODEL, LEAST_WITH_MODEL
+    return FITS_WITH_COMMANDS, LEAST_WITH_COMMANDS
 
 
 def _shown(judged: Sequence[_Judged], *, one_word: bool) -> tuple[Finding, ...]:

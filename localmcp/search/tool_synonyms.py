@@ -300,16 +300,21 @@ yaml manifest
 
 ACTIONS: dict[str, str] = {
     "read": """get read show list view display fetch open see tell check describe inspect print retrieve what which who
-        where when how why is are did does look explain status count""",
-    "find": "find search look locate query lookup discover where",
-    "create": "create make add new build write generate draft open insert compose draw log save store",
-    "delete": "delete remove erase drop discard trash purge destroy throw clear wipe prune cancel uninstall kill",
+        where when how why is are did does look explain status count watch monitor preview browse""",
+    "find": "find search look locate query lookup discover where google",
+    "create": """create make add new build write generate draft open insert compose draw log save store jot note record
+        register set append""",
+    "delete": """delete remove erase drop discard trash purge destroy throw clear wipe prune cancel uninstall kill
+        dump bin""",
     "change": """update edit change modify set rename move put replace adjust assign configure turn mark convert switch
-        transition resize apply patch merge""",
-    "send": "send post message reply tell share publish upload email forward write text submit notify answer",
-    "start": "start run launch play open turn switch enable execute begin up resume restart invoke call trigger",
-    "stop": "stop pause end close kill quit disable turn switch shut halt off cancel lock block",
-    "receive": "download pull fetch save export receive import clone",
+        transition resize apply patch merge make rewrite correct fix raise lower increase decrease shrink enlarge shift
+        tick reschedule postpone""",
+    "send": """send post message reply tell share publish upload email mail forward write text submit notify answer say
+        respond drop""",
+    "start": """start run launch play open turn switch enable execute begin up resume restart invoke call trigger put
+        kick""",
+    "stop": "stop pause end close kill quit disable turn switch shut halt off cancel lock block abort terminate",
+    "receive": "download pull fetch save export receive import clone grab",
     "travel": "book reserve buy order rent pay sign apply hire transfer",
 }
 """Kind of action -> the verbs and question words that ask for it; a verb may ask for several kinds."""

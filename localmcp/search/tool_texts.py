@@ -57,6 +57,10 @@ class ToolText:
     """Folded word -> its stem."""
     actions: frozenset[str]
     """Kinds of action that the name asks for, or else the first word of the description."""
+    service: str
+    """The namespace, or else the first part of the name: what may stand for the program it belongs to."""
+    parts: tuple[str, ...]
+    """The parts of the name without the namespace, as words."""
     texts: tuple[str, ...]
     """What is embedded: the name with the first sentence, the description, the examples."""
 
@@ -85,6 +89,8 @@ def take_apart(each: ToolDescription) -> ToolText:
         weights,
         surfaces,
         _actions(name_stems, each.description),
+        namespace or _name_words(local)[0],
+        tuple(_name_words(local)),
         tuple(dict.fromkeys(filter(None, _texts(each, local, examples)))),
     )
 
@@ -164,6 +170,8 @@ class Query:
     words: tuple[QueryWord, ...]
     actions: frozenset[str]
     """Kinds of action that its first verb asks for."""
+    lead: str = ""
+    """Stem of the word that it begins with, where that can be a command; "" in a question or a statement."""
 
 
 _ASIDE = frozenset(
@@ -188,7 +196,7 @@ def take_query_apart(query: str) -> Query:
                 found.setdefault(stem(word, "english"), QueryWord(stem(word, "english"), word, is_name))
     telling = tuple(each for each in found.values() if each.said not in _left_out())
     said = telling or tuple(each for each in found.values() if each.said not in function_words())
-    return Query(text, said, _first_actions(tokens))
+    return Query(text, said, _first_actions(tokens), _lead(tokens))
 
 
 @cache
@@ -204,6 +212,18 @@ def _words_of(token: Token) -> list[str]:
 
 def _written_out(text: str) -> str:
     return re.sub(r"\w+", lambda match: SHORT_FORMS.get(match[0].lower(), match[0]), text)
+
+
+_NO_COMMAND = frozenset(
+    "what which who whom whose where when how why is are am was were do does did has have had will there".split()
+)
+
+
+def _lead(tokens: Sequence[Token]) -> str:
+    first = next((_words_of(token) for token in tokens if token.kind == "word"), [])
+    if not first or first[0] in _NO_COMMAND or (first[0] in function_words() and not actions_of(first[0])):
+        return ""
+    return stem(first[0], "english")
 
 
 def _first_actions(tokens: Sequence[Token]) -> frozenset[str]:

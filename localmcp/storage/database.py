@@ -70,6 +70,8 @@ class Database:
         self._idle: list[apsw.Connection] = []
         self._open = False
         self._immutable = False
+        self._identity: tuple[int, int] | None = None
+        """Device and inode of the file that was opened."""
         self._outdated = False
         self._inspected = False
         self.adopted = False
@@ -191,9 +193,19 @@ class Database:
 
     def _take_writer(self) -> apsw.Connection:
         self.ensure_writable()
+        self._ensure_same_file()
         if self._writer is None:
             self._writer = self._connect(apsw.SQLITE_OPEN_READWRITE)
         return self._writer
+
+    def _ensure_same_file(self) -> None:
+        """Refuse to write where nobody would find it again: into a file that is gone, or has another in its place."""
+        identity = _identity_of(self.path)
+        if identity is None:
+            raise FileUnavailable(f"{self.path} is no longer there.", hint="Was it moved, or its disk taken away?")
+        if identity != self._identity:
+            self.close()
+            raise FileUnavailable(f"{self.path} was replaced by another file; nothing was changed.", hint="Try again.")
 
     def _connect(self, flags: int) -> apsw.Connection:
         name = f"{self.path.as_uri()}?immutable=1" if self._immutable else str(self.path)
@@ -217,6 +229,7 @@ class Database:
             if not self.path.exists() or not self._inspect():
                 self._create()
                 self._inspect()
+            self._identity = _identity_of(self.path)
             self._open = True
 
     def _create(self) -> None:
@@ -354,6 +367,14 @@ class Database:
             f"{self.path} holds rows that localmcp did not write: {type(error).__name__}: {str(error)[:200]}.",
             hint=f"See what is wrong with: localmcp verify {self.path}",
         )
+
+
+def _identity_of(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _in_our_words(error: apsw.Error, path: Path) -> LocalMCPError | None:

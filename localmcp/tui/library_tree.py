@@ -40,6 +40,8 @@ class Shelf:
     passages: int
     model: str
     unread: int
+    origin: str | None = None
+    """The mounted file that it stands in, which is read-only; None for one's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,10 @@ class LibraryTree(Branches):
             text.append(f"{mark} ", self._colour(colour)).append(cut_right(data.title, max(room, 8)), style)
             text.append(number, self._dim())
         elif isinstance(data, Shelf):
-            text.append(data.name, style + Style(bold=True)).append(f"  {data.documents:,}", self._dim())
+            name = f"{data.origin}/{data.name}" if data.origin else data.name
+            text.append(name, style + Style(bold=True)).append(f"  {data.documents:,}", self._dim())
+            if data.origin:
+                text.append("  read-only", self._colour("warning"))
         elif isinstance(data, UnreadFiles):
             text.append(f"✗ {counted(data.count, 'file')} could not be read", self._colour("error"))
         elif isinstance(data, PassageLine):
@@ -205,6 +210,13 @@ def _words(row: Any) -> str:
     else:
         words = str(row)
     return words.replace("[", "\\[")
+
+
+def origin_of(node: TreeNode[Any]) -> str | None:
+    """The mounted file that a row comes from; None for one's own."""
+    if isinstance(node.data, Shelf):
+        return node.data.origin
+    return origin_of(node.parent) if node.parent is not None else None
 
 
 def passage_words(passage: PassageLine) -> str:

@@ -43,7 +43,10 @@ def hit_lines(number: int, hit: dict[str, Any], matcher: Matcher, room: int) -> 
     )
     fresh = FRESHNESS.get(hit["freshness"], "")
     place = cut_left(place_of(hit["citation"]), room - (len(fresh) + 2 if fresh else 0))
-    where = Content.assemble("    ", (place, "$secondary"), (f"  {fresh}" if fresh else "", "$warning"))
+    origin = f"  {hit['origin']}, read-only" if "origin" in hit else ""
+    where = Content.assemble(
+        "    ", (place, "$secondary"), (f"  {fresh}" if fresh else "", "$warning"), (origin, "$accent")
+    )
     # Two lines in one: the list cuts what does not fit.
     best = " ".join(excerpt(_running_text(hit["content"]), matcher, room, 2))
     return Content("\n").join([head, where, Content("    ") + marked(best, matcher, "$foreground 80%")])

@@ -1,6 +1,6 @@
 """How well plain-language queries find tools: hit@1, hit@5, false answers, and what it costs in bytes.
 
-    python tests/benchmarks/discovery_quality.py [--half dev|held] [--peer PYTHON] [--misses] [--words] [--json FILE]
+    python tests/benchmarks/discovery_quality.py [--half dev|held|blind] [--peer PYTHON] [--misses] [--words] [--json FILE]
     python tests/benchmarks/discovery_quality.py --fit
 
 `discovery_tools.json` holds tools such as people own; `discovery_queries.jsonl` queries, each with every tool that
@@ -22,6 +22,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -30,17 +31,22 @@ from localmcp.discovery import Discovery, Profile, rank_tools
 from localmcp.embeddings import DefaultEmbedder, LazyEmbedder
 from localmcp.schemas import compact_json
 from localmcp.search.text_vectors import TextVectors
-from localmcp.search.tool_catalogue import ToolCatalogue, evidence_of_meaning, evidence_of_words
+from localmcp.search.tool_catalogue import ToolCatalogue
+from localmcp.search.tool_evidence import Evidence, evidence_of_meaning, evidence_of_words
 from localmcp.search.tool_finder import ToolFinder
-from localmcp.search.tool_fit import FEATURES, WORD_FEATURES
+from localmcp.search.tool_fit import FEATURES, OF_THE_BEST, WORD_FEATURES, signs
 from localmcp.search.tool_texts import ToolDescription, take_apart, take_query_apart
 from localmcp.tools import Answer, Registry, Tool, ToolMark
 
 HERE = Path(__file__).parent
-PARTS = (0.15, 0.3, 0.5, 0.7)
+PARTS = (0.15, 0.3, 0.5, 0.7, 0.3, 0.5)
 """Shares of the servers that a part of the catalogue keeps in fitting."""
+WITHOUT, FOLDS = 8, 5
+SIGNS = (OF_THE_BEST, (*OF_THE_BEST, "elsewhere"), (*OF_THE_BEST, "elsewhere", "gap", "gap_to_tools"))
+"""What the second stage knows without a model, with it, and with the commands that no tool carries out."""
 PENALTY, STAGE_PENALTY = 0.003, 0.01
 LONGEST_WAIT = 300.0
+HALVES = ("dev", "held", "blind")
 
 
 def read_tools() -> list[dict[str, Any]]:
@@ -173,47 +179,105 @@ def fit_logistic(rows: Any, labels: Any, weights: Any, penalty: float) -> Any:
     return np.r_[beta[0] - (slopes * mean).sum(), slopes]
 
 
-def catalogues(tools: list[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:
-    """The whole catalogue, and parts as other people would have them: whole servers are left out."""
-    yield tools
+@dataclass(frozen=True)
+class Sample:
+    """A query over one catalogue."""
+
+    evidence: Evidence
+    good: Any
+    """Which of the judged tools serve it."""
+    served: bool
+    worth: float
+    group: str
+    """The server whose tools it is about: what is validated together."""
+
+
+def catalogues(tools: list[dict[str, Any]], queries: list[dict[str, Any]]) -> Iterable[tuple[Any, Any, float]]:
+    """Tools, queries and what they are worth in the fit: the whole catalogue; parts as other people would have them,
+    without whole servers; and the catalogue without the very tools that some queries want, but with the like of them.
+    """
+    yield tools, queries, 1.0
     servers = sorted({each["server"] for each in tools})
-    for seed, share in enumerate(PARTS * 2):
+    for seed, share in enumerate(PARTS):
         kept = set(random.Random(seed).sample(servers, int(len(servers) * share)))
-        yield [each for each in tools if each["server"] in kept]
+        yield [each for each in tools if each["server"] in kept], queries, 0.25
+    served = [row for row in queries if row["tools"]]
+    random.Random(7).shuffle(served)
+    for number in range(WITHOUT):
+        part = served[number::WITHOUT]
+        gone = {name for row in part for name in row["tools"]}
+        yield [each for each in tools if each["name"] not in gone], part, 0.5
+
+
+def samples(tools: list[dict[str, Any]], embedder: LazyEmbedder) -> Iterable[Sample]:
+    import numpy as np
+
+    kept, queries = TextVectors(), read_queries("dev")
+    server_of = {each["name"]: each["server"] for each in tools}
+    groups: dict[str, str] = {}
+    for part, rows, worth in catalogues(tools, queries):
+        catalogue = ToolCatalogue([take_apart(described(each)) for each in part])
+        vectors = catalogue.vectors(embedder.get(), kept, LONGEST_WAIT)
+        commands = catalogue.commands(embedder.get(), kept, LONGEST_WAIT)
+        assert vectors is not None
+        for row in rows:
+            query = catalogue.repair(take_query_apart(row["query"]))
+            words = evidence_of_words(query, catalogue)
+            evidence = evidence_of_meaning(embedder.embed_query(query.text), vectors, words, commands)
+            good = np.array([part[place]["name"] in row["tools"] for place in evidence.places])
+            nearest = part[int(evidence.places[evidence.rows[:, :4].sum(1).argmax()])]["name"]
+            group = groups.setdefault(row["query"], server_of[(row["tools"] or [nearest])[0]])
+            yield Sample(evidence, good, bool(good.any()), worth, group)
 
 
 def print_weights(tools: list[dict[str, Any]], embedder: LazyEmbedder) -> None:
     import numpy as np
 
-    sets: dict[bool, list[tuple[Any, Any, float, bool]]] = {True: [], False: []}
-    kept = TextVectors()
-    for part in catalogues(tools):
-        catalogue = ToolCatalogue([take_apart(described(each)) for each in part])
-        vectors = catalogue.vectors(embedder.get(), kept, LONGEST_WAIT)
-        assert vectors is not None
-        for row in read_queries("dev"):
-            query = catalogue.repair(take_query_apart(row["query"]))
-            words = evidence_of_words(query, catalogue)
-            meaning = evidence_of_meaning(embedder.embed_query(query.text), vectors, words)
-            good = np.array([each["name"] in row["tools"] for each in part])
-            nearest = np.argsort(-(words.rows[:, 0] + words.rows[:, 2] / 2))[:32]
-            sets[True].append((meaning.rows, good[meaning.places], meaning.elsewhere, bool(good.any())))
-            sets[False].append((words.rows[nearest], good[nearest], 0.0, bool(good.any())))
-    for with_model, names in ((True, FEATURES), (False, WORD_FEATURES)):
-        _print_stages(sets[with_model], names)
+    found = list(samples(tools, embedder))
+    for names in (FEATURES, WORD_FEATURES):
+        columns = slice(len(FEATURES) - len(names), None)
+        rows = [each.evidence.rows[:, columns] for each in found]
+        labels = np.concatenate([each.good for each in found]).astype(float)
+        worth = np.concatenate([np.full(len(each.good), each.worth) for each in found])
+        first = fit_logistic(np.concatenate(rows).astype(float), labels, worth, PENALTY)
+        _print(("bias", *names), first)
+        for signs_used in SIGNS if names == FEATURES else SIGNS[:1]:
+            _print_second(found, rows, first, names, signs_used)
 
 
-def _print_stages(sets: list[tuple[Any, Any, float, bool]], names: Sequence[str]) -> None:
+def _print_second(found: list[Sample], rows: Any, first: Any, names: Sequence[str], used: Sequence[str]) -> None:
+    """The second stage: the weights, and over servers that it was not fitted to, the threshold and what it costs."""
     import numpy as np
 
-    rows, labels = np.concatenate([each[0] for each in sets]), np.concatenate([each[1] for each in sets])
-    first = fit_logistic(rows.astype(float), labels.astype(float), np.ones(len(rows)), PENALTY)
-    print({name: round(float(value), 2) for name, value in zip(("bias", *names), first, strict=True)})
-    tops = np.array([[(first[0] + each[0] @ first[1:]).max(), each[2]] for each in sets])
-    served = np.array([float(each[3]) for each in sets])
-    balance = np.where(served > 0, 0.5 / served.mean(), 0.5 / (1 - served.mean()))
-    second = fit_logistic(tops, served, balance, STAGE_PENALTY)
-    print({name: round(float(v), 2) for name, v in zip(("bias", "relevance", "elsewhere"), second, strict=True)})
+    table = np.array([_second_row(each, row, first, names, used) for each, row in zip(found, rows, strict=True)])
+    served = np.array([each.served for each in found], float)
+    worth = np.array([each.worth for each in found])
+    worth *= np.where(served > 0, 0.5 / (worth @ served), 0.5 / (worth @ (1 - served))) * len(worth)
+    _print(("bias", "relevance", *used), fit_logistic(table, served, worth, STAGE_PENALTY))
+    groups = sorted({each.group for each in found})
+    fold = np.array([groups.index(each.group) % FOLDS for each in found])
+    odds = np.zeros(len(found))
+    for number in range(FOLDS):
+        known = fold != number
+        fitted = fit_logistic(table[known], served[known], worth[known], STAGE_PENALTY)
+        odds[~known] = table[~known] @ fitted[1:] + fitted[0]
+    whole = np.array([each.worth == 1.0 for each in found])
+    yes, no = odds[whole & (served > 0)], np.sort(odds[whole & (served == 0)])[::-1]
+    for share in (0.05, 0.09, 0.15, 0.2, 0.25):
+        least = no[int(share * len(no))]
+        print(f"  at most {share:.0%} false: threshold {least:.2f}, {(yes > least).mean():.3f} of the others answered")
+
+
+def _second_row(
+    each: Sample, row: Any, first: Any, names: Sequence[str], used: Sequence[str]
+) -> list[float]:
+    relevances = first[0] + row @ first[1:]
+    told = signs(row[relevances.argmax()], names, each.evidence.elsewhere, each.evidence.gap or (0.0, 0.0))
+    return [float(relevances.max()), *(told[name] for name in used)]
+
+
+def _print(names: Sequence[str], weights: Any) -> None:
+    print({name: round(float(value), 2) for name, value in zip(names, weights, strict=True)})
 
 
 # ---------------------------------------------------------------- the program
@@ -221,7 +285,7 @@ def _print_stages(sets: list[tuple[Any, Any, float, bool]], names: Sequence[str]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--half", choices=("dev", "held"))
+    parser.add_argument("--half", choices=HALVES)
     parser.add_argument("--peer", type=Path, help="Python of an environment with fastmcp")
     parser.add_argument("--misses", action="store_true")
     parser.add_argument("--words", action="store_true", help="leave the model out")
@@ -236,7 +300,7 @@ def main() -> None:
     catalogue = [described(each) for each in tools]
     finder.find("begin", catalogue, patience=LONGEST_WAIT)
     result: dict[str, Any] = {}
-    for half in [options.half] if options.half else ["dev", "held"]:
+    for half in [options.half] if options.half else HALVES:
         queries = read_queries(half)
         rankings: dict[str, list[list[str]]] = {}
         for profile in get_args(Profile):

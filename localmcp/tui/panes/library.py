@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import on
@@ -15,25 +13,29 @@ from textual.content import Content
 from textual.widgets import ContentSwitcher, Input, Static, Tree
 from textual.widgets.tree import TreeNode
 
-from localmcp.knowledge.inventory import Item, PassageLine, Unread
+from localmcp.errors import NotFound
+from localmcp.knowledge.inventory import Inventory, Item, PassageLine, Unread
 from localmcp.text.quantities import counted
 from localmcp.tui.keymap import bindings
-from localmcp.tui.library_tree import PAGE, STATE_MARKS, LibraryTree, More, Shelf, Trash, Trashed, UnreadFiles
+from localmcp.tui.library_tree import (
+    PAGE,
+    STATE_MARKS,
+    LibraryTree,
+    More,
+    Shelf,
+    Trash,
+    Trashed,
+    UnreadFiles,
+    origin_of,
+)
 from localmcp.tui.marking import citation_text, short
+from localmcp.tui.messages import Failed
 from localmcp.tui.pane import Pane
+from localmcp.tui.shelves import Contents, contents_of, inventory_of, remove_collection
 from localmcp.tui.welcome import Welcome
 
 if TYPE_CHECKING:
     from localmcp.tui.app import LocalMcpApp
-    from localmcp.workspace import Workspace
-
-
-@dataclass(slots=True)
-class Contents:
-    """The first level of the tree."""
-
-    shelves: list[Shelf]
-    trashed: tuple[Trashed, ...]
 
 
 class LibraryPane(Pane):
@@ -92,7 +94,7 @@ class LibraryPane(Pane):
             self.ask("contents", self._read_contents, self._show_contents)
 
     def _read_contents(self) -> Contents:
-        return self.desk.look(_contents_of) if self.desk.exists else Contents([], ())
+        return self.desk.look(contents_of) if self.desk.exists else Contents([], ())
 
     def _show_contents(self, contents: Contents) -> None:
         """Build the first level again; branches that were open are opened, and the cursor stays on its line."""
@@ -138,24 +140,29 @@ class LibraryPane(Pane):
 
     def _fetch(self, node: TreeNode[Any], offset: int) -> None:
         """Ask for a page of what is below a node."""
-        data, words, inventory = node.data, self.words, self.desk.workspace.inventory
+        data, words, origin = node.data, self.words, origin_of(node)
         group = f"branch {node.id}"
         if isinstance(data, Shelf):
             self.ask(
                 group,
-                lambda: inventory.documents(data.name, words, limit=PAGE, offset=offset),
+                lambda: self._inventory(origin).documents(data.name, words, limit=PAGE, offset=offset),
                 lambda page: self._put(node, page.items, offset, page.total),
             )
         elif isinstance(data, UnreadFiles):
             self.ask(
-                group, lambda: inventory.unread(data.collection), lambda found: self._put(node, found, 0, len(found))
+                group,
+                lambda: self._inventory(origin).unread(data.collection),
+                lambda found: self._put(node, found, 0, len(found)),
             )
         elif isinstance(data, Item):
             self.ask(
                 group,
-                lambda: inventory.passages(data.id, limit=PAGE, offset=offset),
+                lambda: self._inventory(origin).passages(data.id, limit=PAGE, offset=offset),
                 lambda found: self._put(node, found, offset, data.chunks),
             )
+
+    def _inventory(self, origin: str | None) -> Inventory:
+        return inventory_of(self.desk.workspace, origin)
 
     def _put(self, node: TreeNode[Any], rows: Sequence[Any], offset: int, total: int) -> None:
         """Show a page, if its branch is still there."""
@@ -207,15 +214,19 @@ class LibraryPane(Pane):
         self.query_one("#about", Static).update(text)
         self.query_one("#details").scroll_home(animate=False)
 
-    def _about_shelf(self, collection: Shelf) -> Content:
+    def _about_shelf(self, shelf: Shelf) -> Content:
+        documents = counted(shelf.documents, "document")
+        if shelf.origin:
+            return Content(
+                f"{documents} of the mounted file {shelf.origin}, which is read-only.\n\n"
+                f"Search only here:  collection:mount:{shelf.origin}/{shelf.name}"
+            )
         lines = [
-            f"{counted(collection.documents, 'document')} in {counted(collection.passages, 'passage')}",
-            f"vectors of {collection.model}" if collection.model else "no vectors: searched by words",
-            f"{counted(collection.unread, 'file')} could not be read" if collection.unread else "",
+            f"{documents} in {counted(shelf.passages, 'passage')}",
+            f"vectors of {shelf.model}" if shelf.model else "no vectors: searched by words",
+            f"{counted(shelf.unread, 'file')} could not be read" if shelf.unread else "",
         ]
-        return Content(
-            "\n".join(line for line in lines if line) + "\n\nSearch only here:  collection:" + collection.name
-        )
+        return Content("\n".join(filter(None, lines)) + f"\n\nSearch only here:  collection:{shelf.name}")
 
     def _facts_of(self, item: Item) -> Content:
         """Everything that is known of a document, and why its file is as it is."""
@@ -258,6 +269,13 @@ class LibraryPane(Pane):
         from localmcp.tui.dialogs import confirm
 
         data = self.chosen
+        node = self.tree_view.cursor_node
+        if node is not None and (origin := origin_of(node)):
+            hint = f"It is taken away as a whole: localmcp unmount {origin}"
+            self.app.post_message(
+                Failed(NotFound(f"What stands in the mounted file {origin} is read-only.", hint=hint))
+            )
+            return
         more = "It goes into the trash, from where u brings it back. The file itself is not touched."
         if isinstance(data, Item):
             confirm(self, f"Remove “{data.title}”?", more, "Remove", lambda: self._remove(data.title, [data.id]))
@@ -269,14 +287,7 @@ class LibraryPane(Pane):
         self.desk.do(f"Removing {title}", lambda tell: self.desk.workspace.library.remove(targets))
 
     def _remove_collection(self, name: str) -> None:
-        def work(tell: Any) -> Any:
-            workspace = self.desk.workspace
-            roots = [root.path for root, collection in workspace.inventory.roots() if collection == name]
-            page = workspace.inventory.documents(name, limit=1_000_000)
-            outside = [each.id for each in page.items if not _below_any(each.path, roots)]
-            return workspace.library.remove([*roots, *outside], collection=name)
-
-        self.desk.do(f"Removing {name}", work)
+        self.desk.do(f"Removing {name}", lambda tell: remove_collection(self.desk.workspace, name))
 
     def action_restore(self) -> None:
         data = self.chosen
@@ -343,22 +354,6 @@ class LibraryPane(Pane):
             self.app.notify("The citation is copied.")
 
 
-def _contents_of(workspace: Workspace) -> Contents:
-    stats = workspace.knowledge.get_stats()["collections"]
-    trashed = tuple(Trashed(row.uuid, row.title, row.uri, since) for row, since in workspace.library.trashed())
-    shelves = [
-        Shelf(
-            each["name"],
-            each["sources"],
-            each["chunks"],
-            each["model"] or "",
-            workspace.inventory.count_unread(each["name"]),
-        )
-        for each in stats
-    ]
-    return Contents([each for each in shelves if each.documents or each.unread], trashed)
-
-
 def _in_short(data: Any) -> str:
     """The state of what is highlighted, in a few words."""
     if isinstance(data, Item):
@@ -368,8 +363,4 @@ def _in_short(data: Any) -> str:
 
 
 def _key(data: Any) -> str:
-    return f"shelf {data.name}" if isinstance(data, Shelf) else type(data).__name__
-
-
-def _below_any(path: str | None, folders: list[str]) -> bool:
-    return path is not None and any(path == each or path.startswith(each.rstrip(os.sep) + os.sep) for each in folders)
+    return f"shelf {data.origin} {data.name}" if isinstance(data, Shelf) else type(data).__name__

@@ -66,6 +66,7 @@ class SearchPane(Pane):
         self.result: Json = {}
         self.hits: list[Json] = []
         self._typing: Timer | None = None
+        self._drawn_for = 0
 
     def compose(self) -> ComposeResult:
         with Horizontal(classes="row"):
@@ -214,7 +215,7 @@ class SearchPane(Pane):
         before = self.hit["id"] if keep and self.hit else None
         self.result, self.hits = result, result["results"]
         results = self.results
-        results.set_options(self._option(number) for number in range(len(self.hits)))
+        self._draw_hits()
         self._count()
         self._say(result)
         self.say_nothing_is_here(not self.hits)
@@ -257,8 +258,27 @@ class SearchPane(Pane):
     def _option(self, number: int) -> Option:
         """One hit in three lines: score and title, place, the line that fits best."""
         hit = self.hits[number]
-        room = max(self.results.size.width - 8, 30)
-        return Option(hit_lines(number, hit, matcher_of(self.result, hit), room), id=str(number))
+        return Option(hit_lines(number, hit, matcher_of(self.result, hit), self._room()), id=str(number))
+
+    def _room(self) -> int:
+        """Columns of a line in the list, which has no width while it is hidden."""
+        width = self.results.size.width or self.size.width - 2
+        return max(width - 8, 30)
+
+    def on_resize(self) -> None:
+        """Cut the lines anew when there is more or less room for them."""
+        self.call_after_refresh(self._draw_again)
+
+    def _draw_again(self) -> None:
+        if not self.hits or self._room() == self._drawn_for:
+            return
+        before = self.results.highlighted
+        self._draw_hits()
+        self.results.highlighted = before
+
+    def _draw_hits(self) -> None:
+        self._drawn_for = self._room()
+        self.results.set_options(self._option(number) for number in range(len(self.hits)))
 
     @on(OptionList.OptionHighlighted, "#results")
     def look_at(self, message: OptionList.OptionHighlighted) -> None:

@@ -1,0 +1,183 @@
+"""`localmcp reference`: every command, option, exit code, setting and tool, made from the program itself.
+
+`localmcp/data/reference.md` holds the same text for reading without the program; a test keeps the two equal. Write it
+anew with `python -m localmcp.cli.reference`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localmcp import __version__
+from localmcp.cli.session import COMMON, Session, command, pass_session
+
+if TYPE_CHECKING:
+    from localmcp.tools import MethodTool
+
+EXIT_CODES = (
+    (0, "Done; a search without hits too."),
+    (1, "It failed, or something is not there."),
+    (2, "The command line, or a value in it, cannot be used."),
+    (3, "Something needed is unavailable: the file is locked, a model or a server is missing. Try again later."),
+    (4, "A setting or a file does not fit this program."),
+    (130, "Interrupted (Ctrl-C)."),
+)
+FILES = (
+    ("data directory", "`LOCALMCP_DATA_DIR`", "the file `main.localmcp`, unless `--db` names another"),
+    ("configuration directory", "`LOCALMCP_CONFIG_DIR`", "`config.toml`, `mcp.json`, `profiles.toml`, your own tools"),
+    ("state directory", "`LOCALMCP_STATE_DIR`", "which files this machine has adopted and mounted, logs of servers"),
+    ("cache directory", "`LOCALMCP_CACHE_DIR`", "downloaded models, lists of tools; may be deleted at any time"),
+)
+
+
+@command()
+@pass_session
+def reference(session: Session) -> None:
+    """Print every command, option, setting and tool on one page.
+
+    \b
+      localmcp reference | less
+      localmcp reference > localmcp.md
+    """
+    text = make_reference()
+    session.answer({"format": "markdown", "text": text}, lambda _: click.echo(text, nl=False))
+
+
+def make_reference() -> str:
+    """The page, as Markdown."""
+    from localmcp.cli.program import program
+
+    lines = [f"# localmcp {__version__}", "", _paragraph(program.help or ""), ""]
+    lines += ["## Options of every command", "", *_options(list(COMMON)), ""]
+    lines += ["## Commands", "", *_commands(), "## Exit codes", ""]
+    lines += [*_table(("code", "means"), [(str(code), says) for code, says in EXIT_CODES]), ""]
+    lines += ["## Files", "", *_table(("place", "variable", "holds"), FILES), ""]
+    lines += ["## Settings", "", *_settings(), "", "## Tools", "", *_tools()]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+# ---------------------------------------------------------------- commands
+
+
+def _commands() -> Iterator[str]:
+    from localmcp.cli.program import COMMANDS, program
+
+    context = click.Context(program, info_name="localmcp")
+    for section, names in COMMANDS.items():
+        yield f"### {section}"
+        yield ""
+        for name in names:
+            found = program.get_command(context, name)
+            if found is not None:
+                yield from _command(found, f"localmcp {name}")
+
+
+def _command(each: click.Command, path: str) -> Iterator[str]:
+    if each.hidden:
+        return
+    # An argument's name as it is shown is made by the context.
+    context = click.Context(each, info_name=path)
+    own = [p for p in each.params if isinstance(p, click.Option) and not p.hidden]
+    usage = " ".join([path, *each.collect_usage_pieces(context)])
+    yield from (f"#### `{usage}`", "", *_help(each.help or ""))
+    if own:
+        yield from (*_options(own), "")
+    if isinstance(each, click.Group):
+        for name in each.list_commands(context):
+            found = each.get_command(context, name)
+            if found is not None:
+                yield from _command(found, f"{path} {name}")
+
+
+def _options(options: list[click.Option]) -> Iterator[str]:
+    context = click.Context(click.Command("localmcp"))
+    for each in options:
+        record = each.get_help_record(context)
+        if record is not None:
+            yield f"- `{_plain(record[0])}`: {_plain(record[1])}"
+
+
+def _help(text: str) -> Iterator[str]:
+    """Paragraphs as Markdown; what click must not wrap (marked by \\b) becomes a block of code."""
+    for part in re.split(r"\n\s*\n", inspect.cleandoc(text)):
+        if part.startswith("\b"):
+            yield from ("```", *inspect.cleandoc(part.lstrip("\b\n")).splitlines(), "```", "")
+        else:
+            yield from (_paragraph(part), "")
+
+
+def _paragraph(text: str) -> str:
+    return " ".join(inspect.cleandoc(text.split("\b")[0]).split())
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _table(head: tuple[str, ...], rows: Any) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
+    for row in rows:
+        yield f"| {' | '.join(each.replace('|', chr(92) + '|') for each in row)} |"
+
+
+# ---------------------------------------------------------------- settings and tools
+
+
+def _settings() -> Iterator[str]:
+    from localmcp.config import default_database, describe_settings
+
+    rows = [
+        (f"`{each['name']}`", f"`{each['env']}`", _default(each["default"], default_database()), each["says"])
+        for each in describe_settings()
+    ]
+    yield from _table(("setting", "variable", "default", "what it decides"), rows)
+
+
+def _default(value: Any, database: Path) -> str:
+    """As `config.toml` would have it; the file's place depends on the machine."""
+    if value == database:
+        return f"{database.name} in the data directory"
+    if isinstance(value, tuple) or value == "":
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _tools() -> Iterator[str]:
+    from localmcp.config import Settings
+    from localmcp.tools import MethodTool
+    from localmcp.workspace import Workspace
+
+    # Making a workspace opens no file; the person's own tools and other servers are no part of the reference.
+    registry = Workspace(Settings(database=Path("none.localmcp"))).registry
+    own = [each for each in registry.tools(for_listing=True) if isinstance(each, MethodTool)]
+    yield "Those marked `*` are in tools/list; the others are found by `tool_search` and run by `execute_tool`."
+    yield ""
+    for each in own:
+        yield from _tool(each)
+
+
+def _tool(each: MethodTool) -> Iterator[str]:
+    mark = each.mark
+    kind = "reads" if mark.read_only else "destroys" if mark.destructive else "changes"
+    says = _plain(each.description).rstrip(".")
+    yield f"- `{each.name}`{'*' if mark.visible else ''} ({kind}): {says}. Parameters: {each.signature()}."
+
+
+def write_reference() -> Path:
+    """Write the page beside the other data of the package; returns the file."""
+    from importlib.resources import files
+
+    path = Path(str(files("localmcp"))) / "data" / "reference.md"
+    path.write_text(make_reference(), encoding="utf-8", newline="\n")
+    return path
+
+
+if __name__ == "__main__":
+    click.echo(f"wrote {write_reference()}")

@@ -1,0 +1,129 @@
+"""What speaks for each tool under a query, and what speaks against all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from localmcp.search.tool_catalogue import ALIKE, ToolCatalogue, ToolVectors, action_bits
+from localmcp.search.tool_gaps import Commands
+from localmcp.search.tool_rivals import elsewhere
+from localmcp.search.tool_synonyms import actions_of, synonyms
+from localmcp.search.tool_texts import Query
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+LOOKED_AT = 64
+"""Tools that are judged: those that words and meaning put first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of the tools under one query."""
+
+    places: NDArray[np.intp]
+    """Places in the catalogue of the tools that are judged."""
+    rows: NDArray[np.float32]
+    """A row for each; the columns are `tool_fit.FEATURES`, or `WORD_FEATURES` without a model."""
+    with_model: bool = False
+    elsewhere: float = 0.0
+    """How much nearer the query is to something that people ask of other programs, see `tool_rivals`."""
+    gap: tuple[float, float] | None = None
+    """How much nearer it is to what these tools do not do: than to what they do, and than to any tool, see
+    `tool_gaps`; None where this is not known."""
+
+
+def evidence_of_words(query: Query, catalogue: ToolCatalogue) -> Evidence:
+    """The columns that need no model, for every tool."""
+    import numpy as np
+
+    size = len(catalogue.tools)
+    found = [catalogue.columns(each.stem) for each in query.words]
+    shares = np.stack([share for share, _ in found], axis=1) if found else np.zeros((size, 0), np.float32)
+    holders = np.count_nonzero(shares, axis=0)
+    rarity = np.array([catalogue.rarity(int(number)) for number in holders], np.float32)
+    # A name that no tool has is a value to act on, and says nothing about the tool.
+    is_value = np.array([each.is_name for each in query.words], bool) & (holders == 0)
+    reached = shares @ rarity
+    possible, known = float(rarity @ ~is_value) or 1.0, float(rarity @ (holders > 0)) or 1.0
+    asked = action_bits(query.actions)
+    same = (catalogue.actions & asked) != 0
+    columns = (
+        reached / possible,
+        reached / known,
+        1 - np.exp(-reached / 4),
+        same,
+        (catalogue.actions != 0) & bool(asked) & ~same,
+        _other_lead(query, catalogue),
+        _thing_named(query, catalogue),
+        _unexplained(query, catalogue, shares, [program for _, program in found], rarity),
+    )
+    rows = np.stack([column.astype(np.float32) for column in columns], axis=1)
+    return Evidence(np.arange(size), rows)
+
+
+def _other_lead(query: Query, catalogue: ToolCatalogue) -> NDArray[np.bool_]:
+    """Where the query begins with a word that may be a command, and the tool has neither it nor its kind."""
+    import numpy as np
+
+    if not query.lead:
+        return np.zeros(len(catalogue.tools), bool)
+    share, _ = catalogue.columns(query.lead)
+    return (share == 0) & ((catalogue.actions & action_bits(actions_of(query.lead))) == 0)
+
+
+def _thing_named(query: Query, catalogue: ToolCatalogue) -> NDArray[np.float32]:
+    """Share of the things in the tool's name that the query speaks of; 0.5 for a name without any."""
+    import numpy as np
+
+    things, counts = catalogue.things
+    said = {each.stem for each in query.words}
+    alike = frozenset[str]().union(*(synonyms().get(word, frozenset()) for word in said)) - said
+    reached = np.zeros(len(counts), np.float32)
+    for group, worth in ((said, 1.0), (alike, ALIKE)):
+        for word in group & things.keys():
+            reached[things[word]] += worth
+    return np.where(counts > 0, reached / np.maximum(counts, 1), 0.5).astype(np.float32)
+
+
+def _unexplained(
+    query: Query,
+    catalogue: ToolCatalogue,
+    shares: NDArray[np.float32],
+    programs: Sequence[NDArray[np.bool_]],
+    rarity: NDArray[np.float32],
+) -> NDArray[np.float32]:
+    """Share of the query's words, by rarity, that neither the tool nor its program nor its kind of action explains."""
+    import numpy as np
+
+    missing = np.zeros(len(catalogue.tools), np.float32)
+    for column, (each, program) in enumerate(zip(query.words, programs, strict=True)):
+        if not each.is_name:
+            does = (catalogue.actions & action_bits(actions_of(each.stem))) != 0
+            missing += rarity[column] * ((shares[:, column] == 0) & ~program & ~does)
+    return missing / (float(rarity.sum()) or 1.0)
+
+
+def evidence_of_meaning(
+    row: NDArray[np.float32], vectors: ToolVectors, by_words: Evidence, commands: Commands | None = None
+) -> Evidence:
+    """All columns, for the tools that words and meaning put first; `row` is the query's unit vector."""
+    import numpy as np
+
+    cosine = vectors.to_scale(vectors.first @ row)
+    other = vectors.to_scale(np.maximum.reduceat(vectors.others @ row, vectors.begins))
+    covered, strength = by_words.rows[:, 0], by_words.rows[:, 2]
+    nearest = np.maximum(cosine, other)
+    order = np.argsort(-(nearest + 0.3 * covered + 0.2 * strength), kind="stable")
+    places = np.sort(order[:LOOKED_AT])
+    rows = np.concatenate([np.stack([cosine, other], axis=1)[places], by_words.rows[places]], axis=1)
+    further = elsewhere(vectors.to_scale(vectors.requests @ row), vectors.to_scale(vectors.requested))
+    found = Evidence(places, rows, True, further)
+    if commands is None:
+        return found
+    nearer, missing = commands.nearness(row)
+    scaled = vectors.factor * missing + vectors.offset
+    return replace(found, gap=(vectors.factor * nearer, scaled - float(nearest[places].max())))

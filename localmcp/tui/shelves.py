@@ -1,0 +1,82 @@
+"""What the Library's first level shows, and what is done to a whole collection; for threads that may wait."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from localmcp.knowledge.inventory import Inventory
+from localmcp.search.collections import visible_collections
+from localmcp.tui.library_tree import Shelf, Trashed
+
+if TYPE_CHECKING:
+    from localmcp.knowledge.report import Report
+    from localmcp.search.index import Index
+    from localmcp.workspace import Workspace
+
+EVERYTHING = 1_000_000
+
+
+@dataclass(slots=True)
+class Contents:
+    """The first level of the tree."""
+
+    shelves: list[Shelf]
+    trashed: tuple[Trashed, ...]
+
+
+def contents_of(workspace: Workspace) -> Contents:
+    """Collections of one's own file, then those of mounted ones, and the trash."""
+    stats = workspace.knowledge.get_stats()["collections"]
+    trashed = tuple(Trashed(row.uuid, row.title, row.uri, since) for row, since in workspace.library.trashed())
+    shelves = [
+        Shelf(
+            each["name"],
+            each["sources"],
+            each["chunks"],
+            each["model"] or "",
+            workspace.inventory.count_unread(each["name"]),
+        )
+        for each in stats
+    ]
+    own = [each for each in shelves if each.documents or each.unread]
+    return Contents(own + _mounted_shelves(workspace), trashed)
+
+
+def _mounted_shelves(workspace: Workspace) -> list[Shelf]:
+    """The collections of the files that are searched together with one's own."""
+
+    def look(index: Index, origin: str | None) -> list[Shelf] | None:
+        if origin is None:
+            return None
+        with index.database.read() as connection:
+            names = [each.name for each in visible_collections(connection)]
+        inventory = Inventory(index.database)
+        counts = {name: inventory.documents(name, limit=1).total for name in names}
+        return [Shelf(name, count, 0, "", 0, origin) for name, count in counts.items() if count]
+
+    return [shelf for found in workspace.federation.look(look) for shelf in found]
+
+
+def inventory_of(workspace: Workspace, origin: str | None) -> Inventory:
+    """That of a mounted file, or one's own for None.
+
+    Raises:
+        NotFound: it is no longer mounted.
+    """
+    if origin is None:
+        return workspace.inventory
+    return next(workspace.federation.look(lambda index, _: Inventory(index.database), origin))
+
+
+def remove_collection(workspace: Workspace, name: str) -> Report:
+    """Put every document of a collection into the trash, and forget the folders that were added to it."""
+    roots = [root.path for root, collection in workspace.inventory.roots() if collection == name]
+    page = workspace.inventory.documents(name, limit=EVERYTHING)
+    outside = [each.id for each in page.items if not _below_any(each.path, roots)]
+    return workspace.library.remove([*roots, *outside], collection=name)
+
+
+def _below_any(path: str | None, folders: list[str]) -> bool:
+    return path is not None and any(path == each or path.startswith(each.rstrip(os.sep) + os.sep) for each in folders)

@@ -1,0 +1,56 @@
+"""Environments of peers, each its own, made once under the work directory; one that cannot be made is skipped, said so."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PACKAGES: dict[str, list[str]] = {
+    "stores": ["faiss-cpu", "sqlite-vec>=0.1.9,<0.1.10", "chromadb", "lancedb", "apsw", "numpy"],
+    "qdrant": ["mcp-server-qdrant"],
+    # Pinned to an old mcp that breaks with later pydantic.
+    "chroma": ["chroma-mcp", "pydantic<2.12"],
+    "txtai": ["txtai"],
+    "fastmcp": ["fastmcp"],
+}
+"""Environment -> what pip installs into it."""
+LONGEST_INSTALL = 900.0
+
+
+class Unavailable(Exception):
+    """A peer that cannot be run here, and why."""
+
+
+def python_of(name: str, folder: Path) -> Path:
+    """The interpreter of a peer's environment, which is made when it is not there.
+
+    Raises:
+        Unavailable: pip failed, or took longer than 15 minutes.
+    """
+    place = folder / f"v_{name}"
+    python = place / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+    if (place / "made").exists():
+        return python
+    said = place.with_suffix(".log")
+    folder.mkdir(parents=True, exist_ok=True)
+    start = time.perf_counter()
+    try:
+        subprocess.run([sys.executable, "-m", "venv", str(place)], check=True, capture_output=True)
+        with said.open("w", encoding="utf-8") as log:
+            command = [str(python), "-m", "pip", "install", "--quiet", "--only-binary", ":all:", *PACKAGES[name]]
+            subprocess.run(command, check=True, stdout=log, stderr=log, timeout=LONGEST_INSTALL)
+    except (subprocess.SubprocessError, OSError) as error:
+        raise Unavailable(f"{name} could not be installed ({error}); see {said}") from error
+    (place / "made").write_text(f"{time.perf_counter() - start:.0f} s\n", encoding="utf-8")
+    return python
+
+
+def versions(python: Path, packages: list[str]) -> dict[str, str]:
+    """Package -> version in that environment."""
+    script = "import importlib.metadata as m, json, sys; print(json.dumps({p: m.version(p) for p in sys.argv[1:]}))"
+    ran = subprocess.run([str(python), "-c", script, *packages], capture_output=True, text=True, check=False)
+    import json
+
+    return json.loads(ran.stdout) if ran.returncode == 0 else {}

@@ -1,0 +1,237 @@
+"""Backup, restore and optimize: copies of a file that is in use, and the way back under the eyes of its users."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from consistency import disagreements
+from folders import many_sections, titles, write
+
+from localmcp.cli.program import execute
+from localmcp.cli.session import Session
+from localmcp.doctor.backups import back_up, restore
+from localmcp.doctor.optimization import optimize
+from localmcp.embeddings import HashEmbedder
+from localmcp.errors import FileUnavailable, InvalidInput, NotOurFile
+from localmcp.search.collections import choose_collections
+from localmcp.search.index import SearchRequest
+from localmcp.search.reembedding import clean, reembed
+from localmcp.storage.database import Database, fetch_one
+from localmcp.workspace import Workspace, open_workspace
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    with open_workspace(tmp_path / "library.localmcp", model="hash:64") as workspace:
+        workspace.library.add_text("A hive has one queen.", "Bees")
+        workspace.library.add_text("Prune them in late winter.", "Roses")
+        yield workspace
+        assert disagreements(workspace.database) == []
+
+
+def found(workspace: Workspace, query: str) -> list[str]:
+    return [hit.passage.title for hit in workspace.index.search(SearchRequest(query)).hits]
+
+
+# ---------------------------------------------------------------- backup
+
+
+def test_a_backup_holds_everything_while_the_file_is_written(workspace: Workspace, tmp_path: Path) -> None:
+    with workspace.database.write() as connection:
+        connection.execute("update collections set description = 'unfinished'")
+        made = back_up(workspace.database, tmp_path / "copy.localmcp")
+    with open_workspace(made.path, model="hash:64") as copy:
+        assert titles(copy.database) == ["Bees", "Roses"]
+        assert found(copy, "queen")[0] == "Bees"
+        with copy.database.read() as connection:
+            assert fetch_one(connection, "select max(description) from collections") == ""
+    assert made.counts["sources"] == 2
+
+
+def test_a_backup_without_a_name_lies_beside_the_file_and_two_do_not_meet(workspace: Workspace) -> None:
+    first, second = back_up(workspace.database), back_up(workspace.database)
+    assert first.path.parent == workspace.database.path.parent
+    assert first.path != second.path and first.path.name.startswith("library-backup-")
+    assert not [name for name in os.listdir(first.path.parent) if name.startswith(".localmcp")]
+
+
+def test_a_backup_is_read_by_nobody_who_may_not_read_the_file(workspace: Workspace, tmp_path: Path) -> None:
+    workspace.database.path.chmod(0o600)
+    made = back_up(workspace.database, tmp_path / "copy.localmcp")
+    assert made.path.stat().st_mode & 0o777 == workspace.database.path.stat().st_mode & 0o777
+
+
+def test_a_backup_replaces_nothing(workspace: Workspace, tmp_path: Path) -> None:
+    there = write(tmp_path / "precious.localmcp", "mine")
+    with pytest.raises(InvalidInput, match="is there already"):
+        back_up(workspace.database, there)
+    with pytest.raises(InvalidInput, match="does not exist"):
+        back_up(workspace.database, tmp_path / "none" / "copy.localmcp")
+    assert there.read_text() == "mine"
+
+
+def test_no_backup_is_made_of_a_file_that_is_not_sound(workspace: Workspace, tmp_path: Path) -> None:
+    with workspace.database.write() as connection:
+        connection.execute("create table kept as select * from signs")
+        connection.execute("delete from signs")
+    with pytest.raises(FileUnavailable, match="not sound"):
+        back_up(workspace.database, tmp_path / "copy.localmcp")
+    assert not (tmp_path / "copy.localmcp").exists()
+    with workspace.database.write() as connection:
+        connection.execute("insert into signs select * from kept")
+        connection.execute("drop table kept")
+
+
+# ---------------------------------------------------------------- restore
+
+
+def test_a_restore_brings_back_what_was_and_keeps_what_is(workspace: Workspace) -> None:
+    backup = back_up(workspace.database).path
+    workspace.library.add_text("Clay holds water.", "Soil")
+    workspace.library.remove(["Bees"])
+    restored = restore(workspace.database.path, backup)
+    assert titles(workspace.database) == ["Bees", "Roses"]
+    assert restored.kept is not None and restored.kept.name.endswith(".before-restore")
+    assert titles(Database(restored.kept, read_only=True)) == ["Roses", "Soil"]
+
+
+def test_whoever_has_the_file_open_sees_the_restored_content_at_the_next_search(workspace: Workspace) -> None:
+    backup = back_up(workspace.database).path
+    workspace.library.add_text("Lanterns by the river.", "Lantern")
+    assert found(workspace, "lanterns river")[0] == "Lantern"
+    restore(workspace.database.path, backup)
+    assert "Lantern" not in found(workspace, "lanterns river")
+    workspace.library.add_text("Lanterns by the sea.", "Sea")
+    assert found(workspace, "lanterns sea")[0] == "Sea"
+
+
+def test_a_search_that_runs_meanwhile_sees_the_old_content_to_its_end(workspace: Workspace) -> None:
+    backup = back_up(workspace.database).path
+    workspace.library.add_text("Clay holds water.", "Soil")
+    with workspace.database.read() as connection:
+        count = "select count(*) from sources"
+        assert fetch_one(connection, count) == 3
+        restore(workspace.database.path, backup)
+        assert fetch_one(connection, count) == 3
+    assert len(titles(workspace.database)) == 2
+
+
+def test_what_another_writes_while_a_restore_waits_is_in_the_copy_that_is_kept(workspace: Workspace) -> None:
+    backup = back_up(workspace.database).path
+    kept: list[Path | None] = []
+    with workspace.database.write() as connection:
+        thread = threading.Thread(target=lambda: kept.append(restore(workspace.database.path, backup).kept))
+        thread.start()
+        thread.join(0.5)
+        connection.execute("update sources set title = 'Wasps' where title = 'Bees'")
+    thread.join()
+    assert kept[0] is not None
+    assert titles(Database(kept[0], read_only=True)) == ["Roses", "Wasps"]
+    assert titles(workspace.database) == ["Bees", "Roses"]
+
+
+def test_a_damaged_backup_changes_nothing(workspace: Workspace, tmp_path: Path) -> None:
+    backup = back_up(workspace.database, tmp_path / "copy.localmcp").path
+    data = bytearray(backup.read_bytes())
+    data[8192 * 3 : 8192 * 4] = bytes(8192)
+    backup.write_bytes(data)
+    with pytest.raises(FileUnavailable, match="not sound"):
+        restore(workspace.database.path, backup)
+    assert titles(workspace.database) == ["Bees", "Roses"]
+
+
+def test_a_backup_of_another_file_needs_a_word(workspace: Workspace, tmp_path: Path) -> None:
+    with open_workspace(tmp_path / "other.localmcp", model="hash:64") as other:
+        other.library.add_text("Clay holds water.", "Soil")
+        copy = back_up(other.database, tmp_path / "copy.localmcp").path
+    with pytest.raises(InvalidInput, match="another file"):
+        restore(workspace.database.path, copy)
+    restore(workspace.database.path, copy, other=True)
+    assert titles(Database(workspace.database.path)) == ["Soil"]
+    Database(workspace.database.path).ensure_writable()
+
+
+def test_a_file_that_cannot_be_read_any_more_is_replaced_and_its_bytes_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "library.localmcp"
+    with open_workspace(path, model="hash:64") as workspace:
+        workspace.library.add_text("A hive has one queen.", "Bees")
+        backup = back_up(workspace.database).path
+    path.write_bytes(b"garbage" * 1000)
+    restored = restore(path, backup)
+    assert titles(Database(path)) == ["Bees"]
+    assert restored.kept is not None and restored.kept.read_bytes() == b"garbage" * 1000
+
+
+def test_a_file_that_is_gone_is_made_again(workspace: Workspace, tmp_path: Path) -> None:
+    backup = back_up(workspace.database).path
+    restore(tmp_path / "new.localmcp", backup)
+    assert titles(Database(tmp_path / "new.localmcp")) == ["Bees", "Roses"]
+
+
+def test_a_database_of_another_program_is_never_overwritten(workspace: Workspace, tmp_path: Path) -> None:
+    backup = back_up(workspace.database).path
+    theirs = tmp_path / "theirs.db"
+    connection = sqlite3.connect(theirs)
+    connection.execute("create table precious (a)")
+    connection.close()
+    before = theirs.read_bytes()
+    with pytest.raises(NotOurFile):
+        restore(theirs, backup)
+    assert theirs.read_bytes() == before
+
+
+# ---------------------------------------------------------------- optimize
+
+
+def test_optimizing_gives_back_the_room_of_what_was_deleted_and_loses_nothing(tmp_path: Path) -> None:
+    with open_workspace(tmp_path / "library.localmcp", model="hash:256") as workspace:
+        workspace.library.add_text(many_sections(120), "Many")
+        workspace.library.add_text("A hive has one queen.", "Bees")
+        workspace.library.remove(["Many"])
+        workspace.library.empty_trash()
+        done = optimize(workspace.database)
+        assert done.vacuumed and done.bytes_after < done.bytes_before / 2
+        assert disagreements(workspace.database) == []
+        assert found(workspace, "queen") == ["Bees"]
+
+
+def test_optimizing_deletes_what_belongs_to_nothing_and_keeps_the_way_back(workspace: Workspace) -> None:
+    database = workspace.database
+    with database.read() as connection:
+        place = choose_collections(connection, ["default"])[0]
+    reembed(database, place, HashEmbedder(128))
+    with database.write() as connection:
+        connection.execute("insert into vectors (id, embedding) values ((1 << 40) | 999999, zeroblob(256))")
+    assert optimize(database).removed == 1
+    assert clean(database, place) == 2
+
+
+def test_the_commands_tell_what_they_did(
+    workspace: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(workspace.database.path)
+    copy = tmp_path / "copy.localmcp"
+    assert run(capsys, "--db", path, "backup", str(copy))[1].startswith(str(copy))
+    workspace.library.remove(["Bees"])
+    code, _, said = run(capsys, "--db", path, "restore", str(copy))
+    assert code == 1 and "--yes" in said
+    code, out, said = run(capsys, "--db", path, "restore", "-y", str(copy))
+    assert code == 0 and "before-restore" in said
+    assert titles(workspace.database) == ["Bees", "Roses"]
+    code, out, _ = run(capsys, "--db", path, "--json", "optimize")
+    assert code == 0 and '"bytes_after"' in out
+    code, _, said = run(capsys, "--db", path, "restore", str(tmp_path / "none"))
+    assert code == 3 and "no file" in said
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    session = Session()
+    code = execute(session, list(arguments))
+    session.close()
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err

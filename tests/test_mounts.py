@@ -1,0 +1,440 @@
+"""Mounted files: searched with one's own, marked with their name, never changed, and never in the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localmcp.cli.program import execute
+from localmcp.cli.session import Session
+from localmcp.config import Settings, state_directory
+from localmcp.errors import FileUnavailable, InvalidInput, NotFound, NotOurFile
+from localmcp.packs.pack import PackOptions, write_pack
+from localmcp.tools import Scope
+from localmcp.workspace import Workspace
+
+
+def make_file(path: Path, texts: dict[str, str], *, model: str = "hash", collection: str = "default") -> Path:
+    """A file with those documents, as a pack."""
+    source = path.with_suffix(".source")
+    with Workspace(Settings(database=source, model=model)) as workspace:
+        for title, text in texts.items():
+            workspace.library.add_text(text, title, collection=collection)
+        write_pack(workspace.database, path, PackOptions(overwrite=True))
+    return path
+
+
+@pytest.fixture
+def bees(tmp_path: Path) -> Path:
+    return make_file(
+        tmp_path / "bees.localmcp",
+        {
+            "Hives": "A hive has one queen. She lays the eggs.",
+            "Honey": "Honey keeps for centuries.",
+            "Wax": "Wax melts.",
+        },
+    )
+
+
+@pytest.fixture
+def ours(tmp_path: Path):
+    with Workspace(Settings(database=tmp_path / "own.localmcp", model="hash")) as workspace:
+        workspace.library.add_text("Our garden has a hive behind the roses.", "Garden")
+        yield workspace
+
+
+def call(workspace: Workspace, name: str, scope: Scope | None = None, **arguments: Any) -> Any:
+    return workspace.registry.call(name, arguments, scope).value
+
+
+def search(workspace: Workspace, query: str, **arguments: Any) -> list[Any]:
+    return call(workspace, "search", query=query, **arguments)["results"]
+
+
+def origins(hits: list[Any]) -> set[str | None]:
+    return {hit.get("origin") for hit in hits}
+
+
+def cli(*arguments: str) -> int:
+    session = Session()
+    try:
+        return execute(session, arguments)
+    finally:
+        session.close()
+
+
+# ---------------------------------------------------------------- searching together
+
+
+def test_own_and_mounted_passages_are_found_together_and_marked(ours: Workspace, bees: Path) -> None:
+    ours.mounts.mount(bees)
+    hits = search(ours, "hive queen")
+    assert origins(hits) == {None, "bees"}
+    assert hits[0]["sourceTitle"] == "Hives" and hits[0]["origin"] == "bees"
+    assert hits[0]["chunkId"].startswith("bees:") and hits[0]["freshness"] == "unverifiable"
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "semantic", "keyword"])
+def test_scores_fall_and_pages_do_not_overlap_in_every_mode(ours: Workspace, bees: Path, mode: str) -> None:
+    ours.mounts.mount(bees)
+    whole = call(ours, "search", query="hive honey wax roses", mode=mode, limit=10)
+    scores = [hit["combinedScore"] for hit in whole["results"]]
+    assert scores == sorted(scores, reverse=True) and len(scores) >= 2
+    paged: list[str] = []
+    cursor = None
+    while True:
+        page = call(ours, "search", query="hive honey wax roses", mode=mode, limit=1, cursor=cursor)
+        paged += [hit["id"] for hit in page["results"]]
+        cursor = page.get("nextCursor")
+        if cursor is None:
+            break
+    assert paged == [hit["id"] for hit in whole["results"]]
+
+
+def test_a_word_counts_as_rare_as_it_is_in_all_files_together(tmp_path: Path) -> None:
+    common = make_file(tmp_path / "common.localmcp", {f"T{i}": f"The valve number {i} is open." for i in range(30)})
+    with Workspace(Settings(database=tmp_path / "own.localmcp", model="hash")) as workspace:
+        for number in range(30):
+            workspace.library.add_text(f"A pump number {number} runs.", f"P{number}")
+        workspace.library.add_text("The valve is here, and the quartz.", "Both")
+        workspace.mounts.mount(common)
+        hits = search(workspace, "quartz valve", mode="keyword", limit=5)
+    assert hits[0]["sourceTitle"] == "Both"
+    # In its own file alone "valve" is as rare as "quartz"; in all files together it is not.
+    assert hits[0]["keywordScore"] == 100 and all(hit["keywordScore"] < 60 for hit in hits[1:])
+
+
+def test_a_small_file_of_one_passage_is_not_drowned(ours: Workspace, tmp_path: Path) -> None:
+    many = make_file(tmp_path / "many.localmcp", {f"T{i}": f"The gate number {i} is open." for i in range(60)})
+    ours.mounts.mount(many)
+    hits = search(ours, "garden roses gate", mode="keyword", limit=3)
+    assert hits[0]["sourceTitle"] == "Garden"
+
+
+def test_nothing_mounted_changes_nothing(ours: Workspace) -> None:
+    result = call(ours, "search", query="hive", explain=True)
+    assert "files" not in result["explain"]["searched"]
+    assert "origin" not in result["results"][0]
+
+
+def test_a_word_that_is_spelt_right_in_one_file_is_not_repaired_in_another(ours: Workspace, tmp_path: Path) -> None:
+    ours.library.add_text("The river flax grows tall.", "Flax")
+    physics = make_file(tmp_path / "physics.localmcp", {"Flux": "Magnetic fluxx is conserved.", "More": "Other words."})
+    ours.mounts.mount(physics)
+    result = call(ours, "search", query="fluxx", mode="keyword")
+    assert [hit["sourceTitle"] for hit in result["results"]] == ["Flux"]
+    assert "repairs" not in result
+    assert call(ours, "search", query="magnetik", mode="keyword")["repairs"] == [
+        {"word": "magnetik", "replacement": "magnetic"}
+    ]
+
+
+def test_explain_says_what_was_searched_and_adds_up(ours: Workspace, bees: Path) -> None:
+    ours.mounts.mount(bees)
+    result = call(ours, "search", query="hive queen", explain=True)
+    assert result["explain"]["searched"]["files"] == 2 and result["explain"]["searched"]["chunks"] == 4
+    for hit in result["results"]:
+        arms = hit["explain"]
+        total = sum(arms[arm]["weight"] * arms[arm]["score"] for arm in ("semantic", "keyword"))
+        assert abs(total - hit["combinedScore"]) < 0.1
+
+
+# ---------------------------------------------------------------- choosing where
+
+
+def test_a_collection_names_the_file_to_search_in(ours: Workspace, bees: Path, tmp_path: Path) -> None:
+    ours.mounts.mount(bees)
+    ours.mounts.mount(make_file(tmp_path / "work.localmcp", {"Plan": "The hive plan."}, collection="plans"))
+    assert origins(search(ours, "hive", collection="mount:bees")) == {"bees"}
+    assert origins(search(ours, "hive", collection="mount:work/plans")) == {"work"}
+    assert origins(search(ours, "hive", collection="plans")) == {"work"}
+    # A plain name is one's own collection where there is one.
+    assert origins(search(ours, "hive", collection="default")) == {None}
+    with pytest.raises(NotFound, match="wasps"):
+        search(ours, "hive", collection="mount:wasps")
+    with pytest.raises(NotFound, match="nowhere"):
+        search(ours, "hive", collection="nowhere")
+    with pytest.raises(InvalidInput, match="mount:NAME"):
+        search(ours, "hive", collection="mount:")
+
+
+def test_filters_hold_in_mounted_files(ours: Workspace, bees: Path) -> None:
+    ours.mounts.mount(bees)
+    source = search(ours, "honey", collection="mount:bees")[0]["sourceId"]
+    assert {hit["sourceId"] for hit in search(ours, "hive honey wax", sourceId=source)} == {source}
+    assert search(ours, "hive honey", sourceType="website") == []
+
+
+# ---------------------------------------------------------------- reading
+
+
+def test_ids_of_mounted_passages_lead_back_to_them(ours: Workspace, bees: Path) -> None:
+    ours.mounts.mount(bees, "Beekeeping")
+    hit = search(ours, "queen eggs")[0]
+    around = call(ours, "get_context", chunkId=hit["chunkId"])
+    assert (around["origin"], around["targetChunkId"]) == ("beekeeping", hit["chunkId"])
+    assert around["chunks"][0]["id"] == hit["chunkId"]
+    whole = call(ours, "get_document", sourceId=hit["sourceId"])
+    assert whole["source"]["origin"] == "beekeeping" and whole["source"]["id"] == hit["sourceId"]
+    # A bare id is looked for in every file, and so is a title.
+    assert call(ours, "get_context", chunkId=hit["chunkId"].split(":")[1])["origin"] == "beekeeping"
+    assert call(ours, "get_document", sourceId="Wax")["source"]["origin"] == "beekeeping"
+    with pytest.raises(NotFound, match="Nothing is mounted as 'wasps'"):
+        call(ours, "get_context", chunkId=hit["chunkId"].replace("beekeeping", "wasps"))
+
+
+def test_of_one_id_in_two_files_each_leads_to_its_own(ours: Workspace, bees: Path, tmp_path: Path) -> None:
+    twin = Path(shutil.copy(bees, tmp_path / "twin.localmcp"))
+    ours.mounts.mount(bees)
+    ours.mounts.mount(twin)
+    hits = search(ours, "queen eggs", limit=2)
+    assert origins(hits) == {"bees", "twin"}
+    assert {call(ours, "get_context", chunkId=hit["id"])["origin"] for hit in hits} == {"bees", "twin"}
+
+
+def test_lists_and_numbers_tell_what_is_mounted(ours: Workspace, bees: Path) -> None:
+    ours.mounts.mount(bees)
+    listed = call(ours, "list_sources")
+    assert listed["total"] == 4
+    assert {each["title"]: each.get("origin") for each in listed["sources"]} == {
+        "Garden": None, "Hives": "bees", "Honey": "bees", "Wax": "bees"
+    }  # fmt: skip
+    pages = [call(ours, "list_sources", limit=1, offset=place)["sources"][0]["title"] for place in range(4)]
+    assert pages == [each["title"] for each in listed["sources"]]
+    assert call(ours, "list_sources", collection="mount:bees")["total"] == 3
+    assert call(ours, "list_sources", collection="default")["total"] == 1
+    stats = call(ours, "get_stats")
+    assert stats["totalSources"] == 1
+    assert stats["mounts"] == [{"name": "bees", "sources": 3, "chunks": 3, "collections": ["default"]}]
+    assert "bees (3 documents)" in ours.instructions()
+
+
+def test_a_quote_is_found_where_it_stands(ours: Workspace, bees: Path) -> None:
+    ours.mounts.mount(bees)
+    found = call(ours, "verify_citation", quote="Honey keeps for centuries")
+    assert (found["verdict"], found["origin"]) == ("exact", "bees")
+    assert call(ours, "verify_citation", quote="Honey keeps", id=found["chunkId"])["verdict"] == "exact"
+    garden = search(ours, "garden")[0]["chunkId"]
+    assert call(ours, "verify_citation", quote="Honey keeps", id=garden)["verdict"] == "moved"
+    with pytest.raises(NotFound):
+        call(ours, "verify_citation", quote="Honey", id="bees:00000000-0000-4000-8000-000000000000")
+
+
+def test_a_caller_that_is_bound_to_collections_sees_no_mounted_file(ours: Workspace, bees: Path) -> None:
+    ours.mounts.mount(bees)
+    hit = search(ours, "queen")[0]
+    bound = Scope(caller="key", trusted=False, collections=frozenset({"default"}))
+    assert origins(call(ours, "search", bound, query="hive queen")["results"]) == {None}
+    assert call(ours, "list_sources", bound)["total"] == 1
+    assert "mounts" not in call(ours, "get_stats", bound)
+    for wanted in (hit["chunkId"], hit["chunkId"].split(":")[1]):
+        with pytest.raises(NotFound):
+            call(ours, "get_context", bound, chunkId=wanted)
+    assert "error" in call(ours, "get_document", bound, sourceId="Wax")
+    with pytest.raises(NotFound):
+        call(ours, "search", bound, query="hive", collection="mount:bees")
+
+
+# ---------------------------------------------------------------- models
+
+
+def test_a_file_of_another_model_is_searched_with_that_model(ours: Workspace, tmp_path: Path) -> None:
+    other = make_file(tmp_path / "other.localmcp", {"Sea": "The harbour lies at the sea."}, model="hash:64")
+    ours.mounts.mount(other)
+    result = call(ours, "search", query="harbour sea hive")
+    assert "notices" not in result
+    hit = next(each for each in result["results"] if each.get("origin") == "other")
+    assert hit["matchType"] == "both" and hit["semanticScore"] > 0
+
+
+def test_a_file_whose_model_is_not_here_is_searched_by_word_and_says_so(ours: Workspace, tmp_path: Path) -> None:
+    other = make_file(tmp_path / "other.localmcp", {"Sea": "The harbour lies at the sea."}, model="hash:64")
+    _rename_model(other)
+    ours.mounts.mount(other)
+    result = call(ours, "search", query="harbour sea hive")
+    hit = next(each for each in result["results"] if each.get("origin") == "other")
+    assert hit["matchType"] == "keyword_only" and 0 < hit["combinedScore"] <= 60
+    assert any("other (mounted)" in notice and "nobody/knows-it" in notice for notice in result["notices"])
+    assert origins(search(ours, "harbour sea", mode="semantic")) == {None}
+
+
+def _rename_model(path: Path) -> None:
+    import apsw
+
+    connection = apsw.Connection(str(path))
+    connection.execute("update models set name = 'nobody/knows-it', fingerprint = 'ffffffffffffffff'")
+    connection.close()
+
+
+def test_an_empty_own_file_leaves_the_mounted_ones_to_answer(tmp_path: Path, bees: Path) -> None:
+    with Workspace(Settings(database=tmp_path / "empty.localmcp", model="hash")) as workspace:
+        workspace.mounts.mount(bees)
+        assert search(workspace, "queen eggs")[0]["sourceTitle"] == "Hives"
+
+
+# ---------------------------------------------------------------- files that go wrong
+
+
+def test_a_file_that_has_gone_is_told_and_everything_else_works(ours: Workspace, bees: Path, tmp_path: Path) -> None:
+    ours.mounts.mount(bees)
+    search(ours, "hive")
+    away = bees.rename(tmp_path / "away")
+    result = call(ours, "search", query="hive")
+    assert origins(result["results"]) == {None}
+    assert any("is not there" in notice for notice in result["notices"])
+    assert call(ours, "list_sources")["total"] == 1
+    away.rename(bees)
+    assert origins(search(ours, "hive queen")) == {None, "bees"}
+
+
+@pytest.mark.parametrize("content", [b"", b"not a database", b"SQLite format 3\0" + bytes(5000)])
+def test_a_file_that_is_damaged_is_told_and_everything_else_works(ours: Workspace, bees: Path, content: bytes) -> None:
+    ours.mounts.mount(bees)
+    bees.write_bytes(content)
+    result = call(ours, "search", query="hive")
+    assert origins(result["results"]) == {None}
+    assert any("bees (mounted) was not searched" in notice for notice in result["notices"])
+    assert call(ours, "get_document", sourceId="Garden")["source"]["title"] == "Garden"
+    assert call(ours, "list_sources")["total"] == 1
+    assert call(ours, "get_stats")["totalSources"] == 1
+
+
+def test_a_file_that_was_replaced_is_read_anew(ours: Workspace, bees: Path) -> None:
+    ours.mounts.mount(bees)
+    assert search(ours, "queen", collection="mount:bees")
+    make_file(bees.with_name("new.localmcp"), {"Wasps": "Wasps build paper nests."}).replace(bees)
+    assert search(ours, "paper nests", collection="mount:bees")[0]["sourceTitle"] == "Wasps"
+
+
+def test_a_mounted_file_is_never_changed(ours: Workspace, bees: Path) -> None:
+    before, beside = bees.read_bytes(), set(bees.parent.iterdir())
+    ours.mounts.mount(bees)
+    search(ours, "hive")
+    call(ours, "list_sources")
+    assert bees.read_bytes() == before
+    assert {path for path in set(bees.parent.iterdir()) - beside if path.name.startswith("bees")} == set()
+
+
+def test_many_threads_search_together(ours: Workspace, bees: Path) -> None:
+    ours.mounts.mount(bees)
+    found: list[list[str]] = []
+    threads = [
+        threading.Thread(target=lambda: found.append([h["id"] for h in search(ours, "hive queen")])) for _ in range(8)
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len(found) == 8 and all(each == found[0] for each in found)
+
+
+# ---------------------------------------------------------------- what is remembered
+
+
+def test_what_is_mounted_is_remembered_on_this_machine_and_not_in_the_file(ours: Workspace, bees: Path) -> None:
+    ours.mounts.mount(bees)
+    assert b"bees.localmcp" not in Path(ours.database.path).read_bytes()
+    with Workspace(Settings(database=ours.database.path, model="hash")) as again:
+        assert origins(search(again, "hive queen")) == {None, "bees"}
+        # Another process, here another workspace, sees at once that it is gone.
+        ours.mounts.unmount("bees")
+        assert origins(search(again, "hive queen")) == {None}
+
+
+def test_another_file_has_mounts_of_its_own(ours: Workspace, bees: Path, tmp_path: Path) -> None:
+    ours.mounts.mount(bees)
+    with Workspace(Settings(database=tmp_path / "second.localmcp", model="hash")) as second:
+        assert second.mounts.entries() == []
+
+
+def test_names_are_unique_and_plain(ours: Workspace, bees: Path, tmp_path: Path) -> None:
+    other = make_file(tmp_path / "My Pack (2024)!.localmcp", {"A": "Some words."})
+    assert ours.mounts.mount(other).name == "my-pack-2024"
+    ours.mounts.mount(bees)
+    with pytest.raises(InvalidInput, match="--as"):
+        ours.mounts.mount(tmp_path / shutil.copy(bees, tmp_path / "b2.localmcp"), "bees")
+    with pytest.raises(InvalidInput, match="mounted already, as 'bees'"):
+        ours.mounts.mount(bees, "again")
+    assert ours.mounts.mount(bees).name == "bees"
+    for name in ("../up", "a/b", "a:b", "x" * 41, "-", "ü"):
+        with pytest.raises(InvalidInput, match="cannot be a name"):
+            ours.mounts.mount(bees, name)
+
+
+def test_what_cannot_be_mounted_is_refused(ours: Workspace, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="open"):
+        ours.mounts.mount(ours.database.path)
+    with pytest.raises(FileUnavailable, match="no file"):
+        ours.mounts.mount(tmp_path / "none.localmcp")
+    text = tmp_path / "text.localmcp"
+    text.write_text("some text that is long enough to be looked at" * 20)
+    with pytest.raises(NotOurFile):
+        ours.mounts.mount(text)
+    with pytest.raises(NotFound, match="Mounted: nothing yet"):
+        ours.mounts.unmount("bees")
+    assert ours.mounts.entries() == []
+
+
+def test_an_entry_that_somebody_broke_is_passed_over(ours: Workspace, bees: Path) -> None:
+    ours.mounts.mount(bees)
+    place = next(state_directory().glob("mounts/*/bees.json"))
+    for content in ("{", "[]", '{"name": "../x", "path": "/etc/passwd", "mounted_at": ""}'):
+        (place.parent / "broken.json").write_text(content)
+        assert [each.name for each in ours.mounts.entries()] == ["bees"]
+
+
+def test_a_mounted_file_contacts_nobody_and_looks_at_no_path(ours: Workspace, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.md"
+    secret.write_text("x")
+    other = make_file(tmp_path / "other.localmcp", {"Sea": "The harbour lies at the sea."})
+    import apsw
+
+    connection = apsw.Connection(str(other))
+    connection.execute("update sources set uri = ?, mtime_ns = 1, size = 1", (str(secret),))
+    connection.execute("update models set name = 'http://127.0.0.1:9/v1#m', fingerprint = 'f'")
+    connection.close()
+    ours.mounts.mount(other)
+    hit = search(ours, "harbour")[0]
+    assert hit["freshness"] == "unverifiable"
+
+
+# ---------------------------------------------------------------- the command line
+
+
+def test_mounting_listing_and_unmounting(
+    ours: Workspace, bees: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
+    monkeypatch.setenv("LOCALMCP_DB", str(ours.database.path))
+    assert cli("mount", str(bees), "--as", "Bees", "--json") == 0
+    assert json.loads(capsys.readouterr().out) | {"mountedAt": ""} == {
+        "name": "bees", "path": str(bees), "mountedAt": "", "problem": None, "sources": 3, "chunks": 3,
+        "collections": ["default"], "models": ["hash"], "title": "",
+    }  # fmt: skip
+    assert cli("search", "hive queen") == 0
+    assert "[bees]" in capsys.readouterr().out
+    assert cli("sources") == 0
+    assert "[bees] default" in capsys.readouterr().out
+    bees.unlink()
+    assert cli("mounts") == 0
+    assert "it is not there" in capsys.readouterr().out
+    assert cli("unmount", "bees") == 0
+    capsys.readouterr()
+    assert cli("mounts", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"mounts": []}
+
+
+def test_mounting_makes_a_file_of_ones_own_if_there_is_none(
+    tmp_path: Path, bees: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
+    monkeypatch.setenv("LOCALMCP_DB", str(tmp_path / "new.localmcp"))
+    assert cli("mount", str(bees)) == 0
+    assert cli("search", "queen") == 0
+    assert os.path.exists(tmp_path / "new.localmcp") and "Hives" in capsys.readouterr().out

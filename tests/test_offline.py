@@ -1,0 +1,170 @@
+"""Nothing leaves the machine: no command, server or screen asks for a name, or opens a socket to anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+WATCH = """
+import os, sys
+
+def watch(event, arguments, log=os.environ["SOCKET_LOG"], windows=sys.platform == "win32"):
+    if not event.startswith("socket.") or event == "socket.gethostname":
+        return
+    if event == "socket.__new__":
+        # asyncio wakes itself through a pair of local sockets; Windows has them as TCP to itself.
+        if windows or "AF_INET" not in str(arguments[1]):
+            return
+    elif windows and arguments[-1][:1] in (("127.0.0.1",), ("::1",)):
+        return
+    with open(log, "a", encoding="utf-8") as file:
+        file.write(f"{event} {arguments[1:]} in {sys.argv}\\n")
+
+sys.addaudithook(watch)
+"""
+"""Runs in every process before anything else, child processes too: Python imports `sitecustomize` by itself."""
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "sockets.log"
+
+
+@pytest.fixture
+def environment(tmp_path: Path, log: Path, own_directories: Path) -> dict[str, str]:
+    """Directories of this test's own, and a watch on sockets."""
+    folder = tmp_path / "watch"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(WATCH, encoding="utf-8")
+    path = os.pathsep.join([str(folder), str(ROOT)])
+    return {**os.environ, "PYTHONPATH": path, "SOCKET_LOG": str(log), "HOME": str(tmp_path), "USERPROFILE": str(tmp_path)}
+
+
+def run(environment: dict[str, str], *words: str, stdin: str = "", before: tuple[str, ...] = ()) -> str:
+    command = [*before, sys.executable, *words]
+    done = subprocess.run(
+        command, env=environment, cwd=environment["HOME"], input=stdin, capture_output=True, text=True, encoding="utf-8"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def localmcp(environment: dict[str, str], *words: str, stdin: str = "") -> str:
+    return run(environment, "-m", "localmcp", "--db", "a.localmcp", *words, stdin=stdin)
+
+
+def conversation() -> str:
+    """What a client writes: handshake, list, a search, a tool of the hub."""
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    messages = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
+        *(
+            {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
+            for number, (name, arguments) in enumerate(
+                [
+                    ("search", {"query": "what do bees eat in winter"}),
+                    ("tool_search", {"query": "add two numbers"}),
+                    ("getRelevantRules", {"taskDescription": "write a test"}),
+                    ("searchQuickstarts", {"name": "share"}),
+                ],
+                3,
+            )
+        ),
+    ]
+    return "".join(json.dumps(each) + "\n" for each in messages)
+
+
+def test_the_watch_sees_a_socket(environment: dict[str, str], log: Path) -> None:
+    """Otherwise the tests below would prove nothing."""
+    ask = "import socket; s = socket.socket(); s.settimeout(0); s.connect_ex(('192.0.2.1', 9))"
+    run(environment, "-c", ask)
+    seen = log.read_text(encoding="utf-8")
+    assert "socket.connect" in seen and "192.0.2.1" in seen
+    log.unlink()
+    run(environment, "-c", "import socket; socket.getaddrinfo('localhost', 80)")
+    assert "socket.getaddrinfo" in log.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "bees.md").write_text("# Bees\n\nIn winter bees live on honey.\n", encoding="utf-8")
+    (folder / "page.html").write_text(
+        '<html><body><img src="https://example.org/a.png"><p>Roses</p></body></html>', encoding="utf-8"
+    )
+    return folder
+
+
+def test_the_commands_of_a_day_open_no_socket(
+    environment: dict[str, str], notes: Path, tmp_path: Path, log: Path
+) -> None:
+    localmcp(environment, "add", str(notes))
+    assert "Bees" in localmcp(environment, "search", "what do bees eat in winter")
+    localmcp(environment, "rules", "add", "Name a test after the behaviour it checks", "--category", "testing")
+    localmcp(environment, "rules", "search", "write a test")
+    localmcp(environment, "ask", "how many documents are indexed?")
+    localmcp(environment, "refresh")
+    localmcp(environment, "status")
+    localmcp(environment, "pack", str(tmp_path / "given.localmcp"))
+    assert "Bees" in run(environment, "-m", "localmcp", "--db", "given.localmcp", "search", "honey")
+    assert not log.exists(), log.read_text(encoding="utf-8")
+
+
+def test_serving_and_connecting_a_client_open_no_socket(environment: dict[str, str], notes: Path, log: Path) -> None:
+    localmcp(environment, "add", str(notes))
+    answers = localmcp(environment, "serve", stdin=conversation()).splitlines()
+    assert {json.loads(each).get("id") for each in answers} >= {1, 2, 3, 4, 5, 6}
+    localmcp(environment, "connect", str(notes / "mcp.json"))
+    assert not log.exists(), log.read_text(encoding="utf-8")
+
+
+def test_the_terminal_house_opens_no_socket(environment: dict[str, str], notes: Path, log: Path) -> None:
+    localmcp(environment, "add", str(notes))
+    script = """
+        import asyncio
+        import sys
+        from pathlib import Path
+
+        sys.path.insert(0, sys.argv[1])
+        from localmcp.config import load_settings
+        from tui_driver import open_house
+
+        async def main():
+            file = Path("a.localmcp").absolute()
+            async with open_house(file, settings=load_settings(database=file)) as house:
+                await house.type("honey")
+                await house.settle()
+
+        asyncio.run(main())
+    """
+    run(environment, "-c", textwrap.dedent(script), str(ROOT / "tests"))
+    assert not log.exists(), log.read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(sys.platform != "linux" or shutil.which("strace") is None, reason="needs Linux and strace")
+def test_the_system_sees_no_socket_either(environment: dict[str, str], notes: Path, tmp_path: Path) -> None:
+    """Libraries in machine code do not pass Python's watch; the kernel sees theirs."""
+    trace = tmp_path / "trace"
+    before = ("strace", "-f", "-qq", "-e", "trace=socket,connect,sendto", "-o", str(trace))
+    words = ("-m", "localmcp", "--db", "a.localmcp")
+    probe = subprocess.run([*before, sys.executable, "-c", ""], capture_output=True)
+    if probe.returncode != 0:
+        pytest.skip("strace may not trace here")
+    run(environment, *words, "add", str(notes), before=before)
+    traced = trace.read_text(encoding="utf-8")
+    assert "Bees" in run(environment, *words, "search", "what do bees eat", before=before)
+    run(environment, *words, "serve", stdin=conversation(), before=before)
+    traced += trace.read_text(encoding="utf-8")
+    assert [line for line in traced.splitlines() if "AF_INET" in line] == []
