@@ -362,9 +362,7 @@ class KnowledgeFile:
         """Short guides by name, title or description, with typos forgiven; what does not fit is not returned."""
         answer = self.call("searchQuickstarts", name=text, displayName=text, description=text, limit=limit)
         found = [
-            Quickstart(
-                each["name"], each["displayName"], each["description"], each["score"], each["matchType"], each
-            )
+            Quickstart(each["name"], each["displayName"], each["description"], each["score"], each["matchType"], each)
             for each in answer["results"]
         ]
         return Results(found, raw=answer)

@@ -1,4 +1,4 @@
-"""Builds what other people install from: a `.mcpb` bundle and `server.json`. Run from a clone: `python -m localmcp.bundle`.
+"""Builds what other people install from, a `.mcpb` bundle and `server.json`: `python -m localmcp.bundle` in a clone.
 
 The bundle holds the sources and its `pyproject.toml`; the host makes an environment for it with uv at the first start,
 because compiled libraries cannot be carried for every platform in one file.

@@ -163,6 +163,7 @@ class Discovery:
             "is there a tool that|to {query}",
             "what tools do you have for {query}",
         ),
+        stand_in=True,
         accepts={"max_results": _results_at_most},
     )
     def tool_search(
@@ -196,6 +197,7 @@ class Discovery:
         destructive=True,
         open_world=True,
         proxy=True,
+        stand_in=True,
     )
     def execute_tool(
         self,

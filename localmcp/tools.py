@@ -108,6 +108,7 @@ class ToolMark:
     idempotent: bool = True
     open_world: bool = False
     proxy: bool = False
+    stand_in: bool = False
     accepts: Mapping[str, Callable[[str, Any], Any]] = field(default_factory=dict[str, Callable[[str, Any], Any]])
     says: Mapping[str, str] = field(default_factory=dict[str, str])
     text: Callable[[Any], str] | None = None
@@ -126,6 +127,7 @@ def tool(
     idempotent: bool | None = None,
     open_world: bool = False,
     proxy: bool = False,
+    stand_in: bool = False,
     accepts: Mapping[str, Callable[[str, Any], Any]] | None = None,
     says: Mapping[str, str] | None = None,
     text: Callable[[Any], str] | None = None,
@@ -143,6 +145,7 @@ def tool(
         visible: listed by tools/list; others are found by `tool_search`.
         read_only, destructive, idempotent, open_world: the annotations of MCP; idempotent follows read_only.
         proxy: it only runs another tool through the registry, whose rights are then asked for.
+        stand_in: it stands for the tools that are not listed, and is not listed where all are.
         accepts: parameter -> function(name, value) that turns a lenient value into a strict one (S0-6).
         says: the contract's own words for a bad argument: `"texts"` for the field, `"texts[]"` for an item
             (`{index}` is filled in), `"texts required"` when it is missing.
@@ -160,6 +163,7 @@ def tool(
         idempotent=read_only if idempotent is None else idempotent,
         open_world=open_world,
         proxy=proxy,
+        stand_in=stand_in,
         accepts=dict(accepts or {}),
         says=dict(says or {}),
         text=text,
@@ -500,8 +504,10 @@ class Registry:
         ]
 
     def visible(self) -> list[Tool]:
-        """The tools that tools/list shows."""
-        return [each for each in self.tools(for_listing=not self.show_all) if each.mark.visible or self.show_all]
+        """The tools that tools/list shows: the visible ones; or all, without those that only stand for the others."""
+        if self.show_all:
+            return [each for each in self.tools() if not each.mark.stand_in]
+        return [each for each in self.tools(for_listing=True) if each.mark.visible]
 
     def find(self, name: str) -> Tool | None:
         """The tool of that name in the current scope, or None."""

@@ -140,9 +140,7 @@ def test_the_bundle_holds_what_is_needed_and_nothing_of_this_machine(unpacked: P
     assert not [each for each in texts if machine != b"/" and machine in each.read_bytes()]
 
 
-def test_what_was_unpacked_serves_the_tools_that_the_manifest_names(
-    unpacked: Path, manifest: dict[str, Any]
-) -> None:
+def test_what_was_unpacked_serves_the_tools_that_the_manifest_names(unpacked: Path, manifest: dict[str, Any]) -> None:
     """The host's own environment stands for the one that uv would make."""
     words = manifest["server"]["mcp_config"]["args"]
     own = {name: os.environ[name] for name in os.environ if name.startswith("LOCALMCP_")}
@@ -167,7 +165,10 @@ def test_the_official_packer_accepts_it(dist: Path, unpacked: Path, tmp_path: Pa
     assert "passes" in run("validate", str(unpacked / "manifest.json"))
     run("pack", str(unpacked), str(tmp_path / "again.mcpb"))
     run("unpack", str(dist / f"localmcp-{__version__}.mcpb"), str(tmp_path / "theirs"))
-    with zipfile.ZipFile(tmp_path / "again.mcpb") as theirs, zipfile.ZipFile(dist / f"localmcp-{__version__}.mcpb") as ours:
+    with (
+        zipfile.ZipFile(tmp_path / "again.mcpb") as theirs,
+        zipfile.ZipFile(dist / f"localmcp-{__version__}.mcpb") as ours,
+    ):
         assert {name: theirs.read(name) for name in theirs.namelist()} == {
             name: ours.read(name) for name in ours.namelist()
         }

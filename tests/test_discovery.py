@@ -188,6 +188,15 @@ def test_a_thousand_hidden_tools_add_nothing_to_the_list(registry: Registry) -> 
     assert names(registry.visible()) == before
 
 
+def test_visibility_04_where_all_tools_are_listed_the_two_that_stand_for_them_are_not(registry: Registry) -> None:
+    registry.add(Made("hidden"))
+    registry.show_all = True
+    listed = names(registry.visible())
+    assert "hidden" in listed
+    assert not {discovery.TOOL_SEARCH, discovery.EXECUTE_TOOL} & set(listed)
+    assert sorted(listed) == sorted(set(names(registry.tools())) - {discovery.TOOL_SEARCH, discovery.EXECUTE_TOOL})
+
+
 # ---------------------------------------------------------------- search
 
 

@@ -125,6 +125,16 @@ def test_tools_carry_the_annotations_of_their_server_and_those_of_the_specificat
     assert echo.signature() == "text* (string)"
 
 
+def test_arguments_that_do_not_fit_are_told_before_the_server_is_asked(farm: Farm) -> None:
+    farm.write(shop=farm.plain("shop"))
+    registry, _ = farm.open()
+    told = failure(registry, "shop__echo", {"txet": 3})
+    assert isinstance(told, InvalidInput)
+    assert told.message.startswith("Invalid arguments for shop__echo:")
+    assert "text: required" in told.message
+    assert "Parameters: text* (string)" in told.message
+
+
 def test_a_filter_hides_tools_from_listing_search_and_call(farm: Farm) -> None:
     farm.write(shop=farm.plain("shop", tools={"include": ["e*", "wait"], "exclude": ["env*"]}))
     registry, _ = farm.open()

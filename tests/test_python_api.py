@@ -99,7 +99,7 @@ def test_rules_and_quick_starts_are_found(kb: KnowledgeFile) -> None:
 
 
 def test_any_tool_can_be_called_and_mistakes_are_told(kb: KnowledgeFile) -> None:
-    assert kb.call("reverseString", text="abc") ["message"].endswith("'cba'")
+    assert kb.call("reverseString", text="abc")["message"].endswith("'cba'")
     with pytest.raises(UnknownTool, match="search"):
         kb.call("serch", query="x")
     with pytest.raises(InvalidInput, match="limit"):

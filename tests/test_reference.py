@@ -102,7 +102,9 @@ def test_bash_completes_with_the_script_it_is_given(capsys: pytest.CaptureFixtur
     command = tmp_path / "localmcp"
     command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m localmcp "$@"\n', encoding="utf-8")
     command.chmod(0o755)
-    typed = 'COMP_WORDS=(localmcp quickstarts sh); COMP_CWORD=2; _localmcp_completion localmcp sh; echo "${COMPREPLY[@]}"'
+    typed = (
+        'COMP_WORDS=(localmcp quickstarts sh); COMP_CWORD=2; _localmcp_completion localmcp sh; echo "${COMPREPLY[@]}"'
+    )
     run = subprocess.run(
         [bash, "--norc", "-c", f'source "{script}"; {typed}'],
         env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, capture_output=True, text=True, check=True,

@@ -553,6 +553,15 @@ async def names_found(client: Client, query: str) -> set[str]:
     return {hit["name"] for hit in json.loads(text)} if text.startswith("[") else set()
 
 
+def test_the_profile_best_goes_by_words_where_there_is_no_model() -> None:
+    registry = ToolRegistry()
+    registry.register_tool(send_email)
+    registry.register_tool(fail)
+    assert registry.embedder is None
+    assert [hit["name"] for hit in registry.search("write an email to Bob", profile="best")][0] == "send_email"
+    assert registry.search("order a pizza", profile="best") == []
+
+
 async def test_the_example_gives_each_user_tools_of_their_own(example: Any) -> None:
     server = example.build_server()
     app = example.build_app(server)

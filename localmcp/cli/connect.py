@@ -134,11 +134,8 @@ def _print_connected(session: Session, told: Json, targets: list[ClientFile]) ->
     if told["carried"]:
         session.note(f"  with your {', '.join(told['carried'])}")
     if told["withheld"]:
-        session.note(
-            terminal.warned(
-                f"Not written, because they are secret: {', '.join(told['withheld'])}. Keep them with: localmcp config set"
-            )
-        )
+        names = ", ".join(told["withheld"])
+        session.note(terminal.warned(f"Not written, because secret: {names}. Keep them by: localmcp config set"))
     if told["tools"] is not None:
         session.note(
             f"It starts, and offers {terminal.counted(len(told['tools']), 'tool')}: {', '.join(told['tools'])}."

@@ -113,9 +113,11 @@ def backup(session: Session, target: Path | None) -> None:
     from localmcp.doctor.backups import back_up
 
     made = back_up(session.existing().database, target)
-    result: Json = {"path": str(made.path), "bytes": made.bytes, "counts": made.counts}
+    result: Json = {"path": str(made.path), "bytes": made.bytes, "counts": made.counts, "problems": made.problems}
     size = terminal.dim(terminal.size(made.bytes))
     session.answer(result, lambda _: click.echo(f"{made.path}  {size}"))
+    for problem in made.problems:
+        session.note(terminal.warned(f"It is complete, but as in the file: {problem}."))
     session.note(terminal.dim(f"Back again with: localmcp restore {terminal.quoted([str(made.path)])}"))
 
 
@@ -148,9 +150,9 @@ def restore(session: Session, file: Path, other: bool, yes: bool) -> int:
 @command()
 @pass_session
 def optimize(session: Session) -> None:
-    """Make searches faster and the file smaller: merge the keyword indexes, delete what belongs to nothing, and give
-    back empty pages.
+    """Make searches faster and the file smaller: indexes are merged, empty pages given back.
 
+    What belongs to nothing is deleted; the file is written anew when a fifth of it is empty and the disk has room.
     Others may use the file meanwhile, and it may be stopped at any time.
     """
     from localmcp.doctor.optimization import optimize as make_better

@@ -181,7 +181,7 @@ def write_change(change: Change) -> Path | None:
     A link is followed, so that the file it points to is changed. The new file is read back before it takes its place.
 
     Raises:
-        ConfigurationError: it is write-protected, its folder cannot be written, or another program changed it meanwhile.
+        ConfigurationError: it is write-protected, its folder too, or another program changed it meanwhile.
     """
     path = change.target.path.resolve()
     try:

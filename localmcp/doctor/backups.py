@@ -15,7 +15,7 @@ import apsw
 
 from localmcp.doctor.file import MAGIC
 from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, NotOurFile
-from localmcp.packs.verify import verify
+from localmcp.packs.verify import Verification, verify
 from localmcp.storage.database import Database, fetch_all, fetch_one, open_copy
 from localmcp.storage.migrations import apply_migrations, schema_version
 from localmcp.storage.provenance import adopt_file
@@ -33,16 +33,18 @@ class Backup:
     path: Path
     bytes: int
     counts: dict[str, int]
+    problems: list[str]
+    """What does not agree in it, as in the file itself; `doctor --fix` mends that."""
 
 
 def back_up(database: Database, target: Path | None = None, *, note: str = "backup") -> Backup:
     """Copy the whole file, keys and history included, to `target` (beside it, named by the time, for None).
 
-    One snapshot, while others go on writing. The copy appears only when it is complete and was found sound.
+    One snapshot, while others go on writing. The copy appears only when it is complete and was read to its end.
 
     Raises:
         InvalidInput: the target exists.
-        FileUnavailable: it cannot be written, the disk is full, or the copy is not sound.
+        FileUnavailable: it cannot be written, the disk is full, or the file is damaged.
     """
     target = target.expanduser().absolute() if target else name_beside(database.path, note)
     if target.is_dir():
@@ -51,16 +53,11 @@ def back_up(database: Database, target: Path | None = None, *, note: str = "back
     with _scratch(target.parent) as scratch:
         copy = scratch / "copy"
         database.copy_to(copy)
-        found = verify(copy)
-        if not found.sound:
-            raise FileUnavailable(
-                f"The file is not sound, so no backup was made of it: {found.problems[0]}.",
-                hint="localmcp doctor --fix",
-            )
+        found = _read_to_its_end(copy, "The file is damaged, so no backup was made", "localmcp doctor")
         # It holds keys: no more people may read it than the file itself.
         shutil.copymode(database.path, copy)
         os.replace(copy, target)
-    return Backup(target, target.stat().st_size, found.counts)
+    return Backup(target, target.stat().st_size, found.counts, found.problems)
 
 
 def name_beside(path: Path, note: str) -> Path:
@@ -102,7 +99,7 @@ def restore(path: Path, backup: Path, *, other: bool = False) -> Restored:
     path, backup = path.expanduser().absolute(), backup.expanduser().absolute()
     if backup == path:
         raise InvalidInput("A file cannot be restored from itself.", hint="Name the backup.")
-    counts = _check_backup(backup)
+    counts = _read_to_its_end(backup, f"{backup} cannot be used", "Nothing was changed.").counts
     with _scratch(path.parent) as scratch:
         prepared = scratch / "prepared"
         with closing(Database(backup, read_only=True)) as source:
@@ -125,11 +122,16 @@ def restore(path: Path, backup: Path, *, other: bool = False) -> Restored:
     return Restored(path, kept, counts)
 
 
-def _check_backup(backup: Path) -> dict[str, int]:
-    found = verify(backup)
-    if not found.sound:
-        raise FileUnavailable(f"{backup} is not sound: {found.problems[0]}.", hint="Nothing was changed.")
-    return found.counts
+def _read_to_its_end(path: Path, otherwise: str, hint: str) -> Verification:
+    """What is found in a copy; indexes that do not agree are no reason to be without it.
+
+    Raises:
+        FileUnavailable: pages are damaged, or it cannot be opened; begins with `otherwise`.
+    """
+    found = verify(path)
+    if not found.sound and not found.counts:
+        raise FileUnavailable(f"{otherwise}: {found.problems[0].rstrip('.')}.", hint=hint)
+    return found
 
 
 def _open_current(path: Path) -> Database | None:

@@ -126,7 +126,7 @@ def _delete_wrong_vectors(database: Database) -> int:
 
 
 def _rebuild_words(database: Database) -> int:
-    """All in one transaction: a search in between finds the old index. 25 s for 100,000 passages."""
+    """All in one transaction: a search in between finds the old index. 20 s of computing for 100,000 passages."""
     with database.write() as connection:
         connection.execute("insert into chunks_fts (chunks_fts) values ('delete-all')")
         connection.execute("delete from words")

@@ -129,15 +129,6 @@ class CollectionStats(TypedDict):
     model: str | None
 
 
-class MountStats(TypedDict):
-    """A mounted file in numbers; the totals count one's own file alone."""
-
-    name: str
-    sources: int
-    chunks: int
-    collections: list[str]
-
-
 class StatsResult(TypedDict):
     """The answer of `get_stats`."""
 
@@ -150,7 +141,8 @@ class StatsResult(TypedDict):
     trashedSources: int
     fileBytes: NotRequired[int]
     """Told only to callers who see every collection."""
-    mounts: NotRequired[list[MountStats]]
+    mounts: NotRequired[list[dict[str, Any]]]
+    """Mounted files: name, sources, chunks, names of collections. The totals count one's own file alone."""
 
 
 class KnowledgeBase(PassageSearch):
@@ -547,7 +539,7 @@ def _embedded_chunks(connection: apsw.Connection, collection: Collection) -> int
     return fetch_one(connection, sql, (collection.id, collection.model_id))
 
 
-def _mount_stats(index: Index, name: str | None) -> MountStats | None:
+def _mount_stats(index: Index, name: str | None) -> dict[str, Any] | None:
     if name is None:
         return None
     with index.database.read() as connection:

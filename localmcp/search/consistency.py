@@ -9,6 +9,7 @@ from typing import Any
 
 import apsw
 
+from localmcp.search.vector import SEGMENT_SIZE
 from localmcp.storage.database import fetch_all, fetch_one
 
 _LIVE = "select chunks.id from chunks join sources on sources.id = source_id where trashed_at is null"
@@ -84,14 +85,20 @@ def _sign_codes(connection: apsw.Connection) -> Iterator[str]:
     """Every passage with a vector of its collection's model has one sign code, and that is the sign of its vector."""
     coded: Counter[tuple[int, int]] = Counter()
     wrong = 0
-    sql = """
-        select signs.model_id, count, ids, sources, bits, dimension from signs join models on models.id = signs.model_id
+    segments = """
+        signs join models on models.id = signs.model_id
         where collection_id in (select id from collections where kind = 'documents')
     """
-    for model_id, count, ids, sources, bits, dimension in connection.execute(sql):
-        if len(ids) != 8 * count or len(sources) != 8 * count or len(bits) != count * _code_bytes(dimension):
-            yield "a segment of sign codes has the wrong length"
-            continue
+    # What has the wrong length is not even read: it may be large.
+    fits = f"""
+        count between 1 and {SEGMENT_SIZE} and length(ids) = 8 * count and length(sources) = 8 * count
+        and length(bits) = count * ((dimension + 63) / 64 * 8)
+    """
+    unfit = _count(connection, f"select count(*) from {segments} and not ({fits})")
+    if unfit:
+        yield f"{unfit} segments of sign codes have the wrong length"
+    sql = f"select signs.model_id, ids, bits, dimension from {segments} and {fits}"
+    for model_id, ids, bits, dimension in connection.execute(sql):
         numbers = array("q", ids)
         coded.update((model_id, chunk_id) for chunk_id in numbers)
         wrong += _differing(connection, model_id, numbers, bits, dimension)
@@ -110,10 +117,6 @@ def _compare_with_vectors(connection: apsw.Connection, coded: Counter[tuple[int,
     if expected != set(coded) or max(coded.values(), default=1) > 1:
         missing, spare = len(expected - set(coded)), coded.total() - len(expected & set(coded))
         yield f"{missing} vectors have no sign code, and {spare} sign codes have no vector"
-
-
-def _code_bytes(dimension: int) -> int:
-    return (dimension + 63) // 64 * 8
 
 
 def _differing(connection: apsw.Connection, model_id: int, ids: array[int], bits: bytes, dimension: int) -> int:

@@ -247,15 +247,24 @@ def _join(request: SearchRequest, gathered: _Round) -> SearchOutcome:
     )
     page = [(number, fused) for _, _, _, number, _, fused in ordered[request.offset : request.offset + request.limit]]
     first = parts[0].found.outcome if parts else SearchOutcome([], 0)
+    hits = _load(parts, page, gathered.notices)
     return SearchOutcome(
-        hits=_load(parts, page),
+        hits=hits,
         total=len(ordered),
         query=query,
         weights=first.weights,
+        doubtful=_is_doubtful(parts),
         notices=[*(() if parts and parts[0].origin else first.notices), *gathered.notices],
         milliseconds=first.milliseconds,
         searched=_searched(parts),
     )
+
+
+def _is_doubtful(parts: Sequence[_Part]) -> bool:
+    """Whether no file is about this, as far as meaning tells."""
+    by_meaning = [part.found for part in parts if part.found.mode == "hybrid" and part.found.arms.cosines]
+    by_word = any(part.found.mode == "keyword" and part.found.arms.bm25 for part in parts)
+    return bool(by_meaning) and not by_word and all(found.outcome.doubtful for found in by_meaning)
 
 
 def _comparable(request: SearchRequest, gathered: _Round) -> list[_Part]:
@@ -280,14 +289,19 @@ def _raw(part: _Part, fused: Fused) -> float:
     return part.factor * arms.bm25.get(fused.id, 0.0) if part.found.mode == "keyword" else 0.0
 
 
-def _load(parts: Sequence[_Part], page: Sequence[tuple[int, Fused]]) -> list[Hit]:
-    """The page's hits in its order, each file read once."""
+def _load(parts: Sequence[_Part], page: Sequence[tuple[int, Fused]], notices: list[str]) -> list[Hit]:
+    """The page's hits in its order, each file read once; a mounted file that cannot be read gives none."""
     hits: dict[tuple[int, int], Hit] = {}
     for number in {number for number, _ in page}:
         part = parts[number]
-        with part.database.read() as connection:
-            for hit in part.found.load(connection, [fused for owner, fused in page if owner == number]):
-                hits[number, hit.scores.id] = replace(hit, origin=part.origin)
+        try:
+            with part.database.read() as connection:
+                for hit in part.found.load(connection, [fused for owner, fused in page if owner == number]):
+                    hits[number, hit.scores.id] = replace(hit, origin=part.origin)
+        except FileUnavailable as error:
+            if part.origin is None:
+                raise
+            notices.append(f"{part.origin} (mounted) has hits that cannot be read: {error.message}")
     return [hits[number, fused.id] for number, fused in page if (number, fused.id) in hits]
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any, cast
 
 import apsw
@@ -86,13 +87,13 @@ _PASSAGE = """
 def load_passages(connection: apsw.Connection, chunk_ids: Iterable[int]) -> dict[int, Passage]:
     """Chunk id -> passage, in the order asked for."""
     rows = ((each, fetch_one(connection, f"{_PASSAGE} where chunks.id = ?", (each,))) for each in chunk_ids)
-    return {chunk_id: Passage(*row) for chunk_id, row in rows if row}
+    return {chunk_id: _passage(row) for chunk_id, row in rows if row}
 
 
 def find_passage(connection: apsw.Connection, chunk_uuid: bytes) -> Passage | None:
     """The chunk of that UUID, unless its source is in the trash."""
     row = fetch_one(connection, f"{_PASSAGE} where chunks.uuid = ? and trashed_at is null", (chunk_uuid,))
-    return Passage(*row) if row else None
+    return _passage(row) if row else None
 
 
 def passages_of_source(
@@ -100,4 +101,22 @@ def passages_of_source(
 ) -> list[Passage]:
     """The chunks of a source at positions first..last, in order."""
     sql = f"{_PASSAGE} where chunks.source_id = ? and position between ? and ? order by position"
-    return [Passage(*row) for row in fetch_all(connection, sql, (source_id, first, last))]
+    return [_passage(row) for row in fetch_all(connection, sql, (source_id, first, last))]
+
+
+_TYPES: tuple[type | tuple[type, ...], ...] = (
+    int, bytes, int, str, int, str, (str, NoneType), str, str, (str, NoneType), str, int, (int, NoneType), str, str,
+    int, int, int, int, str, int, int, (int, NoneType), (int, NoneType), str,
+)  # fmt: skip
+"""Of the columns of `_PASSAGE`, which damage or somebody else may have changed."""
+
+
+def _passage(row: Sequence[Any]) -> Passage:
+    """A row as a passage.
+
+    Raises:
+        ValueError: a column holds what the schema does not allow.
+    """
+    if len(row[1]) != 16 or not all(map(isinstance, row, _TYPES)):
+        raise ValueError(f"passage {row[0]} does not hold what it must")
+    return Passage(*row)

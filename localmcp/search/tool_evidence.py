@@ -35,6 +35,14 @@ class Evidence:
     """How much nearer it is to what these tools do not do: than to what they do, and than to any tool, see
     `tool_gaps`; None where this is not known."""
 
+    @property
+    def signs(self) -> dict[str, float]:
+        """What concerns the query alone, under the names of `tool_fit`."""
+        if not self.with_model:
+            return {}
+        known = {"elsewhere": self.elsewhere}
+        return known if self.gap is None else {**known, "gap": self.gap[0], "gap_to_tools": self.gap[1]}
+
 
 def evidence_of_words(query: Query, catalogue: ToolCatalogue) -> Evidence:
     """The columns that need no model, for every tool."""
@@ -104,7 +112,8 @@ def _unexplained(
         if not each.is_name:
             does = (catalogue.actions & action_bits(actions_of(each.stem))) != 0
             missing += rarity[column] * ((shares[:, column] == 0) & ~program & ~does)
-    return missing / (float(rarity.sum()) or 1.0)
+    whole = float(rarity.sum())
+    return missing / whole if whole else np.ones_like(missing)
 
 
 def evidence_of_meaning(

@@ -29,7 +29,6 @@ from localmcp.search.tool_fit import (
     log_odds,
     probability,
     relevance,
-    signs,
 )
 from localmcp.search.tool_texts import Query, ToolDescription, ToolText, take_apart, take_query_apart
 
@@ -48,7 +47,9 @@ SHARE_SHOWN = 0.1
 """A tool is shown down to this share of the best one's score."""
 FAMILIAR, OFTEN = 0.15, 50
 """What the most used tools gain in relevance, and how many calls that takes."""
-NEAR = 0.05
+NOT_RELEVANT = -30.0
+"""Log odds of a tool that only the ladder knows."""
+NEAR = 0.08
 """Probability from which a tool that does not fit is still told as one of the nearest."""
 TOLD = 3
 
@@ -167,15 +168,18 @@ class ToolFinder:
         of them must reach."""
         names = FEATURES if evidence.with_model else WORD_FEATURES
         weights, least = _weights(evidence)
-        relevances = relevance(evidence.rows, names)
-        told = signs(evidence.rows[relevances.argmax()].tolist(), names, evidence.elsewhere, evidence.gap)
-        relevant = dict(zip(evidence.places.tolist(), relevances.tolist(), strict=True))
+        odds = log_odds(relevance(evidence.rows, names), evidence.rows, names, weights, **evidence.signs)
+        relevant = dict(zip(evidence.places.tolist(), odds.tolist(), strict=True))
         rungs = catalogue.rungs(query)
-        judged: list[_Judged] = []
-        for place in relevant | rungs:
-            odds = log_odds(relevant.get(place, -30.0), told, weights)
-            gain = self._gain(tools[place].name) * weights["relevance"]
-            judged.append(_Judged(tools[place], rungs.get(place, 0.0), odds, gain))
+        judged = [
+            _Judged(
+                tools[place],
+                rungs.get(place, 0.0),
+                relevant.get(place, NOT_RELEVANT),
+                self._gain(tools[place].name) * weights["relevance"],
+            )
+            for place in relevant | rungs
+        ]
         return judged, least
 
     def _gain(self, name: str) -> float:

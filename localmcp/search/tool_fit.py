@@ -40,14 +40,58 @@ WORD_FEATURES = FEATURES[2:]
 OF_THE_BEST = ("other_lead", "other_action", "unexplained")
 """Columns of the most relevant tool that tell once more whether any tool serves the query."""
 
-WITH_MODEL = {}
-WITHOUT_MODEL = {}
-FITS_WITH_COMMANDS = {}
-FITS_WITH_MODEL = {}
-FITS_WITHOUT_MODEL = {}
+WITH_MODEL = {
+    "bias": -7.14,
+    "cosine": 3.62,
+    "other_cosine": 3.6,
+    "covered": 0.3,
+    "known": 1.82,
+    "strength": 1.68,
+    "same_action": 0.47,
+    "other_action": -0.55,
+    "other_lead": -0.86,
+    "thing_named": 0.95,
+    "unexplained": -0.93,
+}
+WITHOUT_MODEL = {
+    "bias": -6.17,
+    "covered": 0.79,
+    "known": 1.81,
+    "strength": 3.86,
+    "same_action": 0.55,
+    "other_action": -0.53,
+    "other_lead": -0.71,
+    "thing_named": 1.51,
+    "unexplained": -1.43,
+}
+FITS_WITH_COMMANDS = {
+    "bias": 5.15,
+    "relevance": 0.47,
+    "other_lead": -1.27,
+    "other_action": -0.13,
+    "unexplained": -1.61,
+    "elsewhere": -8.35,
+    "gap": -2.6,
+    "gap_to_tools": -4.62,
+}
+FITS_WITH_MODEL = {
+    "bias": 4.87,
+    "relevance": 0.56,
+    "other_lead": -1.24,
+    "other_action": -0.26,
+    "unexplained": -1.22,
+    "elsewhere": -8.5,
+}
+FITS_WITHOUT_MODEL = {
+    "bias": 2.4,
+    "relevance": 0.55,
+    "other_lead": -1.41,
+    "other_action": -0.56,
+    "unexplained": -1.67,
+}
 """From the relevance of a tool to the log odds that it serves the query. `elsewhere`: how much nearer the query is to
 something that people ask of other programs; `gap`, `gap_to_tools`: to what these tools do not do."""
-LEAST_WITH_COMMANDS, LEAST_WITH_MODEL, LEAST_WITHOUT_MODEL = 0.2, 0.2, 0.8
+LEAST_WITH_COMMANDS, LEAST_WITH_MODEL, LEAST_WITHOUT_MODEL = -0.2, 0.3, 0.8
 """Log odds that the best tool must reach, or nothing fits."""
 
 
@@ -59,18 +103,29 @@ def relevance(evidence: NDArray[np.float32], names: Sequence[str]) -> NDArray[np
     return evidence @ np.array([weights[name] for name in names], np.float32) + np.float32(weights["bias"])
 
 
-def signs(
-    best: Sequence[float], names: Sequence[str], elsewhere: float, gap: tuple[float, float] | None
-) -> dict[str, float]:
-    """What tells whether any tool serves the query, beside the relevance; `best` is the row of the most relevant."""
-    found = {name: float(best[names.index(name)]) for name in OF_THE_BEST} | {"elsewhere": elsewhere}
-    return found if gap is None else found | {"gap": gap[0], "gap_to_tools": gap[1]}
+def log_odds(
+    relevances: NDArray[np.float32],
+    evidence: NDArray[np.float32],
+    names: Sequence[str],
+    weights: Mapping[str, float],
+    **signs: float,
+) -> NDArray[np.float32]:
+    """Of each tool serving the query, against nothing serving it.
 
+    What speaks against the most relevant tool speaks against all; the others answer for their own besides.
 
-def log_odds(relevance: float, signs: Mapping[str, float], weights: Mapping[str, float]) -> float:
-    """Of a tool serving the query, against nothing serving it; signs without a weight do not count."""
-    told = sum(weights.get(name, 0.0) * value for name, value in signs.items())
-    return weights["bias"] + weights["relevance"] * relevance + told
+    Args:
+        relevances: shape (tools,).
+        evidence: shape (tools, columns); the columns are `names`.
+        signs: what concerns the query alone: elsewhere, gap, gap_to_tools.
+    """
+    import numpy as np
+
+    own = evidence[:, [names.index(name) for name in OF_THE_BEST]]
+    told = own @ np.array([weights[name] for name in OF_THE_BEST], np.float32)
+    told = np.minimum(told, told[relevances.argmax()])
+    of_query = weights["bias"] + sum(weights[name] * value for name, value in signs.items())
+    return np.float32(weights["relevance"]) * relevances + told + np.float32(of_query)
 
 
 def probability(odds: float) -> float:

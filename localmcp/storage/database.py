@@ -344,7 +344,7 @@ class Database:
                 told = FileUnavailable(
                     f"{self.path} was made by an older localmcp and lacks what this needs.", hint=self._how_to_write()
                 )
-            if told is None and self._is_suspect:
+            if told is None and (self._is_suspect or not self._open):
                 told = self._unreadable(error)
             if told is None:
                 raise

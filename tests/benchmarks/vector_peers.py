@@ -14,6 +14,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,11 @@ class Engine:
     def __init__(self, name: str, python: Path, arguments: list[str]) -> None:
         one_thread = {f"{each}_NUM_THREADS": "1" for each in ("OMP", "OPENBLAS", "MKL", "RAYON")}
         paths = os.pathsep.join([str(HERE.parent.parent), str(HERE)])
+        # A file: a pipe that nobody reads would stop an engine that says much.
+        self.said = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
             [str(python), str(HERE / "peers" / "engines.py"), name, *arguments],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said, text=True,
             env={**os.environ, **one_thread, "PYTHONPATH": paths if name == "localmcp" else ""},
         )  # fmt: skip
         self.name = name
@@ -44,10 +47,11 @@ class Engine:
         self.found: list[list[int]] = []
 
     def read(self) -> dict[str, Any]:
-        assert self.process.stdout and self.process.stderr
+        assert self.process.stdout
         line = self.process.stdout.readline()
         if not line:
-            raise Unavailable(f"{self.name} ended: {self.process.stderr.read()[-400:]}")
+            self.said.seek(0)
+            raise Unavailable(f"{self.name} ended: {self.said.read()[-400:]}")
         return json.loads(line)
 
     def ask(self, **asked: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from localmcp.config import servers_file
 from localmcp.errors import ConfigurationError, LocalMCPError
 from localmcp.providers.mcp_servers.catalogue import SEPARATOR, CatalogueCache, exposed_names
 from localmcp.providers.mcp_servers.entries import ServerEntry, prepare
-from localmcp.schemas import describe_kind
+from localmcp.schemas import check_arguments, describe_kind
 from localmcp.tools import Answer, Tool, ToolMark
 
 if TYPE_CHECKING:
@@ -69,12 +69,13 @@ class RemoteTool(Tool):
         return self.raw.get("outputSchema")
 
     def call(self, arguments: Json) -> Answer:
-        """Run it there; the server itself checks the arguments.
+        """Run it there, if the arguments fit its schema; the server is not even started for those that do not.
 
         Raises:
-            InvalidInput: the server refuses the call's form.
+            InvalidInput: the arguments do not fit, or the server refuses the call's form.
             Unavailable: the server does not start, ends in the middle, or does not answer in time.
         """
+        check_arguments(self.name, self.input_schema, arguments)
         return as_answer(self._server.call(self.raw["name"], arguments))
 
     def signature(self) -> str:

@@ -2,7 +2,8 @@
 
     PYTHON engines.py ENGINE VECTORS.npy QUERIES.npy FOLDER
 
-ENGINE is one of localmcp, faiss, sqlite-vec, chromadb, lancedb, numpy. VECTORS (n, dimension) and QUERIES are float32 of unit length.
+ENGINE is one of localmcp, faiss, sqlite-vec, chromadb, lancedb. VECTORS (n, dimension) and QUERIES are float32, unit
+length.
 The first line that comes out tells how the index was made; then each line in, {"query": 5, "k": 10}, is answered by
 {"ids": [...], "ms": 1.2}, the time measured here. {"memory": true} is answered by {"rss_mb": 80.0}.
 """
@@ -38,10 +39,11 @@ def bytes_under(path: Path) -> int:
 
 def open_localmcp(vectors: Any, folder: Path) -> tuple[Search, Path]:
     """The vector arm over the file that `search_speed.build` made in the folder; its chunks hold these vectors."""
+    from search_speed import ClusterEmbedder
+
     from localmcp.search.collections import find_model
     from localmcp.search.vector import SignIndex, nearest_chunks
     from localmcp.storage.database import Database, read_generations
-    from search_speed import ClusterEmbedder
 
     path = folder / f"speed-{len(vectors)}.localmcp"
     database = Database(path, read_only=True)
@@ -95,9 +97,9 @@ def open_chromadb(vectors: Any, folder: Path) -> tuple[Search, Path]:
 
     path = folder / f"chroma-{len(vectors)}"
     client = chromadb.PersistentClient(str(path), settings=Settings(anonymized_telemetry=False))
-    if "v" in [each.name for each in client.list_collections()]:
-        client.delete_collection("v")
-    made = client.create_collection("v", metadata={"hnsw:space": "cosine"}, embedding_function=None)
+    if "vectors" in [each.name for each in client.list_collections()]:
+        client.delete_collection("vectors")
+    made = client.create_collection("vectors", metadata={"hnsw:space": "cosine"}, embedding_function=None)
     for start in range(0, len(vectors), BATCH):
         part = vectors[start : start + BATCH]
         made.add(ids=[str(start + number) for number in range(len(part))], embeddings=part)
@@ -119,19 +121,10 @@ def open_lancedb(vectors: Any, folder: Path) -> tuple[Search, Path]:
     made = lancedb.connect(str(path)).create_table("v", table, mode="overwrite")
 
     def search(query: Any, k: int) -> list[int]:
-        found = made.search(query).distance_type("cosine").select(["id"]).limit(k).to_arrow()
+        found = made.search(query).distance_type("cosine").select(["id", "_distance"]).limit(k).to_arrow()
         return found["id"].to_pylist()
 
     return search, path
-
-
-def open_numpy(vectors: Any, folder: Path) -> tuple[Search, Path]:
-    def search(query: Any, k: int) -> list[int]:
-        scores = vectors @ query
-        best = np.argpartition(-scores, k)[:k]
-        return best[np.argsort(-scores[best])].tolist()
-
-    return search, folder / "vectors.npy"
 
 
 ENGINES: dict[str, Callable[[Any, Path], tuple[Search, Path]]] = {
@@ -140,7 +133,6 @@ ENGINES: dict[str, Callable[[Any, Path], tuple[Search, Path]]] = {
     "sqlite-vec": open_sqlite_vec,
     "chromadb": open_chromadb,
     "lancedb": open_lancedb,
-    "numpy": open_numpy,
 }
 
 
@@ -152,8 +144,7 @@ def main() -> None:
     start = time.perf_counter()
     search, path = ENGINES[name](vectors, Path(folder))
     took = time.perf_counter() - start
-    if name != "numpy":
-        del vectors
+    del vectors
     print(json.dumps({"build_s": took, "file_mb": bytes_under(path) / 1e6}), flush=True)
     for line in sys.stdin:
         asked = json.loads(line)

@@ -1,7 +1,8 @@
-"""Environments of peers, each its own, made once under the work directory; one that cannot be made is skipped, said so."""
+"""Environments of peers, each its own, made once in a folder; a peer whose environment cannot be made is skipped."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -51,6 +52,4 @@ def versions(python: Path, packages: list[str]) -> dict[str, str]:
     """Package -> version in that environment."""
     script = "import importlib.metadata as m, json, sys; print(json.dumps({p: m.version(p) for p in sys.argv[1:]}))"
     ran = subprocess.run([str(python), "-c", script, *packages], capture_output=True, text=True, check=False)
-    import json
-
     return json.loads(ran.stdout) if ran.returncode == 0 else {}
