@@ -4,8 +4,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from localmcp.api import KnowledgeFile
-    from localmcp.api import open_file as open  # noqa: A004  (the public name of the Python API)
+    from localmcp.api.knowledge_file import KnowledgeFile
+    from localmcp.api.knowledge_file import open_file as open  # noqa: A004  (the public name of the Python API)
     from localmcp.errors import ToolNotFound
     from localmcp.server.tool_registry import ToolRegistry, with_request_providers
 
@@ -16,9 +16,9 @@ __all__ = ["KnowledgeFile", "ToolNotFound", "ToolRegistry", "__version__", "open
 def __getattr__(name: str) -> "Any":
     # The package itself imports nothing, so that `serve` can answer its first message within milliseconds.
     if name in ("open", "KnowledgeFile"):
-        from localmcp import api
+        from localmcp.api import knowledge_file
 
-        return api.open_file if name == "open" else api.KnowledgeFile
+        return knowledge_file.open_file if name == "open" else knowledge_file.KnowledgeFile
     if name in ("ToolRegistry", "ToolNotFound", "with_request_providers"):
         from localmcp.server import tool_registry
 

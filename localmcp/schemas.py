@@ -87,7 +87,8 @@ def drop_from_input(key: str, value: Any) -> bool:
 
 def drop_from_output(key: str, value: Any) -> bool:
     """Our docstrings explain results to developers; a model reads the result itself."""
-    return key in ("title", "description") or (key == "additionalProperties" and value is True)
+    # A table of numbers is told as a table: every byte of tools/list stands in the model's context.
+    return key in ("title", "description") or (key == "additionalProperties" and value is not False)
 
 
 def shorten_output(schema: Json) -> Json:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import localmcp
-from localmcp.api import Document, Hit, KnowledgeFile, Results, Rule, Source
+from localmcp.api.knowledge_file import KnowledgeFile
+from localmcp.api.results import Document, Hit, Results, Rule, Source
 from localmcp.errors import InvalidInput, LocalMCPError, NotFound, UnknownTool
 
 ROOT = Path(__file__).parent.parent
@@ -77,7 +78,7 @@ def test_repaired_words_are_told(kb: KnowledgeFile) -> None:
 
 def test_every_source_is_listed_whatever_the_page_size(kb: KnowledgeFile, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = kb.sources()
-    monkeypatch.setattr("localmcp.api.SOURCES_AT_ONCE", 2)
+    monkeypatch.setattr("localmcp.api.knowledge_file.SOURCES_AT_ONCE", 2)
     paged = kb.sources()
     assert len(whole) == whole.raw["total"] > 4
     assert list(paged) == list(whole)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localmcp.config import Settings, sample_directory
@@ -96,6 +96,7 @@ def test_the_sample_documents_have_none() -> None:
             assert signals(path.read_text(encoding="utf-8", errors="replace")) == [], path
 
 
+@settings(deadline=None)
 @given(st.text(max_size=300))
 def test_any_text_is_looked_at_without_an_error(text: str) -> None:
     assert all(name.startswith(("hidden: ", "imitates ")) for name in signals(text))

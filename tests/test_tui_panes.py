@@ -11,7 +11,7 @@ from tui_driver import QUICKSTARTS, House, make_library, open_house
 
 from localmcp.doctor.check import Check
 from localmcp.doctor.examination import Examination, examine
-from localmcp.tools import Scope
+from localmcp.tools import CallRecord, Scope
 from localmcp.tui.app import Surroundings
 from localmcp.tui.panes.doctor import speed_words
 
@@ -145,11 +145,17 @@ async def test_every_tool_is_listed_the_hidden_ones_too(house: House) -> None:
 
 
 async def test_the_search_for_tools_is_the_assistants_with_its_scores(house: House) -> None:
+    told: list[CallRecord] = []
+    house.app.desk.workspace.registry.observe(told.append)
     pane = await house.go("tools")
     pane.line.value = "remove documents"  # type: ignore[attr-defined]
-    await house.settle()
-    told = house.app.desk.call("tool_search", query="remove documents", max_results=50)["tools"]
-    assert [(row.name, row.score) for row in house.pane.rows] == [(hit["name"], hit["score"]) for hit in told]
+    await house.until(lambda: told and house.pane.rows and house.pane.rows[0].score is not None)
+    answer = told[-1].answer
+    assert answer is not None
+    hits = [(hit["name"], hit["score"]) for hit in answer.value["tools"]]
+    assert told[-1].arguments["query"] == "remove documents"
+    assert [(row.name, row.score) for row in house.pane.rows] == hits
+    assert hits[0][0] == "remove_source"
 
 
 async def test_a_tool_runs_from_its_form_and_its_answer_turns(house: House) -> None:

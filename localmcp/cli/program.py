@@ -18,12 +18,12 @@ INTERRUPTED = 130
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Start here": {
         "demo": ("demo", "Index the sample documents, search them, and show what to type next."),
-        "tui": ("tui", "See, search and run everything in the terminal."),
+        "tui": ("tui", "See, search and run everything in one file, in the terminal."),
     },
     "Documents": {
         "add": ("ingest", "Add files, folders, or text from stdin (-), and index them."),
         "search": ("search", "Search by meaning and by word."),
-        "find": ("find", "Pick a passage while you type; it goes to stdout."),
+        "find": ("find", "Pick a passage while you type; the choice goes to stdout."),
         "show": ("documents", "Print a document, or the passages around one."),
         "sources": ("documents", "List the documents."),
         "why": ("documents", "Say what became of a path, and why."),
@@ -48,8 +48,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "ask": ("ask", "Say in your own words what you want; the tool that does it is found and run."),
         "tools": ("tools", "List, search, show and call the tools, the hidden ones too."),
         "call": ("calls", "Call any tool with JSON arguments."),
-        "connect": ("connect", "Connect Claude, Cursor, VS Code or another assistant to localmcp."),
-        "servers": ("servers", "Connect other MCP servers, and take them over from other clients."),
+        "connect": ("connect", "Connect an assistant: its configuration is found and changed, and the connection tried out."),
+        "servers": ("servers", "Connect other MCP servers; an assistant finds their tools with tool_search."),
         "keys": ("keys", "Make, list and revoke the API keys that requests over HTTP need."),
         "log": ("log", "Show what was called, by whom, and how it ended; what it adds up to."),
     },
@@ -62,7 +62,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "merge": ("merging", "Take the documents, quick starts and rules of another file into yours."),
     },
     "This machine": {
-        "eval": ("evaluation", "Measure how well the search answers, on your own documents."),
+        "eval": ("evaluation", "Measure how well the search answers."),
         "status": ("status", "Show the file, what is in it, and the model."),
         "config": ("settings", "Show and change the settings."),
         "models": ("embedders", "List embedding models, download one, or carry one to a machine without a network."),

@@ -25,7 +25,7 @@ UNAVAILABLE = 3
 
 @group()
 def servers() -> None:
-    """Connect other MCP servers; an assistant finds their tools with tool_search and runs them with execute_tool.
+    """Connect other MCP servers; an assistant finds their tools with tool_search.
 
     They stand in mcp.json in the configuration directory, in the form that other clients use. Each is started when one
     of its tools is first called.

@@ -86,7 +86,10 @@ class ToolCatalogue:
             for word, weight in each.weights.items():
                 found.setdefault(word, []).append((place, weight))
         return {
-            word: (np.array([place for place, _ in held], np.intp), np.array([weight for _, weight in held], np.float32))
+            word: (
+                np.array([place for place, _ in held], np.intp),
+                np.array([weight for _, weight in held], np.float32),
+            )
             for word, held in found.items()
         }
 

@@ -169,7 +169,7 @@ class ToolFinder:
         names = FEATURES if evidence.with_model else WORD_FEATURES
         weights, least = _weights(evidence)
         odds = log_odds(relevance(evidence.rows, names), evidence.rows, names, weights, **evidence.signs)
-        relevant = dict(zip(evidence.places.tolist(), odds.tolist(), strict=True))
+        relevant: dict[int, float] = dict(zip(evidence.places.tolist(), odds.tolist(), strict=True))
         rungs = catalogue.rungs(query)
         judged = [
             _Judged(
@@ -178,7 +178,7 @@ class ToolFinder:
                 relevant.get(place, NOT_RELEVANT),
                 self._gain(tools[place].name) * weights["relevance"],
             )
-            for place in relevant | rungs
+            for place in {**relevant, **rungs}
         ]
         return judged, least
 

@@ -177,9 +177,9 @@ class Query:
 _ASIDE = frozenset(
     """today tomorrow yesterday tonight now week month year monday tuesday wednesday thursday friday saturday sunday
     morning evening afternoon again still ever thing things something anything everything everyone anyone someone
-    people somebody anybody everybody nobody one two three four five six seven eight nine ten please hello hey like need want give let help got get it
+    people one two three four five six seven eight nine ten please hello hey like need want give let help got get it
     s t d m re ve ll don doesn isn into onto am pm my mine own really very much many few lot some another other
-    others using via per there here every each""".split()
+    others using via per there here every each somebody anybody everybody nobody""".split()
 )
 """Words that say when, how many or how politely, but not which tool."""
 
@@ -220,7 +220,7 @@ _NO_COMMAND = frozenset(
 
 
 def _lead(tokens: Sequence[Token]) -> str:
-    first = next((_words_of(token) for token in tokens if token.kind == "word"), [])
+    first = next((_words_of(token) for token in tokens if token.kind == "word"), None)
     if not first or first[0] in _NO_COMMAND or first[0] in _left_out():
         return ""
     return stem(first[0], "english")

@@ -33,7 +33,9 @@ SEGMENTS_IN_BLOCK = 16
 CANDIDATES = 4000
 """Nearest codes that are put in order: they hold 99.5 % of the true ten at 100,000 chunks (2000 hold 98.9 %)."""
 FIRST_READ, NEXT_READ, MOST_READ = 300, 300, 1200
-"""Exact vectors read at first, at a time after that, and altogether unless more hits are asked for."""
+"""Exact vectors read at first, at a time after that, and altogether unless more hits are asked for, or the chunks are so
+many that a 250th of them is more: at 508,000 chunks recall@10 is then .994 instead of .990."""
+READ_SHARE = 250
 MARGIN = 4.0
 """Standard deviations by which a vector may beat what its code promises, before it is left unread."""
 BEST = 10
@@ -234,7 +236,14 @@ def _read_block(connection: apsw.Connection, segments: tuple[int, ...]) -> Block
     import numpy as np
 
     marks = ",".join("?" * len(segments))
-    rows = fetch_all(connection, f"select ids, sources, bits from signs where id in ({marks}) order by id", segments)
+    # What has the wrong length is not read: a file from somewhere else may hold anything there.
+    sql = f"""
+        select ids, sources, bits from signs join models on models.id = model_id
+        where signs.id in ({marks}) and count <= {SEGMENT_SIZE} and length(ids) = 8 * count
+            and length(sources) = 8 * count and length(bits) = count * ((dimension + 63) / 64 * 8)
+        order by signs.id
+    """
+    rows = fetch_all(connection, sql, segments)
     ids = np.frombuffer(b"".join(row[0] for row in rows), dtype=np.int64)
     sources = np.frombuffer(b"".join(row[1] for row in rows), dtype=np.int64)
     codes = np.frombuffer(b"".join(row[2] for row in rows), dtype=np.uint64).reshape(len(ids), -1)
@@ -256,8 +265,9 @@ def nearest_chunks(
         return _best_of([_compared(connection, model_id, step, query) for step in steps], k)
     ids, estimated = _ordered(*estimated_candidates(blocks, query, allowed))
     read = max(FIRST_READ, k)
+    most = min(len(ids), max(MOST_READ, sum(len(block.ids) for block in blocks) // READ_SHARE))
     found = [_compared(connection, model_id, ids[:read], query)]
-    while read < min(len(ids), MOST_READ) and (wanted := _hopeful(estimated, found)) > read:
+    while read < most and (wanted := _hopeful(estimated, found)) > read:
         step = ids[read : min(wanted, read + NEXT_READ)]
         found.append(_compared(connection, model_id, step, query))
         read += len(step)

@@ -1,14 +1,15 @@
 """How well plain-language queries find tools: hit@1, hit@5, false answers, and what it costs in bytes.
 
-    python tests/benchmarks/discovery_quality.py [--half dev|held|blind] [--peer PYTHON] [--misses] [--words] [--json FILE]
+    python tests/benchmarks/discovery_quality.py [--half dev|held|blind] [--peer PYTHON] [--misses] [--words]
+        [--json FILE]
     python tests/benchmarks/discovery_quality.py --fit
 
 `discovery_tools.json` holds tools such as people own; `discovery_queries.jsonl` queries, each with every tool that
 would serve it (none: no tool does, though many are about the same things). The weights were fitted to the part `dev`
-(`--fit` prints them anew), of which most queries without a tool ask for what is only just missing. The part `held` was
-fitted to nothing; the part `blind` brings tools of its own, which join the others, and was written by somebody else,
-before the features that the weights stand for. A query that no tool serves counts as falsely answered if any tool was
-returned. hit@5 counts only what was really returned.
+(`--fit` prints them anew), of which most queries without a tool ask for what is only just missing. No weight was
+fitted to `held` and `blind`, but their figures were seen when the threshold was chosen. `blind` brings tools of its own,
+which join the others; it was written before the features, by the author of these and of many queries of `dev`. A query
+that no tool serves counts as falsely answered if any tool was returned. hit@5 counts only what was really returned.
 
 `--peer` is the interpreter of an environment with the package `fastmcp`, whose BM25 search of tools then answers the
 same queries in the same run. `--words` leaves the model out.
@@ -271,9 +272,7 @@ def _print_second(found: list[Sample], rows: Any, first: Any, names: Sequence[st
         print(f"  at most {share:.0%} false: threshold {least:.2f}, {(yes > least).mean():.3f} of the others answered")
 
 
-def _second_row(
-    each: Sample, row: Any, first: Any, names: Sequence[str], used: Sequence[str]
-) -> list[float]:
+def _second_row(each: Sample, row: Any, first: Any, names: Sequence[str], used: Sequence[str]) -> list[float]:
     relevances = first[0] + row @ first[1:]
     best = row[relevances.argmax()]
     told = {"gap": 0.0, "gap_to_tools": 0.0, **each.evidence.signs}

@@ -179,6 +179,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--model", default="default")
     parser.add_argument("--read-only", action="store_true", help="leave out the tool that adds documents")
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if options.read_only:
         CALLS[:] = [each for each in CALLS if each[0] != "add_document"]
@@ -201,6 +202,15 @@ def main() -> int:
     print(f"memory: {first:.0f} MB at first, {settled[0]:.0f} when settled, {most:.0f} at most, {last:.0f} at the end")
     print("MB by second:", " ".join(f"{each:.0f}" for each in memory[:: max(1, len(memory) // 30)]))
     print(f"errors: {sum(errors.values())}")
+    if options.json:
+        found = {
+            "clients": options.clients,
+            "calls_per_s": len(seconds) / lasted,
+            **{f"p{int(share * 100)}_ms": percentile(seconds, share) for share in (0.5, 0.95, 0.99)},
+            "most_mb": most,
+            "errors": sum(errors.values()),
+        }
+        options.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
     for text, count in errors.most_common(10):
         print(f"  {count} x {text}")
     return 1 if errors else 0

@@ -95,7 +95,8 @@ def resident_mb() -> float:
     return pages * resource.getpagesize() / 1e6
 
 
-def measure(size: int, folder: Path, profile: bool) -> None:
+def measure(size: int, folder: Path, profile: bool) -> dict[str, dict[str, float]]:
+    """Kind of query -> its p50 and p95 in milliseconds."""
     from localmcp.quickstarts.catalogue import Quickstarts
     from localmcp.storage.database import Database, fetch_all
 
@@ -122,12 +123,15 @@ def measure(size: int, folder: Path, profile: bool) -> None:
                 quickstarts.search(**arguments)
             timings.setdefault(kind, []).append((time.perf_counter() - start) * 1000)
     timings["all"] = [each for values in timings.values() for each in values]
+    found: dict[str, dict[str, float]] = {}
     for kind, values in timings.items():
-        p95 = sorted(values)[int(len(values) * 0.95)]
-        print(f"  {kind:14} p50 {statistics.median(values):6.1f} ms   p95 {p95:6.1f} ms")
+        row = {"p50_ms": statistics.median(values), "p95_ms": sorted(values)[int(len(values) * 0.95)]}
+        found[f"{size:,} quick starts, {kind}"] = row
+        print(f"  {kind:14} p50 {row['p50_ms']:6.1f} ms   p95 {row['p95_ms']:6.1f} ms")
     print(f"  memory {resident_mb():.0f} MB, of which searching {resident_mb() - before:.0f} MB")
     if profile:
         pstats.Stats(profiler).sort_stats("tottime").print_stats(18)
+    return found
 
 
 def measure_import(catalogue: Path, folder: Path) -> None:
@@ -147,13 +151,16 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--catalogue", type=Path, help="a real file to import")
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--json", type=Path, help="for one size")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         os.environ.setdefault("LOCALMCP_STATE_DIR", name)
         if options.catalogue:
             measure_import(options.catalogue, Path(name))
         if len(options.sizes) == 1:
-            measure(options.sizes[0], Path(name), options.profile)
+            found = measure(options.sizes[0], Path(name), options.profile)
+            if options.json:
+                options.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
             return
     for size in options.sizes:
         profile = ["--profile"] if options.profile else []

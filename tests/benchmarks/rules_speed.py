@@ -58,7 +58,9 @@ def make_draft(chance: random.Random, vocabulary: list[str], made: list[str]) ->
     return RuleDraft(" ".join(words), chance.choice(list(CATEGORIES)), "made up", globs=globs)
 
 
-def measure(size: int) -> None:
+def measure(size: int) -> dict[str, dict[str, float]]:
+    """Kind of search -> its p50 and p95 in milliseconds."""
+    found: dict[str, dict[str, float]] = {}
     tasks = (sample_directory() / "rules" / "tasks.jsonl").read_text(encoding="utf-8").splitlines()
     texts = [json.loads(line)["task"] for line in tasks]
     with tempfile.TemporaryDirectory() as name, Workspace(Settings(database=Path(name) / "r.localmcp")) as workspace:
@@ -76,11 +78,11 @@ def measure(size: int) -> None:
         misses = workspace.embedder.misses
         for kind, filters in kinds.items():
             times = [timed(search, text, filters) for text in texts]
-            ordered = sorted(times)
-            print(
-                f"  {kind:9} p50 {statistics.median(times):5.1f} ms   p95 {ordered[int(len(ordered) * 0.95)]:5.1f} ms"
-            )
+            row = {"p50_ms": statistics.median(times), "p95_ms": sorted(times)[int(len(times) * 0.95)]}
+            found[f"{size:,} rules, {kind}"] = row
+            print(f"  {kind:9} p50 {row['p50_ms']:5.1f} ms   p95 {row['p95_ms']:5.1f} ms")
         assert workspace.embedder.misses == misses, "a repeated task was embedded again"
+    return found
 
 
 def timed(search: Any, text: str, filters: dict[str, Any]) -> float:
@@ -92,11 +94,14 @@ def timed(search: Any, text: str, filters: dict[str, Any]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000])
+    parser.add_argument("--json", type=Path, help="for one size")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         os.environ.setdefault("LOCALMCP_STATE_DIR", name)
         if len(options.sizes) == 1:
-            measure(options.sizes[0])
+            found = measure(options.sizes[0])
+            if options.json:
+                options.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
             return
     for size in options.sizes:
         subprocess.run([sys.executable, __file__, "--sizes", str(size)], check=True)

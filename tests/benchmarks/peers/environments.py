@@ -6,17 +6,17 @@ import json
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
+PROJECT = Path(__file__).resolve().parents[3] / "pyproject.toml"
+PREFIX = "benchmark-"
 PACKAGES: dict[str, list[str]] = {
-    "stores": ["faiss-cpu", "sqlite-vec>=0.1.9,<0.1.10", "chromadb", "lancedb", "apsw", "numpy"],
-    "qdrant": ["mcp-server-qdrant"],
-    # Pinned to an old mcp that breaks with later pydantic.
-    "chroma": ["chroma-mcp", "pydantic<2.12"],
-    "txtai": ["txtai"],
-    "fastmcp": ["fastmcp"],
+    name.removeprefix(PREFIX): packages
+    for name, packages in tomllib.loads(PROJECT.read_text(encoding="utf-8"))["dependency-groups"].items()
+    if name.startswith(PREFIX)
 }
-"""Environment -> what pip installs into it."""
+"""Environment -> what pip installs into it: the dependency groups `benchmark-*` of the project."""
 LONGEST_INSTALL = 900.0
 
 

@@ -1,19 +1,14 @@
-"""The Python API: `localmcp.open(file)` gives one open file, with a method for each thing people do with it.
-
-Results are small typed objects, because a notebook completes and prints them; each keeps the dict that the tool of the
-same name gives an assistant in `raw`, so that nothing is lost. Methods raise the errors of `localmcp.errors`.
-"""
+"""One open file, with a method for each thing people do with it. Methods raise the errors of `localmcp.errors`."""
 
 from __future__ import annotations
 
-import html
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
+from localmcp.api.results import Context, Document, Hit, Quickstart, Results, Rule, Source, make_hit, make_source
 from localmcp.errors import LocalMCPError, ModelUnavailable, NotFound
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace, open_workspace
@@ -25,172 +20,7 @@ Json = dict[str, Any]
 Mode = Literal["hybrid", "semantic", "keyword"]
 
 CALLER = "python"
-SHOWN_CHARACTERS = 160
 SOURCES_AT_ONCE = 500
-
-
-# ---------------------------------------------------------------- results
-
-
-def _raw() -> Any:
-    return field(repr=False, compare=False, default_factory=dict[str, Any])
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A passage that answers."""
-
-    title: str
-    text: str = field(repr=False)
-    score: float
-    """0..100: 0.7 of meaning and 0.3 of words, or as the file's own measured weights say."""
-    semantic: float = field(repr=False)
-    keyword: float = field(repr=False)
-    match: str
-    """`both`, `semantic_only` or `keyword_only`."""
-    place: str
-    """Where it stands, for people: `path:line`, or `path p. 3`, or the title."""
-    path: str | None = field(repr=False)
-    """The file; None for a text that came from none."""
-    collection: str = field(repr=False)
-    freshness: str = field(repr=False)
-    """Whether the file is `fresh`, `changed` or `missing` since it was read, or `unverifiable`."""
-    metadata: Mapping[str, Any] = field(repr=False)
-    id: str = field(repr=False)
-    source_id: str = field(repr=False)
-    raw: Json = _raw()
-
-    def cells(self) -> tuple[str, ...]:
-        return f"{self.score:.0f}", self.title, _shortened(self.text), self.place
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A document of the file."""
-
-    title: str
-    path: str | None
-    collection: str
-    kind: str
-    """`docs`, `website`, `text`, ..."""
-    chunks: int
-    updated: str
-    """ISO 8601, UTC."""
-    freshness: str = field(repr=False)
-    metadata: Mapping[str, Any] = field(repr=False)
-    id: str = field(repr=False)
-    raw: Json = _raw()
-
-    def cells(self) -> tuple[str, ...]:
-        return self.title, self.collection, str(self.chunks), self.updated[:10], self.path or ""
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A whole document."""
-
-    title: str
-    text: str = field(repr=False)
-    path: str | None
-    metadata: Mapping[str, Any] = field(repr=False)
-    id: str = field(repr=False)
-    raw: Json = _raw()
-    """As `get_document` gives it, without the text of further calls."""
-
-    def __str__(self) -> str:
-        return self.text
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """The passages around a hit."""
-
-    title: str
-    text: str = field(repr=False)
-    """They joined."""
-    passages: tuple[str, ...] = field(repr=False)
-    place: str
-    raw: Json = _raw()
-
-    def __str__(self) -> str:
-        return self.text
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A rule that a task needs."""
-
-    text: str
-    category: str
-    relevance: float
-    """0..1; 1 for a rule that holds for every task."""
-    id: int
-    raw: Json = _raw()
-
-    def cells(self) -> tuple[str, ...]:
-        return f"{self.relevance:.2f}", self.category, self.text
-
-
-@dataclass(frozen=True, slots=True)
-class Quickstart:
-    """A short guide that fits."""
-
-    name: str
-    title: str
-    description: str
-    score: int
-    match: str
-    """`exact_match`, `partial_match`, `fuzzy_match` or `fallback_match`."""
-    raw: Json = _raw()
-
-    def cells(self) -> tuple[str, ...]:
-        return str(self.score), self.title, self.description
-
-
-Item = TypeVar("Item", Hit, Source, Rule, Quickstart)
-
-HEADS: Mapping[str, tuple[str, ...]] = {
-    "Hit": ("score", "title", "passage", "place"),
-    "Source": ("title", "collection", "passages", "updated", "path"),
-    "Rule": ("relevance", "category", "rule"),
-    "Quickstart": ("score", "title", "description"),
-}
-
-
-class Results(list[Item], Generic[Item]):
-    """A list that a notebook shows as a table. `pandas.DataFrame(results)` takes it as it is."""
-
-    def __init__(self, items: Iterable[Item] = (), *, raw: Json | None = None, notices: Sequence[str] = ()) -> None:
-        super().__init__(items)
-        self.raw: Json = raw or {}
-        """What the tool said besides: repaired words, weights, a message."""
-        self.notices = tuple(notices)
-        """Sentences for the person, such as that the model was not there and only words were compared."""
-
-    def __repr__(self) -> str:
-        lines = [f"{number}. " + "  ".join(filter(None, each.cells())) for number, each in enumerate(self, 1)]
-        return "\n".join([*lines, *self.notices]) or str(self.raw.get("message") or "nothing found")
-
-    def _repr_html_(self) -> str:
-        """The table that notebooks show."""
-        if not self:
-            return f"<p>{html.escape(repr(self))}</p>"
-        head = "".join(f"<th>{each}</th>" for each in HEADS[type(self[0]).__name__])
-        rows = "".join(_table_row(each.cells()) for each in self)
-        notices = "".join(f"<p>{html.escape(each)}</p>" for each in self.notices)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notices}"
-
-
-def _table_row(cells: Sequence[str]) -> str:
-    return f"<tr>{''.join(f'<td>{html.escape(each)}</td>' for each in cells)}</tr>"
-
-
-def _shortened(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= SHOWN_CHARACTERS else f"{line[: SHOWN_CHARACTERS - 1]}…"
-
-
-# ---------------------------------------------------------------- the file
 
 
 class KnowledgeFile:
@@ -302,7 +132,7 @@ class KnowledgeFile:
             metadata=dict(metadata) if metadata else None,
             explain=explain,
         )
-        hits = [_hit(each) for each in answer["results"]]
+        hits = [make_hit(each) for each in answer["results"]]
         return Results(hits, raw=answer, notices=[*answer.get("notices", []), *_repairs(answer)])
 
     def context(self, hit: Hit | str, window: int = 2) -> Context:
@@ -338,7 +168,7 @@ class KnowledgeFile:
         found: list[Source] = []
         while True:
             answer = self.call("list_sources", collection=collection, limit=SOURCES_AT_ONCE, offset=len(found))
-            found += [_source(each) for each in answer["sources"]]
+            found += [make_source(each) for each in answer["sources"]]
             if len(found) >= answer["total"] or not answer["sources"]:
                 return Results(found, raw={"total": answer["total"]})
 
@@ -421,47 +251,10 @@ def open_file(path: str | os.PathLike[str] | None = None, **settings: Any) -> Kn
     return KnowledgeFile(open_workspace(path, **settings))
 
 
-# ---------------------------------------------------------------- from the tools' words
-
-
 def _id_of(source: Source | Hit | str | None) -> str | None:
     if source is None or isinstance(source, str):
         return source
     return source.source_id if isinstance(source, Hit) else source.id
-
-
-def _hit(raw: Json) -> Hit:
-    return Hit(
-        title=raw["sourceTitle"],
-        text=raw["content"],
-        score=raw["combinedScore"],
-        semantic=raw["semanticScore"],
-        keyword=raw["keywordScore"],
-        match=raw["matchType"],
-        place=raw["citation"]["label"],
-        path=raw["citation"].get("path"),
-        collection=raw["collection"],
-        freshness=raw["freshness"],
-        metadata=raw["metadata"],
-        id=raw["chunkId"],
-        source_id=raw["sourceId"],
-        raw=raw,
-    )
-
-
-def _source(raw: Json) -> Source:
-    return Source(
-        title=raw["title"],
-        path=raw.get("path"),
-        collection=raw["collection"],
-        kind=raw["sourceType"],
-        chunks=raw["chunkCount"],
-        updated=raw["updatedAt"],
-        freshness=raw["freshness"],
-        metadata=raw["metadata"],
-        id=raw["id"],
-        raw=raw,
-    )
 
 
 def _repairs(answer: Json) -> list[str]:

@@ -1,0 +1,1 @@
+"""The Python API: `localmcp.open(file)` and what its methods return."""

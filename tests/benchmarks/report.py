@@ -1,0 +1,171 @@
+"""The measured numbers as one Markdown table, peers beside ours; what a peer does better is in it as well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+Row = tuple[str, str, str, str]
+"""What was measured, ours, the peers', a remark."""
+
+
+def write_report(numbers: dict[str, Any]) -> str:
+    """Machine, versions and date, then the table; parts that did not run are named below it."""
+    rows: list[Row] = []
+    missing: list[str] = []
+    for name, part in numbers["parts"].items():
+        result = part["result"]
+        if isinstance(result, dict) and "skipped" in result:
+            missing.append(f"- {name}: {result['skipped']}")
+        elif name in TOLD:
+            rows += TOLD[name](result)
+    machine = numbers["machine"]
+    packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
+    versions = [pair for each in numbers.get("peers", {}).values() for pair in each.items()]
+    peers = ", ".join(f"{name} {version}" for name, version in versions)
+    dates = sorted({part["date"][:10] for part in numbers["parts"].values()})
+    lines = [
+        "# Numbers",
+        "",
+        f"Measured {' to '.join(dict.fromkeys((dates[0], dates[-1])))} on {machine['processor']}, {machine['cores']} "
+        f"cores{', VNNI' if machine['vnni'] else ''}; {machine['system']}; Python {machine['python']}; {packages}.",
+        *([f"Peers: {peers}."] if peers else []),
+        *(["", "A quick run: few rounds, small files."] if numbers.get("quick") else []),
+        "",
+        "| what | localmcp | others, same run | remark |",
+        "|---|---|---|---|",
+        *(f"| {' | '.join(row)} |" for row in rows),
+        *(["", "Not measured:", "", *missing] if missing else []),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _start(result: dict[str, float]) -> list[Row]:
+    python = f"python -c pass {result['python_pass_ms']:.0f} ms"
+    first = f"{result['first_search_wall_s']:.2f} s"
+    later = f"{result['search_p50_ms']:.1f} / {result['search_p95_ms']:.1f} ms"
+    chunks = f"{result['chunks']:,} chunks, stdio, real model"
+    return [
+        ("spawn to initialize", f"{result['initialize_ms']:.0f} ms", python, "stdio"),
+        ("first search of a process", first, "", "loads the model"),
+        ("later searches, p50 / p95", later, "", f"{chunks}; {result['rss_mb']:.0f} MB resident"),
+    ]
+
+
+def _ingest(result: dict[str, Any]) -> list[Row]:
+    default, fast = result["default"], result["fast"]
+    return [
+        (
+            "passages embedded a second, fast form",
+            f"{fast['passages_per_s']:.1f}",
+            f"default form {default['passages_per_s']:.1f}",
+            f"x {result['fast_over_default']:.2f}; peak {fast['peak_mb']:.0f} MB, default {default['peak_mb']:.0f} MB",
+        )
+    ]
+
+
+def _search(result: list[dict[str, Any]]) -> list[Row]:
+    rows: list[Row] = []
+    for row in result:
+        size, recall = f"{row['size']:,} chunks", f"recall@10 {row['recall']:.3f}"
+        memory = f"{row['rss_mb']:.0f} MB, file {row['file_mb'] * 1e6 / row['size']:.0f} bytes a chunk"
+        rows += [
+            (f"hybrid, a question, {size}, p50 / p95", _times(row["sentence"]), "", f"{recall}; {memory}"),
+            (f"hybrid, a misspelt word, {size}, p50 / p95", _times(row["typo"]), "", "fuzzy repair"),
+        ]
+    return rows
+
+
+def _times(row: dict[str, float]) -> str:
+    return f"{row['p50']:.1f} / {row['p95']:.1f} ms"
+
+
+def _vectors(result: dict[str, dict[str, Any]]) -> list[Row]:
+    rows: list[Row] = []
+    for size, engines in result.items():
+        ours = engines["localmcp"]
+        for name, row in engines.items():
+            if name == "localmcp":
+                continue
+            if "skipped" in row:
+                rows.append(
+                    (f"nearest ten of {int(size):,} vectors", _engine(ours), f"{name}: -", row["skipped"][:120])
+                )
+                continue
+            ratio = row["p50_ms"] / ours["p50_ms"]
+            remark = f"x {ratio:.1f}; {row['rss_mb']:.0f} MB against {ours['rss_mb']:.0f} MB"
+            rows.append((f"nearest ten of {int(size):,} vectors", _engine(ours), f"{name} {_engine(row)}", remark))
+    return rows
+
+
+def _engine(row: dict[str, float]) -> str:
+    return f"{row['p50_ms']:.2f} / {row['p95_ms']:.2f} ms, recall {row['recall@10']:.3f}"
+
+
+def _rivals(result: dict[str, dict[str, Any]]) -> list[Row]:
+    rows: list[Row] = []
+    measures: list[tuple[str, str, Callable[[dict[str, float]], str]]] = [
+        ("spawn to initialize", "", lambda row: f"{row['initialize_ms']:.0f} ms"),
+        ("texts taken in a second", "", lambda row: f"{row['texts_per_s']:.1f}"),
+        ("first search", "", lambda row: f"{row['first_search_ms']:.0f} ms"),
+        ("later searches over stdio, p50 / p95", "", lambda row: f"{row['p50_ms']:.1f} / {row['p95_ms']:.1f} ms"),
+        ("resident memory", "", lambda row: f"{row['rss_mb']:.0f} MB"),
+        ("size on disk", "", lambda row: f"{row['file_mb']:.1f} MB"),
+    ]
+    ours = result["localmcp"]
+    if "skipped" in ours:
+        return [("whole servers", "-", "", ours["skipped"][:120])]
+    for label, remark, told in measures:
+        others = "; ".join(
+            f"{name} {told(row)}" for name, row in result.items() if name != "localmcp" and "skipped" not in row
+        )
+        rows.append((f"whole servers: {label}", told(ours), others, remark))
+    rows += [
+        ("whole servers", "-", f"{name}: -", row["skipped"][:120]) for name, row in result.items() if "skipped" in row
+    ]
+    return rows
+
+
+def _quality(result: dict[str, Any]) -> list[Row]:
+    rows: list[Row] = []
+    above = result["above_better_arm"]
+    for label, row in (*result["sets"].items(), ("mean", result["mean"])):
+        others = ", ".join(f"{name} {value:.3f}" for name, value in row.items() if name != "ours")
+        margin = above.get(label, result["mean_above_better_arms_mean"])
+        rows.append((f"nDCG@10, {label}", f"{row['ours']:.3f}", others, f"{margin:+.3f} against the better arm"))
+    return rows
+
+
+def _flat(label: str) -> Callable[[Any], list[Row]]:
+    """Every number of a part, one line each."""
+    return lambda result: [(f"{label}: {name}", _told(value), "", "") for name, value in _leaves(result)]
+
+
+def _leaves(value: Any, path: str = "") -> Iterable[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _leaves(inner, f"{path} {name}".strip())
+    elif isinstance(value, (int, float, str)):
+        yield path, value
+
+
+def _told(value: Any) -> str:
+    if not isinstance(value, (int, float)):
+        return str(value)
+    return f"{value:,.0f}" if isinstance(value, int) or abs(value) >= 1000 else f"{value:.3g}"
+
+
+TOLD: dict[str, Callable[[Any], list[Row]]] = {
+    "start": _start,
+    "ingest": _ingest,
+    "search": _search,
+    "vectors": _vectors,
+    "rivals": _rivals,
+    "quality": _quality,
+    "discovery": _flat("tool search"),
+    "retriever": _flat("retriever"),
+    "packs": _flat("packs"),
+    "rules": _flat("rules"),
+    "quickstarts": _flat("quick starts"),
+    "http": _flat("HTTP"),
+}
