@@ -7,9 +7,10 @@
 `discovery_tools.json` holds tools such as people own; `discovery_queries.jsonl` queries, each with every tool that
 would serve it (none: no tool does, though many are about the same things). The weights were fitted to the part `dev`
 (`--fit` prints them anew), of which most queries without a tool ask for what is only just missing. No weight was
-fitted to `held` and `blind`, but their figures were seen when the threshold was chosen. `blind` brings tools of its own,
-which join the others; it was written before the features, by the author of these and of many queries of `dev`. A query
-that no tool serves counts as falsely answered if any tool was returned. hit@5 counts only what was really returned.
+fitted to `held` and `blind`, but their figures were seen when the threshold was chosen. `blind` brings tools of its
+own, which join the others; it was written before the features, by the author of these and of many queries of `dev`. A
+query that no tool serves counts as falsely answered if any tool was returned. hit@5 counts only what was really
+returned.
 
 `--peer` is the interpreter of an environment with the package `fastmcp`, whose BM25 search of tools then answers the
 same queries in the same run. `--words` leaves the model out.
