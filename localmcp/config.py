@@ -116,7 +116,7 @@ class Settings:
     model: str = _setting(
         "default",
         env="LOCALMCP_MODEL",
-        says="Embedding model: default, fast, hash, fastembed:NAME, folder:PATH, ollama:MODEL, openai:MODEL or URL#MODEL.",
+        says="Embedding model: default, fast, hash, fastembed:NAME, folder:PATH, ollama:NAME, openai:NAME or URL#NAME.",
     )
     model_api_key: str = _setting(
         "", env="LOCALMCP_MODEL_API_KEY", says="Key for an embedding endpoint; never logged.", secret=True
@@ -181,9 +181,7 @@ class Settings:
         says="Milvus for collections that outgrow this machine: http(s)://HOST:PORT, or a Milvus Lite file.db.",
     )
     milvus_username: str = _setting("", env="MILVUS_USERNAME", says="User of the Milvus server.")
-    milvus_password: str = _setting(
-        "", env="MILVUS_PASSWORD", says="Password of that user; never logged.", secret=True
-    )
+    milvus_password: str = _setting("", env="MILVUS_PASSWORD", says="Password of that user; never logged.", secret=True)
     milvus_token: str = _setting(
         "", env="MILVUS_TOKEN", says="Token instead of user and password; never logged.", secret=True
     )

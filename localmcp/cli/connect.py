@@ -60,7 +60,7 @@ def connect(
     remove: bool,
     take_over: bool,
 ) -> None:
-    """Connect an assistant: its configuration is found and changed, and the connection tried out.
+    """Connect an assistant: its configuration is found, changed and tried out.
 
     CLIENT is claude-desktop, claude-code, cursor, vscode, windsurf, zed, gemini or codex; FILE is any file that such a
     program reads its servers from. Without one, the clients on this machine are listed. Everything else in the file
