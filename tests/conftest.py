@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,10 @@ from localmcp.config import Settings
 from localmcp.embeddings import HashEmbedder, LazyEmbedder
 from localmcp.knowledge.ingest import Library
 from localmcp.storage.database import Database
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background of a shell, which makes every child deaf to Ctrl-C; some tests press it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

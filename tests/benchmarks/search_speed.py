@@ -19,7 +19,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +150,8 @@ def _store(database: Database, batch: list[tuple[str, list[str], Any]]) -> None:
         model_id = ensure_model(connection, ClusterEmbedder.identity)
         collection = claim_collection(connection, ensure_collection(connection, "default"), model_id)
         for title, texts, vectors in batch:
-            drafts = [_chunk(text, title, position) for position, text in enumerate(texts)]
+            starts = accumulate((len(text) for text in texts), initial=0)
+            drafts = [_chunk(*each, title, position) for position, each in enumerate(zip(texts, starts, strict=False))]
             source = SourceDraft(
                 collection.id, None, title, "docs", "markdown", f"/synthetic/{title.replace(' ', '/')}.md",
                 hashlib.sha256(title.encode()).hexdigest(), 10_000, 1, "english", {"tag": title[:1]}, drafts,
@@ -165,9 +166,8 @@ def _sources(corpus: Corpus, count: int) -> Iterator[tuple[str, list[str], Any]]
         yield title, [corpus.text() for _ in range(CHUNKS_IN_SOURCE)], corpus.vectors(CHUNKS_IN_SOURCE)
 
 
-def _chunk(text: str, title: str, position: int) -> ChunkDraft:
+def _chunk(text: str, start: int, title: str, position: int) -> ChunkDraft:
     digest = hashlib.blake2b(f"{title}{position}".encode(), digest_size=16).digest()
-    start = position * 1000
     return ChunkDraft(start, start + len(text), text, (title,), 1, 9, None, None, "english", "prose", digest)
 
 
