@@ -139,7 +139,8 @@ class ToolServer(Server[Any]):
 
     def _call(self, name: str, arguments: Json) -> wire.CallToolResult:
         try:
-            return tool_result(name, self._open_workspace().registry.call(name, arguments, self._scope()))
+            answer = self._open_workspace().registry.call(name, arguments, self._scope())
+            return tool_result(name, answer, promised=answer.content is None or self._promises_structure(name))
         except UnknownTool as error:
             # A tool may raise it too (execute_tool does): only a name that is nobody's is a protocol error.
             if self._find(name) is not None:
@@ -151,6 +152,11 @@ class ToolServer(Server[Any]):
         except BaseException:
             # Panics of libraries written in Rust derive from BaseException, and one tool must not end the server.
             return _failure(log_incident(name))
+
+    def _promises_structure(self, name: str) -> bool:
+        """Whether clients hold the tool to an output schema."""
+        each = self._find(name)
+        return each is not None and each.output_schema is not None
 
     def _find(self, name: str) -> Tool | None:
         with use_scope(self._scope()):
@@ -213,8 +219,12 @@ def describe_tool(each: Tool) -> wire.Tool | None:
     )
 
 
-def tool_result(name: str, answer: Answer) -> wire.CallToolResult:
-    """The answer of a tool as the wire carries it; one that is too large becomes an error that says so."""
+def tool_result(name: str, answer: Answer, *, promised: bool = True) -> wire.CallToolResult:
+    """The answer of a tool as the wire carries it; one that is too large becomes an error that says so.
+
+    Where nothing structured was `promised` and another server sent nothing of the kind, none is sent: an empty object
+    would hide the answer's blocks from some clients.
+    """
     text, value, blocks = answer.text, answer.value, answer.content
     try:
         size = _wire_size(text, value, blocks)
@@ -230,10 +240,8 @@ def tool_result(name: str, answer: Answer) -> wire.CallToolResult:
         return wire.CallToolResult(
             content=[wire.TextContent(text=text)], structured_content=value, is_error=answer.is_error
         )
-    # Another server that sent nothing structured: an empty object would hide its blocks from some clients.
-    return wire.CallToolResult(
-        content=_content_blocks(blocks), structured_content=value or None, is_error=answer.is_error
-    )
+    structured = value if value or promised else None
+    return wire.CallToolResult(content=_content_blocks(blocks), structured_content=structured, is_error=answer.is_error)
 
 
 def _content_blocks(blocks: Sequence[Json]) -> list[wire.ContentBlock]:

@@ -1,7 +1,7 @@
 """Retrieval quality on judged collections: nDCG@10 of each arm and fusion, and of peers' pipelines on the same vectors.
 
     python tests/benchmarks/retrieval_quality.py --workdir DIR FOLDER [FOLDER ...] [--model fast] [--json FILE]
-        [--subsamples 5] [--mixed]
+        [--subsamples 5]
 
 A FOLDER holds a collection in BEIR form, as for `quality.py`, which makes the file (`DIR/NAME.localmcp`) when it is not
 there. Every pipeline ranks passages; a document counts by its best one; relevance is binary. Peers' pipelines are
@@ -12,7 +12,7 @@ re-made from what their documentation and sources say, on our chunks and vectors
 - convex .5: both scores scaled by the best of the search, half each, missing ones 0 (txtai's default hybrid);
 - semantic alone is what chromadb and mcp-server-qdrant do by default.
 
-`--mixed` puts every collection into one file, `--subsamples N` evaluates N random parts of 300 documents each.
+`--subsamples N` also evaluates N random parts of 300 documents of each: small indexes weigh differently.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ import apsw
 from quality import index, ndcg, read_judgements, read_lines
 
 from localmcp.config import Settings
-from localmcp.search.filters import Filters
-from localmcp.search.index import SearchRequest
-from localmcp.storage.database import fetch_all
+from localmcp.search.adaptation import adapt_weights
+from localmcp.search.index import Mode, SearchRequest
+from localmcp.storage.database import Database, fetch_all
 from localmcp.text.normalize import stems, words
 from localmcp.workspace import Workspace
 
@@ -89,37 +89,36 @@ class Collection:
             sql = "select chunks.id, metadata ->> 'document' from chunks join sources on sources.id = source_id"
             self.document_of: dict[int, str] = dict(fetch_all(connection, sql))
 
-    def measure(self, filters: Filters = Filters()) -> dict[str, float]:  # noqa: B008
+    def measure(self) -> dict[str, float]:
         """Pipeline -> mean nDCG@10."""
         scores: dict[str, list[float]] = {}
         for query, text in self.queries.items():
-            for name, ranking in self.rankings(text, filters).items():
+            for name, ranking in self.rankings(text).items():
                 documents = list(dict.fromkeys(self.document_of[each] for each in ranking))
                 scores.setdefault(name, []).append(ndcg(documents, self.relevant[query]))
         return {name: statistics.fmean(values) for name, values in scores.items()}
 
-    def rankings(self, text: str, filters: Filters) -> dict[str, Ranking]:
-        by_word = self.scores(text, "keyword", filters)
-        by_meaning = self.scores(text, "semantic", filters)
+    def rankings(self, text: str) -> dict[str, Ranking]:
+        by_word = self.scores(text, "keyword")
+        by_meaning = self.scores(text, "semantic")
         found = {
             "keyword": list(by_word),
             "semantic": list(by_meaning),
             "rrf 60": reciprocal_ranks(by_word, by_meaning),
             "convex .5": convex(by_word, by_meaning),
         }
-        if not filters:
-            with self.workspace.database.read() as connection:
-                found["rival hybrid"] = reciprocal_ranks(all_words(connection, text), by_meaning)
+        with self.workspace.database.read() as connection:
+            found["rival hybrid"] = reciprocal_ranks(all_words(connection, text), by_meaning)
         adaptive = self.workspace.index.adaptive
         for name, choice in (("ours, fixed .7", False), ("ours", True)):
             self.workspace.index.adaptive = choice
-            found[name] = list(self.scores(text, "hybrid", filters))
+            found[name] = list(self.scores(text, "hybrid"))
         self.workspace.index.adaptive = adaptive
         return found
 
-    def scores(self, text: str, mode: Any, filters: Filters) -> dict[int, float]:
+    def scores(self, text: str, mode: Mode) -> dict[int, float]:
         """Chunk id -> raw score of an arm, or the combined one; best first."""
-        hits = self.workspace.index.search(SearchRequest(text, mode, DEPTH, filters=filters)).hits
+        hits = self.workspace.index.search(SearchRequest(text, mode, DEPTH)).hits
         raw: dict[str, Callable[[Any], float]] = {
             "keyword": lambda hit: hit.keyword.raw,
             "semantic": lambda hit: hit.semantic.raw,
@@ -140,40 +139,34 @@ def open_workspace(path: Path, model: str) -> Workspace:
 # ---------------------------------------------------------------- harder cases
 
 
-def measure_subsamples(folder: Path, workdir: Path, model: str, count: int, model_file: Path) -> list[dict[str, float]]:
-    """Files of 300 documents each, half of them relevant to some question: small indexes weigh differently."""
-    results: list[dict[str, float]] = []
+def measure_subsamples(folder: Path, workdir: Path, model: str, count: int) -> dict[str, dict[str, float]]:
+    """Parts of about 300 documents, relevant ones and others, cut out of the collection's file."""
+    results: dict[str, dict[str, float]] = {}
     queries, relevant = read_collection(folder)
     documents = [each["_id"] for each in read_lines(folder / "corpus.jsonl")]
     for number in range(count):
         dice = random.Random(number)
-        answered = dice.sample(sorted(relevant), min(len(relevant), SUBSAMPLE // 4))
-        kept = sorted({each for query in answered for each in relevant[query]})[:SUBSAMPLE]
-        kept += dice.sample(documents, max(0, min(SUBSAMPLE, len(documents)) - len(kept)))
-        path = workdir / f"{folder.name}-part{number}.localmcp"
-        copy_part(model_file, path, set(kept))
+        kept = set(dice.sample(documents, min(SUBSAMPLE // 2, len(documents))))
+        for query in dice.sample(sorted(relevant), len(relevant)):
+            if len(kept) < SUBSAMPLE:
+                kept |= relevant[query]
+        path = workdir / f"{folder.name}-part.localmcp"
+        for left_over in workdir.glob(f"{path.name}*"):
+            left_over.unlink()
+        Database(workdir / f"{folder.name}.localmcp", read_only=True).copy_to(path)
+        judged = {query: found & kept for query, found in relevant.items() if found & kept}
         with open_workspace(path, model) as workspace:
-            workspace.library.adapt()
-            inside = {query: relevant[query] & set(kept) for query in answered}
-            judged = {query: found for query, found in inside.items() if found}
-            results.append(Collection(workspace, queries, judged).measure())
-        path.unlink()
+            keep_only(workspace, kept)
+            results[f"{folder.name}, part {number + 1}"] = Collection(workspace, queries, judged).measure()
     return results
 
 
-def copy_part(whole: Path, path: Path, documents: set[str]) -> None:
-    """A copy of the file without the other documents, its groups to be measured again."""
-    from localmcp.storage.database import Database
-
-    for left_over in path.parent.glob(f"{path.name}*"):
-        left_over.unlink()
-    Database(whole, read_only=True).copy_to(path)
-    with open_workspace(path, "none") as workspace:
-        with workspace.database.read() as connection:
-            rows = fetch_all(connection, "select uuid, metadata ->> 'document' from sources")
-        for uuid, document in rows:
-            if document not in documents:
-                workspace.library.remove(uuid)
+def keep_only(workspace: Workspace, documents: set[str]) -> None:
+    """Take the other documents out, and measure the groups again."""
+    with workspace.database.read() as connection:
+        rows = fetch_all(connection, "select uuid, metadata ->> 'document' from sources")
+    workspace.library.remove([uuid for uuid, document in rows if document not in documents])
+    adapt_weights(workspace.database, workspace.embedder.get())
 
 
 # ---------------------------------------------------------------- report
@@ -200,7 +193,7 @@ def show(results: dict[str, dict[str, float]], told: dict[str, Any]) -> None:
     print("ours above the better arm:", {name: round(value, 4) for name, value in told["above_better_arm"].items()})
 
 
-def measure(folders: list[Path], workdir: Path, model: str) -> dict[str, Any]:
+def measure(folders: list[Path], workdir: Path, model: str, subsamples: int = 0) -> dict[str, Any]:
     """Each collection's pipelines, and their summary."""
     workdir.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("LOCALMCP_STATE_DIR", str(workdir / "state"))
@@ -209,7 +202,12 @@ def measure(folders: list[Path], workdir: Path, model: str) -> dict[str, Any]:
         with open_workspace(workdir / f"{folder.name}.localmcp", model) as workspace:
             index(workspace, folder)
             results[folder.name] = Collection(workspace, *read_collection(folder)).measure()
-    return {"model": model, "sets": results, **summary(results)}
+    found: dict[str, Any] = {"model": model, "sets": results, **summary(results)}
+    parts = [measure_subsamples(folder, workdir, model, subsamples) for folder in folders]
+    if subsamples:
+        together = {name: row for part in parts for name, row in part.items()}
+        found["parts"] = {"sets": together, **summary(together)}
+    return found
 
 
 def main() -> None:
@@ -217,10 +215,13 @@ def main() -> None:
     parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--workdir", type=Path, required=True)
     parser.add_argument("--model", default="default")
+    parser.add_argument("--subsamples", type=int, default=0)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    found = measure(options.folders, options.workdir, options.model)
+    found = measure(options.folders, options.workdir, options.model, options.subsamples)
     show(found["sets"], found)
+    if "parts" in found:
+        show(found["parts"]["sets"], found["parts"])
     if options.json:
         options.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
 
