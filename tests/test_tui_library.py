@@ -139,6 +139,12 @@ async def test_of_a_long_branch_only_a_window_is_built(tmp_path: Path) -> None:
         assert len(titles(house)) == WINDOW
         assert titles(house) == sorted(titles(house))
         assert tree.cursor_node.data.title in titles(house)
+        # Everything is listed anew, as after a change by another process: nothing of the old window is left.
+        house.pane.reload()
+        await house.settle()
+        for _ in range(4):
+            await house.press("G")
+        assert titles(house) == sorted(titles(house)) and len(titles(house)) <= WINDOW
 
 
 async def test_a_mounted_file_is_shown_as_read_only(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from rich.style import Style
 from rich.text import Text
@@ -102,6 +102,11 @@ class LibraryTree(Branches):
         self._windows: dict[int, Window] = {}
 
     # ------------------------------------------------------------ rows
+
+    def clear(self) -> Self:
+        """Take everything out. Nodes are numbered from 0 again afterwards, so what was known of the old ones goes."""
+        self._windows = {}
+        return super().clear()
 
     def forget_pages(self, node: TreeNode[Any]) -> None:
         """Take everything below a branch out."""
