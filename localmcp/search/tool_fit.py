@@ -91,7 +91,7 @@ FITS_WITHOUT_MODEL = {
 }
 """From the relevance of a tool to the log odds that it serves the query. `elsewhere`: how much nearer the query is to
 something that people ask of other programs; `gap`, `gap_to_tools`: to what these tools do not do."""
-LEAST_WITH_COMMANDS, LEAST_WITH_MODEL, LEAST_WITHOUT_MODEL = -0.3, 0.2, 0.8
+LEAST_WITH_COMMANDS, LEAST_WITH_MODEL, LEAST_WITHOUT_MODEL = -0.2, 0.3, 0.8
 """Log odds that the best tool must reach, or nothing fits."""
 
 
