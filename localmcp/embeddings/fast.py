@@ -25,6 +25,7 @@ from localmcp.embeddings.onnx import (
     default_weights,
     digest_weights,
     explained,
+    import_onnxruntime,
     load_custom,
 )
 from localmcp.errors import MissingExtra, ModelUnavailable
@@ -41,7 +42,7 @@ class FastEmbedder(OnnxEmbedder):
         ModelUnavailable: it was not made on this machine yet, or its file is damaged.
     """
 
-    batch_size = 1
+    batch_characters = 0
     """Activations are scaled by batch: alone, a text has the same vector whatever it is embedded beside."""
 
     def __init__(self, models_directory: Path, *, threads: int | None = None) -> None:
@@ -51,8 +52,8 @@ class FastEmbedder(OnnxEmbedder):
             if digest_weights([weights]) != made["file"]:
                 raise ModelUnavailable(f"{weights} is damaged.", hint=_HINT)
             folder = tokenizer_directory()
-            model = load_custom("localmcp/fast", folder, str(weights), "mean", threads)
-            super().__init__(model, folder, name=FAST_NAME, sha256=made["tensors"], pooling="mean")
+            model = load_custom("localmcp/fast", folder, str(weights), "mean")
+            super().__init__(model, folder, name=FAST_NAME, sha256=made["tensors"], pooling="mean", threads=threads)
 
 
 def fast_weights(models_directory: Path) -> Path:
@@ -103,12 +104,12 @@ def make_fast_form(models_directory: Path) -> Path:
 def _quantize(source: Path, scratch: Path) -> Path:
     """Fold the stored int8 weights into floats, write the graph with fused operators, and quantise that: weights by
     channel, activations as they come."""
-    import onnxruntime
+    onnxruntime = import_onnxruntime()
     from onnx import TensorProto
     from onnxruntime.quantization import quantize_dynamic  # pyright: ignore[reportUnknownVariableType]
 
     folded, compact, made = (scratch / name for name in ("folded.onnx", "compact.onnx", "model.onnx"))
-    options: Any = onnxruntime.SessionOptions()  # pyright: ignore[reportUnknownVariableType]
+    options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.optimized_model_filepath = str(folded)
     # It warns that the folded model is larger than the original, which is the point.

