@@ -102,28 +102,33 @@ def _engine(row: dict[str, float]) -> str:
     return f"{row['p50_ms']:.2f} / {row['p95_ms']:.2f} ms, recall {row['recall@10']:.3f}"
 
 
-def _rivals(result: dict[str, dict[str, Any]]) -> list[Row]:
-    rows: list[Row] = []
-    measures: list[tuple[str, str, Callable[[dict[str, float]], str]]] = [
-        ("spawn to initialize", "", lambda row: f"{row['initialize_ms']:.0f} ms"),
-        ("texts taken in a second", "", lambda row: f"{row['texts_per_s']:.1f}"),
-        ("first search", "", lambda row: f"{row['first_search_ms']:.0f} ms"),
-        ("later searches over stdio, p50 / p95", "", lambda row: f"{row['p50_ms']:.1f} / {row['p95_ms']:.1f} ms"),
-        ("resident memory", "", lambda row: f"{row['rss_mb']:.0f} MB"),
-        ("size on disk", "", lambda row: f"{row['file_mb']:.1f} MB"),
-    ]
-    ours = result["localmcp"]
+def _rivals(result: dict[str, dict[str, dict[str, Any]]]) -> list[Row]:
+    return [row for size, servers in result.items() for row in _servers(f"whole servers, {int(size):,} texts", servers)]
+
+
+def _servers(where: str, servers: dict[str, dict[str, Any]]) -> list[Row]:
+    ours = servers["localmcp"]
     if "skipped" in ours:
-        return [("whole servers", "-", "", ours["skipped"][:120])]
-    for label, remark, told in measures:
-        others = "; ".join(
-            f"{name} {told(row)}" for name, row in result.items() if name != "localmcp" and "skipped" not in row
-        )
-        rows.append((f"whole servers: {label}", told(ours), others, remark))
-    rows += [
-        ("whole servers", "-", f"{name}: -", row["skipped"][:120]) for name, row in result.items() if "skipped" in row
+        return [(where, "-", "", ours["skipped"][:120])]
+    measures: list[tuple[str, str, Callable[[dict[str, float]], str]]] = [
+        ("spawn to initialize", "initialize_ms", lambda row: f"{row['initialize_ms']:.0f} ms"),
+        ("texts taken in a second", "texts_per_s", lambda row: f"{row['texts_per_s']:.1f}"),
+        ("first search", "first_search_ms", lambda row: f"{row['first_search_ms']:.0f} ms"),
+        ("later searches, p50 / p95", "p50_ms", lambda row: f"{row['p50_ms']:.1f} / {row['p95_ms']:.1f} ms"),
+        ("resident memory", "rss_mb", lambda row: f"{row['rss_mb']:.0f} MB"),
+        ("size on disk", "file_mb", lambda row: f"{row['file_mb']:.1f} MB"),
     ]
-    return rows
+    ran = {name: row for name, row in servers.items() if "skipped" not in row}
+    rows = [
+        (f"{where}: {label}", told(ours), _each_told(ran, told), "")
+        for label, key, told in measures
+        if all(key in row for row in ran.values())
+    ]
+    return rows + [(where, "-", f"{name}: -", row["skipped"][:120]) for name, row in servers.items() if name not in ran]
+
+
+def _each_told(servers: dict[str, dict[str, Any]], told: Callable[[dict[str, float]], str]) -> str:
+    return "; ".join(f"{name} {told(row)}" for name, row in servers.items() if name != "localmcp")
 
 
 def _quality(result: dict[str, Any]) -> list[Row]:

@@ -1,10 +1,13 @@
 """Complete servers side by side over stdio: spawn to initialize, taking in documents, first and later searches, memory.
 
-    python tests/benchmarks/rivals.py --workdir DIR --peers DIR [--documents 1000] [--folder scifact] [--json FILE]
+    python tests/benchmarks/rivals.py --workdir DIR --peers DIR [--documents 1000] [--folder scifact] [--large 100000]
+        [--json FILE]
 
 localmcp, mcp-server-qdrant and chroma-mcp get the same texts and the same weights (all-MiniLM-L6-v2), put where each
 looks for them, so no one needs a network. Later searches take turns. `--folder` is a judged collection in BEIR form,
-whose first documents are used; without it the texts are the project's own.
+whose first documents are used; without it the texts are the project's own. `--large` asks the servers again with so
+many of the texts and vectors of `search_speed.py`, which are put straight into each one's store: embedding them would
+take hours. Only the queries are embedded then.
 """
 
 from __future__ import annotations
@@ -23,11 +26,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import search_speed
 from ingest_speed import read_passages
 from peers.environments import Unavailable, python_of
 from quality import read_lines
 
 from localmcp.config import tokenizer_directory
+from localmcp.embeddings import DefaultEmbedder
+from localmcp.storage.database import Database
 
 INITIALIZE = {
     "protocolVersion": "2025-03-26",
@@ -35,6 +42,8 @@ INITIALIZE = {
     "clientInfo": {"name": "benchmark", "version": "1"},
 }
 QUESTIONS, SPAWNS = 50, 3
+HERE = Path(__file__).parent
+LONGEST_FILL = 1800.0
 CHROMA_BATCH = 20
 
 
@@ -55,7 +64,8 @@ class Client:
     """A server process, spoken to in JSON lines."""
 
     def __init__(self, rival: Rival) -> None:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("LOCALMCP_")}
+        # Each with as many threads as it chooses itself.
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("LOCALMCP_", "OPENBLAS_"))}
         self.said = tempfile.TemporaryFile("w+")
         self.started = time.perf_counter()
         self.process = subprocess.Popen(
@@ -238,7 +248,13 @@ def measure(workdir: Path, peers: Path, count: int, folder: Path | None) -> dict
             ready.append((rival, client))
         except (Unavailable, OSError, subprocess.SubprocessError) as error:
             rows[name] = {"skipped": str(error)}
-    for text in questions[1:]:
+    take_turns(ready, questions[1:], rows)
+    return rows
+
+
+def take_turns(ready: list[tuple[Rival, Client]], questions: Sequence[str], rows: dict[str, Any]) -> None:
+    """Put every question to every server, one after the other; then end them."""
+    for text in questions:
         for rival, client in ready:
             start = time.perf_counter()
             client.call(*rival.question(text))
@@ -250,7 +266,54 @@ def measure(workdir: Path, peers: Path, count: int, folder: Path | None) -> dict
             "rss_mb": client.resident_megabytes(),
         }
         client.close()
+
+
+def measure_large(workdir: Path, peers: Path, size: int) -> dict[str, Any]:
+    """Server -> its row with so many texts in the store; one that cannot be run has the reason under "skipped"."""
+    search_speed.ClusterEmbedder.identity = DefaultEmbedder().identity
+    source = workdir / f"served-{size}.localmcp"
+    search_speed.build(source, size)
+    questions = search_speed.Corpus().queries()["sentence"][: 2 * QUESTIONS]
+    rows: dict[str, Any] = {}
+    ready: list[tuple[Rival, Client]] = []
+    for name in ("localmcp", "mcp-server-qdrant", "chroma-mcp"):
+        place = workdir / "rivals-large" / name
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        try:
+            rival = RIVALS[name](place, peers)
+            put_in(rival, source, peers)
+            client = Client(rival)
+            start = time.perf_counter()
+            client.call(*rival.question(questions[0]))
+            first = time.perf_counter() - start
+            rows[name] = {"initialize_ms": 1000 * client.greeted, "first_search_ms": 1000 * first}
+            ready.append((rival, client))
+        except (Unavailable, OSError, subprocess.SubprocessError) as error:
+            rows[name] = {"skipped": str(error)}
+    take_turns(ready, questions[1:], rows)
+    shutil.rmtree(workdir / "rivals-large")
     return rows
+
+
+def put_in(rival: Rival, source: Path, peers: Path) -> None:
+    """Give the server the texts and vectors of that file."""
+    if rival.name == "localmcp":
+        shutil.copyfile(source, rival.files)
+        return
+    texts, vectors = rival.files.parent / "texts.json", rival.files.parent / "vectors.npy"
+    with Database(source, read_only=True).read() as connection:
+        kept = [text for (text,) in connection.execute("select text from chunks order by id")]
+        rows = [np.frombuffer(row, "<f4") for (row,) in connection.execute("select embedding from vectors order by id")]
+    texts.write_text(json.dumps(kept), encoding="utf-8")
+    np.save(vectors, np.stack(rows))
+    short = "qdrant" if "qdrant" in rival.name else "chroma"
+    script = str(HERE / "peers" / "fill.py")
+    command = [str(python_of(short, peers)), script, short, str(texts), str(vectors), str(rival.files)]
+    environment = {**os.environ, **rival.environment, "PYTHONPATH": ""}
+    subprocess.run(command, check=True, capture_output=True, env=environment, timeout=LONGEST_FILL)
+    texts.unlink()
+    vectors.unlink()
 
 
 def filled(rival: Rival, texts: Sequence[str]) -> dict[str, float]:
@@ -279,9 +342,13 @@ def main() -> None:
     parser.add_argument("--peers", type=Path, required=True)
     parser.add_argument("--documents", type=int, default=1000)
     parser.add_argument("--folder", type=Path, help="a judged collection: corpus.jsonl, queries.jsonl")
+    parser.add_argument("--large", type=int, help="ask again with so many texts, put straight into the stores")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    found = measure(options.workdir, options.peers, options.documents, options.folder)
+    count: int = options.documents
+    found = {str(count): measure(options.workdir, options.peers, count, options.folder)}
+    if options.large:
+        found[str(options.large)] = measure_large(options.workdir, options.peers, options.large)
     print(json.dumps(found, indent=1))
     if options.json:
         options.json.write_text(json.dumps(found, indent=1), encoding="utf-8")

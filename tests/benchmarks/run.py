@@ -96,7 +96,9 @@ def rivals(run: Run) -> Any:
     scifact = next((each for each in run.collections if each.name == "scifact"), None)
     folder = ["--folder", scifact] if scifact else []
     documents = run.many(1000, 100)
-    return run.part("rivals", "--workdir", run.workdir, "--peers", run.peers, "--documents", documents, *folder)
+    large = ["--large", "100000"] if 100_000 in run.sizes and not run.quick else []
+    arguments = ["--workdir", run.workdir, "--peers", run.peers, "--documents", documents, *folder, *large]
+    return run.part("rivals", *arguments)
 
 
 def quality(run: Run) -> Any:
