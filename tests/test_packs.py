@@ -302,6 +302,7 @@ def test_a_pack_is_sound_and_so_is_a_lived_in_file(full: Path, tmp_path: Path) -
         ("update sources set chunk_count = 9 where id = 1", "number of passages"),
         ("delete from chunks where id = 1", "keyword index"),
         ("update manifest set content = '{}'", "manifest"),
+        ("update manifest set content = replace(content, 'localmcp 0', 'localmcp 1')", "seal"),
         ("insert into jobs values ('j', '', '', '', 0, null, '', null, '', '', null)", "digest"),
     ],
 )

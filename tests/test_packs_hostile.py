@@ -121,3 +121,30 @@ def test_a_manifest_made_anew_hides_nothing_that_does_not_agree(base: Path) -> N
     connection.execute("update manifest set content = json_set(content, '$.digest', ?)", (digest,))
     connection.close()
     assert any("sign codes" in problem for problem in verify(base).problems)
+
+
+def test_a_mounted_file_whose_model_has_no_dimension_is_left_out_and_told(base: Path, tmp_path: Path) -> None:
+    (sql,) = _schema_of(base, "models")
+    _write_schema(base, "models", sql.replace(" not null", "").replace(") strict", ")"))
+    change(base, "update models set dimension = null")
+    _write_schema(base, "models", sql)
+    with Workspace(Settings(database=tmp_path / "own.localmcp", model="hash")) as workspace:
+        workspace.mounts.mount(base, "odd")
+        found = workspace.registry.call("search", {"query": "hive queen"}, Scope(caller="cli")).value
+        assert found["results"] == [] and "odd (mounted) was not searched" in found["notices"][0]
+        workspace.mounts.unmount("odd")
+
+
+def _schema_of(path: Path, table: str) -> tuple[str]:
+    connection = apsw.Connection(str(path))
+    row = connection.execute("select sql from sqlite_schema where name = ?", (table,)).fetchone()
+    connection.close()
+    return row
+
+
+def _write_schema(path: Path, table: str, sql: str) -> None:
+    connection = apsw.Connection(str(path))
+    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
+    connection.pragma("writable_schema", True)
+    connection.execute("update sqlite_schema set sql = ? where name = ?", (sql, table))
+    connection.close()

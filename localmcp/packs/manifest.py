@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, cast
 
 import apsw
@@ -33,6 +34,14 @@ class Manifest:
     collections: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     digest: str = ""
     """sha256 over every row (`digest_content`)."""
+    seal: str = ""
+    """sha256 over the other fields (`seal_of`); empty in packs that were made without one."""
+
+
+def seal_of(manifest: Manifest) -> str:
+    """sha256 of every field but the seal, as JSON with sorted keys."""
+    said = {name: value for name, value in asdict(manifest).items() if name != "seal"}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def read_manifest(connection: apsw.Connection) -> Manifest | None:
@@ -75,9 +84,10 @@ def _manifest(raw: Any) -> Manifest | None:
     if not isinstance(raw, dict):
         return None
     given = cast("dict[str, Any]", raw)
+    given.setdefault("seal", "")
     if set(given) != {each.name for each in fields(Manifest)}:
         return None
-    texts = ("title", "author", "note", "created_at", "made_by", "digest")
+    texts = ("title", "author", "note", "created_at", "made_by", "digest", "seal")
     lists = [*_items(given["models"]), *_items(given["collections"])]
     counts = _mapping(given["counts"])
     sound = (

@@ -135,10 +135,11 @@ class OpenMount:
                 """
                 select fingerprint, models.name, dimension from collections
                 join models on models.id = model_id join sources on collection_id = collections.id
-                where kind = 'documents' group by models.id order by count(*) desc limit 20
+                where kind = 'documents' and typeof(dimension) = 'integer'
+                group by models.id order by count(*) desc limit 20
                 """,
             )
-        return {str(fingerprint): (str(name), int(dimension)) for fingerprint, name, dimension in rows}
+        return {str(fingerprint): (str(name), dimension) for fingerprint, name, dimension in rows}
 
 
 class Mounts:

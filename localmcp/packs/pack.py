@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import apsw
@@ -18,7 +18,7 @@ import apsw
 from localmcp import __version__
 from localmcp.errors import FileUnavailable, InvalidInput
 from localmcp.packs.digest import digest_content
-from localmcp.packs.manifest import Manifest, count_contents
+from localmcp.packs.manifest import Manifest, count_contents, seal_of
 from localmcp.packs.places import hide_places
 from localmcp.search.collections import choose_collections
 from localmcp.storage.database import Database, fetch_all, open_copy
@@ -246,7 +246,7 @@ def _describe(connection: apsw.Connection, options: PackOptions) -> Manifest:
         left join sources on sources.collection_id = collections.id where kind = 'documents' group by collections.id
         """,
     )
-    return Manifest(
+    manifest = Manifest(
         title=options.title,
         author=options.author,
         note=options.note,
@@ -258,6 +258,7 @@ def _describe(connection: apsw.Connection, options: PackOptions) -> Manifest:
         collections=[dict(zip(("name", "sources", "chunks"), row, strict=True)) for row in collections],
         digest=digest_content(connection),
     )
+    return replace(manifest, seal=seal_of(manifest))
 
 
 def _write_manifest(connection: apsw.Connection, manifest: Manifest) -> None:

@@ -11,7 +11,7 @@ import apsw
 
 from localmcp.errors import FileUnavailable, LocalMCPError
 from localmcp.packs.digest import digest_content
-from localmcp.packs.manifest import Manifest, count_contents, has_manifest, list_sources, read_manifest
+from localmcp.packs.manifest import Manifest, count_contents, has_manifest, list_sources, read_manifest, seal_of
 from localmcp.search.consistency import disagreements
 from localmcp.storage.database import Database, fetch_all
 from localmcp.storage.migrations import expected_schema, schema_of
@@ -98,6 +98,8 @@ def _compare(connection: apsw.Connection, found: Verification) -> None:
         else:
             found.notes.append("It has no manifest: it is no pack, so nobody says what should be in it.")
         return
+    if found.manifest.seal and found.manifest.seal != seal_of(found.manifest):
+        found.problems.append("its manifest is not the one that was written: its seal does not fit it")
     if found.manifest.counts != found.counts:
         found.problems.append(f"the manifest counts {found.manifest.counts}, the file holds {found.counts}")
     if digest_content(connection) != found.manifest.digest:
