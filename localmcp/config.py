@@ -136,7 +136,11 @@ class Settings:
         60.0, env="LOCALMCP_LANGUAGE_MODEL_TIMEOUT", says="Seconds to wait for its answer.", least=0.1, most=3600
     )
     threads: int = _setting(
-        0, env="LOCALMCP_THREADS", says="Threads of the embedding model; 0 = as many as cores, up to 4.", least=0, most=64
+        0,
+        env="LOCALMCP_THREADS",
+        says="Threads of the embedding model; 0 = as many as cores, up to 4.",
+        least=0,
+        most=64,
     )
     collection: str = _setting("default", env="LOCALMCP_COLLECTION", says="Where documents go when none is named.")
     semantic_weight: float = _setting(

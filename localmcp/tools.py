@@ -268,12 +268,16 @@ class MethodTool(Tool):
         return get_type_hints(self.method, include_extras=True)
 
     @cached_property
+    def _parameters(self) -> Mapping[str, inspect.Parameter]:
+        return inspect.signature(self.method).parameters
+
+    @cached_property
     def _model(self) -> Any:
         # pydantic costs 70 ms to import, so a model is built at the first listing or call.
         from pydantic import ConfigDict, Field, create_model
 
         fields: dict[str, Any] = {}
-        for name, parameter in inspect.signature(self.method).parameters.items():
+        for name, parameter in self._parameters.items():
             required = parameter.default is parameter.empty
             limits = field_limits(self._hints[name])
             # Names of our own, because pydantic warns of fields called `json`, `copy` or `schema`.
@@ -337,12 +341,11 @@ class MethodTool(Tool):
 
     def _accepted(self, arguments: Json) -> Json:
         """The arguments after the declared leniencies; null stands for "not given" where there is a default."""
-        parameters = inspect.signature(self.method).parameters
         given: Json = {}
         for name, value in arguments.items():
             if name in self.mark.accepts and value is not None:
                 value = self.mark.accepts[name](name, value)
-            known = parameters.get(name)
+            known = self._parameters.get(name)
             if value is None and known is not None and known.default is not known.empty:
                 continue
             given[name] = value

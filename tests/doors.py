@@ -8,7 +8,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ class Reply:
 class OpenDoor:
     """A door that is open, and what is behind it."""
 
-    def __init__(self, workspace: Workspace, port: int, server: DoorKeeper) -> None:
+    def __init__(self, workspace: Workspace, port: int, server: WatchedDoor) -> None:
         self.workspace = workspace
         self.port = port
         self.server = server
@@ -79,17 +79,33 @@ class OpenDoor:
         """One tools/call."""
         return self.rpc("tools/call", {"name": tool, "arguments": arguments or {}}, path=path, **options)
 
-    def raw(self, data: bytes, *, seconds: float = 0.5) -> bytes:
-        """Bytes as they are; all that comes back until the door closes, or says nothing for that long."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=seconds) as connection:
-            connection.sendall(data)
-            parts: list[bytes] = []
-            try:
+    def raw(self, data: bytes) -> bytes:
+        """Bytes as they are; all that comes back until the door closes the connection, which it must."""
+        parts = b""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=30) as connection:
+            # A door that has answered and closed may reset what is still on its way to it.
+            with suppress(ConnectionError):
+                connection.sendall(data)
+            with suppress(ConnectionError):
                 while part := connection.recv(65536):
-                    parts.append(part)
-            except (TimeoutError, ConnectionResetError):
-                pass
-            return b"".join(parts)
+                    parts += part
+        return parts
+
+
+class WatchedDoor(DoorKeeper):
+    """A door that tells other threads how far it is."""
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.opened, self.closing = threading.Event(), threading.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.opened.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.closing.set()
+        await super().shutdown(sockets)
 
 
 @contextmanager
@@ -100,9 +116,11 @@ def open_door(file: Path, **settings: Any) -> Iterator[OpenDoor]:
     door = Door(once, limits_of(workspace.settings, "127.0.0.1"))
     sock = listen(Address(port=0))
     port = sock.getsockname()[1]
-    server = DoorKeeper(uvicorn_config(door), door, Address(port=port), once)
+    server = WatchedDoor(uvicorn_config(door), door, Address(port=port), once)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[sock])), daemon=True)
     thread.start()
+    # Before that, the lines it logs at its beginning mingle with those of the first requests.
+    assert server.opened.wait(30)
     try:
         yield OpenDoor(workspace, port, server)
     finally:

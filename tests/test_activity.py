@@ -550,15 +550,18 @@ def test_the_server_logs_what_its_client_calls(workspace: Workspace) -> None:
         {"method": "notifications/initialized"},
         {"method": "tools/call", "id": 2, "params": {"name": "greetUser", "arguments": {"name": "Anna"}}},
     ]
-    run = subprocess.run(
-        [sys.executable, "-m", "localmcp", "serve", "--db", str(workspace.database.path)],
-        input="".join(json.dumps({"jsonrpc": "2.0", **each}) + "\n" for each in messages),
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=60,
-    )
-    assert "Hello, Anna" in run.stdout
+    command = [sys.executable, "-m", "localmcp", "serve", "--db", str(workspace.database.path)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, cwd=ROOT) as run:
+        assert run.stdin is not None and run.stdout is not None
+        run.stdin.write("".join(json.dumps({"jsonrpc": "2.0", **each}) + "\n" for each in messages))
+        run.stdin.flush()
+        # A client that hung up before the answer would not get it from a machine that is busy.
+        while '"id":2' not in (said := run.stdout.readline()):
+            assert said, "the server ended without an answer"
+        assert "Hello, Anna" in said
+        run.stdin.close()
+        assert run.wait(60) == 0
     assert logged(workspace) == [("greetUser", "stdio", True)]
 
 

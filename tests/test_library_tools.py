@@ -125,6 +125,11 @@ def test_a_relative_path_means_nothing_to_an_assistant(at: Setting) -> None:
         at.call("add_path", path="docs")
 
 
+def test_a_path_with_a_nul_character_is_refused(at: Setting) -> None:
+    with pytest.raises(InvalidInput, match="path has a NUL character"):
+        at.call("add_path", path="notes\0.md")
+
+
 def test_a_refresh_finds_what_changed(at: Setting, allowed: Path) -> None:
     at.call("add_path", path=str(allowed))
     (allowed / "bees.md").write_text("# Bees\n\nThey dance.\n", encoding="utf-8")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from localmcp.embeddings.embedder import Embedder, require_query
 from localmcp.errors import LocalMCPError, ModelUnavailable
+from localmcp.freed_memory import return_freed_memory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -212,6 +213,8 @@ class _Attempt:
     def _run(self) -> None:
         try:
             self.embedder = self._opener()
+            # What the model's file was unpacked in: 50 MB of the default one.
+            return_freed_memory()
         except LocalMCPError as error:
             self._end(error)
         except Exception as error:

@@ -307,6 +307,8 @@ class LibraryTools:
 
     def _allowed(self, path: str) -> str:
         """The path with its links resolved, if the caller may add it."""
+        if "\0" in path:
+            raise InvalidInput("path has a NUL character, which no file's name has.")
         expanded = os.path.expanduser(path)
         real = os.path.realpath(expanded)
         if current_scope().trusted:

@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -282,15 +283,11 @@ def exchange(port: int, hostile: Hostile) -> bytes:
     patience = 3 if hostile.kind == "header_trick" else ANSWER_SECONDS
     with socket.create_connection(("127.0.0.1", port), timeout=patience) as connection:
         parts = b""
-        try:
+        with suppress(TimeoutError, ConnectionError):
             connection.sendall(hostile.data)
-        except (BrokenPipeError, ConnectionResetError):
-            pass
-        try:
+        with suppress(TimeoutError, ConnectionError):
             while not _is_whole(parts) and (part := connection.recv(1 << 16)):
                 parts += part
-        except (TimeoutError, ConnectionResetError):
-            pass
     return parts
 
 

@@ -60,13 +60,15 @@ class Server:
     def log(self) -> str:
         return "".join(self._lines)
 
-    def memory(self) -> float:
-        """Resident set, MB."""
+    def memory(self) -> tuple[float, float]:
+        """Resident set, and the part of it that is the process's own (not pages of files, which the system takes back
+        when it wants them), MB. Where the system does not tell them apart, the second is the first."""
         status = Path(f"/proc/{self.process.pid}/status")
         if status.exists():
-            return int(re.findall(r"VmRSS:\s+(\d+)", status.read_text())[0]) / 1024
+            whole, own = re.findall(r"(?:VmRSS|RssAnon):\s+(\d+)", status.read_text())
+            return int(whole) / 1024, int(own) / 1024
         said = subprocess.run(["ps", "-o", "rss=", "-p", str(self.process.pid)], capture_output=True, text=True).stdout
-        return int(said) / 1024
+        return int(said) / 1024, int(said) / 1024
 
 
 @contextmanager
@@ -188,26 +190,31 @@ def main() -> int:
         clients = [Client(server, each, begin + options.seconds) for each in range(options.clients)]
         for each in clients:
             each.start()
-        memory: list[float] = []
+        memory: list[tuple[float, float]] = []
         while any(each.is_alive() for each in clients):
             memory.append(server.memory())
             time.sleep(1)
         lasted = time.perf_counter() - begin
     seconds = sorted(each for client in clients for each in client.seconds)
     errors = sum((client.errors for client in clients), Counter[str]())
-    settled = memory[min(SETTLING_SECONDS, len(memory) // 2) :]
+    settling = min(SETTLING_SECONDS, len(memory) // 2)
     print(f"{options.clients} clients, {lasted:.0f} s: {len(seconds)} calls, {len(seconds) / lasted:.0f} a second")
     print("milliseconds: " + ", ".join(f"p{int(s * 100)} {percentile(seconds, s):.0f}" for s in (0.5, 0.95, 0.99)))
-    first, most, last = memory[0], max(settled), settled[-1]
-    print(f"memory: {first:.0f} MB at first, {settled[0]:.0f} when settled, {most:.0f} at most, {last:.0f} at the end")
-    print("MB by second:", " ".join(f"{each:.0f}" for each in memory[:: max(1, len(memory) // 30)]))
+    for name, series in zip(("resident", "own"), zip(*memory, strict=True), strict=True):
+        first, settled, last = series[0], series[settling:], series[-1]
+        print(
+            f"{name} MB: {first:.0f} at first, {settled[0]:.0f} after {settling} s, {max(settled):.0f} at most after "
+            f"that, {last:.0f} at the end; by second:",
+            " ".join(f"{each:.0f}" for each in series[:: max(1, len(series) // 30)]),
+        )
     print(f"errors: {sum(errors.values())}")
     if options.json:
         found = {
             "clients": options.clients,
             "calls_per_s": len(seconds) / lasted,
             **{f"p{int(share * 100)}_ms": percentile(seconds, share) for share in (0.5, 0.95, 0.99)},
-            "most_mb": most,
+            "settled_mb": memory[settling][0],
+            "most_mb": max(whole for whole, _ in memory[settling:]),
             "errors": sum(errors.values()),
         }
         options.json.write_text(json.dumps(found, indent=1), encoding="utf-8")

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
+from collections import deque
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 Format = Literal["text", "json"]
 
@@ -15,6 +18,10 @@ log = logging.getLogger("localmcp.door")
 
 LONGEST = 200
 """Characters of one field; some come from strangers."""
+MOST_WAITING = 10_000
+"""When more lines wait for a reader of stderr who does not read, the oldest are given up."""
+ENDING_SECONDS = 1.0
+"""How long the end of the program waits for the last lines to be read."""
 
 
 def say(message: str, **fields: Any) -> None:
@@ -24,12 +31,93 @@ def say(message: str, **fields: Any) -> None:
 
 def set_up_logging(form: Format, level: str, *, quiet: bool = False) -> None:
     """Send every log line of the process to stderr in that form; `level` is for all but the door's own lines."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = LateLines(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel("ERROR" if quiet else level.upper())
     log.setLevel("ERROR" if quiet else min(logging.INFO, logging.getLevelNamesMapping()[level.upper()]))
+
+
+def finish_lines() -> bool:
+    """Write the lines that wait; False when nobody has read them within ENDING_SECONDS."""
+    return all(each.drain() for each in logging.getLogger().handlers if isinstance(each, LateLines))
+
+
+class LateLines(logging.Handler):
+    """Lines that a thread writes, in their order and many at a time.
+
+    A write lets go of Python's lock and may block: whoever does not read stderr must not stop the door, and on a busy
+    machine the loop would wait for its turn after each line.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self._waiting: deque[logging.LogRecord | threading.Event] = deque(maxlen=MOST_WAITING)
+        """Lines, and between them what is set when all before it are written."""
+        self._wake = threading.Event()
+        self._lost = 0
+        threading.Thread(target=self._run, name="localmcp-log-lines", daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take a line; returns at once."""
+        if record.args:
+            # What the arguments say now, and not when the line is written.
+            record.msg, record.args = record.getMessage(), None
+        if len(self._waiting) == MOST_WAITING:
+            self._lost += 1
+        self._add(record)
+
+    def drain(self) -> bool:
+        """Wait until the lines so far are written; False when that takes longer than ENDING_SECONDS."""
+        written = threading.Event()
+        self._add(written)
+        return written.wait(ENDING_SECONDS)
+
+    def flush(self) -> None:
+        """As `drain`; the end of the interpreter asks for it."""
+        self.drain()
+
+    def _add(self, item: logging.LogRecord | threading.Event) -> None:
+        self._waiting.append(item)
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait()
+            self._wake.clear()
+            lines, passed = self._take()
+            # A stream that is gone takes no line, and there is nowhere to say so.
+            with suppress(OSError, ValueError):
+                self._stream.write(lines)
+                self._stream.flush()
+            for each in passed:
+                each.set()
+            if self._lost:
+                lost, self._lost = self._lost, 0
+                log.warning("Log lines were lost, because nobody read them", extra={"fields": {"count": lost}})
+
+    def _take(self) -> tuple[str, list[threading.Event]]:
+        """The lines that wait, and what is to be set when they are written."""
+        lines: list[str] = []
+        passed: list[threading.Event] = []
+        with suppress(IndexError):
+            while True:
+                item = self._waiting.popleft()
+                if isinstance(item, threading.Event):
+                    passed.append(item)
+                else:
+                    lines.append(self._line(item))
+        return "".join(lines), passed
+
+    def _line(self, record: logging.LogRecord) -> str:
+        try:
+            return f"{self.format(record)}\n"
+        except Exception:
+            self.handleError(record)
+            return ""
 
 
 class TextLines(logging.Formatter):
@@ -57,7 +145,10 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=True, default=str)
+        return _encode(line)
+
+
+_encode = json.JSONEncoder(default=str).encode
 
 
 def _moment(record: logging.LogRecord) -> str:

@@ -21,10 +21,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from localmcp.config import Settings
 from localmcp.errors import LocalMCPError, Unavailable
+from localmcp.freed_memory import keep_returning, limit_heaps
 from localmcp.server.handlers import OpenOnce
 from localmcp.server.http.app import Door, DoorLimits
 from localmcp.server.http.hosts import OwnNames, is_loopback
-from localmcp.server.http.log_lines import log, say
+from localmcp.server.http.log_lines import finish_lines, log, say
 from localmcp.server.http.replies import SECURITY_HEADERS, json_bytes
 from localmcp.workspace import Workspace
 
@@ -58,6 +59,7 @@ def run(address: Address, settings: Settings, open_workspace: Callable[[], Works
         Unavailable: the address cannot be listened on.
     """
     sock = listen(address)
+    limit_heaps()
 
     def open_and_watch() -> Workspace:
         opened = open_workspace()
@@ -67,10 +69,13 @@ def run(address: Address, settings: Settings, open_workspace: Callable[[], Works
     workspace = OpenOnce(open_and_watch)
     door = Door(workspace, limits_of(settings, address.host))
     server = DoorKeeper(uvicorn_config(door), door, Address(address.host, sock.getsockname()[1]), workspace)
+    closed = threading.Event()
+    keep_returning(closed)
     asyncio.run(server.serve(sockets=[sock]))
+    closed.set()
     _close(workspace)
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+    sys.stdout.flush()
+    finish_lines()
     # Threads of abandoned calls and of native libraries would hold up an ordinary exit.
     os._exit(0)
 
