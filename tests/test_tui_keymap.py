@@ -73,3 +73,19 @@ async def test_mistakes_are_told_in_the_error_line(tmp_path: Path) -> None:
     written('"search.explian" = "f5"')
     async with open_house(make_library(tmp_path)) as house:
         assert "search.explian" in house.error()
+
+
+async def test_jumping_goes_to_a_part_by_its_letter_and_to_a_pane_by_its_digit(tmp_path: Path) -> None:
+    async with open_house(make_library(tmp_path)) as house:
+        await house.type("bees")
+        await house.press("ctrl+o")
+        parts = house.app.screen.parts  # type: ignore[attr-defined]
+        assert [part.widget.id for part in parts.values()] == ["query", "results", "preview"]
+        for letter in parts:
+            assert f" {letter} " in house.text()
+        await house.press(list(parts)[2])
+        assert house.app.focused is not None and house.app.focused.id == "preview"
+        await house.press("ctrl+o", "5")
+        assert house.pane.id == "tools"
+        await house.press("ctrl+o", "escape")
+        assert "esc stays" not in house.text()

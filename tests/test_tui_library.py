@@ -11,6 +11,7 @@ from folders import write
 from tui_driver import House, make_library, open_house, settings_of
 
 from localmcp.config import Settings
+from localmcp.errors import NeedsConfirmation
 from localmcp.tui.library_tree import PAGE, WINDOW, More
 from localmcp.workspace import Workspace
 
@@ -76,6 +77,45 @@ async def test_refresh_finds_new_files(house: House, tmp_path: Path) -> None:
     write(tmp_path / "docs" / "new.md", "# New\n\nWords.\n")
     await house.press("r")
     await house.until(lambda: "6 documents" in house.text(), "the new document")
+
+
+@pytest.mark.parametrize("add_instead", [False, True])
+async def test_when_many_files_are_gone_it_is_asked_before_they_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, add_instead: bool
+) -> None:
+    monkeypatch.setattr("localmcp.tui.dialogs.UNASKED_SECONDS", 0)
+    file, many = make_library(tmp_path), tmp_path / "many"
+    for number in range(15):
+        write(many / f"{number}.md", f"# Note {number}\n\nThe zebra of note {number}.\n")
+    with Workspace(settings_of(tmp_path)) as workspace:
+        workspace.library.add_paths([many])
+    for number in range(14):
+        (many / f"{number}.md").unlink()
+    async with open_house(file) as house:
+        await house.go("library")
+        if add_instead:
+            await house.press("a")
+            house.app.screen.query_one("Input").value = str(many)  # type: ignore[attr-defined]
+            await house.press("enter")
+        else:
+            await house.press("r")
+        await house.until(lambda: "Into the trash" in house.text(), "the question")
+        assert "14 of 15 documents" in house.text()
+        await house.press("n")
+        await house.until(lambda: "20 documents" in house.text(), "nothing to be removed")
+        assert "14 of 15 documents" in house.error()
+        await house.press("f2", "y")
+        await house.until(lambda: "6 documents" in house.text(), "the removal")
+        assert house.error() == ""
+
+
+async def test_a_question_that_comes_unasked_does_not_take_what_is_typed_for_an_answer(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("localmcp.tui.dialogs.UNASKED_SECONDS", 3600)
+    house.app.ask_removals(NeedsConfirmation("Many files are gone."))
+    await house.press("y", "enter", "n")
+    assert "Many files are gone." in house.text()
 
 
 async def test_removing_asks_first_and_the_trash_gives_back(house: House) -> None:

@@ -9,7 +9,9 @@ import pytest
 from folders import write
 from tui_driver import House, make_library, open_house
 
+from localmcp.text.excerpt import Matcher
 from localmcp.tui.editor import editor_command
+from localmcp.tui.marking import best_stretch
 
 
 @pytest.fixture
@@ -127,6 +129,51 @@ async def test_a_changed_file_is_marked(house: House, tmp_path: Path) -> None:
     write(tmp_path / "docs" / "bees.md", "# Bees\n\nA hive has one queen and many workers.\n")
     await house.type("queen")
     assert "changed since" in house.text()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("The queen bee lives long.", "The queen bee lives long."),
+        ("word " * 40 + "the queen of the bees sleeps", "… word the queen of the bees sleeps"),
+        ("x" * 90 + " queen " + "y" * 90, "… queen yyyy"),
+        ("queen " + "word " * 40 + "the bees follow their queen", "… the bees follow their queen"),
+        ("x" * 80, "x" * 80),
+        ("", ""),
+    ],
+)
+def test_the_line_of_a_passage_shows_most_of_the_words(text: str, shown: str) -> None:
+    assert best_stretch(text, Matcher(["queen", "bee"], "english"), 40).startswith(shown)
+
+
+async def test_a_table_is_shown_without_its_rules_in_the_list(house: House, tmp_path: Path) -> None:
+    write(tmp_path / "docs" / "loaf.md", "# Loaf\n\n| What | Weight |\n|---|---|\n| Spelt flour | 400 g |\n")
+    house.app.desk.workspace.library.refresh()
+    await house.type("spelt")
+    await house.until(lambda: "What · Weight Spelt flour · 400 g" in house.text(), "the row")
+
+
+async def test_nothing_found_empties_the_list(house: House) -> None:
+    await house.type("queen")
+    assert house.pane.results.option_count
+    house.pane.mode = "keyword"
+    house.pane.type_query("zzzzqqqq")
+    await house.settle()
+    assert house.pane.results.option_count == 0
+    assert "Nothing fits" in house.text()
+    assert "A hive has" not in house.text()
+
+
+async def test_a_better_answer_is_highlighted_unless_the_person_has_moved(house: House) -> None:
+    await house.type("bees")
+    first, second = (hit["id"] for hit in house.pane.hits[:2])
+    house.pane.show_result({**house.pane.result, "results": house.pane.hits[::-1]}, keep=True)
+    assert house.pane.hit["id"] != first
+    await house.press("escape", "j")
+    moved = house.pane.hit["id"]
+    house.pane.show_result({**house.pane.result, "results": house.pane.hits[::-1]}, keep=True)
+    assert house.pane.hit["id"] == moved
+    assert {first, second} <= {hit["id"] for hit in house.pane.hits}
 
 
 async def test_nothing_fits(house: House) -> None:

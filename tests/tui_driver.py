@@ -114,10 +114,16 @@ class House:
         raise AssertionError(f"waited in vain{f' for {what}' if what else ''}:\n{self.text()}")
 
     async def settle(self) -> None:
-        """Wait until the debounce has fired and no question is open."""
+        """Wait until the debounce has fired, and no question is open, nor one that an answer set off."""
         await self.pilot.pause(0.1)
-        await self.app.workers.wait_for_complete()
-        await self.pilot.pause()
+        quiet = 0
+        for _ in range(PATIENCE):
+            quiet = 0 if any(not worker.is_finished for worker in self.app.workers) else quiet + 1
+            if quiet == 2:
+                return
+            # What a thread answered is handed over here, and may ask on.
+            await self.pilot.pause()
+        raise AssertionError(f"it never became quiet:\n{self.text()}")
 
     async def go(self, pane: str) -> Pane:
         """Turn to a pane by its key."""

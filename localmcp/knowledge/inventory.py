@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -84,19 +85,15 @@ class Inventory:
         test, bindings = _holding(words)
         with self._database.read() as connection:
             place = choose_collections(connection, [collection])[0]
-            where = f"where sources.collection_id = ? and trashed_at is null {test}"
-            total = fetch_one(connection, f"select count(*) from sources {where}", (place.id, *bindings))
-            # Only the page's own rows are joined: the sort sees ids and names.
-            rows = fetch_all(
-                connection,
-                f"""
-                with page as (
-                    select id from sources {where} order by uri is null, uri, title, id limit ? offset ?
-                )
-                {_ITEM} where sources.id in page order by uri is null, uri, title, sources.id
-                """,
-                (place.id, *bindings, limit, offset),
-            )
+            where, values = f"collection_id = ? and trashed_at is null {test}", (place.id, *bindings)
+            total = fetch_one(connection, f"select count(*) from sources where {where}", values)
+            ids = _page_of_ids(connection, where, values, limit, offset)
+            # Only the page's own rows are joined.
+            sql = f"""
+                {_ITEM} where sources.id in (select value from carray(?))
+                order by uri is null, uri, title, sources.id
+            """
+            rows = fetch_all(connection, sql, (apsw.carray(array("q", ids)),)) if ids else []
         return Page([self._item(row) for row in rows], offset, total)
 
     def passages(self, source_id: str, *, limit: int = 200, offset: int = 0) -> list[PassageLine]:
@@ -189,6 +186,22 @@ _ITEM = """
             and ledger.status = 'failed' and ledger.source_id = sources.id)
     from sources join collections on collections.id = sources.collection_id
 """
+
+
+def _page_of_ids(
+    connection: apsw.Connection, where: str, values: tuple[object, ...], limit: int, offset: int
+) -> list[int]:
+    """A page of documents with a path by that path, which an index gives in order however many there are; behind them
+    those without, by title."""
+    with_path = f"{where} and uri is not null"
+    sql = f"select id from sources indexed by sources_by_uri where {with_path} order by uri limit ? offset ?"
+    ids = [row[0] for row in fetch_all(connection, sql, (*values, limit, offset))]
+    if len(ids) < limit:
+        before = fetch_one(connection, f"select count(*) from sources where {with_path}", values)
+        sql = f"select id from sources where {where} and uri is null order by title, id limit ? offset ?"
+        rest = fetch_all(connection, sql, (*values, limit - len(ids), max(offset - before, 0)))
+        ids += [row[0] for row in rest]
+    return ids
 
 
 def _visible_ids(connection: apsw.Connection) -> str:

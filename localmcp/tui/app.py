@@ -16,10 +16,10 @@ from textual.binding import BindingType
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Footer
 
-from localmcp.errors import FileUnavailable, LocalMCPError
+from localmcp.errors import FileUnavailable, LocalMCPError, NeedsConfirmation
 from localmcp.text.quantities import counted
 from localmcp.tui import theme
-from localmcp.tui.desk import Desk
+from localmcp.tui.desk import REFRESH, Desk
 from localmcp.tui.examination import Examination, NotExamined
 from localmcp.tui.frame import ErrorLine, TabBar, TopLine, first_line
 from localmcp.tui.keymap import bindings, read_keymap
@@ -213,11 +213,35 @@ class LocalMcpApp(Sturdy, App[None]):
         self.show_state()
         if message.error is not None:
             self.tell_error(message.error)
+            if isinstance(message.error, NeedsConfirmation):
+                self._removals_wait(message.title, message.error)
         elif message.report is not None:
             self.notify(report_words(message.report), title=message.title)
         for child in self.switcher.query(Pane):
             child.stale = True
         self.pane.come_to_front()
+
+    def _removals_wait(self, title: str, error: NeedsConfirmation) -> None:
+        """Many files are gone. Only looking at everything tells all that a yes would mean."""
+        if title == REFRESH:
+            self.ask_removals(error)
+        else:
+            self.desk.refresh()
+
+    def ask_removals(self, error: NeedsConfirmation) -> None:
+        """Only the person knows whether on purpose. The question comes unasked, maybe while one types."""
+        from localmcp.tui.dialogs import confirm
+
+        more = (
+            "Say no if a disk is not mounted, or a folder has moved. Otherwise those documents go into the trash, from "
+            "where the Library brings them back."
+        )
+        confirm(self, error.message, more, "Into the trash", self._remove_gone, unasked=True)
+
+    def _remove_gone(self) -> None:
+        self.screen_stack[0].query_one(ErrorLine).clear()
+        self.desk.refresh(confirmed=True)
+        self.show_state("looking at the files")
 
     @on(SearchFor)
     async def search_for(self, message: SearchFor) -> None:
@@ -277,6 +301,11 @@ class LocalMcpApp(Sturdy, App[None]):
         assert isinstance(pane, SearchPane)
         pane.focus_query()
 
+    def action_jump(self) -> None:
+        from localmcp.tui.jump import jump
+
+        jump(self.screen, list(PANES))
+
     def action_help(self) -> None:
         from localmcp.tui.help import HelpScreen
 
@@ -285,7 +314,10 @@ class LocalMcpApp(Sturdy, App[None]):
     def action_show_error(self) -> None:
         from localmcp.tui.dialogs import ErrorScreen
 
-        if error := self.screen_stack[0].query_one(ErrorLine).error:
+        error = self.screen_stack[0].query_one(ErrorLine).error
+        if isinstance(error, NeedsConfirmation):
+            self.ask_removals(error)
+        elif error is not None:
             self.push_screen(ErrorScreen(error))
 
     def action_command_palette(self) -> None:
@@ -297,6 +329,7 @@ class LocalMcpApp(Sturdy, App[None]):
         """The palette's own commands: the panes, and what Textual offers that is of use here."""
         for number, (name, (title, _)) in enumerate(PANES.items(), 1):
             yield SystemCommand(f"Go to {title}", f"Key {number}", lambda name=name: self.post_message(TurnTo(name)))
+        yield SystemCommand("Jump", "A letter over every part goes there (ctrl+o)", self.action_jump)
         yield SystemCommand("Theme", "Choose the colours; 'terminal' takes those of your terminal", self.choose_theme)
         yield SystemCommand("Help", "Keys of the pane in front", self.action_help)
         yield SystemCommand("Details of the last error", "And where the log is", self.action_show_error)

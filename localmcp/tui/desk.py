@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.4
 """How often the file is asked whether it changed: what another process adds is seen within a second."""
 
+REFRESH = "Refresh"
+"""Title of looking at all files again."""
+
 
 class Desk:
     """Holds the workspace. `post` hands messages to the app from any thread."""
@@ -159,6 +162,14 @@ class Desk:
     def do(self, title: str, work: Work) -> None:
         """Run `work` after what is already waiting; it is told as `ChoreMoved` and `ChoreEnded`."""
         self._chores.put((title, work))
+
+    def refresh(self, *, confirmed: bool = False) -> None:
+        """Look at everything that was added again; `confirmed`: many files are gone on purpose."""
+
+        def work(tell: Tell) -> Report:
+            return self.workspace.library.refresh(confirm_removals=confirmed, progress=tell)
+
+        self.do(REFRESH, work)
 
     def _do_chores(self) -> None:
         while not self._closed.is_set():

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import on
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
 from localmcp.errors import LocalMCPError
@@ -20,6 +22,10 @@ from localmcp.tui.marking import short
 
 if TYPE_CHECKING:
     from localmcp.tui.app import LocalMcpApp
+
+
+UNASKED_SECONDS = 1.0
+"""A question that nobody asked for heeds no key for so long."""
 
 
 class TextScreen(ModalScreen[None]):
@@ -74,11 +80,12 @@ class ConfirmScreen(ModalScreen[bool]):
         Binding("left,right", "app.focus_next", show=False),
     ]  # fmt: skip
 
-    def __init__(self, question: str, more: str = "", yes: str = "Yes") -> None:
+    def __init__(self, question: str, more: str = "", yes: str = "Yes", *, unasked: bool = False) -> None:
         super().__init__()
         self._question = question
         self._more = more
         self._yes = yes
+        self._heeds_keys_from = time.monotonic() + (UNASKED_SECONDS if unasked else 0)
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as box:
@@ -92,11 +99,12 @@ class ConfirmScreen(ModalScreen[bool]):
         self.query_one("#no").focus()
 
     def action_answer(self, answer: bool) -> None:
-        self.dismiss(answer)
+        if time.monotonic() >= self._heeds_keys_from:
+            self.dismiss(answer)
 
     @on(Button.Pressed)
     def pressed(self, message: Button.Pressed) -> None:
-        self.dismiss(message.button.id == "yes")
+        self.action_answer(message.button.id == "yes")
 
 
 class LineScreen(ModalScreen[str]):
@@ -167,14 +175,16 @@ def ask_for_folder(app: LocalMcpApp) -> None:
     app.push_screen(screen, add)
 
 
-def confirm(widget: Any, question: str, more: str, yes: str, then: Callable[[], object]) -> None:
-    """Ask, and do it on yes."""
+def confirm(
+    widget: Widget | App[Any], question: str, more: str, yes: str, then: Callable[[], object], *, unasked: bool = False
+) -> None:
+    """Ask, and do it on yes. A question that comes `unasked` does not take what is being typed for its answer."""
 
     def answered(said: bool | None) -> None:
         if said:
             then()
 
-    cast("LocalMcpApp", widget.app).push_screen(ConfirmScreen(question, more, yes), answered)
+    cast("LocalMcpApp", widget.app).push_screen(ConfirmScreen(question, more, yes, unasked=unasked), answered)
 
 
 class MarkdownScreen(ModalScreen[None]):

@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widgets import Static
 
-from localmcp.errors import LocalMCPError
+from localmcp.errors import LocalMCPError, NeedsConfirmation
 from localmcp.text.quantities import counted
 from localmcp.tui.messages import TurnTo
 
@@ -119,7 +119,8 @@ class ErrorLine(Static):
     def tell(self, error: BaseException) -> None:
         """Show an error."""
         self.error = error
-        self.update(Content.assemble(("✗ ", "bold $error"), first_line(error), ("   f2 details", "$foreground 55%")))
+        key = "f2 answers" if isinstance(error, NeedsConfirmation) else "f2 details"
+        self.update(Content.assemble(("✗ ", "bold $error"), first_line(error), (f"   {key}", "$foreground 55%")))
         self.add_class("-on")
 
     def clear(self) -> None:
@@ -132,5 +133,8 @@ class ErrorLine(Static):
 
 def first_line(error: BaseException) -> str:
     """An error in one line: ours as they are; any other by its kind, since its words are for programmers."""
+    if isinstance(error, NeedsConfirmation):
+        # Its hint tells how to confirm elsewhere; here it is asked.
+        return error.message
     said = str(error) if isinstance(error, LocalMCPError) else f"Unexpected {type(error).__name__}: {error}"
     return " ".join(said.split())

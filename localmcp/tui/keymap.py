@@ -36,6 +36,7 @@ KEYS: dict[str, dict[str, Key]] = {
         "next_pane": Key("right_square_bracket", "turn(1)", "Next pane", shown=False),
         "previous_pane": Key("left_square_bracket", "turn(-1)", "Previous pane", shown=False),
         **{f"pane_{n}": Key(str(n), f"pane({n - 1})", f"Pane {n}", shown=False) for n in range(1, 9)},
+        "jump": Key("ctrl+o", "jump", "Jump to a part", shown=False),
         "error": Key("f2", "show_error", "Details of the error", shown=False),
         "palette": Key("ctrl+p", "command_palette", "Commands", shown=False, first=True),
         "quit": Key("ctrl+q", "quit", "Quit", shown=False),

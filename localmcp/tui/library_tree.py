@@ -16,9 +16,9 @@ from localmcp.tui.marking import cut_right, short
 from localmcp.tui.pane import Branches
 from localmcp.tui.theme import colour
 
-PAGE = 200
-"""Rows that are built at once."""
-WINDOW = 400
+PAGE = 100
+"""Rows that are built at once: more than a screen, and few enough that the keys do not wait for them."""
+WINDOW = 200
 """Rows of one branch that stay built; beyond it, those at the other end go."""
 
 STATE_MARKS = {
@@ -196,6 +196,10 @@ class LibraryTree(Branches):
         else:
             text.append(cast(Text, node.label).plain, style)
         return text
+
+    def get_label_width(self, node: TreeNode[Any]) -> int:
+        """What is cut to the room there is needs no measuring, which would draw every row that was built."""
+        return 1 if isinstance(node.data, Item | PassageLine | More) else super().get_label_width(node)
 
     def _colour(self, name: str) -> Style:
         return Style.parse(colour(self.app.theme_variables, name))

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import os
+from itertools import islice, takewhile
 from typing import Any
 
 from rich.cells import cell_len
 from textual.content import Content
+from textual.css.styles import RulesMap
+from textual.strip import Strip
+from textual.style import Style
+from textual.visual import RenderOptions, Visual
 
-from localmcp.text.excerpt import Matcher, excerpt
+from localmcp.text.excerpt import Matcher
 
 MATCH = "bold $accent underline"
 FOUND_BY = {"both": "words and meaning", "keyword_only": "words", "semantic_only": "meaning"}
+HIT_LINES = 3
+"""Lines of a hit in a list."""
 FRESHNESS = {"changed": "✎ changed since", "missing": "○ file is gone"}
 
 
@@ -47,14 +54,32 @@ def hit_lines(number: int, hit: dict[str, Any], matcher: Matcher, room: int) -> 
     where = Content.assemble(
         "    ", (place, "$secondary"), (f"  {fresh}" if fresh else "", "$warning"), (origin, "$accent")
     )
-    # Two lines in one: the list cuts what does not fit.
-    best = " ".join(excerpt(_running_text(hit["content"]), matcher, room, 2))
+    best = best_stretch(_running_text(hit["content"]), matcher, room)
     return Content("\n").join([head, where, Content("    ") + marked(best, matcher, "$foreground 80%")])
+
+
+class HitLines(Visual):
+    """A hit in a list: worked out when its lines come into sight, since most never do, and cut to the room there is."""
+
+    def __init__(self, number: int, hit: dict[str, Any], matcher: Matcher) -> None:
+        self._number = number
+        self._hit = hit
+        self._matcher = matcher
+
+    def render_strips(self, width: int, height: int | None, style: Style, options: RenderOptions) -> list[Strip]:
+        lines = hit_lines(self._number, self._hit, self._matcher, max(width - 5, 30))
+        return lines.render_strips(width, height, style, options)[:HIT_LINES]
+
+    def get_optimal_width(self, rules: RulesMap, container_width: int) -> int:
+        return container_width
+
+    def get_height(self, rules: RulesMap, width: int) -> int:
+        return HIT_LINES
 
 
 def _title_and_heading(hit: dict[str, Any], room: int) -> Content:
     """The title, and the innermost heading; where both do not fit, each has half."""
-    title = hit["sourceTitle"]
+    title = " ".join(hit["sourceTitle"].split())
     heading = headings_of(hit).rpartition(" › ")[2]
     if not heading:
         return Content.styled(title, "bold")
@@ -63,10 +88,36 @@ def _title_and_heading(hit: dict[str, Any], room: int) -> Content:
     return Content.assemble((title, "bold"), (f" › {heading}", "$foreground 60%"))
 
 
+def best_stretch(text: str, matcher: Matcher, room: int) -> str:
+    """A text from where a line of `room` columns shows most of the words that were searched for; more than fits, since
+    the list cuts it. Wide characters may take the last of them out of sight."""
+    spans = matcher.spans(text)
+    lines = [
+        list(takewhile(lambda each, end=first + room - 2: each[1] <= end, islice(spans, number, None)))
+        for number, (first, _) in enumerate(spans)
+    ]
+    if not lines:
+        return text[: room * 2]
+    best = max(lines, key=lambda line: len({text[start:stop].casefold() for start, stop in line}))
+    if not best or best[-1][1] <= room:
+        return text[: room * 2]
+    # What is left of the line goes before the first word: it is easier to read from where it comes.
+    (first, _), (_, last) = best[0], best[-1]
+    lead = max(first - min((room - (last - first)) // 2, room // 3), 0)
+    start = text.find(" ", lead, first) + 1 or first
+    return f"… {text[start : start + room * 2]}"
+
+
 def _running_text(text: str) -> str:
-    """A passage without its headings, as one paragraph; a passage of nothing else as it is."""
-    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
-    return " ".join(" ".join(lines).split()) or " ".join(text.split())
+    """A passage without its headings and rules, as one paragraph; a passage of nothing else as it is."""
+    lines = [line.strip() for line in text.splitlines()]
+    kept = [_cells(line) if line.startswith("|") else line for line in lines if line[:1] != "#" and line.strip("|:-= ")]
+    return " ".join(" ".join(kept).split()) or " ".join(text.split())
+
+
+def _cells(row: str) -> str:
+    """A row of a table: `| Flour | 400 g |` as `Flour · 400 g`."""
+    return " · ".join(filter(None, (cell.strip() for cell in row.split("|"))))
 
 
 def cut_right(text: str, room: int) -> str:

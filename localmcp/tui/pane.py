@@ -103,7 +103,7 @@ class Pane(Vertical, Asking):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """The way from a line of text to the list is offered only in that line."""
-        return isinstance(self.app.focused, Input) if action in ("results", "list") else True
+        return isinstance(self.screen.focused, Input) if action in ("results", "list") else True
 
     def come_to_front(self) -> None:
         """The person turned here."""

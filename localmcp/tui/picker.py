@@ -20,7 +20,7 @@ from localmcp.text.quantities import counted
 from localmcp.tui import theme
 from localmcp.tui.desk import Desk
 from localmcp.tui.frame import first_line
-from localmcp.tui.marking import hit_lines, matcher_of
+from localmcp.tui.marking import HitLines, matcher_of
 from localmcp.tui.messages import Failed, FileChanged, FileTrouble, ModelChanged, Opened
 from localmcp.tui.pane import Asking, Choices
 from localmcp.tui.searching import search_arguments
@@ -90,12 +90,13 @@ class Picker(Vertical, Asking):
         """The passages, best first."""
         self.result = result
         hits = result["results"]
-        room = max(self.size.width - 8, 30)
-        self.query_one(Choices).set_options(
-            Option(hit_lines(number, hit, matcher_of(result, hit), room), id=str(number))
-            for number, hit in enumerate(hits)
-        )
-        self.query_one(Choices).highlighted = 0 if hits else None
+        choices = self.query_one(Choices)
+        if hits:
+            options = enumerate(HitLines(number, hit, matcher_of(result, hit)) for number, hit in enumerate(hits))
+            choices.set_options(Option(lines, id=str(number)) for number, lines in options)
+            choices.highlighted = 0
+        else:
+            choices.clear_options()
         repairs = "".join(f" · {each['replacement']} instead of {each['word']}" for each in result.get("repairs", ()))
         self.say((f"{counted(len(hits), 'passage')}{repairs}" if hits else "Nothing fits.") + " · enter picks")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 Row = tuple[str, str, str, str]
@@ -141,17 +141,92 @@ def _quality(result: dict[str, Any]) -> list[Row]:
     return rows
 
 
-def _flat(label: str) -> Callable[[Any], list[Row]]:
-    """Every number of a part, one line each."""
-    return lambda result: [(f"{label}: {name}", _told(value), "", "") for name, value in _leaves(result)]
+def _tui(result: dict[str, float]) -> list[Row]:
+    """First paint, results after typing, and a page of the Library, each with its least: a busy machine adds to it."""
+    size = f"{result['passages']:,.0f} passages"
+    return [
+        (
+            "TUI: start to first paint",
+            f"{result['first_paint_ms']:.0f} ms",
+            "",
+            f"least {result['first_paint_least_ms']:.0f} ms; {size}",
+        ),
+        (
+            "TUI: results painted after the debounce, p50 / p95",
+            f"{result['results_p50_ms']:.1f} / {result['results_p95_ms']:.1f} ms",
+            "",
+            f"least {result['results_least_ms']:.1f} ms, processor {result['results_cpu_p50_ms']:.1f} ms; {size}, the "
+            "query embedded",
+        ),
+        (
+            "TUI: next page of the Library, p50 / p95",
+            f"{result['library_page_p50_ms']:.1f} / {result['library_page_p95_ms']:.1f} ms",
+            "",
+            f"least {result['library_page_least_ms']:.1f} ms; {result['documents']:,.0f} documents, "
+            f"{result['library_rows_built']:.0f} rows built",
+        ),
+    ]
 
 
-def _leaves(value: Any, path: str = "") -> Iterable[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _leaves(inner, f"{path} {name}".strip())
-    elif isinstance(value, (int, float, str)):
-        yield path, value
+def _discovery(result: dict[str, dict[str, Any]]) -> list[Row]:
+    """hit@1, hit@5 and false answers of each half beside the others', then what it costs in bytes."""
+    rows: list[Row] = []
+    for label, ours in result.items():
+        half, _, profile = label.partition(" ")
+        if profile != "best":
+            continue
+        others = [
+            f"{name.removeprefix(half).strip()} {_hits(row)}"
+            for name, row in result.items()
+            if name.startswith(f"{half} ") and name != label
+        ]
+        remark = f"{ours['queries']} queries, of which no tool serves {ours['unservable']}"
+        rows.append((f"tool search, {half}: hit@1, hit@5, false answers", _hits(ours), "; ".join(others), remark))
+    told = ", ".join(f"{name} {value:,.0f}" for name, value in result.get("bytes", {}).items())
+    return [*rows, ("tool search: bytes an assistant is told", told, "", "")] if told else rows
+
+
+def _hits(row: dict[str, float]) -> str:
+    return f"{row['hit@1']:.3f} {row['hit@5']:.3f} {row['false answers']:.0%}"
+
+
+def _retriever(result: dict[str, float]) -> list[Row]:
+    size = f"{result['size']:,.0f} passages"
+    return [
+        (
+            f"retriever: ten texts in one call, {size}",
+            f"{result['ten_in_one_ms']:.1f} ms",
+            f"ten calls {result['ten_calls_ms']:.1f} ms",
+            f"x {result['of_ten_calls']:.2f}; the vector arm alone x {result['arm_ratio']:.1f} of one",
+        )
+    ]
+
+
+def _packs(result: dict[str, float]) -> list[Row]:
+    size = f"{result['chunks']:,.0f} passages"
+    times = f"{result['pack_s']:.1f} s, {result['verify_s']:.1f} s, {result['mount_ms']:.0f} ms"
+    sizes = f"{result['pack_mb']:.0f} MB, the file {result['file_mb']:.0f} MB"
+    beside = f"{result['search_beside_three_ms']:.1f} ms"
+    alone = f"the file alone {result['search_alone_ms']:.1f} ms"
+    return [
+        (f"pack, verify, mount, {size}", times, "", sizes),
+        (f"search of a file and three packs, {size} each", beside, alone, f"x {result['beside_over_alone']:.1f}"),
+    ]
+
+
+def _kinds(label: str) -> Callable[[Any], list[Row]]:
+    """A row for each kind of question that a part measured by p50 and p95."""
+    return lambda result: [
+        (f"{label}: {kind}, p50 / p95", f"{row['p50_ms']:.1f} / {row['p95_ms']:.1f} ms", "", "")
+        for kind, row in result.items()
+        if isinstance(row, dict) and "p50_ms" in row
+    ]
+
+
+def _http(result: dict[str, float]) -> list[Row]:
+    times = f"{result['p50_ms']:.1f} / {result['p95_ms']:.1f} / {result['p99_ms']:.1f} ms"
+    remark = f"{result['calls_per_s']:.0f} calls a second, {result['errors']:.0f} errors, {result['most_mb']:.0f} MB"
+    return [(f"HTTP, {result['clients']:.0f} clients, tools mixed, p50 / p95 / p99", times, "", remark)]
 
 
 def _told(value: Any) -> str:
@@ -167,10 +242,11 @@ TOLD: dict[str, Callable[[Any], list[Row]]] = {
     "vectors": _vectors,
     "rivals": _rivals,
     "quality": _quality,
-    "discovery": _flat("tool search"),
-    "retriever": _flat("retriever"),
-    "packs": _flat("packs"),
-    "rules": _flat("rules"),
-    "quickstarts": _flat("quick starts"),
-    "http": _flat("HTTP"),
+    "discovery": _discovery,
+    "retriever": _retriever,
+    "packs": _packs,
+    "rules": _kinds("rules"),
+    "quickstarts": _kinds("quick starts"),
+    "http": _http,
+    "tui": _tui,
 }

@@ -137,10 +137,17 @@ def http(run: Run) -> Any:
     return run.part("http_load", "--seconds", run.many(30, 5), "--clients", "8", "--read-only")
 
 
+def tui(run: Run) -> Any:
+    """The terminal house on the file of 100,000 passages, where `search` has left it."""
+    rounds, pages, starts = run.many(60, 15), run.many(10, 4), run.many(5, 2)
+    return run.part("tui_speed", "--workdir", run.workdir, "--rounds", rounds, "--pages", pages, "--starts", starts)
+
+
 PARTS: dict[str, Callable[[Run], Any]] = {
     part.__name__: part
     for part in (
         start, ingest, search, vectors, rivals, quality, discovery, retriever, packs, rules, quickstarts, http,
+        tui,
     )
 }  # fmt: skip
 

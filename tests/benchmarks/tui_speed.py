@@ -1,8 +1,14 @@
 """How fast the TUI is: start to first paint in a real terminal, results after typing, paging through many sources.
 
-python tests/benchmarks/tui_speed.py                       # a small file, made here
-python tests/benchmarks/tui_speed.py speed-100000.localmcp # one that search_speed.py --keep has left
-python tests/benchmarks/tui_speed.py --sources 100000      # the Library with so many documents
+    python tests/benchmarks/tui_speed.py                        # a small file, made here
+    python tests/benchmarks/tui_speed.py --workdir DIR          # DIR/speed-100000.localmcp of search_speed.py
+    python tests/benchmarks/tui_speed.py FILE                   # any other file
+    python tests/benchmarks/tui_speed.py --sources 100000       # the Library with so many documents
+    ... [--json FILE]
+
+"Results" begins when the debounce has fired and ends when the list with the passages has been painted, escape sequences
+and all; the query is embedded by the model of the settings, which is loaded. The vectors of search_speed.py's file come
+from no model: there the query's vector, once embedded, is compared with them as if they did.
 """
 
 from __future__ import annotations
@@ -19,10 +25,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from localmcp.config import Settings
+from localmcp.embeddings import LazyEmbedder
 from localmcp.tui.app import LocalMcpApp
 from localmcp.workspace import Workspace
 
@@ -61,45 +69,133 @@ def _one_start(file: Path) -> float:
         os.close(main)
 
 
+class SameSpace:
+    """A model whose vectors are taken for those of a file that another model made."""
+
+    def __init__(self, model: Any, identity: Any) -> None:
+        self.model = model
+        self.identity = identity
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+
+def open_workspace(file: Path, model: str) -> Workspace:
+    """The workspace of a file; that of search_speed.py gets the vectors of the model as if it had made them."""
+    workspace = Workspace(Settings(database=file, model=model))
+    if is_synthetic(file):
+        from search_speed import ClusterEmbedder
+
+        real = workspace.embedder
+        workspace.embedder = workspace.index.embedder = LazyEmbedder(
+            lambda: SameSpace(real.get(), ClusterEmbedder.identity)
+        )
+    return workspace
+
+
+def is_synthetic(file: Path) -> bool:
+    """Whether search_speed.py made it."""
+    return file.name.startswith("speed-")
+
+
+def queries_for(file: Path) -> list[str]:
+    """Queries in the file's own words: sentences, words, and every fifth with a misspelling."""
+    if not is_synthetic(file):
+        return list(QUERIES)
+    from search_speed import SEED, Corpus
+
+    kinds = Corpus(SEED + 1).queries()
+    turns = zip(kinds["sentence"][::2], kinds["words"][::2], kinds["sentence"][1::2], kinds["words"][1::2],
+                kinds["typo"], strict=False)  # fmt: skip
+    return [query for turn in turns for query in turn]
+
+
+class Painting:
+    """Notices when a widget has been painted; what a real terminal would get is made, too."""
+
+    def __init__(self, app: LocalMcpApp, widget: Any) -> None:
+        self.drawn = False
+        self.done = asyncio.Event()
+        self._ready: Callable[[], bool] = lambda: False
+        self._app: Any = app
+        self._display, self._app._display = self._app._display, self.display
+        self._render_lines, widget.render_lines = widget.render_lines, self.render_lines
+
+    def expect(self, ready: Callable[[], bool]) -> None:
+        """Wait for the first painting from which `ready` holds."""
+        self._ready, self.drawn = ready, False
+        self.done.clear()
+
+    def render_lines(self, crop: Any) -> Any:
+        self.drawn = self.drawn or self._ready()
+        return self._render_lines(crop)
+
+    def display(self, screen: Any, update: Any) -> None:
+        if hasattr(update, "render_segments"):
+            update.render_segments(self._app.console)
+        self._display(screen, update)
+        if self.drawn:
+            self.done.set()
+
+
+async def timed(painting: Painting, act: Callable[[], object]) -> tuple[float, float]:
+    """Milliseconds from an act until it is on the screen, on the clock and of the processor."""
+    begin, cpu = time.perf_counter(), time.process_time()
+    act()
+    await painting.done.wait()
+    return (time.perf_counter() - begin) * 1000, (time.process_time() - cpu) * 1000
+
+
 async def results_after_typing(file: Path, model: str, rounds: int) -> dict[str, list[float]]:
-    """Milliseconds from the end of the debounce until the results are in the list, the model loaded."""
-    settings = Settings(database=file, model=model)
-    app = LocalMcpApp(lambda: Workspace(settings), file)
+    """Milliseconds, and those of the processor, from the end of the debounce until the results are on the screen."""
+    app = LocalMcpApp(lambda: open_workspace(file, model), file)
     times: list[float] = []
+    processor: list[float] = []
+    queries = queries_for(file)
     async with app.run_test(size=(120, 34)) as pilot:
-        while app.desk.model_loading:
+        while app.desk.model_loading or not app.stats:
             await pilot.pause(0.05)
-        pane: Any = app.pane
-        for number in range(rounds):
-            query = f"{QUERIES[number % len(QUERIES)]} {number}"
-            pane.line.value = query
-            await pilot.pause(0)
-            begin = time.perf_counter()
-            pane.search_again()
-            while pane.result.get("query") != query:
-                await asyncio.sleep(0.001)
-            times.append((time.perf_counter() - begin) * 1000)
-    return {"results": times}
+        await pilot.pause(0.3)
+        painting = Painting(app, app.pane.results)
+        for number in range(-5, rounds):
+            wall, cpu = await _one_query(app.pane, pilot, painting, f"{queries[number % len(queries)]} {number}")
+            if number >= 0:
+                times.append(wall)
+                processor.append(cpu)
+    return {"results": times, "processor": processor}
+
+
+async def _one_query(pane: Any, pilot: Any, painting: Painting, query: str) -> tuple[float, float]:
+    """Set the line, stop its debounce, and begin as it would."""
+    pane.line.value = query
+    await pilot.pause(0.02)
+    pane._typing.stop()
+    painting.expect(lambda: pane.result.get("query") == query)
+    took = await timed(painting, pane.search_again)
+    # The preview, and quiet before the next query.
+    await pilot.pause(0.15)
+    return took
 
 
 async def paging(file: Path, model: str, pages: int) -> dict[str, list[float]]:
-    """Milliseconds to build the next page of the Library, and to move the cursor by one line within it."""
-    app = LocalMcpApp(lambda: Workspace(Settings(database=file, model=model)), file)
+    """Milliseconds to show the next page of the Library, and to move the cursor by one line within it."""
+    app = LocalMcpApp(lambda: open_workspace(file, model), file)
     built: list[float] = []
     moved: list[float] = []
     async with app.run_test(size=(120, 34)) as pilot:
         await pilot.press("escape", "2")
         tree = await _tree(app, pilot)
+        painting = Painting(app, tree)
         for _ in range(pages):
-            before, begin = _rows(tree), time.perf_counter()
-            await pilot.press("G")
-            while _rows(tree) == before:
-                await asyncio.sleep(0.001)
-            built.append((time.perf_counter() - begin) * 1000)
+            before = _rows(tree)
+            painting.expect(lambda before=before: _rows(tree) != before)
+            built.append((await timed(painting, tree.action_last))[0])
+            await pilot.pause(0.1)
         for _ in range(50):
-            begin = time.perf_counter()
-            await pilot.press("k")
-            moved.append((time.perf_counter() - begin) * 1000)
+            line = tree.cursor_line
+            painting.expect(lambda line=line: tree.cursor_line != line)
+            moved.append((await timed(painting, tree.action_cursor_up))[0])
+            await pilot.pause(0.02)
         most = sum(1 for _ in _nodes(tree.root))
     return {"page": built, "line": moved, "rows built": [float(most)]}
 
@@ -143,18 +239,57 @@ def make_file(folder: Path, sources: int) -> Path:
     return file
 
 
-def told(times: list[float]) -> dict[str, float]:
+def percentiles(times: list[float]) -> tuple[float, float]:
     ordered = sorted(times)
+    return round(statistics.median(ordered), 1), round(ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))], 1)
+
+
+def count_passages(file: Path) -> tuple[int, int]:
+    """Documents and passages of a file."""
+    with Workspace(Settings(database=file, model="hash")) as workspace:
+        stats = workspace.knowledge.get_stats()
+    return stats["totalSources"], stats["totalChunks"]
+
+
+def measure(file: Path, model: str, options: argparse.Namespace) -> dict[str, float]:
+    """Every number, flat."""
+    documents, passages = count_passages(file)
+    paint = [seconds * 1000 for seconds in first_paint(file, options.starts)]
+    typed = asyncio.run(results_after_typing(file, model, options.rounds))
+    pages = asyncio.run(paging(file, model, options.pages))
+    results_p50, results_p95 = percentiles(typed["results"])
+    page_p50, page_p95 = percentiles(pages["page"])
     return {
-        "p50": round(statistics.median(ordered), 1),
-        "p95": round(ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))], 1),
-        "least": round(ordered[0], 1),
+        "documents": documents,
+        "passages": passages,
+        "load": os.getloadavg()[0],
+        "first_paint_ms": percentiles(paint)[0],
+        "first_paint_least_ms": round(min(paint), 1),
+        "results_p50_ms": results_p50,
+        "results_p95_ms": results_p95,
+        "results_least_ms": round(min(typed["results"]), 1),
+        "results_cpu_p50_ms": percentiles(typed["processor"])[0],
+        "library_page_p50_ms": page_p50,
+        "library_page_p95_ms": page_p95,
+        "library_page_least_ms": round(min(pages["page"]), 1),
+        "library_line_p50_ms": percentiles(pages["line"])[0],
+        "library_rows_built": pages["rows built"][0],
     }
+
+
+def file_of(options: argparse.Namespace, temporary: Path) -> Path:
+    """The file that was named, that of search_speed.py, or a small one that is made."""
+    kept = options.workdir / "speed-100000.localmcp" if options.workdir else None
+    if options.file or (kept and kept.exists()):
+        return (options.file or kept).absolute()
+    return make_file(temporary, options.sources)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", nargs="?", type=Path)
+    parser.add_argument("--workdir", type=Path, help="where search_speed.py has left speed-100000.localmcp")
+    parser.add_argument("--json", type=Path)
     parser.add_argument("--model", help="model of the file; hash for one that is made here, else default")
     parser.add_argument("--sources", type=int, default=500)
     parser.add_argument("--starts", type=int, default=5)
@@ -164,18 +299,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         for name in ("STATE", "CONFIG", "CACHE"):
             os.environ.setdefault(f"LOCALMCP_{name}_DIR", f"{temporary}/{name.lower()}")
-        file = options.file.absolute() if options.file else make_file(Path(temporary), options.sources)
-        model = options.model or ("default" if options.file else "hash")
-        result = {
-            "file": str(file),
-            "load": os.getloadavg()[0],
-            "first paint, seconds": told(first_paint(file, options.starts)),
-            "results, ms": told(asyncio.run(results_after_typing(file, model, options.rounds))["results"]),
-        }
-        pages = asyncio.run(paging(file, model, options.pages))
-        result |= {"next page, ms": told(pages["page"]), "one line, ms": told(pages["line"])}
-        result["rows built"] = pages["rows built"]
+        file = file_of(options, Path(temporary))
+        made_here = file.is_relative_to(temporary)
+        result = measure(file, options.model or ("hash" if made_here else "default"), options)
     print(json.dumps(result, indent=2))
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

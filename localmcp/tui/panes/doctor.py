@@ -106,8 +106,8 @@ class DoctorPane(Pane):
 
 def _check_line(check: Check) -> Content:
     mark, style = MARKS.get(check.status, ("·", ""))
-    fix = Content.assemble("\n               ", ("$ " + check.fix, "$accent")) if check.fix else Content("")
-    return Content.assemble((f"{mark} ", style), (f"{check.name:<12} ", "bold"), check.says) + fix
+    fix = Content.assemble("\n                  ", ("$ " + check.fix, "$accent")) if check.fix else Content("")
+    return Content.assemble((f"{mark} ", style), (f"{check.name:<15} ", "bold"), check.says) + fix
 
 
 def _size_line(name: str, number: int, largest: int) -> Content:

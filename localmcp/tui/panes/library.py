@@ -262,7 +262,7 @@ class LibraryPane(Pane):
 
     def action_refresh(self) -> None:
         """Look at everything that was added again, in the background."""
-        self.desk.do("Refresh", lambda tell: self.desk.workspace.library.refresh(progress=tell))
+        self.desk.refresh()
         cast("LocalMcpApp", self.app).show_state("looking at the files")
 
     def action_remove(self) -> None:

@@ -15,16 +15,11 @@ from textual.widgets import ContentSwitcher, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localmcp.knowledge.query_line import parse_query_line
+from localmcp.text.excerpt import Matcher
 from localmcp.text.quantities import counted
 from localmcp.tui.explanation import explanation_of
 from localmcp.tui.keymap import bindings
-from localmcp.tui.marking import (
-    citation_text,
-    headings_of,
-    hit_lines,
-    marked,
-    matcher_of,
-)
+from localmcp.tui.marking import HitLines, citation_text, headings_of, marked, matcher_of
 from localmcp.tui.pane import Choices, Pane
 from localmcp.tui.searching import search_arguments
 from localmcp.tui.welcome import Welcome
@@ -66,7 +61,7 @@ class SearchPane(Pane):
         self.result: Json = {}
         self.hits: list[Json] = []
         self._typing: Timer | None = None
-        self._drawn_for = 0
+        self._matchers: dict[str, Matcher] = {}
 
     def compose(self) -> ComposeResult:
         with Horizontal(classes="row"):
@@ -172,6 +167,7 @@ class SearchPane(Pane):
             return
         same = asked == self.asked
         self.asked = asked
+        self.forget("more")
         self.ask("search", lambda: self._search(asked), lambda result: self.show_result(result, keep=same))
 
     def _search(self, asked: Asked, cursor: str | None = None) -> Json:
@@ -195,11 +191,11 @@ class SearchPane(Pane):
 
     def show_nothing_yet(self) -> None:
         """Before anything was typed."""
-        self.result, self.hits = {}, []
-        self.say_nothing_is_here(True)
+        self._take({"results": []})
         self.results.clear_options()
-        self.results.border_subtitle = ""
-        self.query_one("#said").remove_class("-on")
+        self._count()
+        self.say_nothing_is_here(True)
+        self._say({})
         self._show_explanation()
         self.show_passage(
             Content.from_markup(
@@ -210,25 +206,30 @@ class SearchPane(Pane):
         )
 
     def show_result(self, result: Json, *, keep: bool = False) -> None:
-        """Show what was found; with `keep`, the same passage stays highlighted."""
+        """Show what was found; with `keep`, the passage stays highlighted to which the person has moved."""
         self.query_one("#below", ContentSwitcher).current = "found"
-        before = self.hit["id"] if keep and self.hit else None
-        self.result, self.hits = result, result["results"]
-        results = self.results
-        self._draw_hits()
+        before = self.hit["id"] if keep and self.hit and self.results.highlighted else None
+        self._take(result)
         self._count()
         self._say(result)
         self.say_nothing_is_here(not self.hits)
         if not self.hits:
+            self.results.clear_options()
             self._show_nothing_found()
             return
+        self.results.set_options(self._option(number) for number in range(len(self.hits)))
         ids = [hit["id"] for hit in self.hits]
-        results.highlighted = ids.index(before) if before in ids else 0
-        if not keep:
-            results.scroll_home(animate=False)
+        self.results.highlighted = ids.index(before) if before in ids else 0
+
+    def _take(self, result: Json) -> None:
+        """Make this the answer. The keys at the bottom are only looked at again where others count: drawing them takes
+        longer than drawing the passages."""
+        had = bool(self.hits)
+        self.result, self.hits, self._matchers = result, result["results"], {}
+        if had != bool(self.hits):
+            self.refresh_bindings()
 
     def _count(self) -> None:
-        self.refresh_bindings()
         more = "+" if "nextCursor" in self.result else ""
         self.results.border_subtitle = f"{len(self.hits)}{more}" if self.hits else ""
 
@@ -251,50 +252,44 @@ class SearchPane(Pane):
                 Content.styled(f"Did you mean “{result['didYouMean']}”?  a takes it over  ", "$foreground 60%")
             )
         parts += [Content(f"{notice}  ") for notice in result.get("notices", ())]
-        said = self.query_one("#said", Static)
-        said.update(Content("").join(parts))
+        said, words = self.query_one("#said", Static), Content("").join(parts)
+        if words != said.content:
+            said.update(words)
         said.set_class(bool(parts), "-on")
 
     def _option(self, number: int) -> Option:
         """One hit in three lines: score and title, place, the line that fits best."""
         hit = self.hits[number]
-        return Option(hit_lines(number, hit, matcher_of(self.result, hit), self._room()), id=str(number))
+        return Option(HitLines(number, hit, self._matcher(hit)), id=str(number))
 
-    def _room(self) -> int:
-        """Columns of a line in the list, which has no width while it is hidden."""
-        width = self.results.size.width or self.size.width - 2
-        return max(width - 8, 30)
-
-    def on_resize(self) -> None:
-        """Cut the lines anew when there is more or less room for them."""
-        self.call_after_refresh(self._draw_again)
-
-    def _draw_again(self) -> None:
-        if not self.hits or self._room() == self._drawn_for:
-            return
-        before = self.results.highlighted
-        self._draw_hits()
-        self.results.highlighted = before
-
-    def _draw_hits(self) -> None:
-        self._drawn_for = self._room()
-        self.results.set_options(self._option(number) for number in range(len(self.hits)))
+    def _matcher(self, hit: Json) -> Matcher:
+        """One for all passages of a language: it remembers the words that it has seen."""
+        language = hit["explain"]["language"]
+        if language not in self._matchers:
+            self._matchers[language] = matcher_of(self.result, hit)
+        return self._matchers[language]
 
     @on(OptionList.OptionHighlighted, "#results")
     def look_at(self, message: OptionList.OptionHighlighted) -> None:
         hit = self.hit
         if hit is None:
             return
-        self._show_explanation()
-        self.ask("passage", lambda: self._around(hit), lambda around: self._show_around(hit, around))
+        # The list is painted first: it is what one waits for.
+        self.call_after_refresh(self._look_around, hit)
         if message.option_index == len(self.hits) - 1:
             self.show_more()
+
+    def _look_around(self, hit: Json) -> None:
+        """Show the passage among its neighbours, unless another is highlighted by now."""
+        if hit is self.hit:
+            self._show_explanation()
+            self.ask("passage", lambda: self._around(hit), lambda around: self._show_around(hit, around))
 
     def _around(self, hit: Json) -> Json:
         return cast(Json, self.desk.look(lambda workspace: workspace.knowledge.get_context(hit["chunkId"], 1)))
 
     def _show_around(self, hit: Json, around: Json) -> None:
-        matcher = matcher_of(self.result, hit)
+        matcher = self._matcher(hit)
         parts = [
             marked(chunk["content"].strip("\n"), matcher) if chunk["isTarget"]
             else Content.styled(chunk["content"].strip("\n"), "$foreground 45%")
@@ -322,6 +317,8 @@ class SearchPane(Pane):
         preview.scroll_home(animate=False)
 
     def _show_explanation(self) -> None:
+        if not self.query_one("#explain").has_class("-on"):
+            return
         hit = self.hit
         lines = explanation_of(self.result, hit) if hit else Content("")
         self.query_one("#explain", Static).update(lines)
@@ -350,10 +347,11 @@ class SearchPane(Pane):
         from localmcp.tui.reader import ReaderScreen
 
         if hit := self.hit:
-            self.app.push_screen(ReaderScreen(hit["chunkId"], matcher_of(self.result, hit), hit["freshness"]))
+            self.app.push_screen(ReaderScreen(hit["chunkId"], self._matcher(hit), hit["freshness"]))
 
     def action_explain(self) -> None:
         self.query_one("#explain").toggle_class("-on")
+        self._show_explanation()
         if self.app.size.width < 100 and (hit := self.hit):
             from localmcp.tui.dialogs import TextScreen
 

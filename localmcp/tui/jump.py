@@ -1,0 +1,77 @@
+"""Jump: a letter over every part of the screen that can be worked in; typing it goes there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.geometry import Offset
+from textual.screen import ModalScreen, Screen
+from textual.widget import Widget
+from textual.widgets import Static
+
+from localmcp.tui.messages import TurnTo
+
+LETTERS = "asdfghjklqwertyuiopzxcvbnm"
+"""In the order in which the fingers lie on them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Something that can have the focus, and where it stands on the screen."""
+
+    widget: Widget
+    place: Offset
+
+
+def parts_of(screen: Screen[object]) -> dict[str, Part]:
+    """Letter -> part, in the order of the tab key; what is scrolled out of sight has none."""
+    shown = [(each, screen.find_widget(each).visible_region) for each in screen.focus_chain]
+    parts = [Part(widget, region.offset) for widget, region in shown if region.area]
+    return dict(zip(LETTERS, parts, strict=False))
+
+
+class JumpScreen(ModalScreen[Widget | str | None]):
+    """Letters over the parts. Its answer is the part, or the digit of a pane."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,ctrl+o", "give_up", "Back")]
+
+    def __init__(self, parts: dict[str, Part], digits: str) -> None:
+        super().__init__()
+        self.parts = parts
+        self._digits = digits
+
+    def compose(self) -> ComposeResult:
+        for letter, part in self.parts.items():
+            label = Static(f" {letter} ", classes="jump")
+            # Over the corner of the frame, where no text stands.
+            label.absolute_offset = part.place
+            yield label
+        letters = "a letter goes there · " if self.parts else ""
+        yield Static(f" {letters}{self._digits[0]}–{self._digits[-1]} turn to a pane · esc stays ", id="jump-says")
+
+    def on_key(self, event: events.Key) -> None:
+        """A letter or a digit; any other key changes nothing."""
+        if event.key in self.parts:
+            self.dismiss(self.parts[event.key].widget)
+        elif event.key in self._digits:
+            self.dismiss(event.key)
+
+    def action_give_up(self) -> None:
+        self.dismiss()
+
+
+def jump(screen: Screen[object], panes: list[str]) -> None:
+    """Ask where to on that screen, and go there. `panes`: their names, in the order of their digits."""
+    digits = "".join(str(number) for number in range(1, len(panes) + 1))
+
+    def go(answer: Widget | str | None) -> None:
+        if isinstance(answer, str):
+            screen.app.post_message(TurnTo(panes[int(answer) - 1]))
+        elif answer is not None and answer.is_attached:
+            answer.focus()
+
+    screen.app.push_screen(JumpScreen(parts_of(screen), digits), go)
