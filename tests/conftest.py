@@ -26,6 +26,8 @@ def own_directories(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytes
     for name in list(os.environ):
         if name.startswith(("LOCALMCP_", "MILVUS_", "SIMILARITY_")):
             monkeypatch.delenv(name)
+    # Processes of tests that import onnxruntime before localmcp does must not report to its makers either.
+    monkeypatch.setenv("ORT_DISABLE_TELEMETRY", "1")
     home = tmp_path_factory.mktemp("home")
     for name in ("STATE", "CONFIG", "DATA", "CACHE"):
         monkeypatch.setenv(f"LOCALMCP_{name}_DIR", str(home / name.lower()))

@@ -23,7 +23,7 @@ from localmcp.connect.json_text import remove_member, set_member
 from localmcp.connect.targets import file_target, find_targets
 from localmcp.errors import ConfigurationError, InvalidInput
 from localmcp.providers import client_configuration
-from localmcp.providers.client_configuration import read_document
+from localmcp.providers.client_configuration import client_names, read_document
 from localmcp.providers.mcp_servers.connection import Connection
 from localmcp.providers.mcp_servers.entries import parse_entry
 from localmcp.providers.mcp_servers.process import Guard, ServerLog
@@ -183,6 +183,17 @@ def test_a_client_that_is_not_installed_is_told_with_its_place_and_those_that_ar
     assert code == 0 and "Would connect: Claude Desktop" in out
     assert "claude_desktop_config.json" in err and "clients found: cursor" in err
     assert not (home / ".config").exists()
+
+
+@pytest.mark.parametrize("client", client_names())
+def test_a_first_connection_says_that_the_client_was_not_found_and_what_to_do_next(
+    home: Path, say: Any, client: str
+) -> None:
+    code, out, err = say(client, "--no-start")
+    assert code == 0 and out.startswith("Connected: ")
+    assert "was not found on this machine; clients found: none" in err
+    assert "Next: " in err and "the program that reads this file" not in err
+    assert "was not found" not in say(client, "--no-start")[2]
 
 
 def test_what_is_neither_client_nor_file_is_refused_with_the_nearest(home: Path, run: Run) -> None:

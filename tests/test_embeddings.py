@@ -622,6 +622,17 @@ class TestLazyLoading:
         assert set(map(id, found)) == {id(lazy.get(0))}
         assert (gate.calls, lazy.loaded) == (1, True)
 
+    def test_waits_longer_where_the_program_ends_after_one_call(self) -> None:
+        gate = Gate(HashEmbedder())
+        lazy = LazyEmbedder(gate)
+        lazy.patience = 30.0
+        found: list[Any] = []
+        asking = threading.Thread(target=lambda: found.append(lazy.embed_query("text", wait=0)))
+        asking.start()
+        gate.open.set()
+        asking.join()
+        assert found[0].shape == (lazy.get(0).identity.dimension,)
+
     @pytest.mark.parametrize("error", [ModelUnavailable("no weights", hint="get some"), ConfigurationError("bad spec")])
     def test_keeps_the_error_and_says_it_to_every_call(self, error: Exception) -> None:
         gate = Gate(error)

@@ -107,10 +107,16 @@ def test_documents_are_named_by_title_or_by_the_end_of_their_path(workspace: Wor
     with workspace.database.read() as connection:
         uuid, uri, title = connection.execute("select uuid, uri, title from sources where uri like '%.md'").fetchone()
     path = tmp_path / "queries.jsonl"
-    lines = [{"query": "a", "relevant": [title]}, {"query": "b", "relevant": {Path(uri).name: 3}}, {"query": "c"}]
+    sample = {"query": "d", "answers": [{"path": Path(uri).name, "contains": "as in sample_data/queries.jsonl"}]}
+    lines = [
+        {"query": "a", "relevant": [title]},
+        {"query": "b", "relevant": {Path(uri).name: 3}},
+        {"query": "c"},
+        sample,
+    ]
     path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     asked = read_questions(path, workspace.database, None)
-    assert [dict(each.grades) for each in asked] == [{uuid: 1.0}, {uuid: 3.0}, {}]
+    assert [dict(each.grades) for each in asked] == [{uuid: 1.0}, {uuid: 3.0}, {}, {uuid: 1.0}]
 
 
 @pytest.mark.parametrize(

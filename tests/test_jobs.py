@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -45,8 +46,11 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def bench(database: Database) -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    # Work that still waits would fail, and say so, in the middle of some other test.
+    bench.go_on.set()
 
 
 @pytest.fixture

@@ -193,13 +193,13 @@ def environment(state: Path) -> dict[str, str]:
 class Server:
     """A server process, and the client's ends of its pipes."""
 
-    def __init__(self, command: list[str], state: Path) -> None:
+    def __init__(self, command: list[str], state: Path, seconds: float = 60) -> None:
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment(state))
         assert self.process.stdin and self.process.stdout and self.process.stderr
         self.stdin, self.stdout, self.stderr = self.process.stdin, self.process.stdout, self.process.stderr
         # A server that hangs fails its test instead of the whole run.
-        self.watchdog = threading.Timer(60, self.process.kill)
+        self.watchdog = threading.Timer(seconds, self.process.kill)
         self.watchdog.start()
 
     def send(self, *messages: Any) -> None:
@@ -254,7 +254,8 @@ def folder(tmp_path: Path) -> Path:
 def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that many tests use one after the other, which is what it has to survive."""
     folder = write_scripts(tmp_path_factory.mktemp("lasting"))
-    started = Server([sys.executable, str(folder / "serve.py")], folder / "state")
+    # All tests of the module together may take minutes on a busy machine.
+    started = Server([sys.executable, str(folder / "serve.py")], folder / "state", seconds=900)
     assert started.ask(initialize())["id"] == 0
     yield started
     code, out, errors = started.end()

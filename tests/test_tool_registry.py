@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -533,7 +533,7 @@ async def user(app: Any, user_id: str | None) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-def example() -> Any:
+def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     import importlib.util
 
     path = ROOT / "sample_data" / "examples" / "tool_registry.py"
@@ -541,7 +541,18 @@ def example() -> Any:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module
+    shops: list[Any] = []
+    start = module.Shop.__init__
+
+    def remember(shop: Any) -> None:
+        start(shop)
+        shops.append(shop)
+
+    monkeypatch.setattr(module.Shop, "__init__", remember)
+    yield module
+    # The example keeps its database for its whole life; from Python 3.13 on, one that nobody closed is warned about.
+    for shop in shops:
+        shop.database.close()
 
 
 async def run_tool(client: Client, tool: str, **arguments: Any) -> str:

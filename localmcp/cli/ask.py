@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import click
@@ -32,14 +33,30 @@ def ask(session: Session, query: tuple[str, ...], limit: int | None, max_distanc
     return 1 if response["status"] == "error" else 0
 
 
+def _print_data(session: Session, tool: str, data: Any) -> None:
+    """As the tool's own command prints it where a person looks; elsewhere as JSON."""
+    if isinstance(data, str):
+        click.echo(data)
+    elif sys.stdout.isatty() and tool == "search" and "results" in data:
+        from localmcp.cli.search import print_results
+
+        # `ask` turns no pages.
+        print_results(session, {key: value for key, value in data.items() if key != "nextCursor"}, explain=False)
+    elif sys.stdout.isatty() and tool == "searchQuickstarts" and "results" in data:
+        from localmcp.cli.quickstarts import print_found
+
+        print_found(session, data)
+    else:
+        click.echo(json.dumps(data, ensure_ascii=False, indent=2, default=str))
+
+
 def print_response(session: Session, response: Json) -> None:
     """The tool's answer on stdout; what was called, or why nothing was, on stderr."""
     sure = f"{response['certainty']:.0%} sure, {response['router']}"
     if "tool_result" in response:
         call = f"{response['tool_result']['tool']} {json.dumps(response['arguments'], ensure_ascii=False)}"
         session.note(terminal.dim(f"{call}  ({sure})"))
-        data = response["tool_result"]["data"]
-        click.echo(data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, indent=2, default=str))
+        _print_data(session, response["tool_result"]["tool"], response["tool_result"]["data"])
     if "message" in response:
         session.note(terminal.warned(response["message"]))
     if "proposed" in response:

@@ -25,6 +25,8 @@ RESTART = {
     "cursor": "Reload Cursor's window; its MCP settings list it.",
     "vscode": "In VS Code run `MCP: List Servers` and start it there.",
     "windsurf": "Press refresh in Windsurf's MCP panel.",
+    "zed": "Zed reads it at once; the settings of its agent panel list it.",
+    "gemini": "Start a new Gemini CLI session; /mcp lists it.",
     "codex": "Start a new Codex session.",
 }
 WORDS = {
@@ -103,6 +105,9 @@ def connect_client(session: Session, client: str, name: str, launch: Launch, dry
 
     targets = find_targets(client)
     changes = [plan_connection(each, name, launch.entry) for each in targets]
+    absence = _absence(targets)
+    if start:
+        session.note(terminal.dim("Starting the server once, as the client will …"))
     tools = ask_for_tools(name, launch.entry) if start else None
     files = _written(changes, dry_run)
     answer = {
@@ -115,7 +120,7 @@ def connect_client(session: Session, client: str, name: str, launch: Launch, dry
         "carried": list(launch.carried),
         "withheld": list(launch.withheld),
     }
-    session.answer(answer, lambda told: _print_connected(session, told, targets))
+    session.answer(answer, lambda told: _print_connected(session, told, targets, absence))
 
 
 def _written(changes: list[Change], dry_run: bool) -> list[Json]:
@@ -128,7 +133,7 @@ def _written(changes: list[Change], dry_run: bool) -> list[Json]:
     return told
 
 
-def _print_connected(session: Session, told: Json, targets: list[ClientFile]) -> None:
+def _print_connected(session: Session, told: Json, targets: list[ClientFile], absence: str) -> None:
     _print_files(session, told, targets)
     session.note(f"  starts: {terminal.dim(_command_line(told['entry']))}")
     if told["carried"]:
@@ -140,7 +145,8 @@ def _print_connected(session: Session, told: Json, targets: list[ClientFile]) ->
         session.note(
             f"It starts, and offers {terminal.counted(len(told['tools']), 'tool')}: {', '.join(told['tools'])}."
         )
-    _warn_of_absence(session, targets)
+    if absence:
+        session.note(terminal.warned(absence))
     changed = any(each["action"] in ("added", "updated") for each in told["files"])
     if changed and not told["dryRun"]:
         restart = RESTART.get(targets[0].client, "Restart the program that reads this file.")
@@ -162,18 +168,15 @@ def _command_line(entry: Json) -> str:
     return terminal.quoted([entry["command"], *entry["args"]])
 
 
-def _warn_of_absence(session: Session, targets: list[ClientFile]) -> None:
+def _absence(targets: list[ClientFile]) -> str:
+    """A warning that the client does not seem to be here, asked before its file is made; else empty."""
     from localmcp.connect.targets import FILE, is_present, present_clients
 
     first = targets[0]
     if first.client == FILE or first.project or is_present(first):
-        return
+        return ""
     found = ", ".join(dict.fromkeys(each.client for each in present_clients())) or "none"
-    session.note(
-        terminal.warned(
-            f"{first.title} was not found on this machine; clients found: {found}. This is its file anyway."
-        )
-    )
+    return f"{first.title} was not found on this machine; clients found: {found}. This is its file anyway."
 
 
 # ---------------------------------------------------------------- print and remove

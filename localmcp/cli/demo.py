@@ -146,7 +146,10 @@ class Story:
         self.chapter("What to type next")
         for words in (["add", "~/Documents/notes"], ["search", "how do I …"], ["status"]):
             self.command(*words)
-        self.tell("\n  Claude Desktop: add this to claude_desktop_config.json, then restart it.\n")
+        self.tell("\n  Connect an assistant: its configuration is found, changed, and tried out.\n")
+        self.command("connect", "claude-desktop")
+        self.tell(terminal.dim("    (or claude-code, cursor, vscode, windsurf, zed, gemini, codex)"))
+        self.tell("\n  By hand, for Claude Desktop: add this to claude_desktop_config.json, then restart it.\n")
         self.tell("\n".join(f"  {line}" for line in json.dumps(client_configuration(), indent=2).splitlines()))
         self.tell(f"\n  Claude Code: {click.style(terminal.quoted(_CLAUDE_CODE), fg='green')}")
         self.tell(terminal.dim(f"\n  The demo's file is {self.database}; delete it whenever you like."))

@@ -58,6 +58,7 @@ def evaluate_search(session: Session, queries: Path | None, **options: Any) -> i
     evaluation, before = first, baseline
     if options["changes"]:
         changed = _changed(session.settings, options["changes"])
+        _warn_of_no_effect(session, changed)
         evaluation, before = _run(session, changed, questions, collections), first
     differences = compare(before, evaluation) if before else []
     lost = regressions([each for each in differences if each.mode == "hybrid"], options["tolerance"])
@@ -100,7 +101,7 @@ def _changed(settings: Settings, changes: tuple[str, ...]) -> Settings:
     for change in changes:
         name, equals, value = change.partition("=")
         if not equals or name not in setting_names():
-            raise InvalidInput(f"--with {change}: must be KEY=VALUE of a setting.", hint="See: localmcp config list")
+            raise InvalidInput(f"--with {change}: must be KEY=VALUE of a setting.", hint="See: localmcp config show")
         if name in ("database", "model"):
             raise InvalidInput(
                 f"--with {change}: another {name} holds other vectors.",
@@ -108,6 +109,16 @@ def _changed(settings: Settings, changes: tuple[str, ...]) -> Settings:
             )
         settings = replace(settings, **{name: parse_setting(name, value, "--with")})
     return settings
+
+
+def _warn_of_no_effect(session: Session, changed: Settings) -> None:
+    if changed.adaptive_weight and changed.semantic_weight != session.settings.semantic_weight:
+        session.note(
+            terminal.warned(
+                "semantic_weight counts only for text on which the model was not measured yet. "
+                "For all text: --with adaptive_weight=false"
+            )
+        )
 
 
 # ---------------------------------------------------------------- baselines and pages

@@ -36,6 +36,8 @@ def find(session: Session, query: tuple[str, ...], mode: str, what: str) -> int:
     settings = session.settings
     need_terminal("find", 'Use: localmcp search "…"')
     honour_no_color()
+    # What is typed is searched again when the model is there.
+    session.seconds_for_model = 0.0
     # textual takes 160 ms to import.
     from localmcp.tui.logs import logging_to_file, screen_of_its_own
     from localmcp.tui.picker import PickerApp

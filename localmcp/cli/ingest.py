@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -145,8 +145,8 @@ def tell(session: Session, report: Report, entries: Iterable[Entry]) -> None:
     if report.failed:
         session.note(terminal.warned(f"Failed {report.failed:,}:"))
     failed = dict(report.problems) or {e.path: e.reason for e in entries if e.status == "failed"}
-    for path, reason in list(failed.items())[:SHOWN_PROBLEMS]:
-        session.note(f"  {terminal.short_path(path)}: {reason}")
+    for line in failure_lines(dict(list(failed.items())[:SHOWN_PROBLEMS])):
+        session.note(f"  {line}")
     if report.failed > SHOWN_PROBLEMS:
         session.note(terminal.dim("  …   localmcp why PATH tells of each"))
     for notice in report.notices:
@@ -170,6 +170,19 @@ def summary(report: Report, file_bytes: int) -> str:
         f"{terminal.bold(documents[:1].upper() + documents[1:])}: {passages} in {terminal.duration(report.seconds)}. "
         f"The file has {terminal.size(file_bytes)}."
     )
+
+
+def failure_lines(failed: Mapping[str, str]) -> Iterator[str]:
+    """A line a file, `notes.md: why`; files that failed for one reason share two: the reason, then their names."""
+    files: dict[str, list[str]] = {}
+    for path, reason in failed.items():
+        files.setdefault(reason, []).append(terminal.short_path(path))
+    for reason, paths in files.items():
+        if len(paths) == 1:
+            yield f"{paths[0]}: {reason}"
+        else:
+            yield f"{len(paths)} files: {reason}"
+            yield terminal.dim(f"  {', '.join(paths)}")
 
 
 def grouped(reasons: Counter[str]) -> str:

@@ -138,8 +138,8 @@ def print_results(session: Session, result: Json, explain: bool, before: int = 0
 
 def hit_lines(number: int, hit: Json, result: Json, explain: bool = False) -> list[str]:
     """One hit: place in the list, score, title and headings; where it stands; its best lines."""
-    searched = [form for term in result["explain"]["terms"] for form in term["searchedAs"]]
-    matcher = Matcher(searched, hit["explain"]["language"])
+    searched = [form for term in result.get("explain", {}).get("terms", ()) for form in term["searchedAs"]]
+    matcher = Matcher(searched, hit.get("explain", {}).get("language", "english"))
     score = hit["combinedScore"]
     bar = click.style(terminal.score_bar(score), fg="green")
     title = terminal.bold(hit["sourceTitle"]) + terminal.dim(_headings(hit))

@@ -29,6 +29,8 @@ class Session:
         self.as_json = False
         self.quiet = False
         self.verbosity = 0
+        self.seconds_for_model = 120.0
+        """How long a search waits for the model before it answers by words alone, here where no other follows."""
         self.color = False if os.environ.get("NO_COLOR") else None
         """False = never, None = on a terminal (no-color.org: any value that is not empty counts)."""
 
@@ -52,7 +54,9 @@ class Session:
         logging.basicConfig(
             stream=sys.stderr, level="ERROR" if self.quiet else level, format="%(levelname)s %(name)s: %(message)s"
         )
-        return Workspace(self.settings)
+        workspace = Workspace(self.settings)
+        workspace.embedder.patience = self.seconds_for_model
+        return workspace
 
     def existing(self) -> Workspace:
         """The workspace on a file that is there: a command that only reads makes none.

@@ -33,6 +33,8 @@ def tui(session: Session, file: Path | None, theme: str | None) -> int:
     settings = session.settings
     need_terminal("tui", "localmcp search, sources, rules, … do the same without one.")
     honour_no_color()
+    # What is typed is searched again when the model is there.
+    session.seconds_for_model = 0.0
     # textual takes 160 ms to import.
     from localmcp.tui.app import LocalMcpApp
     from localmcp.tui.logs import log_file, logging_to_file, screen_of_its_own

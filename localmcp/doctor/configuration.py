@@ -177,7 +177,9 @@ def check_clients() -> Iterator[Check]:
         yield ok("clients", f"localmcp is set up in {', '.join(dict.fromkeys(using))}")
     else:
         seen = f" ({', '.join(dict.fromkeys(present))} found)" if present else ""
-        yield ok("clients", f"no MCP client on this machine starts localmcp yet{seen}; `localmcp demo` shows how")
+        yield ok(
+            "clients", f"no MCP client on this machine starts localmcp yet{seen}; connect one with `localmcp connect`"
+        )
 
 
 def _starts_localmcp(entry: Any) -> bool:

@@ -71,10 +71,10 @@ class _NativeCalls:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Let no further call begin, and wait up to 5 seconds for those under way."""
+        """Let no further call begin, and wait up to 20 seconds for those under way; busy machines take long."""
         with self._changed:
             self._closed = True
-            self._changed.wait_for(lambda: not self._running, 5)
+            self._changed.wait_for(lambda: not self._running, 20)
 
 
 _native_calls = _NativeCalls()

@@ -49,7 +49,8 @@ def read_questions(path: Path, database: Database, collections: tuple[str, ...] 
     """Read `queries.jsonl`: one JSON object a line, {"query": "…", "relevant": ["notes/backup.md", …]}.
 
     What is relevant is named by document id, path (its end is enough) or title, or as an object with grades
-    ({"notes/backup.md": 3}); an empty list means that nothing answers the question.
+    ({"notes/backup.md": 3}); an empty list means that nothing answers the question. `answers`, a list of objects with
+    a `path`, is the form of the sample questions.
 
     Raises:
         InvalidInput: the file is not of that form; names the line.
@@ -76,14 +77,18 @@ def _read_line(where: str, line: str, documents: Mapping[str, str]) -> Question:
     table = cast("dict[str, Any]", entry)
     if not table["query"].strip():
         raise InvalidInput(f"{where}: the query is empty.")
-    relevant: Any = table.get("relevant", [])
+    relevant: Any = table.get("relevant", table.get("answers", []))
     if isinstance(relevant, list):
-        relevant = dict.fromkeys(map(str, cast("list[Any]", relevant)), 1)
+        relevant = dict.fromkeys(map(_name_of, cast("list[Any]", relevant)), 1)
     if not isinstance(relevant, dict):
         raise InvalidInput(f"{where}: 'relevant' must be a list or an object, got {shorten_value(relevant)}.")
     graded = cast("dict[str, Any]", relevant)
     grades = {_find(where, name, documents): _grade(where, grade) for name, grade in graded.items()}
     return Question(table["query"], str(table.get("kind", "judged")), {k: g for k, g in grades.items() if g > 0})
+
+
+def _name_of(each: Any) -> str:
+    return str(cast("dict[str, Any]", each).get("path", "") if isinstance(each, dict) else each)
 
 
 def _grade(where: str, grade: Any) -> float:
@@ -140,7 +145,10 @@ def make_questions(
         inside = _inside(connection, collections)
         passages = _sample(connection, inside, per_kind, draw)
         if not passages:
-            raise NotFound("There are no passages to ask about.", hint="Add documents first: localmcp add FOLDER")
+            raise NotFound(
+                f"There are no passages of at least {LEAST_WORDS} words to ask about.",
+                hint="Add documents first: localmcp add FOLDER",
+            )
         counts = _word_counts(connection, passages, inside)
         headings = list(_heading_questions(connection, inside, per_kind, draw))
         strangers = list(_unanswerable(connection, inside, per_kind, draw))

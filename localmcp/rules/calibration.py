@@ -89,13 +89,15 @@ def is_shipped(identity: ModelIdentity) -> bool:
 
 @cache
 def _shipped() -> tuple[str, Any]:
-    """Fingerprint of the model, and its unit vectors (n, dimension) of the everyday requests."""
+    """Fingerprint of the model, and its vectors of the everyday requests, which are kept in whole numbers of -127 to
+    127; as unit vectors (n, dimension)."""
     import numpy as np
 
     from localmcp.config import tokenizer_directory
 
     with np.load(tokenizer_directory() / "everyday_requests.npz", allow_pickle=False) as stored:
-        return str(stored["fingerprint"]), stored["vectors"].astype(np.float32)
+        rows = stored["vectors"].astype(np.float32)
+        return str(stored["fingerprint"]), rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 @cache

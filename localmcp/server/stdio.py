@@ -30,8 +30,11 @@ from localmcp.tools import CallRecord, Registry, Scope, use_scope
 log = logging.getLogger(__name__)
 
 SCOPE = Scope(caller="stdio", trusted=False)
-GRACE_SECONDS = 1.0
-"""How long running calls may take to finish after the client has closed stdin; clients kill after 2 s."""
+OPENING_SECONDS = 20.0
+"""How long the workspace may take to open after the client has closed stdin, when calls wait for it."""
+GRACE_SECONDS = 5.0
+"""How long running calls may take to finish after that, such as a first search, which loads the model. Whoever pipes
+messages in reads the answers; clients that are in a hurry send a signal after 2 s, which ends everything at once."""
 SETTLING_SECONDS = 0.5
 """How long the last replies may take to be written; a client that reads no more must not hold up the end."""
 CLOSING_SECONDS = 2.0
@@ -216,6 +219,9 @@ class Session:
                         continue
                     self._count(message)
                     await into.send(SessionMessage(message))
+                with anyio.move_on_after(OPENING_SECONDS):
+                    while self._running and self._workspace.opened is None:
+                        await anyio.sleep(0.01)
                 with anyio.move_on_after(GRACE_SECONDS):
                     while self._running:
                         await anyio.sleep(0.01)
