@@ -7,7 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from localmcp.embeddings.embedder import Embedder, require_query
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 CACHED_QUERIES = 1024
-QUERIES_BESIDE = 8
 
 
 class LazyEmbedder:
@@ -39,9 +38,6 @@ class LazyEmbedder:
         self._lock = threading.Lock()
         self._attempt: _Attempt | None = None
         self._queries: QueryCache = OrderedDict()
-        self._beside = ThreadPoolExecutor(QUERIES_BESIDE, "localmcp-query")
-        self.patience = 0.0
-        """Seconds that a wait for the model lasts at least: a program that ends after one call cannot try again."""
         self.hits = 0
         """Queries answered from the cache, or by waiting for the same query of another thread."""
         self.misses = 0
@@ -69,15 +65,14 @@ class LazyEmbedder:
             self._queries = OrderedDict()
 
     def get(self, wait: float | None = None) -> Embedder:
-        """The model, waiting up to `wait` seconds for it, or `patience` if that is longer; None waits as long as it
-        takes.
+        """The model, waiting up to `wait` seconds for it; None waits as long as it takes.
 
         Raises:
             ModelUnavailable: still loading after `wait` seconds, or it cannot be loaded.
             ConfigurationError: the setting names no model.
         """
         attempt = self._current_attempt()
-        if not attempt.done.wait(None if wait is None else max(wait, self.patience)):
+        if not attempt.done.wait(wait):
             raise ModelUnavailable("The embedding model is still loading.", hint="Try again in a few seconds.")
         if attempt.embedder is None:
             raise attempt.failure().with_traceback(None)
@@ -98,22 +93,6 @@ class LazyEmbedder:
         if ours:
             self._compute(embedder, text, future)
         return future.result()
-
-    def start_query(self, text: str, wait: float | None = 5.0) -> Future[NDArray[np.float32]]:
-        """What `embed_query` gives, computed beside what the caller does until it asks for the result.
-
-        Raises:
-            ModelUnavailable: as `get`. What else `embed_query` raises comes with the result.
-        """
-        embedder = self.get(wait)
-        future, ours = self._reserve(text)
-        if ours:
-            try:
-                self._beside.submit(self._compute, embedder, text, future)
-            except RuntimeError:
-                # The program is ending, and no more threads are to be had.
-                self._compute(embedder, text, future)
-        return future
 
     def embed_queries(self, texts: Sequence[str], wait: float | None = 5.0) -> NDArray[np.float32]:
         """The unit vectors of several queries, shape (n, dimension); those that are not in the cache go to the model

@@ -8,7 +8,6 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -239,10 +238,10 @@ class Index:
     def _answer(self, request: SearchRequest, *, load: bool) -> tuple[SearchOutcome, Found | None]:
         outcome = SearchOutcome([], 0, weights=self.weights)
         clock = _Clock(outcome.milliseconds)
-        pending = self._start_embedding(request, outcome)
+        vector = self._query_vector(request, outcome)
+        clock.lap("embedding")
         elsewhere = NOWHERE_ELSE
-        if self.elsewhere is not None and (vector := _embedded(pending, outcome)) is not None:
-            clock.lap("embedding")
+        if self.elsewhere is not None and vector is not None:
             elsewhere = self.elsewhere.nearest(request, vector, _depth(request))
             outcome.notices += elsewhere.notices
             clock.lap("elsewhere")
@@ -250,7 +249,7 @@ class Index:
             collections = choose_collections(connection, list(request.collections) if request.collections else None)
             if not collections:
                 return outcome, None
-            found = self._search(connection, request, collections, pending, elsewhere, outcome, clock)
+            found = self._search(connection, request, collections, vector, elsewhere, outcome, clock)
             if load:
                 fused = found.order(found.full)
                 outcome.total = len(fused)
@@ -258,16 +257,16 @@ class Index:
                 clock.lap("rows")
         return outcome, found
 
-    def _start_embedding(self, request: SearchRequest, outcome: SearchOutcome) -> Future[Any] | None:
-        """The query's vector, under way; None when it is not needed or the model is not there, and then the outcome
-        says so."""
+    def _query_vector(self, request: SearchRequest, outcome: SearchOutcome) -> Vector | None:
+        """The embedded query; None when it is not needed or the model is not there, and then the outcome says so."""
         if request.mode == "keyword" or not request.text.strip() or not self._has_vectors(outcome):
             return None
         try:
-            return self.embedder.start_query(request.text, wait=MODEL_WAIT_SECONDS)
+            vector = self.embedder.embed_query(request.text, wait=MODEL_WAIT_SECONDS)
         except (ModelUnavailable, ConfigurationError) as error:
-            outcome.notices.append(_by_keyword_only(error))
+            outcome.notices.append(f"Answered by keyword only: {error}")
             return None
+        return vector.astype("<f4", copy=False)
 
     def _has_vectors(self, outcome: SearchOutcome) -> bool:
         with self.database.read() as connection:
@@ -280,8 +279,8 @@ class Index:
         return False
 
     def _search(
-        self, connection: apsw.Connection, request: SearchRequest, collections: list[Collection],
-        pending: Future[Any] | None, elsewhere: FoundElsewhere, outcome: SearchOutcome, clock: _Clock,
+        self, connection: apsw.Connection, request: SearchRequest, collections: list[Collection], vector: Vector | None,
+        elsewhere: FoundElsewhere, outcome: SearchOutcome, clock: _Clock,
     ) -> Found:  # fmt: skip
         generations = read_generations(connection)
         allowed = self._restriction(connection, collections, request.filters)
@@ -290,19 +289,12 @@ class Index:
             outcome.searched["sources"] = len(allowed)
         clock.lap("filters")
         arms = _Arms(_depth(request))
-        if request.mode == "semantic" and _embedded(pending, outcome) is None:
-            pending = None
-        ours = self._with_our_vectors(connection, request, collections, outcome) if pending else None
-        # The model works on the query beside this.
+        ours = self._with_our_vectors(connection, request, collections, outcome) if vector is not None else None
         if request.mode != "semantic" or ours is None:
             self._keyword_arm(connection, request, collections, generations, allowed, arms, outcome)
             clock.lap("keyword")
-        vector = _embedded(pending, outcome)
-        clock.lap("embedding")
         floor = DEFAULT_FLOOR
-        if vector is None:
-            ours = None
-        elif ours is not None:
+        if vector is not None and ours is not None:
             floor = _floor(connection, ours.model_id)
             near = _live(connection, elsewhere, ours, allowed) if elsewhere.near else []
             blocks = self._blocks(connection, ours, elsewhere, generations, outcome)
@@ -370,22 +362,6 @@ class Index:
             self._signs = {}
 
 
-def _embedded(pending: Future[Any] | None, outcome: SearchOutcome) -> Vector | None:
-    """The query's vector as soon as it is there; None when the model failed, and then the outcome says so."""
-    if pending is None:
-        return None
-    try:
-        return pending.result().astype("<f4", copy=False)
-    except (ModelUnavailable, ConfigurationError) as error:
-        if (notice := _by_keyword_only(error)) not in outcome.notices:
-            outcome.notices.append(notice)
-        return None
-
-
-def _by_keyword_only(error: Exception) -> str:
-    return f"Answered by keyword only: {error}"
-
-
 def _vector_arm(
     connection: apsw.Connection, request: SearchRequest, model_id: int, blocks: Sequence[Block], vector: Vector,
     allowed: Any, arms: _Arms, elsewhere: Sequence[int] = (),
@@ -429,7 +405,7 @@ def _live(connection: apsw.Connection, elsewhere: FoundElsewhere, ours: _Ours, a
 
 
 class _Clock:
-    """Milliseconds of each step; of the embedding those that were waited for."""
+    """Milliseconds of each step."""
 
     def __init__(self, laps: dict[str, float]) -> None:
         self.laps = laps
@@ -437,7 +413,7 @@ class _Clock:
 
     def lap(self, name: str) -> None:
         now = time.perf_counter()
-        self.laps[name] = round(self.laps.get(name, 0.0) + (now - self.last) * 1000, 3)
+        self.laps[name] = round((now - self.last) * 1000, 3)
         self.last = now
 
 
