@@ -10,7 +10,7 @@ from localmcp.search import tool_gaps
 from localmcp.search.text_vectors import TextVectors
 from localmcp.search.tool_catalogue import ToolCatalogue
 from localmcp.search.tool_finder import ToolFinder
-from localmcp.search.tool_gaps import Commands, command_vectors
+from localmcp.search.tool_gaps import Commands, ComposedCommands, command_vectors
 from localmcp.search.tool_texts import ToolDescription, take_apart
 
 HARBOUR = [
@@ -34,7 +34,7 @@ def catalogue() -> ToolCatalogue:
 
 def commands_of(catalogue: ToolCatalogue, embedder: LazyEmbedder) -> Commands:
     made = catalogue.commands(embedder.get(), TextVectors(), WAIT)
-    assert made is not None
+    assert isinstance(made, Commands)
     return made
 
 
@@ -61,11 +61,16 @@ def test_nothing_is_both_done_and_not_done(catalogue: ToolCatalogue, embedder: L
     assert np.allclose(np.linalg.norm(commands.missing, axis=1), 1, atol=1e-3)
 
 
-def test_too_many_things_have_no_commands(
+def test_with_many_things_commands_are_put_together_and_say_much_the_same(
     catalogue: ToolCatalogue, embedder: LazyEmbedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    embedded = commands_of(catalogue, embedder)
     monkeypatch.setattr(tool_gaps, "MOST_THINGS", 3)
-    assert command_vectors(catalogue.tools, catalogue.services, embedder.get(), TextVectors()) is None
+    composed = command_vectors(catalogue.tools, catalogue.services, embedder.get(), TextVectors())
+    assert isinstance(composed, ComposedCommands)
+    for query in ("demolish the berths", "which berths are there", "signal the ship", "rename the bridge"):
+        row = embedder.embed_query(query)
+        assert composed.nearness(row) == pytest.approx(embedded.nearness(row), abs=0.15)
 
 
 def test_the_finder_tells_a_missing_action_from_one_that_is_there(embedder: LazyEmbedder) -> None:

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from localmcp.search.text_vectors import TextVectors
-from localmcp.search.tool_gaps import Commands, command_vectors
+from localmcp.search.tool_gaps import Commands, ComposedCommands, command_vectors
 from localmcp.search.tool_ladder import rung_of, squeeze
 from localmcp.search.tool_rivals import request_vectors, scale_of
 from localmcp.search.tool_synonyms import ACTIONS, actions_of, synonyms
@@ -50,7 +50,7 @@ class ToolCatalogue:
         self._model = ""
         self._made: Future[ToolVectors] = Future()
         self._commanded = ""
-        self._commands: Future[Commands | None] = Future()
+        self._commands: Future[Commands | ComposedCommands | None] = Future()
         self._columns: dict[str, tuple[NDArray[np.float32], NDArray[np.bool_]]] = {}
 
     # ------------------------------------------------------------ names
@@ -167,6 +167,29 @@ class ToolCatalogue:
         return np.array([action_bits(each.actions) for each in self.tools], np.int64)
 
     @cached_property
+    def _having_the_verb(self) -> Mapping[str, NDArray[np.intp]]:
+        """Stem -> places of the tools whose verb it is."""
+        import numpy as np
+
+        found: dict[str, list[int]] = {}
+        for place, each in enumerate(self.tools):
+            for verb in each.verbs:
+                found.setdefault(verb, []).append(place)
+        return {verb: np.array(places, np.intp) for verb, places in found.items()}
+
+    def doers(self, verbs: frozenset[str]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which tools have one of these stems as their verb, and which do not but speak of one; both (tools,)."""
+        import numpy as np
+
+        named, told = np.zeros(len(self.tools), bool), np.zeros(len(self.tools), bool)
+        for verb in verbs:
+            if (places := self._having_the_verb.get(verb)) is not None:
+                named[places] = True
+            if (held := self.holders.get(verb)) is not None:
+                told[held[0]] = True
+        return named, told & ~named
+
+    @cached_property
     def surfaces(self) -> Mapping[str, int]:
         """Folded word of any tool, at least four letters -> how many tools have it."""
         return Counter(surface for each in self.tools for surface in each.surfaces if len(surface) > 3)
@@ -222,7 +245,7 @@ class ToolCatalogue:
         except TooLate:
             return None
 
-    def commands(self, embedder: Embedder, kept: TextVectors, wait: float) -> Commands | None:
+    def commands(self, embedder: Embedder, kept: TextVectors, wait: float) -> Commands | ComposedCommands | None:
         """What these tools do and do not do, made in the background once the vectors are; None before, or where there
         is too much of it.
 
@@ -259,6 +282,8 @@ class ToolVectors:
 
     first: NDArray[np.float32]
     """Name with the first sentence: unit rows (tools, dimension)."""
+    named: NDArray[np.float32]
+    """Name alone: unit rows (tools, dimension)."""
     others: NDArray[np.float32]
     """Description and examples of all tools: unit rows (texts, dimension)."""
     begins: NDArray[np.intp]
@@ -284,7 +309,7 @@ def _make(made: Future[ToolVectors], tools: Sequence[ToolText], embedder: Embedd
 
 
 def _make_commands(
-    made: Future[Commands | None],
+    made: Future[Commands | ComposedCommands | None],
     tools: Sequence[ToolText],
     services: Sequence[str],
     embedder: Embedder,
@@ -300,11 +325,12 @@ def _make_commands(
 def _stack(tools: Sequence[ToolText], embedder: Embedder, kept: TextVectors) -> ToolVectors:
     import numpy as np
 
-    known = kept.of([text for each in tools for text in each.texts], embedder)
+    known = kept.of([text for each in tools for text in (each.named, *each.texts)], embedder)
     first = np.stack([known[each.texts[0]] for each in tools])
-    rows = [[known[text] for text in each.texts[1:] or each.texts] for each in tools]
-    begins = np.cumsum([0, *(len(each) for each in rows[:-1])])
-    others = np.stack([row for each in rows for row in each])
+    named = np.stack([known[each.named] for each in tools])
+    texts = [[known[text] for text in each.texts[1:] or each.texts] for each in tools]
+    begins = np.cumsum([0, *(len(each) for each in texts[:-1])])
+    others = np.stack([row for each in texts for row in each])
     requests = request_vectors(embedder, kept)
-    requested = np.maximum((requests @ first.T).max(axis=1), (requests @ others.T).max(axis=1))
-    return ToolVectors(first, others, begins, requests, requested, *scale_of(requests))
+    requested = np.max([(requests @ rows.T).max(axis=1) for rows in (first, named, others)], axis=0)
+    return ToolVectors(first, named, others, begins, requests, requested, *scale_of(requests))

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from localmcp.search.tool_catalogue import ALIKE, ToolCatalogue, ToolVectors, action_bits
-from localmcp.search.tool_gaps import Commands
+from localmcp.search.tool_gaps import Commands, ComposedCommands
 from localmcp.search.tool_rivals import elsewhere
 from localmcp.search.tool_synonyms import actions_of, synonyms
-from localmcp.search.tool_texts import Query
+from localmcp.search.tool_texts import Query, telling
+from localmcp.search.tool_verbs import looking
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 LOOKED_AT = 64
 """Tools that are judged: those that words and meaning put first."""
+OF_ITS_NAME = 0.65
+"""A word that counts less than this stands neither in the name nor for a word of it, see `tool_catalogue.ALIKE`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,35 +55,45 @@ def evidence_of_words(query: Query, catalogue: ToolCatalogue) -> Evidence:
     found = [catalogue.columns(each.stem) for each in query.words]
     shares = np.stack([share for share, _ in found], axis=1) if found else np.zeros((size, 0), np.float32)
     holders = np.count_nonzero(shares, axis=0)
-    rarity = np.array([catalogue.rarity(int(number)) for number in holders], np.float32)
-    # A name that no tool has is a value to act on, and says nothing about the tool.
-    is_value = np.array([each.is_name for each in query.words], bool) & (holders == 0)
-    reached = shares @ rarity
-    possible, known = float(rarity @ ~is_value) or 1.0, float(rarity @ (holders > 0)) or 1.0
+    rarity = np.array(
+        [catalogue.rarity(int(number)) * telling(each.said) for number, each in zip(holders, query.words, strict=True)],
+        np.float32,
+    )
+    reached, known = shares @ rarity, float(rarity @ (holders > 0)) or 1.0
     asked = action_bits(query.actions)
-    same = (catalogue.actions & asked) != 0
     columns = (
-        reached / possible,
         reached / known,
-        1 - np.exp(-reached / 4),
-        same,
-        (catalogue.actions != 0) & bool(asked) & ~same,
-        _other_lead(query, catalogue),
+        1 - np.exp(-reached / 3),
+        *_done(query, catalogue),
+        (catalogue.actions != 0) & bool(asked) & ((catalogue.actions & asked) == 0),
         _thing_named(query, catalogue),
+        asked_for := _thing_asked(query, catalogue),
+        (asked_for < OF_ITS_NAME) & bool(query.thing and query.verbs and query.verbs.isdisjoint(looking())),
         _unexplained(query, catalogue, shares, [program for _, program in found], rarity),
     )
     rows = np.stack([column.astype(np.float32) for column in columns], axis=1)
     return Evidence(np.arange(size), rows)
 
 
-def _other_lead(query: Query, catalogue: ToolCatalogue) -> NDArray[np.bool_]:
-    """Where the query begins with a word that may be a command, and the tool has neither it nor its kind."""
+def _done(query: Query, catalogue: ToolCatalogue) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Where the verb that is asked for is the tool's, is only spoken of, and is nowhere; nowhere any if none is asked
+    for."""
     import numpy as np
 
-    if not query.lead:
-        return np.zeros(len(catalogue.tools), bool)
-    share, _ = catalogue.columns(query.lead)
-    return (share == 0) & ((catalogue.actions & action_bits(actions_of(query.lead))) == 0)
+    if not query.verbs:
+        nothing = np.zeros(len(catalogue.tools), bool)
+        return nothing, nothing, nothing
+    named, told = catalogue.doers(query.verbs)
+    return named, told, ~(named | told)
+
+
+def _thing_asked(query: Query, catalogue: ToolCatalogue) -> NDArray[np.float32]:
+    """What the thing that is asked for counts at each tool; 0.5 where none is."""
+    import numpy as np
+
+    if not query.thing:
+        return np.full(len(catalogue.tools), 0.5, np.float32)
+    return catalogue.columns(query.thing)[0]
 
 
 def _thing_named(query: Query, catalogue: ToolCatalogue) -> NDArray[np.float32]:
@@ -117,18 +130,21 @@ def _unexplained(
 
 
 def evidence_of_meaning(
-    row: NDArray[np.float32], vectors: ToolVectors, by_words: Evidence, commands: Commands | None = None
+    row: NDArray[np.float32],
+    vectors: ToolVectors,
+    by_words: Evidence,
+    commands: Commands | ComposedCommands | None = None,
 ) -> Evidence:
     """All columns, for the tools that words and meaning put first; `row` is the query's unit vector."""
     import numpy as np
 
-    cosine = vectors.to_scale(vectors.first @ row)
+    cosine, name = vectors.to_scale(vectors.first @ row), vectors.to_scale(vectors.named @ row)
     other = vectors.to_scale(np.maximum.reduceat(vectors.others @ row, vectors.begins))
-    covered, strength = by_words.rows[:, 0], by_words.rows[:, 2]
+    known, strength = by_words.rows[:, 0], by_words.rows[:, 1]
     nearest = np.maximum(cosine, other)
-    order = np.argsort(-(nearest + 0.3 * covered + 0.2 * strength), kind="stable")
+    order = np.argsort(-(nearest + 0.3 * known + 0.2 * strength), kind="stable")
     places = np.sort(order[:LOOKED_AT])
-    rows = np.concatenate([np.stack([cosine, other], axis=1)[places], by_words.rows[places]], axis=1)
+    rows = np.concatenate([np.stack([cosine, other, name], axis=1)[places], by_words.rows[places]], axis=1)
     further = elsewhere(vectors.to_scale(vectors.requests @ row), vectors.to_scale(vectors.requested))
     found = Evidence(places, rows, True, further)
     if commands is None:

@@ -43,8 +43,9 @@ PATIENCE = 1.0
 """Seconds that a search waits for the model, and for the vectors of new tools, before it goes by words alone."""
 OF_ONE_WORD, OF_WORDS = 0.79, 0.95
 """Highest score without a match of the ladder: below its match on a name, and below a name said in full."""
-SHARE_SHOWN = 0.1
-"""A tool is shown down to this share of the best one's score."""
+SHARE_SHOWN, SHARE_OF_FIRST, FIRST = 0.1, 0.005, 5
+"""A tool is shown down to this share of the best one's score, and among the first five down to a far smaller one:
+whether anything fits is decided for all of them, and the right one need not come first."""
 FAMILIAR, OFTEN = 0.15, 50
 """What the most used tools gain in relevance, and how many calls that takes."""
 NOT_RELEVANT = -30.0
@@ -176,7 +177,7 @@ class ToolFinder:
                 tools[place],
                 rungs.get(place, 0.0),
                 relevant.get(place, NOT_RELEVANT),
-                self._gain(tools[place].name) * weights["relevance"],
+                self._gain(tools[place].name),
             )
             for place in {**relevant, **rungs}
         ]
@@ -198,7 +199,11 @@ def _shown(judged: Sequence[_Judged], *, one_word: bool) -> tuple[Finding, ...]:
     most = OF_ONE_WORD if one_word else OF_WORDS
     scored = [(each.rung or most * probability(each.odds + each.gain), each) for each in judged]
     scored.sort(key=lambda pair: (-round(pair[0], 4), -round(pair[1].odds + pair[1].gain, 1), pair[1].tool.name))
-    least = SHARE_SHOWN * scored[0][0]
+    best = scored[0][0]
     # What a word is part of is what was asked for; tools that are only similar would stand between.
     by_ladder = one_word and any(each.rung for each in judged)
-    return tuple(Finding(each.tool, score) for score, each in scored if score >= least and (each.rung or not by_ladder))
+    return tuple(
+        Finding(each.tool, score)
+        for place, (score, each) in enumerate(scored)
+        if score >= best * (SHARE_OF_FIRST if place < FIRST else SHARE_SHOWN) and (each.rung or not by_ladder)
+    )

@@ -60,244 +60,6 @@ SHORT_FORMS: dict[str, str] = {
 }
 """Short form -> what is written out before the sentence is compared."""
 
-_MATTERS = """
-agenda appointment appointments calendar event events meeting meetings schedule
-archive compress zip tar unzip unpack extract decompress
-audio sound song music mp3 wav track tracks
-balance account money bank
-bill invoice invoicing billing
-bill cost costs spend spending expense expenses charge
-blind blinds cover curtain shutter shade
-booking reservation reserve book
-bookmark star favourite favorite
-bot agent
-bug issue issues defect ticket error
-build pipeline workflow ci check checks
-buy purchase order
-car vehicle driving drive
-channel room
-chart graph plot diagram
-chat message messages conversation
-clean hoover vacuum
-client customer customers
-clone copy duplicate fork
-comment remark note reply
-compare diff difference
-computer machine server host instance vm
-contact contacts person people address book
-cost price prices fee
-crash crashed error failure exception fail failed
-currency dollars dollar euros euro pounds money exchange
-dashboard board
-database sql postgres mysql sqlite
-date day
-deal opportunity sale sales
-deploy deployment release rollout
-device gadget
-directory folder folders directories
-directions route way navigate navigation
-disk drive storage space
-doc document documents page
-domain dns hostname
-duty call oncall shift
-draw paint sketch generate illustrate
-email e-mail mail emails inbox mailbox gmail message
-entity node
-error exception traceback stack
-excel spreadsheet workbook sheet worksheet
-film movie video clip
-find search look locate
-flight plane airline fly
-food meal eat ate calories
-forecast weather rain snow sunny temperature
-form survey questionnaire poll
-heating heater thermostat climate temperature warm radiator
-height elevation altitude
-hide conceal
-history log past
-hotel room accommodation stay
-image picture photo photograph photos pictures images
-incident outage alert alarm
-invite invitation guest guests attendee
-key secret credential password token
-lamp light bulb
-language translate translation translator
-letter mail
-link url
-location place address position coordinates
-log logs output
-louder volume quieter loud quiet
-memo note notes
-memory ram
-merge combine join unite
-model network
-monitor metrics monitoring
-music song songs play playback
-news headlines headline article articles
-node server
-notification alert reminder
-package parcel shipment delivery
-pause stop halt
-payment pay transaction transactions
-pdf document
-phone telephone call number
-picture screenshot snapshot
-process program task
-project repository
-question query
-recurring subscription subscriptions
-remind reminder alarm
-repository repo project
-restaurant cafe food eat
-reverse undo revert rollback
-robot vacuum
-schedule plan calendar
-script program code
-server host
-share stock shares stocks ticker
-shell terminal console command bash
-shop store shopping
-sleep slept night bed
-slow performance speed
-sms text
-steps walk walked
-story ticket
-subtitles transcript captions
-talk speak say said speech
-task tasks todo chore
-team group
-terminal console shell
-text words
-thread conversation
-time clock hour
-train railway station departure
-trash bin delete
-trip travel journey
-tweet post
-user account profile member
-vacation holiday
-version revision release tag
-video youtube clip
-virtual machine ec2 instance
-web internet online website site google
-website page site webpage
-weight kilograms kilos
-window door sensor
-word docx
-open navigate visit browse
-complete completed done finish finished tick resolve resolved
-assign give hand delegate
-clipboard copied copy paste
-print printing output
-local nearby near around localhost
-graph metrics chart
-usage use utilization consumption
-silence mute unmute
-brightness dim bright
-restart reboot reload
-approve approval accept review
-decline reject refuse
-free available availability slot slots
-latest last recent newest
-big large size
-postpone snooze delay defer
-reply answer respond response
-permission permissions rights access
-run execute invoke
-upload attach
-pick choose select
-crop cut trim
-summary summarize overview digest
-attendee guest invitee participant participants guests attendees
-author blame wrote written
-away vacation absent
-back refund return returned
-backup dump copy
-bigger smaller resize scale shrink enlarge
-browser web page
-capture screenshot picture snapshot
-change changed changes modified edits diff
-click press tap push
-cleanup prune unused old
-cluster kubernetes
-coins money change
-colleague coworker coworkers member members people team user users
-column columns field fields structure schema
-cook recipe
-daily diary journal today
-distance far route directions
-door lock doorbell
-draft unsent
-emoji reaction reactions thumbs smiley
-enter type fill input
-entry entries record records row rows
-everyone channel group team
-exposed leak leaked secret
-fail failed failing broken red
-file document attachment
-flat apartment
-going happening
-hang hung frozen stuck
-house home
-instance instances copies replicas
-internal private
-job jobs task run
-junk spam
-kids children
-label tag category folder
-launch start spin
-learn remember memorize
-left remaining
-letters characters text
-memo note notes
-mode scene
-mum dad call phone
-next upcoming following skip
-objects files
-outside weather
-participant member
-past previous earlier history
-picture diagram drawing
-possible available
-previous earlier revision version older
-purchase purchases transaction transactions spent
-quote price ticker
-rain wet umbrella weather
-recipient to
-resource resources memory cpu processor
-revenue income sales
-road traffic route
-room area
-scan scanned ocr
-score rating
-server service services
-sick health doctor
-sign signature
-signup register registration
-simplify shorten
-slides presentation deck powerpoint
-speak talk call
-spelling typo
-staff employee employees
-standup meeting sync
-storm warning alert
-stuff things items
-subject title
-table tables
-timer stopwatch
-topic subject
-undo revert reset rollback unstage
-unread new
-warn warning alert
-watch monitor
-way directions route
-who author owner assignee person
-wipe erase
-workout exercise training
-yaml manifest
-"""
-"""One matter a line; words are compared by their English stem, and may stand on several lines."""
-
 ACTIONS: dict[str, str] = {
     "read": """get read show list view display fetch open see tell check describe inspect print retrieve what which who
         where when how why is are did does look explain status count watch monitor preview browse""",
@@ -320,11 +82,19 @@ ACTIONS: dict[str, str] = {
 """Kind of action -> the verbs and question words that ask for it; a verb may ask for several kinds."""
 
 
+def read_lines(name: str) -> list[str]:
+    """The lines of a file of words that is shipped, without comments."""
+    from localmcp.config import tokenizer_directory
+
+    text = (tokenizer_directory() / name).read_text(encoding="utf-8")
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+
 @cache
 def synonyms() -> dict[str, frozenset[str]]:
     """English stem -> the stems of the words that share a matter with it."""
     found: dict[str, set[str]] = {}
-    for line in _MATTERS.strip().splitlines():
+    for line in read_lines("tool_matters.txt"):
         group = {stem(word, "english") for word in line.split()}
         for each in group:
             found.setdefault(each, set()).update(group - {each})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import Any, cast
 from localmcp.search.sentences import Token, function_words, tokenize
 from localmcp.search.tool_ladder import Rungs, ToolMetadata
 from localmcp.search.tool_synonyms import SHORT_FORMS, actions_of
+from localmcp.search.tool_verbs import known_verbs, looking, thing_asked, verbs_asked
 from localmcp.text.normalize import fold, stem, words
 
 Json = dict[str, Any]
@@ -21,6 +23,11 @@ NAME, TITLE, KEYWORD, EXAMPLE, NAMESPACE, DESCRIPTION, PARAMETER = 1.0, 0.9, 0.9
 MOST_EXAMPLES = 8
 LONGEST_TEXT = 600
 """Characters of a description that are embedded; the window of the default model is about 1,000."""
+
+FIRST_WORD = 1995
+"""Number of the vocabulary's first whole word."""
+COMMON, RARE = 100, 3000
+"""Ranks among English words: about where a word begins to tell something, and from where on it tells all it can."""
 
 _SLOT = re.compile(r"\{[^}]*\}")
 _SENTENCE_END = re.compile(r"(?<=[.:;!?])\s|\n")
@@ -57,12 +64,19 @@ class ToolText:
     """Folded word -> its stem."""
     actions: frozenset[str]
     """Kinds of action that the name asks for, or else the first word of the description."""
+    verbs: frozenset[str]
+    """Stems of the verbs in the name and at the beginning of the description; those of looking if there is none."""
     service: str
     """The namespace, or else the first part of the name: what may stand for the program it belongs to."""
     parts: tuple[str, ...]
     """The parts of the name without the namespace, as words."""
     texts: tuple[str, ...]
     """What is embedded: the name with the first sentence, the description, the examples."""
+
+    @property
+    def named(self) -> str:
+        """The name as words, which is embedded besides."""
+        return " ".join(self.parts)
 
 
 def take_apart(each: ToolDescription) -> ToolText:
@@ -89,6 +103,7 @@ def take_apart(each: ToolDescription) -> ToolText:
         weights,
         surfaces,
         _actions(name_stems, each.description),
+        _verbs(name_stems, each.description),
         namespace or _name_words(local)[0],
         tuple(_name_words(local)),
         tuple(dict.fromkeys(filter(None, _texts(each, local, examples)))),
@@ -121,6 +136,11 @@ def _actions(name_stems: Sequence[str], description: str) -> frozenset[str]:
     found = frozenset[str]().union(*map(actions_of, name_stems))
     first = words(description)[:1]
     return found or (actions_of(stem(first[0], "english")) if first else found)
+
+
+def _verbs(name_stems: Sequence[str], description: str) -> frozenset[str]:
+    first = [stem(word, "english") for word in words(description)[:1]]
+    return (known_verbs() & {*name_stems, *first}) or looking()
 
 
 def _parameter_text(schema: Json) -> str:
@@ -170,8 +190,10 @@ class Query:
     words: tuple[QueryWord, ...]
     actions: frozenset[str]
     """Kinds of action that its first verb asks for."""
-    lead: str = ""
-    """Stem of the word that it begins with, where that can be a command; "" in a question or a statement."""
+    verbs: frozenset[str] = frozenset()
+    """Stems of the verbs that a tool for it may have; empty where no verb is asked for."""
+    thing: str = ""
+    """Stem of the thing that it is about."""
 
 
 _ASIDE = frozenset(
@@ -196,7 +218,8 @@ def take_query_apart(query: str) -> Query:
                 found.setdefault(stem(word, "english"), QueryWord(stem(word, "english"), word, is_name))
     telling = tuple(each for each in found.values() if each.said not in _left_out())
     said = telling or tuple(each for each in found.values() if each.said not in function_words())
-    return Query(text, said, _first_actions(tokens), _lead(tokens))
+    spoken = [fold(token.text) for token in tokens if token.kind == "word"]
+    return Query(text, said, _first_actions(tokens), verbs_asked(spoken), thing_asked(spoken))
 
 
 @cache
@@ -214,18 +237,6 @@ def _written_out(text: str) -> str:
     return re.sub(r"\w+", lambda match: SHORT_FORMS.get(match[0].lower(), match[0]), text)
 
 
-_NO_COMMAND = frozenset(
-    "what which who whom whose where when how why is are am was were do does did has have had will there".split()
-)
-
-
-def _lead(tokens: Sequence[Token]) -> str:
-    first = next((_words_of(token) for token in tokens if token.kind == "word"), None)
-    if not first or first[0] in _NO_COMMAND or first[0] in _left_out():
-        return ""
-    return stem(first[0], "english")
-
-
 def _first_actions(tokens: Sequence[Token]) -> frozenset[str]:
     for token in tokens:
         if token.kind == "word" and (kinds := actions_of(stem(fold(token.text.split("'")[0]), "english"))):
@@ -237,9 +248,21 @@ def _first_actions(tokens: Sequence[Token]) -> frozenset[str]:
 
 
 @cache
-def english_words() -> frozenset[str]:
-    """Whole words of the shipped tokenizer's vocabulary, about 22,000: what stands here is no typing error."""
+def _vocabulary() -> Mapping[str, int]:
+    """Whole words of the shipped tokenizer's vocabulary, about 22,000 -> their number; the more common come first."""
     from localmcp.config import tokenizer_directory
 
     stored = json.loads((tokenizer_directory() / "tokenizer.json").read_text(encoding="utf-8"))
-    return frozenset(word for word in stored["model"]["vocab"] if word.isalpha())
+    return {word: number for word, number in stored["model"]["vocab"].items() if word.isalpha()}
+
+
+@cache
+def english_words() -> frozenset[str]:
+    """What stands here is no typing error."""
+    return frozenset(_vocabulary())
+
+
+def telling(word: str) -> float:
+    """How much a folded word says, 0..1: the words that are said most often mean little."""
+    rank = _vocabulary().get(word, FIRST_WORD + RARE) - FIRST_WORD
+    return min(1.0, math.log1p(max(1, rank) / COMMON) / math.log1p(RARE / COMMON))
