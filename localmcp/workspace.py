@@ -78,9 +78,9 @@ class Workspace:
         self.milvus = open_milvus(self.settings)
         self.replication = Replication(self.database, self.milvus, self.embedder)
         self.follower = Follower(self.replication)
-        self.quickstarts = Quickstarts(self.database)
+        self.quickstarts = Quickstarts(self.database, self.federation)
         self.rule_finder = RuleFinder(
-            self.database, self.index, self.settings.rules_max_results, self.settings.rules_threshold
+            self.database, self.index, self.settings.rules_max_results, self.settings.rules_threshold, self.federation
         )
         self.rules = RuleCatalogue(self.database, self.index, self.rule_finder)
         self.rule_exchange = RuleExchange(self.rules)

@@ -415,7 +415,7 @@ def test_mounting_listing_and_unmounting(
     assert cli("mount", str(bees), "--as", "Bees", "--json") == 0
     assert json.loads(capsys.readouterr().out) | {"mountedAt": ""} == {
         "name": "bees", "path": str(bees), "mountedAt": "", "problem": None, "sources": 3, "chunks": 3,
-        "collections": ["default"], "models": ["hash"], "title": "",
+        "quickstarts": 0, "rules": 0, "collections": ["default"], "models": ["hash"], "title": "",
     }  # fmt: skip
     assert cli("search", "hive queen") == 0
     assert "[bees]" in capsys.readouterr().out

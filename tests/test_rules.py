@@ -475,6 +475,12 @@ def test_rules_of_another_model_are_named_and_read_again_on_demand(ruled: Worksp
         assert ids(ask(other, "write unit tests", similarityThreshold=0.1))[0] == 1
 
 
+def test_rules_of_a_model_of_another_dimension_are_named_too(ruled: Workspace) -> None:
+    with Workspace(Settings(database=ruled.database.path, model="hash:64")) as other:
+        other.embedder._opener = lambda: HashEmbedder(64)
+        assert "reembed" in ask(other, "write unit tests")["notices"][0]
+
+
 def test_a_rule_added_without_a_model_waits_for_one(tmp_path: Path, workspace: Workspace) -> None:
     with Workspace(Settings(database=workspace.database.path, model="hash")) as broken:
         broken.embedder._opener = _no_model

@@ -108,7 +108,8 @@ class Rule:
     category: str
     relevance: float
     """0..1; 1 for a rule that holds for every task."""
-    id: int
+    id: int | str
+    """A number; that of a rule in a mounted file has the file's name before it: `team:5`."""
     raw: Json = _raw()
 
     def cells(self) -> tuple[str, ...]:

@@ -23,8 +23,9 @@ Json = dict[str, Any]
 def mount(session: Session, file: Path, name: str | None) -> None:
     """Search a file together with yours.
 
-    It stays where it is and is never changed. Its passages are marked with its name, and only they are searched with
-    `localmcp search -c mount:NAME …`. What is mounted is remembered on this machine, not in your file.
+    It stays where it is and is never changed. Its passages, quick starts and rules are marked with its name;
+    `localmcp search -c mount:NAME …` searches it alone. What is mounted is remembered on this machine, not in your
+    file.
     """
     workspace = session.workspace
     # Searching needs a file of one's own, be it empty.
@@ -63,7 +64,14 @@ def _print_mounts(result: Json) -> None:
 def _contents(each: Json) -> str:
     if each["problem"]:
         return terminal.warned(each["problem"])
-    return f"{terminal.counted(each['sources'], 'document')}, {terminal.counted(each['chunks'], 'passage')}"
+    return contents(each)
+
+
+def contents(each: Json) -> str:
+    """`3 documents, 12 passages, 2 quick starts, 5 rules`; the last two only where there are any."""
+    parts = [terminal.counted(each["sources"], "document"), terminal.counted(each["chunks"], "passage")]
+    more = (("quick start", each.get("quickstarts")), ("rule", each.get("rules")))
+    return ", ".join([*parts, *(terminal.counted(number, name) for name, number in more if number)])
 
 
 def _listed(workspace: Workspace) -> list[Json]:

@@ -88,10 +88,12 @@ def search(session: Session, words: tuple[str, ...], max_distance: int, **option
     answer = _call(session, "searchQuickstarts", arguments)
     if answer.is_error:
         raise LocalMCPError(answer.text)
-    session.answer(answer.value, lambda value: _print_found(session, value))
+    session.answer(answer.value, lambda value: print_found(session, value))
 
 
-def _print_found(session: Session, value: Json) -> None:
+def print_found(session: Session, value: Json) -> None:
+    for notice in value.get("notices", ()):
+        session.note(terminal.warned(notice))
     if not value["results"]:
         session.note(value["message"])
         return

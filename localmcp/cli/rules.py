@@ -18,6 +18,18 @@ CATEGORIES = (
 )
 
 
+class _RuleId(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]
+    """That of a mounted rule, such as `team:5`, is handed to the tool, which says why it cannot be changed."""
+
+    name = "integer"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if ":" in str(value) else click.INT.convert(value, param, ctx)
+
+
+RULE_ID = _RuleId()
+
+
 @group()
 def rules() -> None:
     """Keep rules for assistants, and find those that a task needs.
@@ -107,7 +119,14 @@ def add_rule(session: Session, rule_text: str, **options: Any) -> int:
         "weight": options["weight"],
         "onDuplicate": options["duplicate"],
     }
-    return _changed(session, _make(session, "addRule", arguments))
+    answer = _make(session, "addRule", arguments)
+    if "duplicate" in answer:
+        twin = answer["duplicate"]
+        answer["message"] = (
+            f"Nothing was added: rule {twin['id']} says nearly the same: “{twin['rule_text'].rstrip('.')}”.\n"
+            "Say --duplicate count (it counts towards that one) or --duplicate add (keep both)."
+        )
+    return _changed(session, answer)
 
 
 @rules.command("remember")
@@ -214,7 +233,7 @@ def _print_stats(result: Json) -> None:
 
 
 @rules.command("edit")
-@click.argument("rule_id", type=int, metavar="ID")
+@click.argument("rule_id", type=RULE_ID, metavar="ID")
 @click.option("--text", "rule_text", help="Other words.")
 @click.option("--category", help="Another category.")
 @click.option("--context", help="When it matters.")
@@ -232,7 +251,7 @@ def edit_rule(session: Session, rule_id: int, **options: Any) -> int:
 
 
 @rules.command("retire")
-@click.argument("rule_id", type=int, metavar="ID")
+@click.argument("rule_id", type=RULE_ID, metavar="ID")
 @pass_session
 def retire(session: Session, rule_id: int) -> int:
     """Take a rule out of use; it can be restored."""
@@ -240,7 +259,7 @@ def retire(session: Session, rule_id: int) -> int:
 
 
 @rules.command("restore")
-@click.argument("rule_id", type=int, metavar="ID")
+@click.argument("rule_id", type=RULE_ID, metavar="ID")
 @pass_session
 def restore(session: Session, rule_id: int) -> int:
     """Bring a retired rule back into use."""
@@ -248,8 +267,8 @@ def restore(session: Session, rule_id: int) -> int:
 
 
 @rules.command("merge")
-@click.argument("source", type=int)
-@click.argument("target", type=int)
+@click.argument("source", type=RULE_ID)
+@click.argument("target", type=RULE_ID)
 @pass_session
 def merge(session: Session, source: int, target: int) -> int:
     """Merge rule SOURCE into TARGET, which says the same."""

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from localmcp.cli import terminal
+from localmcp.cli.mounts import contents
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import LocalMCPError
 
@@ -67,6 +68,8 @@ def _print_status(result: Json) -> None:
     for name, value in rows.items():
         if click.unstyle(value):
             click.echo(f"{terminal.dim(name.rjust(10))}  {value}")
+    for mount in stats.get("mounts", ()):
+        click.echo(f"{terminal.dim('mounted'.rjust(10))}  {mount['name']}: {contents(mount)}")
     for copy in result["copies"]:
         click.echo(f"{terminal.dim('milvus'.rjust(10))}  {_copy(copy)}")
     collections = [(c["name"], f"{c['sources']:,}", f"{c['chunks']:,}", c["model"] or "") for c in stats["collections"]]

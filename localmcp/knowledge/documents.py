@@ -142,7 +142,8 @@ class StatsResult(TypedDict):
     fileBytes: NotRequired[int]
     """Told only to callers who see every collection."""
     mounts: NotRequired[list[dict[str, Any]]]
-    """Mounted files: name, sources, chunks, names of collections. The totals count one's own file alone."""
+    """Mounted files: name, sources, chunks, names of collections, and how many quick starts and rules if there are any.
+    The totals count one's own file alone."""
 
 
 class KnowledgeBase(PassageSearch):
@@ -545,9 +546,13 @@ def _mount_stats(index: Index, name: str | None) -> dict[str, Any] | None:
     with index.database.read() as connection:
         collections = visible_collections(connection)
         stats = [_collection_stats(connection, each) for each in collections]
+        quickstarts = fetch_one(connection, "select count(*) from quickstarts where deleted_at is null")
+        rules = fetch_one(connection, "select count(*) from rules where retired_at is null")
     return {
         "name": name,
         "sources": sum(each["sources"] for each in stats),
         "chunks": sum(each["chunks"] for each in stats),
         "collections": [each.name for each in collections],
+        **({"quickstarts": quickstarts} if quickstarts else {}),
+        **({"rules": rules} if rules else {}),
     }

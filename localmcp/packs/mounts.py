@@ -91,10 +91,14 @@ class OpenMount:
             """
             sources, chunks = fetch_one(connection, counts)
             names = fetch_all(connection, "select name from collections where kind = 'documents' limit 100")
+            quickstarts = fetch_one(connection, "select count(*) from quickstarts where deleted_at is null")
+            rules = fetch_one(connection, "select count(*) from rules where retired_at is null")
             manifest = read_manifest(connection)
         return {
             "sources": sources,
             "chunks": chunks,
+            "quickstarts": quickstarts,
+            "rules": rules,
             "collections": [name for (name,) in names],
             "models": [name for name, _ in self._models().values()],
             "title": manifest.title if manifest else "",

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NotRequired, cast
 
-import apsw
 from typing_extensions import TypedDict
 
-from localmcp.errors import InvalidInput, NotFound
+from localmcp.errors import InvalidInput
 from localmcp.quickstarts import store
-from localmcp.quickstarts.markdown import task_count
+from localmcp.quickstarts.markdown import render, task_count
 from localmcp.quickstarts.matching import Field, MatchType
 from localmcp.quickstarts.search import Found
 from localmcp.quickstarts.store import Row
@@ -41,14 +41,15 @@ class WholeQuickstart(TypedDict):
 
 
 class BestMatch(TypedDict):
-    """The single best match (S0-20)."""
+    """The single best match (S0-20); the two words are those of the list."""
 
     score: int
-    matchType: MatchType
-    matchedField: MatchedField
+    matchType: str
+    matchedField: str
     quickstart: WholeQuickstart
     displayName: str
     description: str
+    origin: NotRequired[str]
 
 
 class MatchedQuickstart(TypedDict):
@@ -60,6 +61,8 @@ class MatchedQuickstart(TypedDict):
     score: int
     matchType: MatchType
     matchedField: MatchedField
+    origin: NotRequired[str]
+    """The mounted file that it stands in, which is also said in its name: `team:deploy`."""
 
 
 class SearchAnswer(TypedDict):
@@ -72,6 +75,8 @@ class SearchAnswer(TypedDict):
     count: int
     fallback: NotRequired[bool]
     message: NotRequired[str]
+    notices: NotRequired[list[str]]
+    """Mounted files that could not be searched."""
 
 
 class ListedQuickstart(TypedDict):
@@ -87,6 +92,7 @@ class ListedQuickstart(TypedDict):
     link: NotRequired[str]
     favourite: bool
     status: Status
+    origin: NotRequired[str]
 
 
 class CatalogueList(TypedDict):
@@ -107,6 +113,7 @@ class ShownQuickstart(TypedDict):
     tasks: int
     favourite: bool
     progress: ProgressAnswer
+    origin: NotRequired[str]
 
 
 class ProgressAnswer(TypedDict):
@@ -179,47 +186,54 @@ def empty_answer(params: SearchParams, message: str) -> SearchAnswer:
     return {"tool": "searchQuickstarts", "searchParams": params, "results": [], "count": 0, "message": message}
 
 
-def search_answer(connection: apsw.Connection, found: Sequence[Found], params: SearchParams) -> SearchAnswer:
-    best = found[0]
-    row = store.find_row(connection, best.name)
-    if row is None:
-        raise NotFound(f"{best.name} was removed meanwhile.")
+def search_answer(row: Row, found: Sequence[Found], params: SearchParams) -> SearchAnswer:
+    """`row` is that of the best, which stands first."""
     return {
         "tool": "searchQuickstarts",
         "searchParams": params,
-        "result": {
-            "score": best.score,
-            "matchType": best.match_type,
-            "matchedField": cast(MatchedField, best.matched_field),
-            "quickstart": {
-                "id": row.id,
-                "name": row.name,
-                "content": row.content,
-                "created_at": row.created_at,
-                "updated_at": row.updated_at,
-            },
-            "displayName": best.display_name,
-            "description": best.description,
-        },
+        "result": _best(row, found[0]),
         "results": [_matched(each) for each in found],
         "count": len(found),
     }
 
 
+def _best(row: Row, found: Found) -> BestMatch:
+    best: BestMatch = {
+        "score": found.score,
+        "matchType": found.match_type,
+        "matchedField": found.matched_field,
+        "quickstart": {
+            "id": row.id,
+            "name": row.shown_name,
+            "content": row.content,
+            "created_at": row.created_at,
+            "updated_at": row.updated_at,
+        },
+        "displayName": found.display_name,
+        "description": found.description,
+    }
+    if found.origin is not None:
+        best["origin"] = found.origin
+    return best
+
+
 def _matched(found: Found) -> MatchedQuickstart:
-    return {
-        "name": found.name,
+    matched: MatchedQuickstart = {
+        "name": found.shown_name,
         "displayName": found.display_name,
         "description": found.description,
         "score": found.score,
         "matchType": found.match_type,
         "matchedField": cast(MatchedField, found.matched_field),
     }
+    if found.origin is not None:
+        matched["origin"] = found.origin
+    return matched
 
 
 def listed_quickstart(row: Row) -> ListedQuickstart:
     listed: ListedQuickstart = {
-        "name": row.name,
+        "name": row.shown_name,
         "displayName": row.display_name,
         "description": row.description,
         "tags": list(dict.fromkeys(value for _, value in row.tags)),
@@ -234,7 +248,31 @@ def listed_quickstart(row: Row) -> ListedQuickstart:
         listed["link"] = link
     if isinstance(minutes, int):
         listed["durationMinutes"] = minutes
+    if row.origin is not None:
+        listed["origin"] = row.origin
     return listed
+
+
+def add_tags(files: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The tags of several files counted together, the most frequent first."""
+    total: Counter[str] = Counter()
+    for each in files:
+        total.update(each)
+    return dict(sorted(total.items(), key=lambda pair: (-pair[1], pair[0])))
+
+
+def shown_quickstart(row: Row) -> ShownQuickstart:
+    shown: ShownQuickstart = {
+        "name": row.shown_name,
+        "displayName": row.display_name,
+        "markdown": render(row.content, name=row.shown_name, tags=row.tags, status=row.status, done=row.tasks),
+        "tasks": task_count(row.content),
+        "favourite": row.favourite,
+        "progress": progress_answer(row),
+    }
+    if row.origin is not None:
+        shown["origin"] = row.origin
+    return shown
 
 
 def progress_answer(row: Row) -> ProgressAnswer:
@@ -243,7 +281,7 @@ def progress_answer(row: Row) -> ProgressAnswer:
         for state in ("done", "failed")
     }
     return {
-        "name": row.name,
+        "name": row.shown_name,
         "status": cast(Status, row.status),
         "done": by_state["done"],
         "failed": by_state["failed"],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from heapq import merge
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -22,6 +24,7 @@ from localmcp.quickstarts.answers import (
     SearchParams,
     ShownQuickstart,
     Status,
+    add_tags,
     answer_text,
     empty_answer,
     exported_document,
@@ -31,15 +34,18 @@ from localmcp.quickstarts.answers import (
     record_task,
     search_answer,
     search_params,
+    shown_quickstart,
     status_of,
     write_documents,
 )
 from localmcp.quickstarts.candidates import WordCache
 from localmcp.quickstarts.documents import Draft, Problem, Reading, Unreadable, read_path, read_text
-from localmcp.quickstarts.markdown import render, task_count
+from localmcp.quickstarts.markdown import task_count
 from localmcp.quickstarts.matching import Field
-from localmcp.quickstarts.search import Request, find_by_substring, find_quickstarts
-from localmcp.quickstarts.store import Row
+from localmcp.quickstarts.mounted import MountedQuickstarts
+from localmcp.quickstarts.search import Found, Request, find_by_substring, find_quickstarts
+from localmcp.quickstarts.store import Row, merged_by_title
+from localmcp.search.federation import Federation, never_changed
 from localmcp.storage.database import Database
 from localmcp.tools import Param, current_scope, integer_or_string, nearest, tool
 
@@ -79,9 +85,10 @@ def explain_failure(error: LocalMCPError) -> dict[str, Any]:
 class Quickstarts:
     """Short guides: tasks to work through, or links to a manual."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, federation: Federation | None = None) -> None:
         self._database = database
         self._words = WordCache()
+        self._mounted = MountedQuickstarts(federation)
 
     # ------------------------------------------------------------ search
 
@@ -134,10 +141,24 @@ class Quickstarts:
             log.warning("levenshtein is not available in this file: quick starts are searched by substring")
             params["maxDistance"] = 0
             found = find_by_substring(connection, request)
-        answer = search_answer(connection, found, params) if found else empty_answer(params, nothing_found(params))
+        notices: list[str] = []
+        if mounted := self._mounted.search(connection, request, notices):
+            found = [*islice(merge(found, *mounted, key=lambda each: each.place), request.limit)]
+        if found:
+            answer = search_answer(self._row_of(connection, found[0]), found, params)
+        else:
+            answer = empty_answer(params, nothing_found(params))
+        if notices:
+            answer["notices"] = notices
         if not self._database.levenshtein_works:
             answer["fallback"] = True
         return answer
+
+    def _row_of(self, connection: apsw.Connection, found: Found) -> Row:
+        row = self._mounted.find(found.shown_name) if found.origin else store.find_row(connection, found.name)
+        if row is None:
+            raise NotFound(f"{found.name} was removed meanwhile.")
+        return row
 
     # ------------------------------------------------------------ in
 
@@ -231,9 +252,16 @@ class Quickstarts:
         offset: Annotated[int, Param("Passed over first", minimum=0)] = 0,
     ) -> CatalogueList:
         """List the quick starts by title, with tags, favourites and progress."""
+        untouched = not favourites and status in (None, "Not started")
         with self._database.read() as connection:
-            rows, total = store.list_rows(connection, tag, favourites, status, limit, offset)
+            mounted = self._mounted.list_rows(connection, tag, offset + limit) if untouched else []
+            passed = 0 if mounted else offset
+            rows, total = store.list_rows(connection, tag, favourites, status, offset + limit - passed, passed)
             tags = store.count_tags(connection)
+        if mounted:
+            rows = [*islice(merged_by_title([rows, *(each.rows for each in mounted)]), offset, offset + limit)]
+            total += sum(each.total for each in mounted)
+            tags = add_tags([tags, *(each.tags for each in mounted)])
         listed = [listed_quickstart(row) for row in rows]
         return {"count": len(listed), "total": total, "quickstarts": listed, "tags": tags}
 
@@ -252,16 +280,7 @@ class Quickstarts:
     def show(self, name: Annotated[str, Param("Name or title")]) -> ShownQuickstart:
         """Return a quick start as Markdown: introduction, tasks with review steps, conclusion, what comes next."""
         with self._database.read() as connection:
-            row = _find(connection, name)
-        markdown = render(row.content, name=row.name, tags=row.tags, status=row.status, done=row.tasks)
-        return {
-            "name": row.name,
-            "displayName": row.display_name,
-            "markdown": markdown,
-            "tasks": task_count(row.content),
-            "favourite": row.favourite,
-            "progress": progress_answer(row),
-        }
+            return shown_quickstart(self._find(connection, name))
 
     # ------------------------------------------------------------ favourites and progress
 
@@ -287,7 +306,7 @@ class Quickstarts:
     ) -> FavouriteAnswer:
         """Mark a quick start as a favourite, or no longer."""
         with self._database.write() as connection:
-            row = _find(connection, name)
+            row = self._find_own(connection, name)
             store.set_favourite(connection, row.id, favourite)
         return {"name": row.name, "favourite": favourite}
 
@@ -318,12 +337,12 @@ class Quickstarts:
         only tell it. All tasks done makes it Complete."""
         if task is None and status is None:
             with self._database.read() as connection:
-                return progress_answer(_find(connection, name))
+                return progress_answer(self._find(connection, name))
         with self._database.write() as connection:
-            row = _find(connection, name)
+            row = self._find_own(connection, name)
             tasks = record_task(row, task, passed, status)
             store.set_progress(connection, row.id, status or status_of(tasks, task_count(row.content)), tasks)
-            return progress_answer(_find(connection, row.name))
+            return progress_answer(self._find(connection, row.name))
 
     # ------------------------------------------------------------ out
 
@@ -348,7 +367,7 @@ class Quickstarts:
             if names is None:
                 rows, _ = store.list_rows(connection, tag, False, None, -1, 0)
             else:
-                rows = [_find(connection, name) for name in names]
+                rows = [self._find(connection, name) for name in names]
         documents = [exported_document(row) for row in rows]
         return {"count": len(documents), "format": format, "text": write_documents(documents, format)}
 
@@ -368,14 +387,22 @@ class Quickstarts:
     def remove(self, names: Annotated[list[str], Param("Names", min_length=1)]) -> RemovalAnswer:
         """Remove quick starts from the catalogue. Importing one again brings it back, with mark and progress."""
         with self._database.write() as connection:
-            rows = [_find(connection, name) for name in names]
+            rows = [self._find_own(connection, name) for name in names]
             store.remove_quickstarts(connection, [row.id for row in rows])
         return {"removed": [row.name for row in rows]}
 
+    # ------------------------------------------------------------ by name
 
-def _find(connection: apsw.Connection, name: str) -> Row:
-    row = store.find_row(connection, name)
-    if row is None:
-        near = nearest(name, store.names(connection))
-        raise NotFound(f"There is no quick start '{name}'.", hint=f"Did you mean '{near}'?" if near else None)
-    return row
+    def _find(self, connection: apsw.Connection, name: str) -> Row:
+        """One's own of that name or title, else a mounted one."""
+        row = store.find_row(connection, name) or self._mounted.find(name)
+        if row is None:
+            near = nearest(name, store.names(connection))
+            raise NotFound(f"There is no quick start '{name}'.", hint=f"Did you mean '{near}'?" if near else None)
+        return row
+
+    def _find_own(self, connection: apsw.Connection, name: str) -> Row:
+        row = self._find(connection, name)
+        if row.origin is not None:
+            raise never_changed(f"The quick start '{row.name}'", row.origin, self._mounted.path_of(row.origin))
+        return row

@@ -219,6 +219,18 @@ def _add_metadata(reading: Reading, metadata: Json | None, shown: str) -> None:
 # ---------------------------------------------------------------- parsing
 
 
+def read_content(text: str) -> Json:
+    """The JSON of one quick start in a file that may be anybody's, as an import would take it.
+
+    Raises:
+        Unreadable: not JSON, no mapping, or nested too deeply.
+    """
+    for _, value in _plain_values(text, ".json"):
+        if isinstance(value, dict):
+            return cast(Json, value)
+    raise Unreadable("not a mapping")
+
+
 def _plain_values(text: str, suffix: str) -> Iterator[tuple[str, Any]]:
     """(where in the file, value) of each document, with nothing but JSON types in it."""
     parse = _PARSERS.get(suffix, _parse_yaml)

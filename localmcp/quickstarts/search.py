@@ -23,6 +23,7 @@ from localmcp.quickstarts.matching import (
     partial_distance,
     read_query,
 )
+from localmcp.search.federation import shown_name
 from localmcp.storage.database import fetch_all
 from localmcp.text.normalize import index_text
 
@@ -55,10 +56,24 @@ class Found(NamedTuple):
     score: int
     matched_field: str
     """The field whose score it is; `document` if the words were only found in the whole text."""
+    matched_parameters: int = 0
+    best: int = 0
+    """Score and looseness of that field."""
+    origin: str | None = None
+    """The mounted file that it stands in."""
 
     @property
     def match_type(self) -> MatchType:
         return match_type(self.score)
+
+    @property
+    def shown_name(self) -> str:
+        return shown_name(self.name, self.origin)
+
+    @property
+    def place(self) -> tuple[int, int, int, int, str]:
+        """Orders the matches of several files as SQL orders those of one."""
+        return self.score, -self.matched_parameters, self.best, len(self.display_name), self.name
 
 
 def find_quickstarts(connection: apsw.Connection, cache: WordCache, request: Request) -> list[Found]:
@@ -182,7 +197,7 @@ def _rank(connection: apsw.Connection, queries: Mapping[Field, Query], ids: Iter
                 {" + ".join(f"(by_{where} < {none})" for where in fields)} as matched_parameters
             from ranked
         )
-        select id, name, display_name, description, {score}, case {best} end
+        select id, name, display_name, description, {score}, case {best} end, matched_parameters, best
         from scored
         where best < {none}
         order by {score}, matched_parameters desc, best, length(display_name), name

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import string
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import merge
 from typing import Any, cast
 
 import apsw
 
-from localmcp.quickstarts.documents import Draft, Json, Tag, read_tags
+from localmcp.quickstarts.documents import Draft, Json, Tag, Unreadable, read_content, read_tags
 from localmcp.quickstarts.search import document_text, tagged_ids
+from localmcp.search.federation import shown_name
 from localmcp.storage.database import bump_generations, fetch_all, fetch_one
 from localmcp.storage.migrations import utc_now
 from localmcp.tools import compact_json
@@ -33,6 +36,12 @@ class Row:
     status: str
     tasks: dict[str, str]
     """Number of the task -> done or failed."""
+    origin: str | None = None
+    """The mounted file that it stands in; marks and progress of one's own are not kept there."""
+
+    @property
+    def shown_name(self) -> str:
+        return shown_name(self.name, self.origin)
 
     def spec(self, *path: str) -> Any:
         """The value at a path below `spec`, or None."""
@@ -53,12 +62,34 @@ _COLUMNS = """
 """
 
 
-def find_row(connection: apsw.Connection, name: str) -> Row | None:
-    """The quick start of that name, or else the only one of that title."""
-    rows = fetch_all(connection, f"{_COLUMNS} where name = ? and deleted_at is null", (name,)) or fetch_all(
-        connection, f"{_COLUMNS} where display_name = ? collate nocase and deleted_at is null", (name.strip(),)
+_SOUND = "length(content) <= 1000000 and iif(json_valid(content), json_type(content) = 'object', 0)"
+"""Rows of a mounted file may be anybody's: what can be no quick start is passed over."""
+
+
+def find_row(connection: apsw.Connection, name: str, origin: str | None = None) -> Row | None:
+    """The quick start of that name, or else the only one of that title; `origin` is the mounted file's name."""
+    there = f"deleted_at is null and {_SOUND if origin else '1'}"
+    rows = fetch_all(connection, f"{_COLUMNS} where name = ? and {there}", (name,)) or fetch_all(
+        connection, f"{_COLUMNS} where display_name = ? collate nocase and {there}", (name.strip(),)
     )
-    return _row(rows[0]) if len(rows) == 1 else None
+    return _row(rows[0], origin) if len(rows) == 1 else None
+
+
+def list_mounted_rows(
+    connection: apsw.Connection, origin: str, tag: str | None, without: Iterable[str], limit: int
+) -> tuple[list[Row], int]:
+    """The first of a mounted file's catalogue by title, and how many there are in all, `without` those names."""
+    ids = tagged_ids(connection, tag)
+    sql = f"""{_COLUMNS}
+        where deleted_at is null and {_SOUND} and name not in (select value from json_each(:without))
+            and (:ids is null or id in (select value from json_each(:ids)))
+    """
+    bindings = {"ids": None if ids is None else json.dumps(ids), "without": json.dumps(list(without))}
+    total: int = fetch_one(connection, f"select count(*) from ({sql})", bindings)
+    rows = fetch_all(
+        connection, f"{sql} order by display_name collate nocase, name limit :limit", {**bindings, "limit": limit}
+    )
+    return [_row(row, origin) for row in rows], total
 
 
 def list_rows(
@@ -82,17 +113,37 @@ def list_rows(
     return [_row(row) for row in rows], total
 
 
-def count_tags(connection: apsw.Connection) -> dict[str, int]:
-    """`kind:value` -> number of quick starts, the most frequent first."""
+_ASCII_CASE = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+
+
+def merged_by_title(files: Iterable[Iterable[Row]]) -> Iterator[Row]:
+    """The rows of several files, each in the order of its list, in that order."""
+    return merge(*files, key=lambda row: (row.display_name.translate(_ASCII_CASE), row.name))
+
+
+def count_tags(connection: apsw.Connection, without: Sequence[str] = ()) -> dict[str, int]:
+    """`kind:value` -> number of quick starts, `without` those names; the most frequent first."""
+    others = "and name not in (select value from json_each(?))" if without else ""
     rows = fetch_all(
         connection,
-        """
+        f"""
         select kind || ':' || value, count(*) from quickstart_tags
-        join quickstarts on id = quickstart_id where deleted_at is null
+        join quickstarts on id = quickstart_id where deleted_at is null {others}
         group by 1 order by 2 desc, 1
         """,
+        (json.dumps(without),) if without else (),
     )
     return dict(rows)
+
+
+def contents(connection: apsw.Connection, names: Iterable[str]) -> dict[str, Json]:
+    """Name -> content of those of `names` that are there and can be read, to compare files with each other."""
+    sql = f"""
+        select name, content from quickstarts
+        where deleted_at is null and {_SOUND} and name in (select value from json_each(?))
+    """
+    rows = fetch_all(connection, sql, (json.dumps(list(names)),))
+    return {name: content for name, text in rows if (content := _read_anybodys(text))}
 
 
 def names(connection: apsw.Connection) -> list[str]:
@@ -100,20 +151,25 @@ def names(connection: apsw.Connection) -> list[str]:
     return [name for (name,) in fetch_all(connection, "select name from quickstarts where deleted_at is null")]
 
 
-def _row(columns: Sequence[Any]) -> Row:
+def _row(columns: Sequence[Any], origin: str | None = None) -> Row:
     identity, name, title, description, content, created, updated, tags, favourite, status, tasks = columns
+    if origin is not None:
+        if not all(isinstance(each, str) for each in (title, description, created, updated)):
+            raise TypeError(f"the quick start {name} is no text")
+        favourite, status, tasks = False, "Not started", "{}"
     return Row(
         id=identity,
         name=name,
         display_name=title,
         description=description,
-        content=_read_content(content),
+        content=_read_content(content) if origin is None else _read_anybodys(content),
         created_at=created,
         updated_at=updated,
         tags=tuple((kind, value) for kind, value in json.loads(tags)),
         favourite=bool(favourite),
         status=status,
         tasks=json.loads(tasks),
+        origin=origin,
     )
 
 
@@ -124,6 +180,14 @@ def _read_content(text: str) -> Json:
     except json.JSONDecodeError:
         return {}
     return cast(Json, content) if isinstance(content, dict) else {}
+
+
+def _read_anybodys(text: str) -> Json:
+    """The same for a row of a mounted file, or to be compared with one."""
+    try:
+        return read_content(text)
+    except Unreadable:
+        return {}
 
 
 def own_name(content: Json) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from typing_extensions import TypedDict
 
@@ -17,7 +17,30 @@ from localmcp.rules.catalogue import (
     check_draft,
     known_rule,
 )
+from localmcp.search.federation import never_changed
 from localmcp.tools import Param, integer_or_string, tool
+
+
+def own_rule_id(name: str, value: Any) -> Any:
+    """The number of a rule that is to be changed, also as text; a rule of a mounted file (`team:5`) never is."""
+    if _is_mounted(value):
+        raise never_changed(f"Rule {value}", value.rpartition(":")[0])
+    return integer_or_string(name, value)
+
+
+def own_rule_ids(name: str, value: Any) -> Any:
+    """The same for a list of which one's own count: what is told of mounted rules is kept nowhere."""
+    if not isinstance(value, list):
+        return value
+    given = cast("list[Any]", value)
+    return [each for each in given if not _is_mounted(each)] or [own_rule_id(name, each) for each in given]
+
+
+def _is_mounted(rule_id: Any) -> bool:
+    if not isinstance(rule_id, str):
+        return False
+    origin, _, number = rule_id.rpartition(":")
+    return bool(origin) and number.isdecimal()
 
 
 class UseAnswer(TypedDict):
@@ -43,7 +66,7 @@ class RuleCare:
         visible=False,
         read_only=False,
         idempotent=True,
-        accepts={"id": integer_or_string},
+        accepts={"id": own_rule_id},
     )
     def edit_rule(
         self,
@@ -86,7 +109,7 @@ class RuleCare:
         examples=("merge rule {source} into rule {target}",),
         visible=False,
         read_only=False,
-        accepts={"source": integer_or_string, "target": integer_or_string},
+        accepts={"source": own_rule_id, "target": own_rule_id},
     )
     def merge_rules(
         self,
@@ -111,7 +134,7 @@ class RuleCare:
         visible=False,
         read_only=False,
         idempotent=True,
-        accepts={"id": integer_or_string},
+        accepts={"id": own_rule_id},
     )
     def retire_rule(self, id: Annotated[int, Param("Id of the rule")]) -> RuleAnswer:  # noqa: A002
         """Take a rule out of use; it can be restored."""
@@ -128,7 +151,7 @@ class RuleCare:
         visible=False,
         read_only=False,
         idempotent=True,
-        accepts={"id": integer_or_string},
+        accepts={"id": own_rule_id},
     )
     def restore_rule(self, id: Annotated[int, Param("Id of the rule")]) -> RuleAnswer:  # noqa: A002
         """Bring a retired rule back into use."""
@@ -147,7 +170,7 @@ class RuleCare:
         read_only=False,
         destructive=True,
         idempotent=True,
-        accepts={"id": integer_or_string},
+        accepts={"id": own_rule_id},
     )
     def delete_rule(self, id: Annotated[int, Param("Id of the rule")]) -> RuleAnswer:  # noqa: A002
         """Delete a rule for good, with the record of its use; to set it aside, retire it instead."""
@@ -165,6 +188,7 @@ class RuleCare:
         examples=("rule {ruleIds} was applied", "rule {ruleIds} was not useful"),
         visible=False,
         read_only=False,
+        accepts={"ruleIds": own_rule_ids},
     )
     def report_use(
         self,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import merge
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
 
 import apsw
@@ -37,7 +39,7 @@ LONGEST_RULE, LONGEST_CONTEXT = 2_000, 1_000
 class ShownRule(TypedDict):
     """A rule in a list."""
 
-    id: int
+    id: int | str
     rule_text: str
     category: str
     context: str
@@ -49,6 +51,8 @@ class ShownRule(TypedDict):
     globs: NotRequired[list[str]]
     always_apply: NotRequired[bool]
     retired_at: NotRequired[str]
+    origin: NotRequired[str]
+    """The mounted file that it stands in, which is also said in its id: `team:5`."""
 
 
 class RuleAnswer(TypedDict):
@@ -163,7 +167,7 @@ class RuleCatalogue:
         if on_duplicate == "ask":
             return {
                 "success": False,
-                "message": f"Rule {twin.rule.id} says nearly the same: “{twin.rule.rule_text}”. "
+                "message": f"Rule {twin.rule.id} says nearly the same: “{twin.rule.rule_text.rstrip('.')}”. "
                 "Call again with onDuplicate count (count it instead) or add.",
                 "duplicate": shown_rule(twin.rule),
                 "similarity": round(twin.similarity, 4),
@@ -273,8 +277,13 @@ class RuleCatalogue:
         with self.database.read() as connection:
             if rulebook.is_hidden(connection):
                 return {"count": 0, "total": 0, "rules": []}
-            rules = rulebook.select_rules(connection, selection, limit, offset)
-            total = rulebook.count_rules(connection, selection)
+            mounted = [] if retired else self.finder.mounted.list_rules(connection, selection, offset + limit)
+            passed = 0 if mounted else offset
+            rules = rulebook.select_rules(connection, selection, offset + limit - passed, passed)
+            total = rulebook.count_rules(connection, selection) + sum(number for _, number in mounted)
+        if mounted:
+            newest = merge(rules, *(each for each, _ in mounted), key=lambda rule: rule.inserted_at, reverse=True)
+            rules = list(islice(newest, offset, offset + limit))
         return {"count": len(rules), "total": total, "rules": [shown_rule(rule) for rule in rules]}
 
     @tool(
@@ -377,7 +386,7 @@ class RuleCatalogue:
 def shown_rule(rule: Rule) -> ShownRule:
     """A rule as lists show it; what is usual is left out."""
     shown: ShownRule = {
-        "id": rule.id,
+        "id": rule.shown_id,
         "rule_text": rule.rule_text,
         "category": rule.category,
         "context": rule.context,
@@ -394,6 +403,8 @@ def shown_rule(rule: Rule) -> ShownRule:
         shown["always_apply"] = True
     if rule.retired_at is not None:
         shown["retired_at"] = rule.retired_at
+    if rule.origin is not None:
+        shown["origin"] = rule.origin
     return shown
 
 

@@ -13,12 +13,14 @@ from typing_extensions import TypedDict
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelUnavailable
 from localmcp.rules import rulebook
 from localmcp.rules.calibration import EverydayRequests, find_calibration
-from localmcp.rules.relevance import Match, Task, category_shares, lift, match_rules, rate, split_clauses
+from localmcp.rules.mounted import MountedRules
+from localmcp.rules.relevance import Match, Task, Terms, category_shares, lift, match_rules, rate, split_clauses
 from localmcp.rules.rulebook import CATEGORIES, Rule, Selection
 from localmcp.search.collections import Collection
+from localmcp.search.federation import Federation
 from localmcp.search.index import MODEL_WAIT_SECONDS, Index
 from localmcp.search.vector import Block, nearest_chunks
-from localmcp.storage.database import Database, fetch_all, read_generations
+from localmcp.storage.database import Database, read_generations
 from localmcp.tools import Json, Param, integer_or_string, tool
 
 if TYPE_CHECKING:
@@ -34,13 +36,14 @@ RESULTS_OUT_OF_RANGE = "Error: maxResults must be between 1 and 100"
 THRESHOLD_OUT_OF_RANGE = "Error: similarityThreshold must be between -1 and 1"
 EMBEDDING_FAILED = "Failed to generate embedding for task description: {}"
 NO_RULES = "No relevant rules found for this task."
-MOST_COMBINED = 3
+MOST_COMBINED, MOST_STANDING = 3, 20
 
 
 class RelevantRule(TypedDict):
     """A rule that fits the task (S2-2)."""
 
-    id: int
+    id: int | str
+    """A number; that of a rule in a mounted file has the file's name before it: `team:5`."""
     rule_text: str
     category: str
     context: str
@@ -52,21 +55,17 @@ class RelevantRule(TypedDict):
     why: list[str]
     project: NotRequired[str]
     globs: NotRequired[list[str]]
+    origin: NotRequired[str]
+    """The mounted file that it stands in."""
 
 
-class StandingRule(TypedDict):
-    """A rule that holds for every task."""
+class OtherRule(TypedDict):
+    """A rule that holds for every task, or one that was applied together with those returned (S2-15)."""
 
-    id: int
+    id: int | str
     rule_text: str
-
-
-class CombinedRule(TypedDict):
-    """A rule that was applied together with those returned (S2-15)."""
-
-    id: int
-    rule_text: str
-    applied_together: int
+    applied_together: NotRequired[int]
+    origin: NotRequired[str]
 
 
 class RelevantRules(TypedDict):
@@ -75,8 +74,8 @@ class RelevantRules(TypedDict):
     success: bool
     rules: NotRequired[list[RelevantRule]]
     error: NotRequired[str]
-    always: NotRequired[list[StandingRule]]
-    combinations: NotRequired[list[CombinedRule]]
+    always: NotRequired[list[OtherRule]]
+    combinations: NotRequired[list[OtherRule]]
     omitted: NotRequired[int]
     """Relevant rules left out by maxTokens."""
     uncalibrated: NotRequired[bool]
@@ -121,7 +120,7 @@ def as_text(answer: Any) -> str:
         for each in rules
     ]
     for title, key in (("For every task:", "always"), ("Often applied together with these:", "combinations")):
-        more = cast("list[StandingRule]", result.get(key, []))
+        more = cast("list[OtherRule]", result.get(key, []))
         lines += [title, *(f"- {each['rule_text']} [rule {each['id']}]" for each in more)] if more else []
     return "\n".join([*lines, *result.get("notices", [])])
 
@@ -129,7 +128,11 @@ def as_text(answer: Any) -> str:
 class RuleFinder:
     """Finds the rules that fit a task. Thread-safe."""
 
-    def __init__(self, database: Database, index: Index, max_results: int = 5, threshold: float = 0.7) -> None:
+    def __init__(
+        self, database: Database, index: Index, max_results: int = 5, threshold: float = 0.7,
+        federation: Federation | None = None,
+    ) -> None:  # fmt: skip
+        self.mounted = MountedRules(federation or Federation(index))
         self._database = database
         self._index = index
         self._max_results = max_results
@@ -198,15 +201,19 @@ class RuleFinder:
         Raises:
             ModelUnavailable: the task cannot be embedded; the message says so in the words of S2-7.
         """
+        notices: list[str] = []
         with self._database.read() as connection:
             collection = rulebook.find_collection(connection)
-            if collection is None or not rulebook.has_rules(connection):
-                return {"success": True, "rules": []}
+            if collection is not None and not rulebook.has_rules(connection):
+                collection = None
+        if collection is None and not self.mounted.are_there(notices):
+            return _with_notices({"success": True, "rules": []}, notices)
         task = self._embed(text, files, conversation)
         with self._database.read() as connection:
-            matches = self._matches(connection, task, collection, request)
-            notices = self._notices(connection, collection)
-            return self._answer(connection, matches, request, notices)
+            matches = self._matches(connection, task, collection, request, notices)
+            if collection is not None:
+                notices += self._notices(connection, collection)
+            return _with_notices(self._answer(connection, matches, request, notices), notices)
 
     def find_similar_rules(self, embedding: Vector, limit: int, threshold: float) -> list[tuple[Rule, float]]:
         """Rules by plain cosine with a vector, best first, none below the threshold (S2-4)."""
@@ -233,18 +240,33 @@ class RuleFinder:
         return task
 
     def _matches(
-        self, connection: apsw.Connection, task: Task, collection: Collection, request: Request
-    ) -> list[Match]:
-        """The relevant rules, best first."""
+        self, connection: apsw.Connection, task: Task, collection: Collection | None, request: Request,
+        notices: list[str],
+    ) -> list[Match]:  # fmt: skip
+        """The relevant rules of all files, best first. `collection` is one's own."""
         embedder = self._index.embedder.get()
         calibration = find_calibration(connection, embedder.identity)
         if calibration is not None:
             task.everyday = self._everyday.vectors(embedder)
-        matches = match_rules(connection, task, collection, self._blocks(connection, collection), request.selection)
+        terms = Terms(task.text)
+        shelves = self.mounted.shelves(embedder.identity, terms, notices)
+        matches = self._own_matches(connection, task, collection, request.selection, terms)
+        if shelves:
+            matches += self.mounted.match(connection, shelves, task, request.selection, terms, notices)
         rate(matches, task, calibration)
         relevant = [match for match in matches if match.relevance >= request.threshold]
         lift(relevant, task, category_shares(task.vector, self._categories()))
-        return sorted(relevant, key=lambda match: (-match.relevance, -match.similarity(), match.rule.id))
+        return sorted(relevant, key=_place)
+
+    def _own_matches(
+        self, connection: apsw.Connection, task: Task, collection: Collection | None, selection: Selection, terms: Terms
+    ) -> list[Match]:
+        """Also weighs the terms, which mounted files have counted before."""
+        blocks = self._blocks(connection, collection) if collection else []
+        if collection:
+            terms.count(connection, blocks)
+        terms.weigh()
+        return match_rules(connection, task, collection, blocks, selection, terms) if collection else []
 
     def _answer(
         self, connection: apsw.Connection, matches: list[Match], request: Request, notices: list[str]
@@ -254,17 +276,18 @@ class RuleFinder:
         result: RelevantRules = {"success": True, "rules": [_relevant_rule(match) for match in chosen]}
         if omitted := min(len(matches), request.limit) - len(chosen):
             result["omitted"] = omitted
-        ids = [match.rule.id for match in chosen]
-        if always := _standing_rules(connection, request.selection, ids):
-            result["always"] = always
+        shown = {match.rule.shown_id for match in chosen}
+        standing = rulebook.standing_rules(connection, request.selection)
+        standing += self.mounted.standing(connection, request.selection, notices)
+        if always := [_standing_rule(rule) for rule in standing if rule.shown_id not in shown]:
+            result["always"] = always[:MOST_STANDING]
+        ids = [match.rule.id for match in chosen if match.rule.origin is None]
         if combined := rulebook.rules_used_with(connection, ids, MOST_COMBINED):
             result["combinations"] = [
                 {"id": rule.id, "rule_text": rule.rule_text, "applied_together": times} for rule, times in combined
             ]
         if find_calibration(connection, self._index.embedder.get().identity) is None:
             result["uncalibrated"] = True
-        if notices:
-            result["notices"] = notices
         return result
 
     def _blocks(self, connection: apsw.Connection, collection: Collection) -> list[Block]:
@@ -297,13 +320,18 @@ class RuleFinder:
         return list(CATEGORIES)[int((self._categories() @ vector).argmax())]
 
 
+def _place(match: Match) -> tuple[float, float, str, int]:
+    """The order of the answer; of equal rules one's own stands first."""
+    return -match.relevance, -match.similarity(), match.rule.origin or "", match.rule.id
+
+
 def choose(matches: Sequence[Match], limit: int) -> list[Match]:
     """The most relevant, best first; where they do not all fit, the best rule of each clause goes before the rest, so
     that one part of a task does not crowd out the others."""
     best_of_clause = {match.view: match for match in reversed(matches)}
     first = sorted(best_of_clause.values(), key=lambda match: -match.relevance)[:limit]
-    taken = {match.rule.id for match in first}
-    rest = [match for match in matches if match.rule.id not in taken]
+    taken = {match.rule.shown_id for match in first}
+    rest = [match for match in matches if match.rule.shown_id not in taken]
     return sorted([*first, *rest[: limit - len(first)]], key=lambda match: -match.relevance)
 
 
@@ -323,7 +351,7 @@ def _within_budget(matches: Sequence[Match], max_tokens: int | None, count_token
 def _relevant_rule(match: Match) -> RelevantRule:
     rule = match.rule
     shown: RelevantRule = {
-        "id": rule.id,
+        "id": rule.shown_id,
         "rule_text": rule.rule_text,
         "category": rule.category,
         "context": rule.context,
@@ -338,15 +366,20 @@ def _relevant_rule(match: Match) -> RelevantRule:
         shown["project"] = rule.project
     if rule.globs:
         shown["globs"] = rule.globs
+    if rule.origin is not None:
+        shown["origin"] = rule.origin
     return shown
 
 
-def _standing_rules(connection: apsw.Connection, selection: Selection, shown: Sequence[int]) -> list[StandingRule]:
-    condition, bindings = selection.condition()
-    # By itself SQLite would go through all rules in force.
-    sql = f"""
-        select id, rule_text from rules indexed by rules_always
-        where always_apply = 1 and {condition} order by id limit 20
-    """
-    rows = fetch_all(connection, sql, bindings)
-    return [{"id": rule_id, "rule_text": text} for rule_id, text in rows if rule_id not in shown]
+def _standing_rule(rule: Rule) -> OtherRule:
+    shown: OtherRule = {"id": rule.shown_id, "rule_text": rule.rule_text}
+    if rule.origin is not None:
+        shown["origin"] = rule.origin
+    return shown
+
+
+def _with_notices(result: RelevantRules, notices: list[str]) -> RelevantRules:
+    if notices:
+        # A mounted file that cannot be read is met several times in one search.
+        result["notices"] = list(dict.fromkeys(notices))
+    return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from localmcp.rules.calibration import Calibration, everyday_words
 from localmcp.rules.concepts import PREFIX, matters_of
 from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, embedded_text, load_rules, rule_ids_of
 from localmcp.search.collections import Collection
+from localmcp.search.passages import read_texts
 from localmcp.search.vector import Block, candidates
 from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.text.normalize import detect_language, stem, stems, stop_words, words
@@ -127,22 +129,33 @@ def split_clauses(text: str) -> list[str]:
 
 
 def match_rules(
-    connection: apsw.Connection, task: Task, collection: Collection, blocks: Sequence[Block], selection: Selection
-) -> list[Match]:
-    """The rules nearest in meaning or sharing rare words, with their similarity, best first; relevance is not set."""
-    allowed = allowed_rules(connection, selection, task.files)
-    terms = _terms(connection, task.text, sum(len(block.ids) for block in blocks))
+    connection: apsw.Connection, task: Task, collection: Collection, blocks: Sequence[Block], selection: Selection,
+    terms: Terms | None = None, origin: str | None = None,
+) -> list[Match]:  # fmt: skip
+    """The rules nearest in meaning or sharing rare words, with their similarity, best first; relevance is not set.
+
+    `terms` counts the task's words where several files are asked; `origin` is the name of a mounted one.
+    """
+    if terms is None:
+        terms = Terms(task.text)
+        terms.count(connection, blocks)
+        terms.weigh()
+    allowed = allowed_rules(connection, selection, task.files, mounted=origin is not None)
     found = _by_meaning(task, blocks, allowed)
-    found |= dict.fromkeys(_by_words(connection, terms, allowed))
-    nearest = _compare(connection, collection, task, list(found))
-    by_words = [each for each in found if each in terms.rules]
+    holding = _by_words(connection, terms, allowed)
+    found |= dict.fromkeys(holding)
+    # Without codes of the model in use there are no vectors that the task's can be compared with.
+    nearest = _compare(connection, collection, task, list(found), mounted=origin is not None) if blocks else {}
+    by_words = [each for each in found if each in holding]
     first = sorted(nearest, key=lambda each: -nearest[each].nearest)[:WEIGHED]
-    rules = load_rules(connection, dict.fromkeys([*first, *by_words]))
+    rules = load_rules(connection, dict.fromkeys([*first, *by_words]), origin)
     matches = [_match(rule, nearest.get(rule.id, _Nearness(0.0, 0.0, 0, 0.0)), terms) for rule in rules.values()]
     return sorted(matches, key=lambda match: (-match.similarity(), match.rule.id))
 
 
-def allowed_rules(connection: apsw.Connection, selection: Selection, files: Sequence[str]) -> Any:
+def allowed_rules(
+    connection: apsw.Connection, selection: Selection, files: Sequence[str], *, mounted: bool = False
+) -> Any:
     """Sorted ids of the rules that may answer; None = all in force."""
     import numpy as np
 
@@ -150,12 +163,18 @@ def allowed_rules(connection: apsw.Connection, selection: Selection, files: Sequ
         return None
     condition, bindings = selection.condition()
     if files:
-        known = fetch_all(connection, "select distinct globs from rules where globs <> '[]'")
-        about = [globs for (globs,) in known if any(match_globs(json.loads(globs), each) for each in files)]
+        rows = fetch_all(connection, "select distinct globs from rules where globs <> '[]'")
+        known = [globs for (globs,) in rows if not mounted or _is_tame(globs)]
+        about = [globs for globs in known if any(match_globs(read_texts(globs), each) for each in files)]
         condition += " and (globs = '[]' or globs in (select value from json_each(:about)))"
         bindings["about"] = json.dumps(about)
     rows = fetch_all(connection, f"select id from rules where {condition}", bindings)
     return np.sort(np.fromiter((row[0] for row in rows), dtype=np.int64, count=len(rows)))
+
+
+def _is_tame(globs: str) -> bool:
+    """Whether patterns of anybody are matched in no time: braces multiply them, and stars what is tried."""
+    return len(globs) <= 2000 and all(each.count("*") <= 6 and each.count("{") <= 3 for each in read_texts(globs))
 
 
 def match_globs(globs: Sequence[str], path: str) -> bool:
@@ -196,7 +215,7 @@ class _Nearness:
 
 
 def _compare(
-    connection: apsw.Connection, collection: Collection, task: Task, rule_ids: Sequence[int]
+    connection: apsw.Connection, collection: Collection, task: Task, rule_ids: Sequence[int], *, mounted: bool
 ) -> dict[int, _Nearness]:
     """Compare the vectors of rules with every view of the task."""
     import numpy as np
@@ -211,6 +230,8 @@ def _compare(
         """,
         {"ids": apsw.carray(np.array(rule_ids, dtype=np.int64)), "model": collection.model_id},
     )
+    if mounted:
+        rows = [row for row in rows if _is_of_length_one(row[1], len(task.vector))]
     if not rows:
         return {}
     vectors = np.frombuffer(b"".join(row[1] for row in rows), dtype="<f4").reshape(len(rows), -1)
@@ -227,35 +248,51 @@ def _compare(
     }
 
 
+def _is_of_length_one(blob: bytes, dimension: int) -> bool:
+    """A longer vector of anybody would be near to every task, and push one's own rules out."""
+    import numpy as np
+
+    if len(blob) != 4 * dimension:
+        return False
+    return abs(float(np.linalg.norm(np.frombuffer(blob, "<f4").astype(np.float64))) - 1) < 0.01
+
+
 # ---------------------------------------------------------------- words
 
 
-@dataclass(slots=True)
-class _Terms:
-    """The task's telling words: stem -> word as typed, and what sharing it adds; and the rules that hold any."""
+class Terms:
+    """The task's telling words: stem -> word as typed, and what sharing it adds, by its rarity in all files asked."""
 
-    words: dict[str, str] = field(default_factory=dict[str, str])
-    worth: dict[str, float] = field(default_factory=dict[str, float])
-    matters: dict[str, float] = field(default_factory=dict[str, float])
-    """What the task is about, and what sharing it adds."""
-    rules: dict[int, None] = field(default_factory=dict[int, None])
+    def __init__(self, text: str) -> None:
+        language = detect_language(text) or "english"
+        idle = stop_words(language) | _EMPTY_WORDS
+        self._said = {
+            stem(word, language): word for word in words(text)[:MOST_WORDS] if word not in idle and len(word) > 1
+        }
+        self._about = list(matters_of(self._said))
+        self._holding: Counter[str] = Counter()
+        self._total = 0
+        self.words: dict[str, str] = {}
+        self.worth: dict[str, float] = {}
+        self.matters: dict[str, float] = {}
+        """What the task is about, and what sharing it adds."""
 
+    def count(self, connection: apsw.Connection, blocks: Sequence[Block]) -> None:
+        """Count how many rules of a file hold each word, and how many rules it has."""
+        self._total += sum(len(block.ids) for block in blocks)
+        for term in (*self._said, *(f"{PREFIX}{name}" for name in self._about)):
+            self._holding[term] += _holding(connection, term) or 0
 
-def _terms(connection: apsw.Connection, text: str, total: int) -> _Terms:
-    """The words of a task that may tell rules apart; what one adds grows with its rarity among the `total` rules."""
-    language = detect_language(text) or "english"
-    idle = stop_words(language) | _EMPTY_WORDS
-    said = {stem(word, language): word for word in words(text)[:MOST_WORDS] if word not in idle and len(word) > 1}
-    terms = _Terms()
-    for stemmed, word in said.items():
-        if holding := _holding(connection, stemmed):
-            part = EVERYDAY_WORD if stemmed in everyday_words() else 1.0
-            terms.words[stemmed] = word
-            terms.worth[stemmed] = WORD_WEIGHT * part * rarity(holding, total)
-    for name in matters_of(said):
-        if holding := _holding(connection, f"{PREFIX}{name}"):
-            terms.matters[name] = MATTER_WEIGHT * rarity(holding, total)
-    return terms
+    def weigh(self) -> None:
+        """Set what each word adds, which grows with its rarity; a word that no rule holds adds nothing."""
+        for stemmed, word in self._said.items():
+            if holding := self._holding[stemmed]:
+                part = EVERYDAY_WORD if stemmed in everyday_words() else 1.0
+                self.words[stemmed] = word
+                self.worth[stemmed] = WORD_WEIGHT * part * rarity(holding, self._total)
+        for name in self._about:
+            if holding := self._holding[f"{PREFIX}{name}"]:
+                self.matters[name] = MATTER_WEIGHT * rarity(holding, self._total)
 
 
 def _holding(connection: apsw.Connection, term: str) -> int | None:
@@ -269,7 +306,7 @@ def rarity(holding: int, total: int) -> float:
     return min(1.0, math.log(1 + max(ratio, 0.0)) / math.log(1 + max(total, 1)))
 
 
-def _by_words(connection: apsw.Connection, terms: _Terms, allowed: Any) -> dict[int, None]:
+def _by_words(connection: apsw.Connection, terms: Terms, allowed: Any) -> dict[int, None]:
     """The rules that hold the rarest words of the task, at most a hundred of those allowed."""
     chosen: list[str] = []
     left = POSTINGS_BUDGET
@@ -285,8 +322,7 @@ def _by_words(connection: apsw.Connection, terms: _Terms, allowed: Any) -> dict[
     if allowed is not None:
         # Quicker than handing SQLite a hundred thousand allowed rules.
         found = [each for each in found if _holds(allowed, each)][:MOST_BY_WORDS]
-    terms.rules = dict.fromkeys(found)
-    return terms.rules
+    return dict.fromkeys(found)
 
 
 def _holds(allowed: Any, rule_id: int) -> bool:
@@ -295,7 +331,7 @@ def _holds(allowed: Any, rule_id: int) -> bool:
     return at < len(allowed) and int(allowed[at]) == rule_id
 
 
-def _match(rule: Rule, near: _Nearness, terms: _Terms) -> Match:
+def _match(rule: Rule, near: _Nearness, terms: Terms) -> Match:
     held = set(stems(words(embedded_text(rule.category, rule.context, rule.rule_text)), rule.language))
     shared = sorted(terms.worth.keys() & held, key=lambda each: (-terms.worth[each], each))
     for_words = min(MOST_FOR_WORDS, sum(terms.worth[each] for each in shared))

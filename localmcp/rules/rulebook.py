@@ -13,6 +13,7 @@ import apsw
 from localmcp.rules.concepts import matter_tokens
 from localmcp.search import vector
 from localmcp.search.collections import Collection, claim_collection, ensure_collection, visible_collections
+from localmcp.search.federation import shown_name
 from localmcp.search.passages import read_texts
 from localmcp.storage.database import bump_generations, fetch_all, fetch_one
 from localmcp.storage.migrations import utc_now
@@ -42,7 +43,7 @@ _VECTOR_IDS = 1 << 39
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A stored rule; the fields are the columns of the query, in order."""
+    """A stored rule; the fields are the columns of the query, in order, and the mounted file that it stands in."""
 
     id: int
     rule_text: str
@@ -59,6 +60,12 @@ class Rule:
     always_apply: int
     language: str
     embedding: int | None
+    origin: str | None = None
+
+    @property
+    def shown_id(self) -> int | str:
+        """As tools show and take it; that of a mounted rule, such as `team:5`, is no number of one's own."""
+        return shown_name(self.id, self.origin) if self.origin else self.id
 
     @property
     def globs(self) -> list[str]:
@@ -122,10 +129,25 @@ def find_rule(connection: apsw.Connection, rule_id: int) -> Rule | None:
     return Rule(*row) if row else None
 
 
-def load_rules(connection: apsw.Connection, rule_ids: Iterable[int]) -> dict[int, Rule]:
-    """Rule id -> rule, in the order asked for; unknown ids are left out."""
+MOST_CHARACTERS = 20_000
+"""Of a mounted rule, whose row may be anybody's."""
+
+
+def load_rules(connection: apsw.Connection, rule_ids: Iterable[int], origin: str | None = None) -> dict[int, Rule]:
+    """Rule id -> rule, in the order asked for; unknown ids are left out. `origin` is the mounted file's name."""
     rows = ((each, fetch_one(connection, f"{_RULE} where id = ?", (each,))) for each in rule_ids)
-    return {rule_id: Rule(*row) for rule_id, row in rows if row}
+    rules = {rule_id: Rule(*row, origin=origin) for rule_id, row in rows if row}
+    return rules if origin is None else {rule_id: rule for rule_id, rule in rules.items() if _is_sound(rule)}
+
+
+def _is_sound(rule: Rule) -> bool:
+    """Whether a mounted row is a rule at all; others are passed over."""
+    texts = (rule.rule_text, rule.category, rule.context, rule.inserted_at, rule.globs_json, rule.language)
+    given: list[object] = [*texts, *(each for each in (rule.project, rule.last_applied) if each is not None)]
+    numbers: list[object] = [rule.weight, rule.instructions_count]
+    return all(isinstance(each, str) and len(each) <= MOST_CHARACTERS for each in given) and all(
+        isinstance(each, int | float) for each in numbers
+    )
 
 
 def find_same(connection: apsw.Connection, rule_text: str, project: str | None) -> Rule | None:
@@ -170,6 +192,15 @@ def select_rules(connection: apsw.Connection, selection: Selection, limit: int =
     condition, bindings = selection.condition()
     sql = f"{_RULE} where {condition} order by id desc limit :limit offset :offset"
     return [Rule(*row) for row in fetch_all(connection, sql, {**bindings, "limit": limit, "offset": offset})]
+
+
+def standing_rules(connection: apsw.Connection, selection: Selection, origin: str | None = None) -> list[Rule]:
+    """The first twenty rules that hold for every task."""
+    condition, bindings = selection.condition()
+    # By itself SQLite would go through all rules in force.
+    sql = f"select id from rules indexed by rules_always where always_apply = 1 and {condition} order by id limit 20"
+    ids = [rule_id for (rule_id,) in fetch_all(connection, sql, bindings)]
+    return list(load_rules(connection, ids, origin).values())
 
 
 def has_rules(connection: apsw.Connection) -> bool:

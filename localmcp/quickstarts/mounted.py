@@ -1,0 +1,100 @@
+"""Quick starts of the files that are mounted beside one's own: found, listed and read with it, never changed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+import apsw
+
+from localmcp.quickstarts import store
+from localmcp.quickstarts.candidates import WordCache
+from localmcp.quickstarts.search import Found, Request, find_by_substring, find_quickstarts
+from localmcp.quickstarts.store import Row
+from localmcp.search.federation import Federation, MountedFile, split_name
+from localmcp.storage.database import Database
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """What a mounted file adds to a list."""
+
+    rows: list[Row]
+    total: int
+    tags: dict[str, int]
+
+
+class MountedQuickstarts:
+    """Reads the quick starts of mounted files; those that one's own file holds as they are count as one's own.
+
+    Thread-safe. `own` is a connection to one's own file.
+    """
+
+    def __init__(self, federation: Federation | None) -> None:
+        self._federation = federation
+        self._words: WeakKeyDictionary[Database, WordCache] = WeakKeyDictionary()
+
+    def search(self, own: apsw.Connection, request: Request, notices: list[str]) -> list[list[Found]]:
+        """The matches of each mounted file, best first; a file that cannot be read is told in `notices`."""
+
+        def look(each: MountedFile, theirs: apsw.Connection) -> list[Found] | None:
+            if each.database.levenshtein_works:
+                found = find_quickstarts(theirs, self._words.setdefault(each.database, WordCache()), request)
+            else:
+                found = find_by_substring(theirs, request)
+            said = store.contents(theirs, [match.name for match in found])
+            known = store.contents(own, said)
+            fresh = [match for match in found if match.name in said and known.get(match.name) != said[match.name]]
+            return [_marked(match, each.name) for match in fresh] or None
+
+        return self._federation.read_mounted(look, notices) if self._federation else []
+
+    def list_rows(self, own: apsw.Connection, tag: str | None, limit: int) -> list[Shelf]:
+        """The first `limit` by title of each mounted file that has any."""
+
+        def look(each: MountedFile, theirs: apsw.Connection) -> Shelf | None:
+            known = store.contents(own, store.names(theirs))
+            said = store.contents(theirs, known)
+            same = [name for name in said if said[name] == known[name]]
+            rows, total = store.list_mounted_rows(theirs, each.name, tag, same, limit)
+            return Shelf(rows, total, store.count_tags(theirs, same)) if total else None
+
+        return self._read(look)
+
+    def find(self, name: str) -> Row | None:
+        """The quick start of that name or title in any mounted file, or of `NAME:name` in the one of that name."""
+        origin, bare = split_name(name)
+
+        def look(each: MountedFile, theirs: apsw.Connection) -> Row | None:
+            row = store.find_row(theirs, bare, each.name) if origin == each.name else None
+            return row or store.find_row(theirs, name, each.name)
+
+        rows = self._read(look)
+        return next((row for row in rows if row.origin == origin), rows[0] if rows else None)
+
+    def path_of(self, origin: str) -> str:
+        """Where the mounted file lies, for who wants to take something from it."""
+        mounted = self._federation.mounted()[0] if self._federation else ()
+        return next((str(each.database.path) for each in mounted if each.name == origin), "FILE")
+
+    def _read(self, look: Callable[[MountedFile, apsw.Connection], Result | None]) -> list[Result]:
+        if self._federation is None:
+            return []
+        notices: list[str] = []
+        found = self._federation.read_mounted(look, notices)
+        for each in notices:
+            log.warning("%s", each)
+        return found
+
+
+def _marked(match: Found, origin: str) -> Found:
+    """Also takes care that its texts are texts."""
+    title, description = str(match.display_name), str(match.description)
+    return match._replace(display_name=title, description=description, origin=origin)

@@ -1,0 +1,122 @@
+"""Rules of the files that are mounted beside one's own: found and listed with them, never changed."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import apsw
+
+from localmcp.rules import rulebook
+from localmcp.rules.relevance import Match, Task, Terms, match_rules
+from localmcp.rules.rulebook import Rule, Selection, digest_of, load_rules
+from localmcp.search.collections import Collection
+from localmcp.search.federation import Federation, MountedFile
+from localmcp.search.vector import Block
+from localmcp.storage.database import fetch_all, fetch_one, read_generations
+
+if TYPE_CHECKING:
+    from localmcp.embeddings import ModelIdentity
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """The rules of one mounted file, which the model in use has read."""
+
+    collection: Collection
+    blocks: list[Block]
+
+
+class MountedRules:
+    """Reads the rules of mounted files; those whose text one's own file holds count as one's own.
+
+    Thread-safe. `own` is a connection to one's own file; what cannot be read is told in `notices`.
+    """
+
+    def __init__(self, federation: Federation) -> None:
+        self._federation = federation
+
+    def are_there(self, notices: list[str]) -> bool:
+        """Whether any mounted file has rules in force."""
+        return any(self._federation.read_mounted(lambda _, theirs: rulebook.has_rules(theirs), notices))
+
+    def shelves(self, identity: ModelIdentity, terms: Terms, notices: list[str]) -> dict[str, Shelf]:
+        """Name -> rules of the mounted files that this model has read; their words are counted in `terms`."""
+
+        def look(each: MountedFile, theirs: apsw.Connection) -> tuple[str, Shelf] | None:
+            collection = rulebook.find_collection(theirs)
+            if collection is None or not rulebook.has_rules(theirs):
+                return None
+            if collection.model_id is None or not rulebook.is_bound_to(theirs, collection, identity):
+                notices.append(_not_read(each))
+                return None
+            generations = read_generations(theirs)
+            blocks = each.index("keyword").sign_blocks(theirs, collection.model_id, generations, [collection.id])
+            terms.count(theirs, blocks)
+            return each.name, Shelf(collection, blocks)
+
+        return dict(self._federation.read_mounted(look, notices))
+
+    def match(
+        self, own: apsw.Connection, shelves: dict[str, Shelf], task: Task, selection: Selection, terms: Terms,
+        notices: list[str],
+    ) -> list[Match]:  # fmt: skip
+        """The rules of those files that are near the task; relevance is not set."""
+
+        def look(each: MountedFile, theirs: apsw.Connection) -> list[Match] | None:
+            shelf = shelves.get(each.name)
+            if shelf is None:
+                return None
+            matches = match_rules(theirs, task, shelf.collection, shelf.blocks, selection, terms, each.name)
+            return [match for match in matches if not _holds_text(own, match.rule)]
+
+        return [match for found in self._federation.read_mounted(look, notices) for match in found]
+
+    def standing(self, own: apsw.Connection, selection: Selection, notices: list[str]) -> list[Rule]:
+        """The rules that hold for every task."""
+
+        def look(each: MountedFile, theirs: apsw.Connection) -> list[Rule]:
+            rules = rulebook.standing_rules(theirs, selection, each.name)
+            return [rule for rule in rules if not _holds_text(own, rule)]
+
+        return [rule for found in self._federation.read_mounted(look, notices) for rule in found]
+
+    def list_rules(self, own: apsw.Connection, selection: Selection, limit: int) -> list[tuple[list[Rule], int]]:
+        """The newest `limit` rules of each mounted file that has any, and how many it has."""
+
+        def look(each: MountedFile, theirs: apsw.Connection) -> tuple[list[Rule], int] | None:
+            rules, total = _newest(theirs, own, each.name, selection, limit)
+            return (rules, total) if total else None
+
+        notices: list[str] = []
+        found = self._federation.read_mounted(look, notices)
+        for notice in notices:
+            log.warning("%s", notice)
+        return found
+
+
+def _not_read(each: MountedFile) -> str:
+    return (
+        f"{each.name} (mounted): its rules were not read by the model in use, and are not searched. "
+        f"Take them into your file with: localmcp merge {each.database.path}"
+    )
+
+
+def _holds_text(connection: apsw.Connection, rule: Rule) -> bool:
+    """Whether the same text is here in the same project; also retired, since who retired it wants it from nobody."""
+    sql = "select 1 from rules where digest = ? and project is ? limit 1"
+    return bool(fetch_one(connection, sql, (digest_of(rule.rule_text), rule.project)))
+
+
+def _newest(
+    connection: apsw.Connection, own: apsw.Connection, origin: str, selection: Selection, limit: int
+) -> tuple[list[Rule], int]:
+    """The newest rules of a mounted file, and how many there are, without those that one's own file holds."""
+    condition, bindings = selection.condition()
+    known = set(fetch_all(own, "select digest, project from rules"))
+    rows = fetch_all(connection, f"select id, digest, project from rules where {condition}", bindings)
+    ids = sorted((rule_id for rule_id, *same in rows if tuple(same) not in known), reverse=True)
+    return list(load_rules(connection, ids[:limit], origin).values()), len(ids)

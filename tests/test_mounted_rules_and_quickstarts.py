@@ -1,0 +1,486 @@
+"""Quick starts and rules of mounted packs: found and listed beside one's own, marked with their name, never changed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from localmcp.cli.program import execute
+from localmcp.cli.session import Session
+from localmcp.config import Settings
+from localmcp.embeddings import open_embedder
+from localmcp.errors import AccessDenied, NotFound
+from localmcp.packs.pack import PackOptions, write_pack
+from localmcp.rules.rulebook import RuleDraft
+from localmcp.tools import Scope
+from localmcp.workspace import Workspace
+
+GUIDES = {"deploy": "Deploy a service", "rollback": "Roll back a release", "welcome": "Welcome to the team"}
+TEAM_RULES = (
+    ("Page every endpoint that returns a list.", "performance", "API"),
+    ("Describe every new endpoint in openapi.yaml.", "documentation", "API"),
+)
+OWN_RULES = (
+    ("Write unit tests for every new feature.", "testing", "testing strategies"),
+    ("Hash passwords with argon2id.", "security", "login and registration"),
+)
+TASK = "implement a new api endpoint that returns a list of orders, and write unit tests for it"
+BOUND = Scope(caller="key", trusted=False, collections=frozenset({"default", "developer rules"}))
+
+
+def guide(name: str, title: str, introduction: str = "Read on.") -> dict[str, Any]:
+    spec = {
+        "displayName": title,
+        "description": f"{title}, step by step.",
+        "introduction": introduction,
+        "durationMinutes": 5,
+        "tasks": [{"title": "Begin", "description": "Do the first thing."}],
+    }
+    tags = [{"kind": "topic", "value": "team"}]
+    return {"kind": "QuickStarts", "metadata": {"name": name, "tags": tags}, "spec": spec}
+
+
+def add_guides(workspace: Workspace, *guides: dict[str, Any]) -> None:
+    call(workspace, "importQuickstarts", text=json.dumps(list(guides)), format="json")
+
+
+def add_rules(workspace: Workspace, rules: tuple[tuple[str, str, str], ...], **fields: Any) -> None:
+    workspace.rules.store([RuleDraft(text, category, context, **fields) for text, category, context in rules])
+
+
+def call(workspace: Workspace, tool: str, scope: Scope | None = None, /, **arguments: Any) -> Any:
+    return workspace.registry.call(tool, arguments, scope).value
+
+
+def search(workspace: Workspace, text: str, **arguments: Any) -> Any:
+    return call(workspace, "searchQuickstarts", displayName=text, **arguments)
+
+
+def names(answer: Any) -> list[str]:
+    return [each["name"] for each in answer["results"]]
+
+
+def ask(workspace: Workspace, task: str = TASK, scope: Scope | None = None, **arguments: Any) -> Any:
+    return call(workspace, "getRelevantRules", scope, taskDescription=task, **arguments)
+
+
+def change(path: Path, *statements: str) -> None:
+    connection = apsw.Connection(str(path))
+    for each in statements:
+        connection.execute(each)
+    connection.close()
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    """The real model, opened once."""
+    return open_embedder("default")
+
+
+@pytest.fixture(autouse=True)
+def one_model(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Workspace, "_open_embedder", lambda _: model)
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Iterator[Workspace]:
+    """A file with one guide and two rules, numbered from 1."""
+    with Workspace(Settings(database=tmp_path / "own.localmcp")) as workspace:
+        add_guides(workspace, guide("deploy", "Deploy a service", "How I do it."))
+        add_rules(workspace, OWN_RULES)
+        yield workspace
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory, model: Any) -> Path:
+    folder = tmp_path_factory.mktemp("packed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Workspace, "_open_embedder", lambda _: model)
+        with Workspace(Settings(database=folder / "source.localmcp")) as workspace:
+            add_guides(workspace, *(guide(name, title) for name, title in GUIDES.items()))
+            add_rules(workspace, TEAM_RULES)
+            add_rules(workspace, (("Answer in English.", "style", ""),), always_apply=True)
+            write_pack(workspace.database, folder / "team.localmcp", PackOptions())
+    return folder / "team.localmcp"
+
+
+@pytest.fixture
+def team(packed: Path, tmp_path: Path) -> Path:
+    """A pack of three guides and three rules, one of which holds for every task."""
+    return Path(shutil.copy(packed, tmp_path / "team.localmcp"))
+
+
+# ---------------------------------------------------------------- quick starts
+
+
+def test_own_and_mounted_quick_starts_are_found_together_and_marked(ours: Workspace, team: Path) -> None:
+    before = search(ours, "deploy a servce")
+    ours.mounts.mount(team)
+    found = search(ours, "deploy a servce")
+    # The pack has another text under the same name: one's own wins, both are shown.
+    assert names(found) == ["deploy", "team:deploy"]
+    assert found["result"] == before["result"] and found["results"][0] == before["results"][0]
+    assert found["results"][1] == {**before["results"][0], "name": "team:deploy", "origin": "team"}
+    only = search(ours, "roll back")
+    assert (names(only), only["result"]["origin"]) == (["team:rollback"], "team")
+    assert only["result"]["quickstart"]["name"] == "team:rollback"
+
+
+def test_scores_order_them_whichever_file_they_stand_in(ours: Workspace, team: Path) -> None:
+    add_guides(ours, guide("welcome-guest", "Welcome guest"), guide("welcome-all", "Welcome to the team of teams"))
+    ours.mounts.mount(team)
+    found = search(ours, "welcome to the team")
+    assert names(found)[:2] == ["team:welcome", "welcome-all"]
+    scores = [each["score"] for each in found["results"]]
+    assert scores == sorted(scores) and found["result"]["origin"] == "team"
+    assert names(search(ours, "welcome to the team", limit=1)) == ["team:welcome"]
+
+
+def test_files_together_rank_as_one_file_with_all_of_them(ours: Workspace, team: Path, tmp_path: Path) -> None:
+    with Workspace(Settings(database=tmp_path / "whole.localmcp")) as whole:
+        add_guides(whole, guide("deploy", "Deploy a service", "How I do it."), guide("lunch", "Order lunch"))
+        add_guides(whole, *(guide(name, title) for name, title in GUIDES.items() if name != "deploy"))
+        add_guides(ours, guide("lunch", "Order lunch"))
+        ours.mounts.mount(team)
+        for text in ("deploy", "a", "release", "team", "welcme", "order lunch team", "step by step"):
+            for field in ("name", "displayName", "description"):
+                one = call(whole, "searchQuickstarts", **{field: text})["results"]
+                several = call(ours, "searchQuickstarts", **{field: text})["results"]
+                kept = [each for each in several if each["name"] != "team:deploy"]
+                assert [(each["name"].split(":")[-1], each["score"]) for each in kept] == [
+                    (each["name"], each["score"]) for each in one
+                ]
+
+
+def test_what_is_in_both_files_as_it_is_counts_as_ones_own(ours: Workspace, team: Path) -> None:
+    add_guides(ours, guide("rollback", GUIDES["rollback"]))
+    ours.mounts.mount(team)
+    assert names(search(ours, "roll back a release")) == ["rollback"]
+    listed = call(ours, "listQuickstarts")
+    assert [each["name"] for each in listed["quickstarts"]] == ["deploy", "team:deploy", "rollback", "team:welcome"]
+    assert (listed["total"], listed["tags"]) == (4, {"topic:team": 4})
+
+
+def test_a_quick_start_is_read_by_the_name_it_is_shown_under(ours: Workspace, team: Path) -> None:
+    ours.mounts.mount(team)
+    theirs = call(ours, "showQuickstart", name="team:deploy")
+    assert (theirs["name"], theirs["origin"]) == ("team:deploy", "team") and "Read on." in theirs["markdown"]
+    own = call(ours, "showQuickstart", name="deploy")
+    assert "origin" not in own and "How I do it." in own["markdown"]
+    # A name or title that only the pack has needs no prefix.
+    assert call(ours, "showQuickstart", name="Roll back a release")["name"] == "team:rollback"
+    assert call(ours, "exportQuickstarts", names=["team:welcome"])["count"] == 1
+    with pytest.raises(NotFound):
+        call(ours, "showQuickstart", name="team:nothing")
+
+
+def test_lists_tell_the_origin_and_pages_do_not_overlap(ours: Workspace, team: Path) -> None:
+    ours.mounts.mount(team)
+    listed = call(ours, "listQuickstarts")
+    assert {each["name"]: each.get("origin") for each in listed["quickstarts"]} == {
+        "deploy": None, "team:deploy": "team", "team:rollback": "team", "team:welcome": "team"
+    }  # fmt: skip
+    pages = [call(ours, "listQuickstarts", limit=1, offset=place)["quickstarts"][0] for place in range(4)]
+    assert pages == listed["quickstarts"]
+    assert call(ours, "listQuickstarts", favourites=True)["total"] == 0
+    assert call(ours, "listQuickstarts", status="Not started")["total"] == 4
+    assert call(ours, "listQuickstarts", tag="topic:nothing")["total"] == 0
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("favouriteQuickstart", {"name": "team:deploy"}),
+        ("setQuickstartProgress", {"name": "team:deploy", "task": 1}),
+        ("removeQuickstart", {"names": ["team:deploy"]}),
+        ("removeQuickstart", {"names": ["rollback"]}),
+    ],
+)
+def test_a_mounted_quick_start_is_never_changed(
+    ours: Workspace, team: Path, tool: str, arguments: dict[str, Any]
+) -> None:
+    ours.mounts.mount(team)
+    before = team.read_bytes()
+    with pytest.raises(AccessDenied, match=r"team \(mounted\)") as refused:
+        call(ours, tool, **arguments)
+    assert f"localmcp merge {team}" in str(refused.value)
+    assert team.read_bytes() == before and call(ours, "listQuickstarts")["total"] == 4
+
+
+def test_marks_and_progress_of_a_mounted_file_are_not_ones_own(ours: Workspace, tmp_path: Path) -> None:
+    with Workspace(Settings(database=tmp_path / "work.localmcp")) as other:
+        add_guides(other, guide("build", "Build it"))
+        call(other, "favouriteQuickstart", name="build")
+        call(other, "setQuickstartProgress", name="build", task=1)
+    ours.mounts.mount(tmp_path / "work.localmcp")
+    shown = call(ours, "showQuickstart", name="work:build")
+    assert (shown["favourite"], shown["progress"]["status"]) == (False, "Not started")
+    assert call(ours, "listQuickstarts", favourites=True)["quickstarts"] == []
+
+
+def test_of_one_name_in_two_packs_each_leads_to_its_own(ours: Workspace, team: Path, tmp_path: Path) -> None:
+    twin = Path(shutil.copy(team, tmp_path / "twin.localmcp"))
+    ours.mounts.mount(team)
+    ours.mounts.mount(twin)
+    found = names(search(ours, "roll back"))
+    assert found == ["team:rollback", "twin:rollback"]
+    assert [call(ours, "showQuickstart", name=name)["origin"] for name in found] == ["team", "twin"]
+    assert {each["id"] for each in ask(ours, maxResults=9)["rules"]} == {1, "team:1", "team:2", "twin:1", "twin:2"}
+
+
+def test_a_sentence_finds_mounted_quick_starts_too(ours: Workspace, team: Path) -> None:
+    ours.mounts.mount(team)
+    answer = call(ours, "ask", query="find quickstarts about rollback")
+    assert answer["tool_result"]["tool"] == "searchQuickstarts"
+    assert answer["tool_result"]["data"]["result"]["origin"] == "team"
+
+
+# ---------------------------------------------------------------- rules
+
+
+def test_own_and_mounted_rules_are_found_together_and_marked(ours: Workspace, team: Path) -> None:
+    own = ask(ours)["rules"]
+    ours.mounts.mount(team)
+    answer = ask(ours)
+    found = {each["rule_text"]: each for each in answer["rules"]}
+    assert {text: each.get("origin") for text, each in found.items()} == {
+        "Page every endpoint that returns a list.": "team",
+        "Describe every new endpoint in openapi.yaml.": "team",
+        "Write unit tests for every new feature.": None,
+    }
+    scores = [each["relevance_score"] for each in answer["rules"]]
+    assert scores == sorted(scores, reverse=True) and min(scores) >= 0.7
+    assert [each["id"] for each in own] == [1] and found["Write unit tests for every new feature."]["id"] == 1
+    assert {each["id"] for each in answer["rules"] if "origin" in each} == {"team:1", "team:2"}
+    assert answer["always"] == [{"id": "team:3", "rule_text": "Answer in English.", "origin": "team"}]
+    assert "[rule team:1, " in ours.registry.call("getRelevantRules", {"taskDescription": TASK}).text
+
+
+def test_rules_of_several_files_score_as_those_of_one(ours: Workspace, team: Path, tmp_path: Path) -> None:
+    with Workspace(Settings(database=tmp_path / "whole.localmcp")) as whole:
+        add_rules(whole, (*OWN_RULES, *TEAM_RULES))
+        add_rules(whole, (("Answer in English.", "style", ""),), always_apply=True)
+        ours.mounts.mount(team)
+        for task in (TASK, "store a password", "document the api", "fix the build", "list the orders"):
+            for threshold in (0.7, -1):
+                one, several = (ask(each, task, similarityThreshold=threshold, maxResults=9) for each in (whole, ours))
+                assert [each["rule_text"] for each in several["rules"]] == [each["rule_text"] for each in one["rules"]]
+                for here, there in zip(several["rules"], one["rules"], strict=True):
+                    # Texts that are embedded in other company differ in the fourth digit.
+                    assert here["relevance_score"] == pytest.approx(there["relevance_score"], abs=0.01)
+                    assert here["why"][1:] == there["why"][1:]
+
+
+def test_filters_and_limits_hold_for_mounted_rules(ours: Workspace, team: Path) -> None:
+    ours.mounts.mount(team)
+    assert {each["category"] for each in ask(ours, category="documentation")["rules"]} == {"documentation"}
+    assert len(ask(ours, maxResults=1)["rules"]) == 1
+    assert ask(ours, files=["src/orders.py"])["rules"]
+
+
+def test_an_empty_own_file_leaves_the_mounted_rules_to_answer(team: Path, tmp_path: Path) -> None:
+    with Workspace(Settings(database=tmp_path / "empty.localmcp")) as workspace:
+        assert ask(workspace) == {"success": True, "rules": []}
+        workspace.mounts.mount(team)
+        assert {each["origin"] for each in ask(workspace)["rules"]} == {"team"}
+
+
+def test_a_rule_that_ones_own_file_holds_is_left_out(ours: Workspace, team: Path) -> None:
+    add_rules(ours, (("page every endpoint that returns a list", "performance", "API"),))
+    ours.mounts.mount(team)
+    assert sorted(str(each["id"]) for each in ask(ours)["rules"]) == ["1", "3", "team:2"]
+    listed = call(ours, "listRules")
+    assert {each["id"] for each in listed["rules"]} == {1, 2, 3, "team:2", "team:3"} and listed["total"] == 5
+    # Who retired it wants it from nobody.
+    call(ours, "retireRule", id=3)
+    assert sorted(str(each["id"]) for each in ask(ours)["rules"]) == ["1", "team:2"]
+    assert call(ours, "listRules", retired=True)["total"] == 1
+
+
+def test_rules_are_listed_with_their_origin_and_pages_do_not_overlap(ours: Workspace, team: Path) -> None:
+    ours.mounts.mount(team)
+    listed = call(ours, "listRules")
+    assert listed["total"] == 5
+    assert {each["id"]: each.get("origin") for each in listed["rules"]} == {
+        1: None, 2: None, "team:1": "team", "team:2": "team", "team:3": "team"
+    }  # fmt: skip
+    pages = [call(ours, "listRules", limit=1, offset=place)["rules"][0] for place in range(5)]
+    assert pages == listed["rules"]
+    assert [each["id"] for each in call(ours, "listRules", words="openapi")["rules"]] == ["team:2"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("editRule", {"id": "team:1", "weight": 2}),
+        ("retireRule", {"id": "team:1"}),
+        ("deleteRule", {"id": "team:1"}),
+        ("mergeRules", {"source": "team:1", "target": 1}),
+        ("reportRuleUse", {"ruleIds": ["team:1"]}),
+    ],
+)
+def test_a_mounted_rule_is_never_changed(ours: Workspace, team: Path, tool: str, arguments: dict[str, Any]) -> None:
+    ours.mounts.mount(team)
+    before = team.read_bytes()
+    with pytest.raises(AccessDenied, match="never changed.*localmcp merge"):
+        call(ours, tool, **arguments)
+    assert team.read_bytes() == before
+
+
+def test_of_reported_uses_those_of_own_rules_are_recorded(ours: Workspace, team: Path) -> None:
+    ours.mounts.mount(team)
+    assert call(ours, "reportRuleUse", ruleIds=[2, "team:1"])["recorded"] == [2]
+
+
+def test_rules_of_another_model_are_left_out_and_told(ours: Workspace, team: Path) -> None:
+    change(team, "update models set name = 'nobody/knows-it', fingerprint = 'ffffffffffffffff'")
+    ours.mounts.mount(team)
+    answer = ask(ours)
+    assert [each["id"] for each in answer["rules"]] == [1]
+    assert any(notice.startswith("team (mounted): its rules") for notice in answer["notices"])
+    assert call(ours, "listRules")["total"] == 5
+
+
+# ---------------------------------------------------------------- who sees them, and what goes wrong
+
+
+def test_nothing_mounted_changes_nothing(ours: Workspace, team: Path) -> None:
+    answers: list[Callable[[], Any]] = [
+        lambda: search(ours, "deploy"),
+        lambda: call(ours, "listQuickstarts"),
+        lambda: ask(ours),
+        lambda: call(ours, "listRules"),
+    ]
+    before = [answer() for answer in answers]
+    assert "origin" not in json.dumps(before) and "notices" not in json.dumps(before)
+    ours.mounts.mount(team)
+    assert all("team" in json.dumps(answer()) for answer in answers)
+    ours.mounts.unmount("team")
+    assert [answer() for answer in answers] == before
+
+
+def test_a_caller_that_is_bound_to_collections_sees_nothing_of_mounted_files(ours: Workspace, team: Path) -> None:
+    ours.mounts.mount(team)
+    answers = [
+        call(ours, "searchQuickstarts", BOUND, displayName="roll back"),
+        call(ours, "listQuickstarts", BOUND),
+        ask(ours, TASK, BOUND),
+        call(ours, "listRules", BOUND),
+    ]
+    assert "team:" not in json.dumps(answers) and answers[1]["total"] == 1 and answers[3]["total"] == 2
+    with pytest.raises(NotFound):
+        call(ours, "showQuickstart", BOUND, name="team:rollback")
+    with pytest.raises(NotFound):
+        call(ours, "favouriteQuickstart", BOUND, name="team:rollback")
+
+
+def test_rows_that_are_no_quick_starts_are_passed_over(ours: Workspace, team: Path) -> None:
+    deep = "[" * 900 + "]" * 900
+    nested = json.dumps(guide("welcome", GUIDES["welcome"]))[:-1] + f', "more": {deep}}}'
+    change(
+        team,
+        "update quickstarts set content = '{\"spec\": ' where name = 'deploy'",
+        "update quickstarts set content = '[1]' where name = 'rollback'",
+        f"update quickstarts set content = '{nested}' where name = 'welcome'",
+    )
+    ours.mounts.mount(team)
+    for text in ("deploy", "rollback", "welcome"):
+        found = call(ours, "searchQuickstarts", name=text, displayName=text)
+        assert all("origin" not in each for each in found["results"])
+    assert search(ours, "deploy")["result"]["quickstart"]["name"] == "deploy"
+    assert call(ours, "listQuickstarts")["quickstarts"][0]["name"] == "deploy"
+    call(ours, "listQuickstarts")
+    with pytest.raises(NotFound):
+        call(ours, "showQuickstart", name="team:deploy")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "update rules set globs = '[[['",
+        "update rules set globs = '[\"" + "{a,b}" * 40 + "\"]'",
+        "update rules set last_applied = 'yesterday', relevance_score = -1e308",
+        "update rules set language = 'nothing', category = '', context = ''",
+        "update rules set rule_text = hex(zeroblob(100000))",
+        "update vectors set embedding = x'00'",
+        "update vectors set embedding = zeroblob(length(embedding))",
+        "update vectors set embedding = cast(replace(hex(zeroblob(384)), '00', 'NaN!') as blob)",
+        "update signs set bits = x'00'",
+        "update rules set embedding = 1",
+        "delete from rules_fts",
+    ],
+)
+def test_rows_that_are_no_rules_keep_nothing_from_being_found(ours: Workspace, team: Path, statement: str) -> None:
+    change(team, statement)
+    ours.mounts.mount(team)
+    answer = ask(ours, files=["src/api/orders.py"])
+    assert answer["success"] and 1 in [each["id"] for each in answer["rules"]]
+    assert {1, 2} <= {each["id"] for each in call(ours, "listRules")["rules"]}
+
+
+def test_a_vector_that_is_near_to_everything_does_not_push_own_rules_out(ours: Workspace, team: Path) -> None:
+    import numpy as np
+
+    connection = apsw.Connection(str(team))
+    for key, blob in connection.execute("select id, embedding from vectors").fetchall():
+        large = np.frombuffer(blob, "<f4") * np.float32(50)
+        connection.execute("update vectors set embedding = ? where id = ?", (large.tobytes(), key))
+    connection.close()
+    ours.mounts.mount(team)
+    assert 1 in [each["id"] for each in ask(ours)["rules"]]
+
+
+@pytest.mark.parametrize("content", [b"not a database", b"SQLite format 3\0" + bytes(5000)])
+def test_a_file_that_is_damaged_is_told_and_everything_else_works(ours: Workspace, team: Path, content: bytes) -> None:
+    ours.mounts.mount(team)
+    team.write_bytes(content)
+    for answer in (search(ours, "deploy"), ask(ours)):
+        assert len(answer["notices"]) == 1 and "team (mounted) was not searched" in answer["notices"][0]
+    assert names(search(ours, "deploy")) == ["deploy"] and [each["id"] for each in ask(ours)["rules"]] == [1]
+    assert call(ours, "listQuickstarts")["total"] == 1 and call(ours, "listRules")["total"] == 2
+    team.unlink()
+    assert "is not there" in search(ours, "deploy")["notices"][0]
+
+
+def test_numbers_tell_what_each_mount_brings(ours: Workspace, team: Path) -> None:
+    ours.mounts.mount(team)
+    assert call(ours, "get_stats")["mounts"] == [
+        {"name": "team", "sources": 0, "chunks": 0, "collections": [], "quickstarts": 3, "rules": 3}
+    ]
+
+
+# ---------------------------------------------------------------- the command line
+
+
+def test_typed_commands_show_find_and_refuse(
+    ours: Workspace, team: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LOCALMCP_DB", str(ours.database.path))
+
+    def typed(*arguments: str) -> tuple[int, str]:
+        session = Session()
+        try:
+            code = execute(session, arguments)
+        finally:
+            session.close()
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    assert "3 quick starts, 3 rules" in typed("mount", str(team))[1]
+    assert "3 quick starts, 3 rules" in typed("mounts")[1]
+    assert "team: 0 documents, 0 passages, 3 quick starts, 3 rules" in typed("status")[1]
+    assert "team:rollback" in typed("quickstarts", "search", "rol back")[1]
+    assert "team:welcome" in typed("quickstarts", "list")[1]
+    assert "Read on." in typed("quickstarts", "show", "team:deploy")[1]
+    assert "rule team:1" in typed("rules", "search", TASK)[1]
+    assert "team:2" in typed("rules", "list")[1]
+    for refused in (("quickstarts", "favourite", "team:deploy"), ("rules", "retire", "team:1")):
+        code, said = typed(*refused)
+        assert code == 1 and "localmcp merge" in said
+    assert typed("rules", "retire", "first")[0] == 2
