@@ -38,6 +38,8 @@ class LazyEmbedder:
         self._lock = threading.Lock()
         self._attempt: _Attempt | None = None
         self._queries: QueryCache = OrderedDict()
+        self.patience = 0.0
+        """Seconds that a wait for the model lasts at least: a program that ends after one call cannot try again."""
         self.hits = 0
         """Queries answered from the cache, or by waiting for the same query of another thread."""
         self.misses = 0
@@ -65,14 +67,15 @@ class LazyEmbedder:
             self._queries = OrderedDict()
 
     def get(self, wait: float | None = None) -> Embedder:
-        """The model, waiting up to `wait` seconds for it; None waits as long as it takes.
+        """The model, waiting up to `wait` seconds for it, or `patience` if that is longer; None waits as long as it
+        takes.
 
         Raises:
             ModelUnavailable: still loading after `wait` seconds, or it cannot be loaded.
             ConfigurationError: the setting names no model.
         """
         attempt = self._current_attempt()
-        if not attempt.done.wait(wait):
+        if not attempt.done.wait(None if wait is None else max(wait, self.patience)):
             raise ModelUnavailable("The embedding model is still loading.", hint="Try again in a few seconds.")
         if attempt.embedder is None:
             raise attempt.failure().with_traceback(None)
