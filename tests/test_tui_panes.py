@@ -9,11 +9,13 @@ import pytest
 from folders import write
 from tui_driver import QUICKSTARTS, House, make_library, open_house
 
+from localmcp.config import Settings
 from localmcp.doctor.check import Check
 from localmcp.doctor.examination import Examination, examine
 from localmcp.tools import CallRecord, Scope
 from localmcp.tui.app import Surroundings
 from localmcp.tui.panes.doctor import speed_words
+from localmcp.workspace import Workspace
 
 
 @pytest.fixture
@@ -115,6 +117,19 @@ async def test_a_rule_is_added_changed_retired_and_restored(house: House) -> Non
     assert any("force-push" in str(row) for row in house.pane.rows)
     await house.press("u")
     await house.until(lambda: not any("force-push" in str(row) for row in house.pane.rows))
+
+
+async def test_a_rule_of_a_mounted_pack_is_shown_and_cannot_be_changed(house: House, tmp_path: Path) -> None:
+    with Workspace(Settings(database=tmp_path / "team.localmcp", model="hash")) as team:
+        rule = {"rule_text": "Page every endpoint that returns a list.", "category": "architecture"}
+        team.registry.call("addRule", rule, Scope(caller="cli"))
+    house.app.desk.workspace.mounts.mount(tmp_path / "team.localmcp", "team")
+    await house.go("rules")
+    await house.until(lambda: any("Page every endpoint" in str(row) for row in house.pane.rows))
+    for key in ("e", "d"):
+        await house.press("g", key)
+        await house.until(lambda: "team (mounted)" in house.text())
+        assert not house.app.screen.query("ToolForm, #yes")
 
 
 async def test_a_form_that_cannot_be_saved_says_why_and_stays(house: House) -> None:

@@ -16,6 +16,7 @@ from textual.widgets import OptionList, Static
 from localmcp.tui.finder import FinderPane
 from localmcp.tui.keymap import bindings
 from localmcp.tui.marking import bar
+from localmcp.tui.messages import Failed
 
 Json = dict[str, Any]
 
@@ -170,16 +171,26 @@ class RulesPane(FinderPane):
         self._form("addRule", "Add a rule")
 
     def action_edit(self) -> None:
-        rule = self.chosen
+        rule = self._own_rule()
         if rule is None:
             return
         values = {**rule, "alwaysApply": rule.get("always_apply")}
         self._form("editRule", f"Change rule {rule['id']}", values, id=rule["id"])
 
+    def _own_rule(self) -> Json | None:
+        """The chosen rule; None, and the reason told, where it stands in a mounted file."""
+        rule = self.chosen
+        if rule is None or "origin" not in rule:
+            return rule
+        from localmcp.search.federation import never_changed
+
+        self.app.post_message(Failed(never_changed(f"Rule {rule['id']}", rule["origin"])))
+        return None
+
     def action_retire(self) -> None:
         from localmcp.tui.dialogs import confirm
 
-        if rule := self.chosen:
+        if rule := self._own_rule():
             more = f"“{rule['rule_text']}”\n\nAssistants no longer get it; R and u bring it back."
             confirm(self, "Retire this rule?", more, "Retire", lambda: self._do("retireRule", rule["id"]))
 
