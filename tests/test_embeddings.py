@@ -59,7 +59,11 @@ class TestDefaultModel:
         best = [int(np.argmax(passages @ default.embed_query(q))) for q in ("forgot my login", "a pet resting")]
         assert best == [2, 0]
 
-    def test_gives_unit_rows_in_the_order_of_the_texts(self, default: Embedder) -> None:
+    @pytest.mark.parametrize("few", [0, 20_000])
+    def test_gives_unit_rows_in_the_order_of_the_texts(
+        self, default: Embedder, monkeypatch: pytest.MonkeyPatch, few: int
+    ) -> None:
+        monkeypatch.setattr("localmcp.embeddings.onnx.FEW_CHARACTERS", few)
         texts = ["word " * n + f"number {n}" for n in (60, 1, 200, 3, 40, 2, 9, 100, 5, 7, 30)]
         vectors = default.embed_passages(texts)
         assert vectors.shape == (len(texts), 384)
@@ -68,7 +72,8 @@ class TestDefaultModel:
         alone = np.array([default.embed_passages([text])[0] for text in texts])
         assert np.abs(vectors - alone).max() < 1e-4
 
-    def test_says_so_when_one_of_its_threads_fails(self, default: Embedder) -> None:
+    def test_says_so_when_one_of_its_threads_fails(self, default: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("localmcp.embeddings.onnx.FEW_CHARACTERS", 0)
         texts = [f"passage {n} " * 40 for n in range(12)]
         texts[5] = "half a character: \ud800 " + texts[5]
         with pytest.raises(TypeError):

@@ -14,6 +14,7 @@ import os
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from localmcp.embeddings.onnx import (
     explained,
     import_onnxruntime,
     load_custom,
+    threads_for,
 )
 from localmcp.errors import MissingExtra, ModelUnavailable
 
@@ -52,8 +54,16 @@ class FastEmbedder(OnnxEmbedder):
             if digest_weights([weights]) != made["file"]:
                 raise ModelUnavailable(f"{weights} is damaged.", hint=_HINT)
             folder = tokenizer_directory()
-            model = load_custom("localmcp/fast", folder, str(weights), "mean")
-            super().__init__(model, folder, name=FAST_NAME, sha256=made["tensors"], pooling="mean", threads=threads)
+            load = partial(load_custom, "localmcp/fast", folder, str(weights), "mean")
+            super().__init__(
+                load(threads_for(threads)),
+                folder,
+                again=load,
+                name=FAST_NAME,
+                sha256=made["tensors"],
+                pooling="mean",
+                threads=threads,
+            )
 
 
 def fast_weights(models_directory: Path) -> Path:
