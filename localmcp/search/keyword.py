@@ -11,7 +11,7 @@ import apsw
 
 from localmcp.search.fuzzy import Repair, Vocabulary
 from localmcp.storage.database import fetch_all, fetch_one
-from localmcp.text.normalize import detect_language, phrases, stem, stems, stop_words, words
+from localmcp.text.normalize import detect_language, index_text, phrases, stem, stop_words
 
 MOST_UNITS = 64
 """Words of a query that are looked at; the rest of a pasted page adds cost and no meaning."""
@@ -261,7 +261,8 @@ def match_expression(terms: Sequence[Term]) -> str:
 
 def matched_words(query: KeywordQuery, text: str, language: str) -> list[str]:
     """The query's words (as typed) that stand in a text of that language."""
-    present = set(stems(words(text), language))
+    # The stems of its words; words that were seen before are not taken apart again.
+    present = set(index_text(text, language).split())
     return list(
         dict.fromkeys(
             term.word

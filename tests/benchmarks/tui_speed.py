@@ -70,11 +70,17 @@ def _one_start(file: Path) -> float:
 
 
 class SameSpace:
-    """A model whose vectors are taken for those of a file that another model made."""
+    """Embeds every query with a real model, for its time, and gives the vector that the file's own model has for it: a
+    vector of another model would lie far from every passage, which no search is like."""
 
-    def __init__(self, model: Any, identity: Any) -> None:
+    def __init__(self, model: Any, files: Any) -> None:
         self.model = model
-        self.identity = identity
+        self.files = files
+        self.identity = files.identity
+
+    def embed_query(self, text: str) -> Any:
+        self.model.embed_query(text)
+        return self.files.embed_query(text)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.model, name)
@@ -84,12 +90,10 @@ def open_workspace(file: Path, model: str) -> Workspace:
     """The workspace of a file; that of search_speed.py gets the vectors of the model as if it had made them."""
     workspace = Workspace(Settings(database=file, model=model))
     if is_synthetic(file):
-        from search_speed import ClusterEmbedder
+        from search_speed import ClusterEmbedder, Corpus
 
-        real = workspace.embedder
-        workspace.embedder = workspace.index.embedder = LazyEmbedder(
-            lambda: SameSpace(real.get(), ClusterEmbedder.identity)
-        )
+        real, files = workspace.embedder, ClusterEmbedder(Corpus())
+        workspace.embedder = workspace.index.embedder = LazyEmbedder(lambda: SameSpace(real.get(), files))
     return workspace
 
 
