@@ -349,9 +349,9 @@ def main() -> None:
     found = {str(count): measure(options.workdir, options.peers, count, options.folder)}
     if options.large:
         found[str(options.large)] = measure_large(options.workdir, options.peers, options.large)
-    print(json.dumps(found, indent=1))
     if options.json:
         options.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    print(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":
