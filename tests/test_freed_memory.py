@@ -19,7 +19,7 @@ def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
 
 # Blocks of 60 kB come from the heap; a small one between each two keeps the heap from shrinking by itself.
-blocks = [(bytes(60_000), bytes(600)) for _ in range(2000)]
+blocks = [(bytes(60_000), bytes(600)) for _ in range(2500)]
 kept = [each[1] for each in blocks]
 full = resident()
 del blocks

@@ -18,6 +18,9 @@ PREFIX_BYTES = 192
 """Most UTF-8 bytes of title and headings in front of an embedded text. No WordPiece or byte-level tokenizer makes
 more tokens than bytes, so a window of 254 always keeps room for text; and no counter is needed to rebuild it."""
 
+LEAST_ROOM = 8
+"""Tokens of text for which headings must leave room; a limit of 254 leaves far more under any."""
+
 MOST_CHARACTERS = 4000
 """Longest visible chunk in code points. Tokenizers turn a long run without spaces into one unknown token."""
 
@@ -68,9 +71,9 @@ def split(
 
     The chunks partition the text: every code point is in exactly one, in order. Text without any visible character
     gives no chunk. `page_starts` are ascending code point offsets, the first page's included. Lines end at LF, CRLF or
-    CR. The limit holds for any title when it is at least 254; a smaller one needs a title and headings that leave
-    room, for at most 192 bytes of them are kept. The text has no lone surrogates. Raises InvalidInput for
-    a target or limit that is not positive.
+    CR. The limit holds for any title when it is at least 254; a smaller one needs a title that leaves room, for at most
+    96 bytes of it are kept, and chunks go without the outer headings that leave none. The text has no lone surrogates.
+    Raises InvalidInput for a target or limit that is not positive.
     """
     if target < 1 or limit < 1:
         raise InvalidInput(f"target and limit must be positive numbers of tokens, not {target} and {limit}.")
@@ -118,16 +121,24 @@ class _Budget:
         self._title = title
         self._target = target
         self._limit = limit
-        self._rooms: dict[Path, int] = {}
+        self._rooms: dict[Path, tuple[Path, int]] = {}
 
     def tokens(self, text: str) -> int:
         return self._count_tokens(text.strip())
 
     def room(self, path: Path) -> int:
-        """Tokens left for text under this path. Two are spare: joining two texts can cost a token or so."""
+        """Tokens left for text under what of the path fits. Two are spare: joining two texts can cost a token or so."""
+        return self._measured(path)[1]
+
+    def fitting(self, path: Path) -> Path:
+        """The path without the outer headings that leave no room for text."""
+        return self._measured(path)[0]
+
+    def _measured(self, path: Path) -> tuple[Path, int]:
         if path not in self._rooms:
             prefix = shorten_prefix(self._title, path)
-            self._rooms[path] = max(self._limit - (self._count_tokens(prefix + "\n") + 2 if prefix else 0), 1)
+            left = self._limit - (self._count_tokens(prefix + "\n") + 2 if prefix else 0)
+            self._rooms[path] = self._measured(path[1:]) if path and left < LEAST_ROOM else (path, max(left, 1))
         return self._rooms[path]
 
     def goal(self, path: Path) -> int:
@@ -209,7 +220,7 @@ def _fit(text: str, group: _Group, budget: _Budget, markup: Markup) -> list[_Spa
     for start, stop, tokens in cutter.join(pieces):
         visible = _visible(text, start, stop)[0]
         path = paths[max(bisect_right(starts, visible) - 1, 0)]
-        spans.append(_Span(start, stop, path, tokens))
+        spans.append(_Span(start, stop, budget.fitting(path), tokens))
     return spans
 
 
