@@ -7,7 +7,6 @@ HTTP clients cost 60 MB that hold nothing, and the sum goes on growing for minut
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 import threading
@@ -36,6 +35,8 @@ def limit_heaps() -> bool:
 
 def return_freed_memory() -> bool:
     """Give pages that hold nothing back to the system; False where there is nothing to give, or no way to."""
+    import ctypes
+
     trim = _glibc("malloc_trim")
     return trim is not None and trim(ctypes.c_size_t(0)) == 1
 
@@ -53,4 +54,9 @@ def _run(stopped: threading.Event) -> None:
 
 def _glibc(function: str) -> Callable[..., Any] | None:
     """That function of the C library; None where it has none."""
-    return getattr(ctypes.CDLL(None), function, None) if sys.platform == "linux" else None
+    if sys.platform != "linux":
+        return None
+    # 3 ms that nobody waits for who only starts the program.
+    import ctypes
+
+    return getattr(ctypes.CDLL(None), function, None)

@@ -90,7 +90,7 @@ ASKING = ("localmcp remove", "localmcp restore")
 NOTES = {
     "Documents/notes/keys.md": "# Keys\n\nThe signing key is rotated every ninety days by the release engineer.\n",
     "notes/old.md": "# Old\n\nThe old office had a coffee machine that asked for descaling every single month.\n",
-    "notes/work/errors.md": "# Errors\n\nThe error E-4012 means that the queue is full; wait for it to drain.\n",
+    "notes/office/errors.md": "# Errors\n\nThe error E-4012 means that the queue is full; wait for it to drain.\n",
     "notes/draft.tmp": "A draft.\n",
     "papers.jsonl": '{"text": "Sequence models", "metadata": {"year": 2016}, "partition_name": "old"}\n',
     "my-tools.json": '[{"name": "send_email", "description": "Send an email", "keywords": ["smtp"]}]',

@@ -144,12 +144,11 @@ def search(
     nothing fits.
     """
     from localmcp.cli.tool_catalog import read_catalog
-    from localmcp.config import cache_directory
     from localmcp.discovery import NOTHING_FOUND, rank_tools
 
     discovery = session.workspace.discovery
     offered = read_catalog(catalog) if catalog else discovery.searchable()
-    if profile == "best" and not any((cache_directory() / "discovery").glob("*.npz")):
+    if profile == "best" and not discovery.finder.remembers:
         session.note(terminal.dim("Reading what every tool does; the next search remembers it …"))
     ranked = rank_tools(" ".join(words), offered, discovery.finder, profile, PATIENCE)
     found = [_hit(each, score, detail) for each, score in ranked.hits[:limit]]

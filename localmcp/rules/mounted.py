@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,8 +17,6 @@ from localmcp.storage.database import fetch_all, fetch_one, read_generations
 
 if TYPE_CHECKING:
     from localmcp.embeddings import ModelIdentity
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +88,7 @@ class MountedRules:
             rules, total = _newest(theirs, own, each.name, selection, limit)
             return (rules, total) if total else None
 
-        notices: list[str] = []
-        found = self._federation.read_mounted(look, notices)
-        for notice in notices:
-            log.warning("%s", notice)
-        return found
+        return self._federation.read_mounted(look)
 
 
 def _not_read(each: MountedFile) -> str:

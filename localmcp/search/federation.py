@@ -145,22 +145,26 @@ class Federation:
                 yield found
 
     def read_mounted(
-        self, read: Callable[[MountedFile, apsw.Connection], Result | None], notices: list[str]
+        self, read: Callable[[MountedFile, apsw.Connection], Result | None], notices: list[str] | None = None
     ) -> list[Result]:
         """What `read(file, connection)` gives for each mounted file, by name; None is left out. A file that cannot be
-        read, whatever its rows hold, is told in `notices`."""
+        read, whatever its rows hold, is told in `notices`, or logged where there are none."""
         mounted, troubles = self.mounted()
-        notices += troubles
+        told = [] if notices is None else notices
+        told += troubles
         results: list[Result] = []
         for each in mounted:
             try:
                 with each.database.read() as connection:
                     found = read(each, connection)
             except (FileUnavailable, ConfigurationError) as error:
-                notices.append(f"{each.name} (mounted) was not searched: {error.message}")
+                told.append(f"{each.name} (mounted) was not searched: {error.message}")
                 continue
             if found is not None:
                 results.append(found)
+        if notices is None:
+            for sentence in told:
+                log.warning("%s", sentence)
         return results
 
     def search(self, request: SearchRequest, origin: str | None = None) -> SearchOutcome:

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import os
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,6 +59,22 @@ class TextVectors:
             found.update(made)
             self._keep(model, made, save=place + TOGETHER >= len(missing))
         return {text: found[digest] for text, digest in digests.items()}
+
+    def rows(self, texts: Sequence[str], embedder: Embedder) -> NDArray[np.float32]:
+        """Unit rows (texts, dimension), in the order of the texts, of which there is at least one.
+
+        Raises:
+            ModelUnavailable: the model fails.
+        """
+        import numpy as np
+
+        known = self.of(texts, embedder)
+        return np.stack([known[text] for text in texts])
+
+    @property
+    def has_file(self) -> bool:
+        """Whether any process has kept vectors in the folder, of whatever model."""
+        return self._folder is not None and any(self._folder.glob("*.npz"))
 
     def _keep(self, model: str, made: dict[str, NDArray[np.float32]], *, save: bool) -> None:
         with self._lock:

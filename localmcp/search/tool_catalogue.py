@@ -246,8 +246,8 @@ class ToolCatalogue:
             return None
 
     def commands(self, embedder: Embedder, kept: TextVectors, wait: float) -> Commands | ComposedCommands | None:
-        """What these tools do and do not do, made in the background once the vectors are; None before, or where there
-        is too much of it.
+        """What these tools do and do not do, made in the background once the vectors are; None before, or where one
+        of the two is nothing.
 
         Raises:
             ModelUnavailable: the model fails.

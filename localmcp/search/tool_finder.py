@@ -126,6 +126,11 @@ class ToolFinder:
             return Findings((), tuple(each.tool for each in judged[:TOLD] if probability(each.odds) >= NEAR))
         return Findings(_shown(judged, one_word=len(query.split()) == 1))
 
+    @property
+    def remembers(self) -> bool:
+        """Whether a search before this one has kept what tools do."""
+        return self._vectors.has_file
+
     # ------------------------------------------------------------ evidence
 
     def _catalogue(self, tools: Sequence[ToolDescription]) -> ToolCatalogue:

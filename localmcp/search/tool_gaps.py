@@ -119,7 +119,6 @@ def command_vectors(
     Raises:
         ModelUnavailable: the model fails.
     """
-    import numpy as np
 
     things = _things(tools, services)
     if len(things) > MOST_THINGS:
@@ -127,8 +126,8 @@ def command_vectors(
     offered, missing = _commands(things)
     if not offered or not missing:
         return None
-    known = kept.of([*offered, *missing], embedder)
-    return Commands(np.stack([known[text] for text in offered]), np.stack([known[text] for text in missing]))
+    rows = kept.rows([*offered, *missing], embedder)
+    return Commands(rows[: len(offered)], rows[len(offered) :])
 
 
 def _things(tools: Sequence[ToolText], services: Sequence[str]) -> Mapping[str, list[ToolText]]:
@@ -146,21 +145,18 @@ def _things(tools: Sequence[ToolText], services: Sequence[str]) -> Mapping[str, 
 def _compose(things: Mapping[str, Sequence[ToolText]], embedder: Embedder, kept: TextVectors) -> ComposedCommands:
     import numpy as np
 
-    def rows(texts: Sequence[str]) -> NDArray[np.float32]:
-        known = kept.of(texts, embedder)
-        return np.stack([known[text] for text in texts])
-
     templates = [command for _, command in (*BY_KIND, *BY_VERB)]
     sample = list(things)[:: max(1, len(things) // SAMPLED)][:SAMPLED]
-    plain, vectors = rows(sample), rows(list(things))
+    plain, vectors = kept.rows(sample, embedder), kept.rows(list(things), embedder)
     centre = plain.mean(0)
     shares, rests = np.zeros(len(templates), np.float32), np.zeros((len(templates), plain.shape[1]), np.float32)
     for place, template in enumerate(templates):
-        said = rows([template.format(thing) for thing in sample])
+        said = kept.rows([template.format(thing) for thing in sample], embedder)
         shares[place] = ((plain - centre) * (said - said.mean(0))).sum() / ((plain - centre) ** 2).sum()
         rests[place] = said.mean(0) - shares[place] * centre
     carried_out = np.array([[*_offers(tools)] for tools in things.values()], bool)
-    named = rows(list(dict.fromkeys(_named(each, thing) for thing, tools in things.items() for each in tools)))
+    own = dict.fromkeys(_named(each, thing) for thing, tools in things.items() for each in tools)
+    named = kept.rows(list(own), embedder)
     squares = shares**2 + 2 * shares * (vectors @ rests.T) + (rests**2).sum(1)
     lengths = np.sqrt(np.maximum(squares, 1e-6)).astype(np.float32)
     return ComposedCommands(vectors, shares, rests, carried_out, named, lengths)

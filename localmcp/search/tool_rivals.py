@@ -32,13 +32,11 @@ def general_requests() -> tuple[str, ...]:
 
 def request_vectors(embedder: Embedder, vectors: TextVectors) -> NDArray[np.float32]:
     """Unit vectors (n, dimension) of the general requests: shipped for the default model, else embedded once."""
-    import numpy as np
 
     fingerprint, shipped = _shipped()
     if embedder.identity.fingerprint == fingerprint:
         return shipped
-    known = vectors.of(general_requests(), embedder)
-    return np.stack([known[text] for text in general_requests()])
+    return vectors.rows(general_requests(), embedder)
 
 
 @cache

@@ -241,15 +241,20 @@ def measure(workdir: Path, peers: Path, count: int, folder: Path | None) -> dict
         try:
             rival = make(place, peers)
             rows[name] = filled(rival, texts)
-            client = Client(rival)
-            start = time.perf_counter()
-            client.call(*rival.question(questions[0]))
-            rows[name]["first_search_ms"] = 1000 * (time.perf_counter() - start)
+            client, rows[name]["first_search_ms"] = asked_once(rival, questions[0])
             ready.append((rival, client))
         except (Unavailable, OSError, subprocess.SubprocessError) as error:
             rows[name] = {"skipped": str(error)}
     take_turns(ready, questions[1:], rows)
     return rows
+
+
+def asked_once(rival: Rival, question: str) -> tuple[Client, float]:
+    """The server started anew, and the milliseconds of its first search."""
+    client = Client(rival)
+    start = time.perf_counter()
+    client.call(*rival.question(question))
+    return client, 1000 * (time.perf_counter() - start)
 
 
 def take_turns(ready: list[tuple[Rival, Client]], questions: Sequence[str], rows: dict[str, Any]) -> None:
@@ -283,11 +288,8 @@ def measure_large(workdir: Path, peers: Path, size: int) -> dict[str, Any]:
         try:
             rival = RIVALS[name](place, peers)
             put_in(rival, source, peers)
-            client = Client(rival)
-            start = time.perf_counter()
-            client.call(*rival.question(questions[0]))
-            first = time.perf_counter() - start
-            rows[name] = {"initialize_ms": 1000 * client.greeted, "first_search_ms": 1000 * first}
+            client, first = asked_once(rival, questions[0])
+            rows[name] = {"initialize_ms": 1000 * client.greeted, "first_search_ms": first}
             ready.append((rival, client))
         except (Unavailable, OSError, subprocess.SubprocessError) as error:
             rows[name] = {"skipped": str(error)}
