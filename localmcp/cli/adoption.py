@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from localmcp.cli import terminal
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import NotFound
 
@@ -28,4 +29,4 @@ def adopt(session: Session, file: Path) -> None:
         # What a pack says of itself no longer holds once it is lived in.
         connection.execute("delete from manifest")
     database.close()
-    session.answer({"adopted": str(database.path)}, lambda _: click.echo(f"Adopted {database.path}"))
+    session.answer({"adopted": str(database.path)}, lambda _: terminal.echo(f"Adopted {database.path}"))

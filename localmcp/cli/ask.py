@@ -36,7 +36,7 @@ def ask(session: Session, query: tuple[str, ...], limit: int | None, max_distanc
 def _print_data(session: Session, tool: str, data: Any) -> None:
     """As the tool's own command prints it where a person looks; elsewhere as JSON."""
     if isinstance(data, str):
-        click.echo(data)
+        terminal.write(data)
     elif sys.stdout.isatty() and tool == "search" and "results" in data:
         from localmcp.cli.search import print_results
 
@@ -47,7 +47,7 @@ def _print_data(session: Session, tool: str, data: Any) -> None:
 
         print_found(session, data)
     else:
-        click.echo(json.dumps(data, ensure_ascii=False, indent=2, default=str))
+        terminal.write(json.dumps(data, ensure_ascii=False, indent=2, default=str))
 
 
 def print_response(session: Session, response: Json) -> None:
@@ -62,7 +62,7 @@ def print_response(session: Session, response: Json) -> None:
     if "proposed" in response:
         proposed = response["proposed"]
         arguments = json.dumps(proposed["arguments"], ensure_ascii=False)
-        click.echo(f"localmcp call {proposed['tool']} '{arguments}'")
+        terminal.write(f"localmcp call {proposed['tool']} '{arguments}'")
     elif response["status"] == "no_tool_call":
         nearest = ", ".join(each["tool"] for each in response["candidates"])
         session.note(terminal.dim(f"Nearest: {nearest}"))

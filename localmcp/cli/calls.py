@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from localmcp.cli import terminal
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import InvalidInput
 
@@ -34,7 +35,7 @@ def call_tool(session: Session, tool: str, arguments: dict[str, Any], text: bool
     """Call a tool and print its result, or the text that a model reads; the exit code."""
     answer = session.call_in(session.workspace, tool, arguments)
     if text and not session.as_json:
-        click.echo(answer.text)
+        terminal.write(answer.text)
     else:
         session.print_json(_whole(answer))
     return 1 if answer.is_error else 0

@@ -67,13 +67,13 @@ def _print_found(session: Session, result: Json) -> None:
     for notice in result.get("notices", ()):
         session.note(terminal.warned(notice))
     for each in result["data"]["results"]:
-        bar = click.style(terminal.score_bar(each["score"] * 100), fg="green")
+        bar = terminal.styled(terminal.score_bar(each["score"] * 100), fg="green")
         text = " ".join(each["text"].split())
-        click.echo(f"{bar} {each['score']:.3f}  {terminal.bold(str(each['id']))}  {text}")
+        terminal.echo(f"{bar} {each['score']:.3f}  {terminal.bold(str(each['id']))}  {text}")
         facts = [json.dumps(each["metadata"], ensure_ascii=False)] if each["metadata"] else []
         facts += [f"for: {each['matched_text']}"] if "matched_text" in each else []
         if facts:
-            click.echo(terminal.dim(f"{'':16}{'; '.join(facts)}"))
+            terminal.echo(terminal.dim(f"{'':16}{'; '.join(facts)}"))
     if not result["data"]["results"]:
         session.note("Nothing there answers.")
 
@@ -153,7 +153,7 @@ def _print_list(session: Session, result: Json) -> None:
     rows += [(name, "", "", "milvus", "", "only on the Milvus server") for name in result.get("onlyOnMilvus", ())]
     if rows:
         head = ("name", "documents", "chunks", "searched in", "partitions", "description")
-        click.echo("\n".join(terminal.table(head, rows, (1, 2))))
+        terminal.echo("\n".join(terminal.table(head, rows, (1, 2))))
     else:
         session.note("There is no collection yet. Make one with: localmcp collections create NAME")
 
@@ -181,19 +181,19 @@ def describe(session: Session, name: str) -> None:
 
 
 def _print_description(told: Json) -> None:
-    click.echo(terminal.bold(told["name"]) + (f"  {told['description']}" if told["description"] else ""))
+    terminal.echo(terminal.bold(told["name"]) + (f"  {told['description']}" if told["description"] else ""))
     if "documents" in told:
         counts = f"{terminal.counted(told['documents'], 'document')}, {terminal.counted(told['chunks'], 'chunk')}"
-        click.echo(f"  {counts}, {terminal.counted(told['vectors'], 'vector')}")
+        terminal.echo(f"  {counts}, {terminal.counted(told['vectors'], 'vector')}")
     model = f"{told['model']}, {told['dimension']} dimensions" if told["model"] else "none yet"
-    click.echo(f"  model: {model}")
-    click.echo(f"  searched in: {told['searchedIn']}")
+    terminal.echo(f"  model: {model}")
+    terminal.echo(f"  searched in: {told['searchedIn']}")
     for name, count in told["partitions"].items():
-        click.echo(f"  partition {name}: {'?' if count < 0 else format(count, ',')}")
+        terminal.echo(f"  partition {name}: {'?' if count < 0 else format(count, ',')}")
     if copy := told.get("copy"):
-        click.echo(f"  copy on Milvus: {copy['name']}, {copy['state']}, {copy['pending']:,} changes wait")
+        terminal.echo(f"  copy on Milvus: {copy['name']}, {copy['state']}, {copy['pending']:,} changes wait")
         if copy.get("problem"):
-            click.echo(terminal.warned(f"    {copy['problem']}"))
+            terminal.echo(terminal.warned(f"    {copy['problem']}"))
 
 
 @collections.command("drop")
@@ -230,7 +230,7 @@ def list_partitions(session: Session, collection: str) -> None:
     result = {"collection": told["name"], "partitions": told["partitions"]}
     session.answer(
         result,
-        lambda value: click.echo("\n".join(f"{count:>10,}  {name}" for name, count in value["partitions"].items())),
+        lambda value: terminal.echo("\n".join(f"{count:>10,}  {name}" for name, count in value["partitions"].items())),
     )
 
 

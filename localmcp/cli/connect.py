@@ -156,7 +156,7 @@ def _print_connected(session: Session, told: Json, targets: list[ClientFile], ab
 def _print_files(session: Session, told: Json, targets: list[ClientFile]) -> None:
     words = PLANNED if told["dryRun"] else WORDS
     for target, file in zip(targets, told["files"], strict=True):
-        click.echo(f"{words[file['action']]}: {terminal.bold(target.title)} as {told['name']}")
+        terminal.echo(f"{words[file['action']]}: {terminal.bold(target.title)} as {told['name']}")
         session.note(f"  {terminal.short_path(file['path'])}")
         if file["backup"]:
             session.note(terminal.dim(f"  before: {terminal.short_path(file['backup'])}"))
@@ -190,7 +190,7 @@ def print_block(session: Session, client: str | None, name: str, launch: Launch)
     targets = find_targets(client) if client else []
     block = block_for(targets[0] if targets else None, name, launch.entry)
     told = {"name": name, "entry": launch.entry, "block": block, "files": [str(each.path) for each in targets]}
-    session.answer(told, lambda _: click.echo(block))
+    session.answer(told, lambda _: terminal.echo(block))
     for each in targets:
         session.note(terminal.dim(f"It belongs into {each.path}"))
 
@@ -232,9 +232,9 @@ def _described(target: ClientFile) -> Json:
 def _print_clients(session: Session, told: Json) -> None:
     rows = [(each["client"], _state(each), terminal.short_path(each["path"])) for each in told["clients"]]
     if rows:
-        click.echo("\n".join(terminal.table(("client", "localmcp", "file"), rows)))
+        terminal.echo("\n".join(terminal.table(("client", "localmcp", "file"), rows)))
     else:
-        click.echo("No client was found on this machine.")
+        terminal.echo("No client was found on this machine.")
     session.note(f"Connect one with: localmcp connect CLIENT   ({', '.join(told['known'])}, or a FILE)")
 
 
@@ -296,10 +296,10 @@ def _print_import(session: Session, told: Json) -> None:
     for path in told["from"]:
         session.note(terminal.dim(f"from {terminal.short_path(path)}"))
     if not told["servers"]:
-        click.echo("There are no servers to take over.")
+        terminal.echo("There are no servers to take over.")
     for each in told["servers"]:
         why = f"  {terminal.dim(each['why'])}" if each["why"] else ""
-        click.echo(f"{each['action']:9}  {each['name']}{why}")
+        terminal.echo(f"{each['action']:9}  {each['name']}{why}")
     if told["dryRun"]:
         session.note("Nothing was changed (--dry-run).")
     elif told["changed"]:

@@ -82,7 +82,7 @@ class Story:
 
     def tell(self, text: str = "") -> None:
         if not self.session.as_json:
-            click.echo(text)
+            terminal.echo(text)
 
     def chapter(self, title: str) -> None:
         self._chapter += 1
@@ -91,7 +91,7 @@ class Story:
 
     def command(self, *words: str) -> None:
         """A command as the person would type it, with the demo's file."""
-        self.tell(f"  {terminal.dim('$')} {click.style(terminal.quoted([*program(), *words]), fg='green')}")
+        self.tell(f"  {terminal.dim('$')} {terminal.styled(terminal.quoted([*program(), *words]), fg='green')}")
 
     # ------------------------------------------------------------ chapters
 
@@ -151,8 +151,8 @@ class Story:
         self.tell(terminal.dim("    (or claude-code, cursor, vscode, windsurf, zed, gemini, codex)"))
         self.tell("\n  By hand, for Claude Desktop: add this to claude_desktop_config.json, then restart it.\n")
         self.tell("\n".join(f"  {line}" for line in json.dumps(client_configuration(), indent=2).splitlines()))
-        self.tell(f"\n  Claude Code: {click.style(terminal.quoted(_CLAUDE_CODE), fg='green')}")
-        self.tell(terminal.dim(f"\n  The demo's file is {self.database}; delete it whenever you like."))
+        self.tell(f"\n  Claude Code: {terminal.styled(terminal.quoted(_CLAUDE_CODE), fg='green')}")
+        self.tell("\n" + terminal.dim(f"  The demo's file is {self.database}; delete it whenever you like."))
 
 
 def program() -> list[str]:

@@ -85,15 +85,15 @@ def _keys() -> Iterator[Check]:
 
 def _show(session: Session, checks: list[Check], repaired: Repaired | None) -> None:
     for line in repaired.done if repaired else []:
-        session.note(f"{click.style('mended', fg='green')}  {line}")
+        session.note(f"{terminal.styled('mended', fg='green')}  {line}")
     if repaired is not None and not repaired.done:
         session.note("There was nothing to mend.")
     width = max(len(each.name) for each in checks)
     for each in checks:
         word, colour = MARKS[each.status]
-        click.echo(f"{click.style(word.ljust(4), fg=colour)}  {each.name.ljust(width)}  {each.says}")
+        terminal.echo(f"{terminal.styled(word.ljust(4), fg=colour)}  {each.name.ljust(width)}  {each.says}")
         if each.fix and each.status != "ok":
-            click.echo(f"{' ' * (width + 6)}  {terminal.dim('$')} {terminal.bold(each.fix)}")
+            terminal.echo(f"{' ' * (width + 6)}  {terminal.dim('$')} {terminal.bold(each.fix)}")
     wrong = sum(each.status != "ok" for each in checks)
     session.note("All is well." if not wrong else f"{terminal.counted(wrong, 'thing')} to look at.")
 
@@ -115,7 +115,7 @@ def backup(session: Session, target: Path | None) -> None:
     made = back_up(session.existing().database, target)
     result: Json = {"path": str(made.path), "bytes": made.bytes, "counts": made.counts, "problems": made.problems}
     size = terminal.dim(terminal.size(made.bytes))
-    session.answer(result, lambda _: click.echo(f"{made.path}  {size}"))
+    session.answer(result, lambda _: terminal.echo(f"{made.path}  {size}"))
     for problem in made.problems:
         session.note(terminal.warned(f"It is complete, but as in the file: {problem}."))
     session.note(terminal.dim(f"Back again with: localmcp restore {terminal.quoted([str(made.path)])}"))
@@ -141,7 +141,7 @@ def restore(session: Session, file: Path, other: bool, yes: bool) -> int:
         return WRONG
     restored = bring_back(path, file, other=other)
     result = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(restored).items()}
-    session.answer(result, lambda _: click.echo(f"{path} holds what {file} holds."))
+    session.answer(result, lambda _: terminal.echo(f"{path} holds what {file} holds."))
     if restored.kept:
         session.note(f"What was in it is kept in {restored.kept}")
     return 0
@@ -161,6 +161,6 @@ def optimize(session: Session) -> None:
     told = f"{terminal.size(done.bytes_before)} → {terminal.size(done.bytes_after)}"
     if done.removed:
         told += f", {terminal.counted(done.removed, 'row')} that belonged to nothing deleted"
-    session.answer(asdict(done), lambda _: click.echo(told))
+    session.answer(asdict(done), lambda _: terminal.echo(told))
     for note in done.notes:
         session.note(terminal.warned(note))

@@ -51,7 +51,7 @@ def _print_context(session: Session, result: Json) -> None:
     for chunk in result["chunks"]:
         mark = "this passage" if chunk["isTarget"] else f"{chunk['relativePosition']:+d}"
         session.note(terminal.dim(f"── {chunk['chunkIndex'] + 1} of {result['chunkTotal']}: {mark} ──"))
-        click.echo(chunk["content"].strip("\n"))
+        terminal.write(chunk["content"].strip("\n"))
 
 
 def _print_document(session: Session, document: Json) -> None:
@@ -60,13 +60,13 @@ def _print_document(session: Session, document: Json) -> None:
     origin = f"[{source['origin']}]" if "origin" in source else None
     facts = [source.get("path"), origin, source["collection"], freshness_words(source["freshness"])]
     session.note(f"{terminal.bold(source['title'])}  {terminal.dim('  '.join(filter(None, facts)))}")
-    click.echo(source["content"], nl=False)
+    terminal.write(source["content"], nl=False)
     while document["truncated"]:
         offset = document["nextOffset"]
         document = session.call("get_document", sourceId=source["id"], offset=offset).value
-        click.echo(document["source"]["content"], nl=False)
+        terminal.write(document["source"]["content"], nl=False)
     if not document["source"]["content"].endswith("\n"):
-        click.echo()
+        terminal.echo()
 
 
 # ---------------------------------------------------------------- sources
@@ -99,7 +99,7 @@ def _print_sources(session: Session, result: Json, offset: int) -> None:
     ]
     if rows:
         head = ("title", "path or id", "collection", "passages", "updated", "")
-        click.echo("\n".join(terminal.table(head, rows, right=(3,))))
+        terminal.echo("\n".join(terminal.table(head, rows, right=(3,))))
     shown = offset + result["count"]
     if shown < result["total"]:
         session.note(terminal.dim(f"{shown} of {result['total']:,}; more: --offset {shown}"))
@@ -121,7 +121,7 @@ def why(session: Session, path: str) -> int:
 
 
 def _print_explanation(found: Json) -> None:
-    click.echo(f"{terminal.bold(terminal.short_path(found['path']))}: {found['explanation']}")
+    terminal.echo(f"{terminal.bold(terminal.short_path(found['path']))}: {found['explanation']}")
     for entry in found["entries"]:
         facts = {
             "title": entry.get("title"),
@@ -134,6 +134,6 @@ def _print_explanation(found: Json) -> None:
         }
         for name, value in facts.items():
             if value:
-                click.echo(f"  {terminal.dim(name.ljust(9))}  {value}")
+                terminal.echo(f"  {terminal.dim(name.ljust(9))}  {value}")
     for each in found["nearest"]:
-        click.echo(f"  {terminal.dim('similar')}    {terminal.short_path(each)}")
+        terminal.echo(f"  {terminal.dim('similar')}    {terminal.short_path(each)}")

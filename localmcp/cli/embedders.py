@@ -68,7 +68,7 @@ def add_model(session: Session, spec: str) -> None:
         "maxTokens": identity.max_tokens,
         "sha256": identity.sha256,
     }
-    session.answer(added, lambda _: click.echo(f"{identity.name} works: {identity.dimension} dimensions."))
+    session.answer(added, lambda _: terminal.echo(f"{identity.name} works: {identity.dimension} dimensions."))
     session.note(f"Use it with: localmcp config set model {spec}")
 
 
@@ -89,7 +89,7 @@ def export_model(session: Session, spec: str, target: Path) -> None:
     path = target.expanduser().absolute()
     result: Json = {"path": str(path), "bytes": path.stat().st_size, "spec": spec, "files": parcel.files}
     size = terminal.dim(terminal.size(path.stat().st_size))
-    session.answer(result, lambda _: click.echo(f"{path}  {size}"))
+    session.answer(result, lambda _: terminal.echo(f"{path}  {size}"))
 
 
 @models.command("import")
@@ -101,7 +101,7 @@ def import_model(session: Session, file: Path) -> None:
 
     parcel = unpack_parcel(file.expanduser(), config.models_directory())
     verified = _verified(session, parcel.spec)
-    session.answer({**verified, "files": parcel.files}, lambda _: click.echo(_working(verified)))
+    session.answer({**verified, "files": parcel.files}, lambda _: terminal.echo(_working(verified)))
     session.note(f"Use it with: localmcp config set model {parcel.spec}")
 
 
@@ -111,7 +111,7 @@ def import_model(session: Session, file: Path) -> None:
 def verify_model(session: Session, spec: str | None) -> None:
     """Open a model (the one in use without SPEC), compare its weights where they are known, and embed a sentence."""
     verified = _verified(session, spec or session.settings.model)
-    session.answer(verified, lambda _: click.echo(_working(verified)))
+    session.answer(verified, lambda _: terminal.echo(_working(verified)))
 
 
 def _verified(session: Session, spec: str) -> Json:
@@ -184,6 +184,6 @@ def _known_to_fastembed(everything: bool) -> list[Json]:
 
 def _print_models(session: Session, result: Json, everything: bool) -> None:
     rows = [("*" if m["inUse"] else "", m["spec"], m["state"], m["says"]) for m in result["models"]]
-    click.echo("\n".join(terminal.table(("", "model", "state", "what it is"), rows)))
+    terminal.echo("\n".join(terminal.table(("", "model", "state", "what it is"), rows)))
     if not everything:
         session.note(terminal.dim("More that can be downloaded: localmcp models list --all"))

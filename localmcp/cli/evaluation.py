@@ -181,14 +181,14 @@ def _print(session: Session, evaluation: Evaluation, differences: list[Differenc
         measures = (f"{overall.ndcg:.3f}", f"{overall.recall:.3f}", f"{overall.mrr:.3f}")
         rows.append((mode, *measures, anyway, f"{result.p50:.1f}", f"{result.p95:.1f}"))
     head = ("mode", "nDCG@10", "recall@10", "MRR", "unanswerable answered", "p50 ms", "p95 ms")
-    click.echo("\n".join(terminal.table(head, rows, right=range(1, 7))))
-    click.echo()
+    terminal.echo("\n".join(terminal.table(head, rows, right=range(1, 7))))
+    terminal.echo()
     for kind in kinds_of(evaluation):
         bars = "  ".join(
             f"{mode} {terminal.score_bar(100 * result.kinds[kind].ndcg)} {result.kinds[kind].ndcg:.2f}"
             for mode, result in evaluation.modes.items()
         )
-        click.echo(f"{kind:<13}{bars}")
+        terminal.echo(f"{kind:<13}{bars}")
     for each in differences:
         interval = "" if each.interval is None else f"  (95 %: {each.interval[0]:+.3f} to {each.interval[1]:+.3f})"
-        click.echo(f"{each.mode}: {each.before:.3f} -> {each.after:.3f}, {each.change:+.3f}{interval}")
+        terminal.echo(f"{each.mode}: {each.before:.3f} -> {each.after:.3f}, {each.change:+.3f}{interval}")

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from localmcp.cli import terminal
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.cli.tui import honour_no_color, need_terminal
 
@@ -50,7 +51,7 @@ def find(session: Session, query: tuple[str, ...], mode: str, what: str) -> int:
         return session.fail("unexpected", "The screen could not be drawn.", None, app.return_code)
     if chosen is None:
         return INTERRUPTED
-    session.answer(chosen, lambda hit: click.echo(printed(hit, what)))
+    session.answer(chosen, lambda hit: terminal.write(printed(hit, what)))
     return 0
 
 

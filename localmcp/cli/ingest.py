@@ -102,7 +102,7 @@ def refresh(session: Session, collection: str | None, confirmed: bool) -> int:
     except NeedsConfirmation as error:
         if session.as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise
-        click.echo(error.message, err=True, color=session.color)
+        terminal.echo(error.message, err=True, color=session.color)
         if not click.confirm("Put those documents into the trash?", err=True):
             return error.exit_code
         return _run(session, lambda show: work(show, confirmed=True), entries)

@@ -83,7 +83,7 @@ def create(
 
 
 def _print_new(session: Session, made: NewKey, warning: str) -> None:
-    click.echo(made.key)
+    terminal.echo(made.key)
     session.note(f"{_called(made.info)}: {_opened(made.info)}, {_expiry(made.info)}. {terminal.warned(warning)}")
     session.note(terminal.dim(f"Take it back with: localmcp keys revoke {made.info.id}"))
 
@@ -128,7 +128,7 @@ def _print_keys(session: Session, found: Sequence[KeyInfo], used: Statistics) ->
         session.note("There are no keys. Make one with: localmcp keys create --name NAME")
         return
     head = ("name", "id", "key", "opens", "ends", "last used", "requests", "errors")
-    click.echo("\n".join(terminal.table(head, rows, right=(6, 7))))
+    terminal.echo("\n".join(terminal.table(head, rows, right=(6, 7))))
 
 
 @keys.command("revoke")

@@ -89,7 +89,7 @@ def _caller(workspace: Workspace, key: str) -> str:
 
 def _print_page(session: Session, page: LogPage, offset: int) -> None:
     for each in reversed(page.entries):
-        click.echo(_line(each))
+        terminal.echo(_line(each))
     shown = offset + len(page.entries)
     if not page.total:
         off = "" if session.settings.log_calls else " The log is turned off (the setting log_calls)."
@@ -106,7 +106,7 @@ def _follow(session: Session, workspace: Workspace, page: LogPage, chosen: dict[
             if session.as_json:
                 session.print_json(each.as_json())
             else:
-                click.echo(_line(each))
+                terminal.echo(_line(each))
             last = max(last, each.id)
         time.sleep(FOLLOW_SECONDS)
         page = workspace.activity.logs(**chosen, after=last, limit=1000)
@@ -124,7 +124,7 @@ def _line(entry: LogEntry) -> str:
     ]
     if not entry.success:
         said = (entry.error_message or "").partition("\n")[0]
-        facts.append(click.style(f"{entry.error_class}: {said}".rstrip(": "), fg="red"))
+        facts.append(terminal.styled(f"{entry.error_class}: {said}".rstrip(": "), fg="red"))
     if entry.arguments:
         facts.append(terminal.dim(_brief(entry.arguments)))
     return "  ".join(facts)
@@ -160,9 +160,9 @@ def stats(session: Session, tool: str | None, key: str | None, collection: str |
     if not found.calls:
         session.note("No calls.")
         return
-    click.echo("\n".join(_usage_table("tool", found.tools)))
-    click.echo()
-    click.echo("\n".join(_usage_table("caller", found.callers)))
+    terminal.echo("\n".join(_usage_table("tool", found.tools)))
+    terminal.echo()
+    terminal.echo("\n".join(_usage_table("caller", found.callers)))
 
 
 def _usage_table(what: str, usage: Sequence[Usage]) -> list[str]:

@@ -42,7 +42,7 @@ def merge(session: Session, file: Path, collections: tuple[str, ...], dry_run: b
     merging = workspace.merging(lambda name, given: workspace.registry.call(name, given, Scope(caller="cli")))
     report = merging.run(file, collections or None, dry_run=dry_run, say=say)
     result = {"path": str(file.expanduser().absolute()), "dryRun": dry_run, **_camel(asdict(report))}
-    session.answer(result, lambda value: click.echo("\n".join(_lines(value))))
+    session.answer(result, lambda value: terminal.echo("\n".join(_lines(value))))
 
 
 def _camel(report: Json) -> Json:

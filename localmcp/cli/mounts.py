@@ -33,7 +33,9 @@ def mount(session: Session, file: Path, name: str | None) -> None:
         pass
     entry = workspace.mounts.mount(file, name)
     result = next(each for each in _listed(workspace) if each["name"] == entry.name)
-    session.answer(result, lambda value: click.echo(f"Mounted {value['path']} as {value['name']}: {_contents(value)}"))
+    session.answer(
+        result, lambda value: terminal.echo(f"Mounted {value['path']} as {value['name']}: {_contents(value)}")
+    )
 
 
 @command()
@@ -43,7 +45,7 @@ def unmount(session: Session, name: str) -> None:
     """Search a mounted file no longer. It is not deleted."""
     entry = session.workspace.mounts.unmount(name)
     result = {"unmounted": entry.name, "path": str(entry.path)}
-    session.answer(result, lambda _: click.echo(f"Unmounted {entry.name} ({entry.path})"))
+    session.answer(result, lambda _: terminal.echo(f"Unmounted {entry.name} ({entry.path})"))
 
 
 @command()
@@ -55,10 +57,10 @@ def mounts(session: Session) -> None:
 
 def _print_mounts(result: Json) -> None:
     if not result["mounts"]:
-        click.echo("Nothing is mounted.")
+        terminal.echo("Nothing is mounted.")
         return
     rows = [(each["name"], _contents(each), each["path"]) for each in result["mounts"]]
-    click.echo("\n".join(terminal.table(("name", "what is in it", "file"), rows)))
+    terminal.echo("\n".join(terminal.table(("name", "what is in it", "file"), rows)))
 
 
 def _contents(each: Json) -> str:

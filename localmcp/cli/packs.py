@@ -39,7 +39,7 @@ def pack(session: Session, target: Path, collections: tuple[str, ...], force: bo
     manifest = write_pack(session.existing().database, target, options, lambda step: session.note(f"{step} …"))
     path = target.expanduser().absolute()
     result = {"path": str(path), "bytes": path.stat().st_size, "manifest": asdict(manifest)}
-    session.answer(result, lambda _: click.echo(_packed(path, asdict(manifest))))
+    session.answer(result, lambda _: terminal.echo(_packed(path, asdict(manifest))))
 
 
 def _packed(path: Path, manifest: Json) -> str:
@@ -71,14 +71,14 @@ def verify(session: Session, file: Path, all_sources: bool) -> int:
         "manifest": asdict(found.manifest) if found.manifest else None,
         "sources": found.sources,
     }
-    session.answer(result, lambda value: click.echo("\n".join(_verification_lines(value, all_sources))))
+    session.answer(result, lambda value: terminal.echo("\n".join(_verification_lines(value, all_sources))))
     return 0 if found.sound else 1
 
 
 def _verification_lines(result: Json, all_sources: bool) -> list[str]:
     lines = [f"{terminal.warned('wrong')}  {problem}" for problem in result["problems"]]
     if not lines:
-        lines.append(f"{click.style('sound', fg='green')}  {result['path']}")
+        lines.append(f"{terminal.styled('sound', fg='green')}  {result['path']}")
     lines += [terminal.dim(note) for note in result["notes"]]
     manifest: Json = result["manifest"] or {}
     lines += [f"{terminal.dim(name.rjust(10))}  {value}" for name, value in _told(manifest, result["counts"]) if value]

@@ -10,6 +10,7 @@ from typing import NoReturn, TextIO
 import click
 
 from localmcp import __version__
+from localmcp.cli import terminal
 from localmcp.cli.session import Group, Session
 from localmcp.errors import LocalMCPError
 
@@ -154,7 +155,7 @@ def execute(session: Session, arguments: Sequence[str]) -> int:
 def _usage(session: Session, error: click.UsageError) -> int:
     command = error.ctx.command_path if error.ctx else "localmcp"
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        click.echo(error.format_message(), err=True, color=session.color)
+        terminal.echo(error.format_message(), err=True, color=session.color)
         return error.exit_code
     return session.fail("usage", error.format_message(), f"See: {command} --help", error.exit_code)
 
@@ -172,7 +173,7 @@ def _trace(session: Session) -> bool:
         return False
     import traceback
 
-    click.echo(traceback.format_exc(), err=True, nl=False, color=session.color)
+    terminal.echo(traceback.format_exc(), err=True, nl=False, color=session.color)
     return True
 
 

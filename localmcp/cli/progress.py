@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from localmcp.cli import terminal
 from localmcp.cli.session import Session
+from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
     from localmcp.knowledge.report import Progress
@@ -93,7 +94,7 @@ def describe(now: Progress, width: int) -> str:
         parts.append(f"{terminal.duration(left)} left")
     line = " · ".join(parts)
     room = width - len(line) - 3
-    path = terminal.short_path(now.path)
+    path = visible(terminal.short_path(now.path))
     if room < 12:
         return line[:width]
     return f"{line} · {path if len(path) <= room else '…' + path[-room + 1 :]}"

@@ -32,7 +32,7 @@ def providers(session: Session) -> None:
         session.print_json({"configDirectory": str(config_directory()), "count": len(states), "providers": listed})
         return
     rows = [(each.name, each.state, str(each.tools), terminal.short_path(each.where)) for each in states]
-    click.echo("\n".join(terminal.table(("provider", "state", "tools", "configured in"), rows, right=(2,))))
+    terminal.echo("\n".join(terminal.table(("provider", "state", "tools", "configured in"), rows, right=(2,))))
     for each in states:
         _tell_more(each)
     if any(each.problems for each in states):
@@ -41,9 +41,9 @@ def providers(session: Session) -> None:
 
 def _tell_more(state: ProviderState) -> None:
     if state.says:
-        click.echo(terminal.dim(f"  {state.name}: {state.says}"))
+        terminal.echo(terminal.dim(f"  {state.name}: {state.says}"))
     for problem in state.problems:
-        click.echo(f"  {_coloured(problem)}")
+        terminal.echo(f"  {_coloured(problem)}")
 
 
 @command()
@@ -71,14 +71,14 @@ def check(session: Session, files: tuple[Path, ...]) -> int:
 
 def _show(session: Session, problems: list[Problem], checked: int, noun: str) -> None:
     for problem in problems:
-        click.echo(_coloured(problem))
+        terminal.echo(_coloured(problem))
     if not problems:
         session.note(f"{terminal.counted(checked, noun)}, no mistakes.")
 
 
 def _coloured(problem: Problem) -> str:
     text = str(problem)
-    return click.style(text, fg="red") if problem.level == "error" else terminal.warned(text)
+    return terminal.styled(text, fg="red") if problem.level == "error" else terminal.warned(text)
 
 
 def _opened(workspace: Workspace) -> list[Provider]:

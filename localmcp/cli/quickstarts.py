@@ -62,9 +62,9 @@ def import_files(session: Session, paths: tuple[str, ...], samples: bool) -> int
 
 def _print_report(session: Session, report: Json) -> None:
     parts = [f"{report[key]:,} {key}" for key in ("added", "updated", "unchanged") if report[key]]
-    click.echo(", ".join(parts) or "Nothing imported.")
+    terminal.echo(", ".join(parts) or "Nothing imported.")
     for each in report["skipped"]:
-        click.echo(f"{terminal.warned('left out')} {each['where']}: {each['problem']}", err=True)
+        terminal.echo(f"{terminal.warned('left out')} {each['where']}: {each['problem']}", err=True)
     warnings = report["warnings"]
     for each in warnings[:MOST_WARNINGS]:
         session.note(terminal.dim(f"{each['where']}: {each['problem']}"))
@@ -99,8 +99,8 @@ def print_found(session: Session, value: Json) -> None:
         return
     for each in value["results"]:
         kind = each["matchType"].removesuffix("_match")
-        click.echo(f"{each['score']:>4}  {terminal.bold(each['displayName'] or each['name'])}  {terminal.dim(kind)}")
-        click.echo(f"      {terminal.dim(each['name'])}  {each['description']}")
+        terminal.echo(f"{each['score']:>4}  {terminal.bold(each['displayName'] or each['name'])}  {terminal.dim(kind)}")
+        terminal.echo(f"      {terminal.dim(each['name'])}  {each['description']}")
 
 
 @quickstarts.command("list")
@@ -123,7 +123,7 @@ def _print_list(session: Session, value: Json) -> None:
         for each in value["quickstarts"]
     ]
     if rows:
-        click.echo("\n".join(terminal.table(("", "name", "title", "status", "tags"), rows)))
+        terminal.echo("\n".join(terminal.table(("", "name", "title", "status", "tags"), rows)))
     if value["total"] > value["count"]:
         session.note(terminal.dim(f"{value['count']} of {value['total']:,}; see --limit and --offset"))
     if not value["total"]:
@@ -141,7 +141,7 @@ def _status(each: Json) -> str:
 def show(session: Session, name: tuple[str, ...]) -> None:
     """Print a quick start, by name or title, as Markdown."""
     shown = _call(session, "showQuickstart", {"name": " ".join(name)}).value
-    session.answer(shown, lambda value: click.echo(value["markdown"], nl=False))
+    session.answer(shown, lambda value: terminal.write(value["markdown"], nl=False))
 
 
 @quickstarts.command("favourite")
@@ -180,7 +180,7 @@ def progress(session: Session, name: str, task: int | None, failed: bool, status
 def _print_progress(value: Json) -> None:
     done = f"{len(value['done'])} of {terminal.counted(value['tasks'], 'task')} done" if value["tasks"] else "no tasks"
     failed = f", failed: {', '.join(map(str, value['failed']))}" if value["failed"] else ""
-    click.echo(f"{value['name']}: {value['status']} ({done}{failed})")
+    terminal.echo(f"{value['name']}: {value['status']} ({done}{failed})")
 
 
 @quickstarts.command("export")
@@ -194,7 +194,7 @@ def export(session: Session, names: tuple[str, ...], output: Path | None, form: 
     chosen = form or (FORMATS.get(output.suffix.lower(), "yaml") if output else "yaml")
     exported = _call(session, "exportQuickstarts", {"names": list(names) or None, "format": chosen, "tag": tag}).value
     if output is None:
-        session.answer(exported, lambda value: click.echo(value["text"], nl=False))
+        session.answer(exported, lambda value: terminal.write(value["text"], nl=False))
         return
     try:
         output.write_text(exported["text"], encoding="utf-8", newline="\n")

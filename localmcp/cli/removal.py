@@ -65,7 +65,7 @@ def list_trash(session: Session) -> None:
         (row.uuid, since[:10], row.title, terminal.short_path(row.uri) if row.uri else "") for row, since in trashed
     ]
     if rows:
-        click.echo("\n".join(terminal.table(("id", "since", "title", "path"), rows)))
+        terminal.echo("\n".join(terminal.table(("id", "since", "title", "path"), rows)))
     else:
         session.note("The trash is empty.")
 

@@ -74,12 +74,12 @@ def _print_relevant(session: Session, result: Json) -> None:
     for notice in result.get("notices", ()):
         session.note(terminal.warned(notice))
     if not result["rules"]:
-        click.echo("No rule fits this task.")
+        terminal.echo("No rule fits this task.")
     for each in result["rules"]:
-        bar = click.style(terminal.score_bar(each["relevance_score"] * 100), fg="green")
-        click.echo(f"{bar} {each['relevance_score']:.2f}  {terminal.bold(each['rule_text'])}")
+        bar = terminal.styled(terminal.score_bar(each["relevance_score"] * 100), fg="green")
+        terminal.echo(f"{bar} {each['relevance_score']:.2f}  {terminal.bold(each['rule_text'])}")
         facts = [f"rule {each['id']}", each["category"], *each["why"]]
-        click.echo(terminal.dim(f"{'':15}{'; '.join(facts)}"))
+        terminal.echo(terminal.dim(f"{'':15}{'; '.join(facts)}"))
     _print_more("For every task:", result.get("always", []))
     _print_more("Often applied together with these:", result.get("combinations", []))
     if result.get("omitted"):
@@ -90,8 +90,8 @@ def _print_relevant(session: Session, result: Json) -> None:
 
 def _print_more(title: str, listed: list[Json]) -> None:
     if listed:
-        click.echo(title)
-        click.echo("\n".join(f"  {each['rule_text']}  {terminal.dim('rule ' + str(each['id']))}" for each in listed))
+        terminal.echo(title)
+        terminal.echo("\n".join(f"  {each['rule_text']}  {terminal.dim('rule ' + str(each['id']))}" for each in listed))
 
 
 # ---------------------------------------------------------------- in
@@ -181,7 +181,7 @@ def list_rules(session: Session, **options: Any) -> None:
 def _print_list(session: Session, result: Json, offset: int) -> None:
     for each in result["rules"]:
         facts = [each["category"], each["context"], each.get("project", ""), ", ".join(each.get("globs", []))]
-        click.echo(f"{each['id']:>4}  {each['rule_text']}  {terminal.dim(' · '.join(filter(None, facts)))}")
+        terminal.echo(f"{each['id']:>4}  {each['rule_text']}  {terminal.dim(' · '.join(filter(None, facts)))}")
     shown = offset + result["count"]
     if shown < result["total"]:
         session.note(terminal.dim(f"{shown} of {result['total']:,}; more: --offset {shown}"))
@@ -200,7 +200,7 @@ def export_rules(session: Session, kind: str, folder: Path | None, force: bool, 
     """Print the rules in a form that can be imported again, or write them to files."""
     result = session.call("exportRules", format=kind, **options).value
     if folder is None:
-        session.answer(result, lambda value: click.echo("".join(each["text"] for each in value["files"]), nl=False))
+        session.answer(result, lambda value: terminal.write("".join(each["text"] for each in value["files"]), nl=False))
         return
     places = [folder / each["name"] for each in result["files"]]
     taken = next((place for place in places if place.exists() and not force), None)
@@ -221,12 +221,12 @@ def stats(session: Session) -> None:
 
 
 def _print_stats(result: Json) -> None:
-    click.echo(f"{terminal.counted(result['rules'], 'rule')} in force, {result['retired']} retired")
-    click.echo(f"applied {terminal.counted(result['uses'], 'time')}, {result['notUseful']} times not useful")
+    terminal.echo(f"{terminal.counted(result['rules'], 'rule')} in force, {result['retired']} retired")
+    terminal.echo(f"applied {terminal.counted(result['uses'], 'time')}, {result['notUseful']} times not useful")
     for name, number in (result["categories"] | result["projects"]).items():
-        click.echo(f"{number:>6}  {name}")
+        terminal.echo(f"{number:>6}  {name}")
     for each in result["mostApplied"]:
-        click.echo(terminal.dim(f"most applied: {each['rule_text']}"))
+        terminal.echo(terminal.dim(f"most applied: {each['rule_text']}"))
 
 
 # ---------------------------------------------------------------- changing

@@ -127,11 +127,11 @@ def print_results(session: Session, result: Json, explain: bool, before: int = 0
     for repair in result.get("repairs", ()):
         session.note(f"Searched for '{repair['replacement']}' instead of '{repair['word']}'.")
     if not result["count"]:
-        click.echo(result["message"])
+        terminal.echo(result["message"])
     for number, hit in enumerate(result["results"], before + 1):
-        click.echo("\n".join(hit_lines(number, hit, result, explain)))
+        terminal.echo("\n".join(hit_lines(number, hit, result, explain)))
     if explain:
-        click.echo("\n".join(_query_lines(result)))
+        terminal.echo("\n".join(_query_lines(result)))
     if "nextCursor" in result:
         session.note(terminal.dim(f"There are more: --page {before // result['count'] + 2}"))
 
@@ -141,7 +141,7 @@ def hit_lines(number: int, hit: Json, result: Json, explain: bool = False) -> li
     searched = [form for term in result.get("explain", {}).get("terms", ()) for form in term["searchedAs"]]
     matcher = Matcher(searched, hit.get("explain", {}).get("language", "english"))
     score = hit["combinedScore"]
-    bar = click.style(terminal.score_bar(score), fg="green")
+    bar = terminal.styled(terminal.score_bar(score), fg="green")
     title = terminal.bold(hit["sourceTitle"]) + terminal.dim(_headings(hit))
     lines = [f"{number:>2}  {bar} {score:>3.0f}  {title}", f"{MARGIN}{_place(hit)}"]
     shown = excerpt(hit["content"], matcher, terminal.columns() - len(MARGIN))
@@ -163,8 +163,8 @@ def _place(hit: Json) -> str:
     shown = terminal.short_path(path) + label[len(path) :] if path else f"line {citation['startLine']}"
     origin = hit.get("origin")
     # A path in somebody else's file is no place on this machine.
-    parts = [click.style(terminal.link(shown, None if origin else path), fg="cyan")]
-    parts += [click.style(f"[{origin}]", fg="magenta")] if origin else []
+    parts = [terminal.styled(terminal.link(shown, None if origin else path), fg="cyan")]
+    parts += [terminal.styled(f"[{origin}]", fg="magenta")] if origin else []
     parts.append(terminal.dim(FOUND_BY[hit["matchType"]]))
     parts += [terminal.warned(each) for each in hit.get("signals", ())]
     if hit["freshness"] in ("changed", "missing"):

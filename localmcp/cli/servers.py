@@ -96,16 +96,16 @@ def describe(server: McpServer) -> Json:
 
 def _print_servers(session: Session, answer: Json) -> None:
     if not answer["servers"]:
-        click.echo("No servers yet. Begin with: localmcp servers import claude-desktop")
+        terminal.echo("No servers yet. Begin with: localmcp servers import claude-desktop")
         return
     rows = [
         (each["name"], _shown_state(each), "?" if each["tools"] is None else str(each["tools"]), _shown_where(each))
         for each in answer["servers"]
     ]
-    click.echo("\n".join(terminal.table(("server", "state", "tools", "where"), rows, right=(2,))))
+    terminal.echo("\n".join(terminal.table(("server", "state", "tools", "where"), rows, right=(2,))))
     for each in answer["servers"]:
         if each["error"]:
-            click.echo(terminal.warned(f"{each['name']}: {each['error']}"))
+            terminal.echo(terminal.warned(f"{each['name']}: {each['error']}"))
     if any(each["tools"] is None for each in answer["servers"]):
         session.note("Servers with ? were never asked for their tools: localmcp servers refresh")
 
@@ -186,13 +186,13 @@ def _pair(given: str, option: str) -> tuple[str, str]:
 
 
 def _print_added(session: Session, told: Json) -> None:
-    click.echo(f"Added {terminal.bold(told['name'])} to {terminal.short_path(told['file'])}.")
+    terminal.echo(f"Added {terminal.bold(told['name'])} to {terminal.short_path(told['file'])}.")
     if told.get("error"):
-        click.echo(terminal.warned(f"It does not run yet: {told['error']}"), err=True)
+        terminal.echo(terminal.warned(f"It does not run yet: {told['error']}"), err=True)
         if told["hint"]:
             session.note(told["hint"])
     elif "tools" in told:
-        click.echo(f"It has {terminal.counted(told['tools'], 'tool')}.")
+        terminal.echo(f"It has {terminal.counted(told['tools'], 'tool')}.")
 
 
 @servers.command("remove")
@@ -207,7 +207,7 @@ def remove(session: Session, names: tuple[str, ...]) -> None:
     path = write_entries(dict.fromkeys(names))
     for each in removed:
         known.forget(each.entry)
-    session.answer({"removed": list(names), "file": str(path)}, lambda _: click.echo(f"Removed {', '.join(names)}."))
+    session.answer({"removed": list(names), "file": str(path)}, lambda _: terminal.echo(f"Removed {', '.join(names)}."))
 
 
 # ---------------------------------------------------------------- import
@@ -268,11 +268,11 @@ def _print_import(session: Session, told: Json, plan: list[Adoption]) -> None:
     for path in told["from"]:
         session.note(terminal.dim(f"from {path}"))
     if not plan:
-        click.echo("There are no servers.")
+        terminal.echo("There are no servers.")
         return
     for each in plan:
         line = f"{each.action:9}  {each.name}"
-        click.echo(f"{line}  {terminal.dim(each.why)}" if each.why else line)
+        terminal.echo(f"{line}  {terminal.dim(each.why)}" if each.why else line)
     if told["dryRun"]:
         session.note("Nothing was changed (--dry-run).")
     elif told["changed"]:
@@ -316,11 +316,11 @@ def _outcome(found: int | LocalMCPError | None) -> Json:
 
 def _print_outcomes(session: Session, outcomes: list[Json]) -> None:
     if not outcomes:
-        click.echo("There are no servers to start.")
+        terminal.echo("There are no servers to start.")
     for each in outcomes:
         if "tools" in each:
-            click.echo(f"{terminal.bold(each['name'])}: {terminal.counted(each['tools'], 'tool')}")
+            terminal.echo(f"{terminal.bold(each['name'])}: {terminal.counted(each['tools'], 'tool')}")
             continue
-        click.echo(terminal.warned(each["error"]))
+        terminal.echo(terminal.warned(each["error"]))
         if each["hint"]:
             session.note(terminal.dim(f"  {each['hint']}"))

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from localmcp.cli import terminal
 from localmcp.errors import FileUnavailable
+from localmcp.visible_text import VisibleFormatter, visible_json
 
 if TYPE_CHECKING:
     from localmcp.config import Settings
@@ -51,9 +53,9 @@ class Session:
         from localmcp.workspace import Workspace
 
         level = self.settings.log_level.upper() if self.verbosity == 0 else ("INFO", "DEBUG")[self.verbosity > 1]
-        logging.basicConfig(
-            stream=sys.stderr, level="ERROR" if self.quiet else level, format="%(levelname)s %(name)s: %(message)s"
-        )
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(VisibleFormatter("%(levelname)s %(name)s: %(message)s"))
+        logging.basicConfig(handlers=[handler], level="ERROR" if self.quiet else level)
         workspace = Workspace(self.settings)
         workspace.embedder.patience = self.seconds_for_model
         return workspace
@@ -99,22 +101,23 @@ class Session:
     def print_json(self, value: Any) -> None:
         """One JSON document on stdout; indented where a person looks at it."""
         indent = 2 if sys.stdout.isatty() else None
-        click.echo(json.dumps(value, ensure_ascii=False, indent=indent, default=str))
+        text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+        click.echo(visible_json(text) if indent else text)
 
     def note(self, text: str = "") -> None:
         """Words about the work, on stderr; none with --quiet or --json."""
         if not self.quiet and not self.as_json:
-            click.echo(text, err=True, color=self.color)
+            terminal.echo(text, err=True, color=self.color)
 
     def fail(self, code: str, message: str, hint: str | None, exit_code: int) -> int:
         """Report an error on stderr, as a JSON object with --json; returns the exit code."""
         if self.as_json:
             error = {"error": {"code": code, "message": message, "hint": hint}}
-            click.echo(json.dumps(error, ensure_ascii=False), err=True)
+            click.echo(visible_json(json.dumps(error, ensure_ascii=False)), err=True)
             return exit_code
-        click.echo(f"{click.style('Error:', fg='red', bold=True)} {message}", err=True, color=self.color)
+        terminal.echo(f"{terminal.styled('Error:', fg='red', bold=True)} {message}", err=True, color=self.color)
         if hint:
-            click.echo(hint, err=True, color=self.color)
+            terminal.echo(hint, err=True, color=self.color)
         return exit_code
 
 

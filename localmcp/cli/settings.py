@@ -35,7 +35,7 @@ def show_settings(session: Session) -> None:
         session.print_json({"file": str(configuration.config_file()), "settings": described})
         return
     rows = [(each["name"], _shown(each["value"]), each["from"], each["says"]) for each in described]
-    click.echo("\n".join(terminal.table(("setting", "value", "from", "what it does"), rows)))
+    terminal.echo("\n".join(terminal.table(("setting", "value", "from", "what it does"), rows)))
     session.note(terminal.dim(f"Change one with: localmcp config set NAME VALUE   ({configuration.config_file()})"))
 
 
@@ -45,7 +45,7 @@ def show_settings(session: Session) -> None:
 def get_setting(session: Session, name: str) -> None:
     """Print one setting's value."""
     value = _value(session, _known(name))
-    session.answer({name: value}, lambda _: click.echo(_shown(value)))
+    session.answer({name: value}, lambda _: terminal.echo(_shown(value)))
 
 
 @config.command("set")
@@ -75,7 +75,7 @@ def unset_setting(session: Session, name: str) -> None:
 def print_path(session: Session) -> None:
     """Print where config.toml is (or would be)."""
     path = configuration.config_file()
-    session.answer({"file": str(path), "exists": path.exists()}, lambda _: click.echo(str(path)))
+    session.answer({"file": str(path), "exists": path.exists()}, lambda _: terminal.echo(str(path)))
 
 
 def _known(name: str) -> str:

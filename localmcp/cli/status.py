@@ -66,17 +66,17 @@ def _print_status(result: Json) -> None:
         "problem": terminal.warned(model.get("problem", "")),
     }
     for name, value in rows.items():
-        if click.unstyle(value):
-            click.echo(f"{terminal.dim(name.rjust(10))}  {value}")
+        if terminal.plain(value):
+            terminal.echo(f"{terminal.dim(name.rjust(10))}  {value}")
     for mount in stats.get("mounts", ()):
-        click.echo(f"{terminal.dim('mounted'.rjust(10))}  {mount['name']}: {contents(mount)}")
+        terminal.echo(f"{terminal.dim('mounted'.rjust(10))}  {mount['name']}: {contents(mount)}")
     for copy in result["copies"]:
-        click.echo(f"{terminal.dim('milvus'.rjust(10))}  {_copy(copy)}")
+        terminal.echo(f"{terminal.dim('milvus'.rjust(10))}  {_copy(copy)}")
     collections = [(c["name"], f"{c['sources']:,}", f"{c['chunks']:,}", c["model"] or "") for c in stats["collections"]]
     if collections:
-        click.echo()
+        terminal.echo()
         head = ("collection", "documents", "passages", "model of its vectors")
-        click.echo("\n".join(terminal.table(head, collections, right=(1, 2))))
+        terminal.echo("\n".join(terminal.table(head, collections, right=(1, 2))))
 
 
 def _copy(copy: Json) -> str:

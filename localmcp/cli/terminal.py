@@ -1,14 +1,20 @@
-"""How things look to a person: bars, sizes, places, tables. Styles vanish by themselves where there is no terminal."""
+"""What people see: safe output, styles, bars, links and tables.
+
+Text of documents, files and other servers is untrusted: `echo` and `write` are the only way to the terminal, and both
+make everything visible that would command it. Styles vanish by themselves where there is no terminal.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 import sys
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,6 +22,7 @@ from localmcp.text.quantities import counted as counted
 from localmcp.text.quantities import duration as duration
 from localmcp.text.quantities import short_path as short_path
 from localmcp.text.quantities import size as size
+from localmcp.visible_text import visible
 
 MOST_COLUMNS = 110
 """Longer lines of running text are hard to read."""
@@ -23,6 +30,32 @@ PIPED_COLUMNS = 100
 
 _PLAIN_WORD = re.compile(r"[\w@%+=:,./~\\-]+")
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
+_ESCAPE = f"␛{secrets.token_hex(8)}"
+"""Where `echo` writes ESC. No document can know it, so styles come only from here."""
+_STYLE = re.compile(re.escape(_ESCAPE) + r"\[[\d;]*m")
+
+
+def echo(text: str = "", *, err: bool = False, nl: bool = True, color: bool | None = None) -> None:
+    """Print lines for people: styles made here take effect, every other control character is shown."""
+    click.echo(visible(text, newlines=True).replace(_ESCAPE, "\x1b"), err=err, nl=nl, color=color)
+
+
+def write(text: str, *, nl: bool = True) -> None:
+    """Print data, such as a document: exactly as it is to a file or pipe, made visible on a terminal."""
+    if sys.stdout.isatty():
+        echo(text, nl=nl)
+    else:
+        click.echo(text, nl=nl, color=True)  # color=True keeps escape sequences that are in the data
+
+
+def styled(text: str, **style: Any) -> str:
+    """Return one line in a style of `click.style`; `plain` takes it off."""
+    return click.style(visible(text), **style).replace("\x1b", _ESCAPE)
+
+
+def plain(text: str) -> str:
+    """Return `text` without styles."""
+    return _STYLE.sub("", text)
 
 
 def columns() -> int:
@@ -31,20 +64,20 @@ def columns() -> int:
 
 
 def bold(text: str) -> str:
-    return click.style(text, bold=True)
+    return styled(text, bold=True)
 
 
 def dim(text: str) -> str:
-    return click.style(text, dim=True)
+    return styled(text, dim=True)
 
 
 def highlighted(text: str) -> str:
     """A matched word."""
-    return click.style(text, fg="yellow", bold=True)
+    return styled(text, fg="yellow", bold=True)
 
 
 def warned(text: str) -> str:
-    return click.style(text, fg="yellow")
+    return styled(text, fg="yellow")
 
 
 def score_bar(score: float, width: int = 8) -> str:
@@ -69,11 +102,12 @@ def link(text: str, path: str | None) -> str:
     """`text` as a hyperlink to a file, where the terminal can show one (OSC 8)."""
     if not path or not os.path.isabs(path) or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
         return text
-    return f"\x1b]8;;{Path(path).as_uri()}\x1b\\{text}\x1b]8;;\x1b\\"
+    return f"{_ESCAPE}]8;;{Path(path).as_uri()}{_ESCAPE}\\{visible(text)}{_ESCAPE}]8;;{_ESCAPE}\\"
 
 
 def cells(text: str) -> int:
-    """Columns that a text takes: wide characters take two, combining ones none."""
+    """Return the columns that a text takes: wide characters take two, combining ones and styles none."""
+    text = plain(text)
     if text.isascii():
         return len(text)
     return sum(_cells_of(character) for character in text)
@@ -87,6 +121,7 @@ def _cells_of(character: str) -> int:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
     """Lines of a table with a dim head; the columns in `right` are numbers."""
+    rows = [[visible(cell) for cell in row] for row in rows]
     widths = [max(cells(row[i]) for row in (head, *rows)) for i in range(len(head))]
     lines = [_row(row, widths, right) for row in (head, *rows)]
     return [dim(lines[0]), *lines[1:]]

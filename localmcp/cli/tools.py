@@ -72,11 +72,11 @@ def list_tools(session: Session) -> None:
         session.print_json({"count": len(described), "tools": described})
         return
     for visible, title in ((True, "Visible"), (False, "Hidden")):
-        click.echo(terminal.dim(title))
+        terminal.echo(terminal.dim(title))
         for each in described:
             if each["visible"] is visible:
-                click.echo(f"  {terminal.bold(each['name'])}({each['signature']})")
-                click.echo(terminal.dim(f"      {each['title']}"))
+                terminal.echo(f"  {terminal.bold(each['name'])}({each['signature']})")
+                terminal.echo(terminal.dim(f"      {each['title']}"))
 
 
 @tools.command("show")
@@ -107,15 +107,15 @@ def _describe(each: Tool) -> Json:
 def _print_tool(each: Json) -> None:
     from localmcp.schemas import describe_parameters
 
-    click.echo(f"{terminal.bold(each['name'])}  {terminal.dim(each['title'])}")
-    click.echo(each["description"])
+    terminal.echo(f"{terminal.bold(each['name'])}  {terminal.dim(each['title'])}")
+    terminal.echo(each["description"])
     schema: Json = each["inputSchema"]
     for name in schema.get("properties", {}):
         spec = _parameter(schema, name)
         one = describe_parameters({"properties": {name: spec}, "required": schema.get("required", [])})
-        click.echo(f"  {one}  {terminal.dim(str(spec.get('description', '')))}".rstrip())
+        terminal.echo(f"  {one}  {terminal.dim(str(spec.get('description', '')))}".rstrip())
     kind = "It only reads." if each["readOnly"] else "It changes things."
-    click.echo(terminal.dim("It may remove or overwrite something." if each["destructive"] else kind))
+    terminal.echo(terminal.dim("It may remove or overwrite something." if each["destructive"] else kind))
 
 
 # ---------------------------------------------------------------- search
@@ -160,10 +160,11 @@ def search(
         session.print_json(found)
         return
     for each in found:
-        click.echo(f"{each['score']:>6.3f}  {terminal.bold(each['name'])}  {terminal.dim(each['parameters'])}")
-        click.echo(f"        {' '.join(each['description'].split())}")
+        terminal.echo(f"{each['score']:>6.3f}  {terminal.bold(each['name'])}  {terminal.dim(each['parameters'])}")
+        terminal.echo(f"        {' '.join(each['description'].split())}")
         if detail:
-            click.echo(terminal.dim(json.dumps(each["input_schema"], ensure_ascii=False, indent=2)))
+            schema = json.dumps(each["input_schema"], ensure_ascii=False, indent=2)
+            terminal.echo("\n".join(terminal.dim(line) for line in schema.splitlines()))
 
 
 def _hit(each: ToolDescription, score: float, detail: bool) -> Json:

@@ -26,6 +26,7 @@ from localmcp.errors import ConfigurationError, LocalMCPError
 from localmcp.server.handlers import HasRegistry, OpenOnce, build_server, without_surrogates
 from localmcp.server.quick_reply import MAX_LINE, Overlong, Wire, remember_instructions
 from localmcp.tools import CallRecord, Registry, Scope, use_scope
+from localmcp.visible_text import VisibleFormatter
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,9 @@ class TellsOfChanges(Protocol):
 
 def run(wire: Wire, open_workspace: Callable[[], Served], database: str | None, profile: str | None = None) -> NoReturn:
     """Serve the client on `wire`, whose first line has been read, until it leaves; ends the process."""
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(VisibleFormatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
     session = Session(wire, open_workspace, database, profile)
     try:
         anyio.run(session.serve)

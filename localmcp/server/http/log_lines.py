@@ -11,6 +11,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
+from localmcp.visible_text import VisibleFormatter, visible
+
 Format = Literal["text", "json"]
 
 log = logging.getLogger("localmcp.door")
@@ -120,7 +122,7 @@ class LateLines(logging.Handler):
             return ""
 
 
-class TextLines(logging.Formatter):
+class TextLines(VisibleFormatter):
     """`2026-01-31T12:00:00.000Z INFO HTTP Transport request: method=tools/call id=1`."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -128,7 +130,7 @@ class TextLines(logging.Formatter):
         source = "" if record.name == log.name else f"{record.name}: "
         message = " ".join(record.getMessage().splitlines())
         joint = "" if not fields else " " if ": " in message else ": "
-        line = f"{_moment(record)} {record.levelname} {source}{message}{joint}{fields}"
+        line = visible(f"{_moment(record)} {record.levelname} {source}{message}{joint}{fields}")
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 

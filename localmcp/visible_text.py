@@ -1,0 +1,61 @@
+"""Untrusted text for a terminal: characters that would command the terminal, or reorder the line, become visible."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from typing import Any
+
+_DELETE = 0x7F
+_PICTURES = 0x2400
+"""Unicode has a picture of each C0 control from here on: ␀ to ␟."""
+
+_UNSAFE = re.compile(
+    r"(\U0001F3F4[\U000E0030-\U000E0039\U000E0061-\U000E007A]+\U000E007F)"  # the flag of a region, such as Wales
+    r"|[\x00-\x1F\x7F-\x9F]"  # C0 and C1 controls
+    r"|[\u2028\u2029]"  # line breaks
+    r"|[\u202A-\u202E\u2066-\u206F]"  # bidirectional embeddings, overrides and isolates
+    r"|[\uFFF9-\uFFFB\uD800-\uDFFF]"  # annotations, lone surrogates
+    r"|[\U000E0000-\U000E007F]"  # invisible tags
+)
+
+
+def visible(text: str, *, newlines: bool = False) -> str:
+    """Return `text` with every control and reordering character replaced by a visible sign.
+
+    ESC becomes `␛`, U+202E becomes `⟨U+202E⟩`. Letters of all scripts and emoji sequences stay as they are.
+    With `newlines`, line feeds and tabs stay and CRLF becomes a line feed; without, the result is one line.
+    The result is safe to pass again: `visible(visible(text)) == visible(text)`.
+    """
+    if not newlines:
+        return _UNSAFE.sub(_sign, text)
+    return _UNSAFE.sub(_sign_but_layout, text.replace("\r\n", "\n"))
+
+
+def visible_json(text: str) -> str:
+    """Return JSON text with those characters as `\\u` escapes: the same value, safe on a terminal."""
+    return _UNSAFE.sub(lambda match: match[0] if match[0] in "\n\t\r" else json.dumps(match[0])[1:-1], text)
+
+
+def _sign_but_layout(match: re.Match[str]) -> str:
+    return match[0] if match[0] in "\n\t" else _sign(match)
+
+
+def _sign(match: re.Match[str]) -> str:
+    if match[1]:
+        return match[1]
+    code = ord(match[0])
+    if code < ord(" "):
+        return chr(_PICTURES + code)
+    return "␡" if code == _DELETE else f"⟨U+{code:04X}⟩"
+
+
+class VisibleFormatter(logging.Formatter):
+    """Log lines for a terminal: a record is one line, and a traceback keeps its lines."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return visible(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:
+        return visible(super().formatException(ei), newlines=True)
