@@ -1,0 +1,163 @@
+"""Judged collections made from what a Linux machine has: manual pages in several languages, Python's own sources.
+
+    python tests/benchmarks/make_sets.py --workdir DIR [--documents 600]
+
+Writes one folder in BEIR form per set, as `quality.py` reads them:
+
+- manuals: what a command is for ("list directory contents") finds its page, which no longer holds that line;
+- manuals_long: the first paragraph of a page finds the rest of it: questions as long as a paragraph;
+- manuals_LANGUAGE and manuals_mixed: the same in other languages, alone and all in one collection;
+- docstrings: the first sentence of a docstring finds the function's code, without the docstring;
+- sections: a heading of the reference that Python ships finds the section below it.
+
+A page that a machine does not have is left out, so figures are comparable on one machine only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import gzip
+import json
+import random
+import re
+import sysconfig
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+MANUALS = Path("/usr/share/man")
+LANGUAGES = ("de", "fr", "it", "es", "nl", "sv", "pt_BR", "ru", "pl")
+LONGEST = 2500
+LEAST_LANGUAGE = 50
+QUERIES = 250
+_MACRO = re.compile(r"^[.'].*$|\\\"[^\n]*", re.MULTILINE)
+_FONT = re.compile(r"\\f(?:[A-Z0-9]|\(..|\[[^\]]*\])|\\[|&/,^:]|\\s[-+]?\d")
+_NAME = re.compile(r"^\.S[Hh]\s+\"?.*\n(?:\.\\\".*\n)*(?P<line>[^\n]+?(?:\\-|--| - )[^\n]+)\n", re.MULTILINE)
+
+
+class Pair(NamedTuple):
+    """One question and the document that answers it."""
+
+    name: str
+    question: str
+    title: str
+    text: str
+
+
+def plain(roff: str) -> str:
+    """Return the running text of a manual page; headings and bold words stay as lines."""
+    kept = re.sub(r"^\.(?:S[HS]|B|I|BR|IR|TP)\s+", "", roff, flags=re.MULTILINE)
+    text = _FONT.sub("", _MACRO.sub("", kept)).replace("\\-", "-").replace("\\(aq", "'").replace("\\e", "\\")
+    return re.sub(r"\n{3,}", "\n\n", text).strip()
+
+
+def manual_pages(folder: Path, most: int, dice: random.Random) -> Iterator[tuple[str, str, str]]:
+    """Yield (name, what it is for, text without that line) of at most `most` pages of the folder."""
+    pages = sorted([*folder.glob("man1/*.gz"), *folder.glob("man5/*.gz"), *folder.glob("man8/*.gz")])
+    dice.shuffle(pages)
+    seen: set[str] = set()
+    for page in pages:
+        if len(seen) >= most:
+            return
+        if page.is_symlink() or not page.exists():
+            continue
+        roff = gzip.decompress(page.read_bytes()).decode("utf-8", "replace")
+        match = _NAME.search(roff)
+        purpose = plain(re.split(r"\\-|--| - ", match["line"], maxsplit=1)[1]).strip(" -") if match else ""
+        text = plain(roff[match.end() :])[:LONGEST] if match else ""
+        if len(purpose.split()) >= 4 and len(text) > 400 and purpose not in seen:
+            seen.add(purpose)
+            yield page.name.split(".")[0], purpose, text
+
+
+def long_pair(name: str, text: str) -> Pair | None:
+    """Return the first paragraph of at least 25 words as the question for the rest of the page."""
+    parts = [" ".join(part.split()) for part in text.split("\n\n")]
+    number = next((n for n, part in enumerate(parts) if 25 <= len(part.split()) <= 120), None)
+    rest = "\n\n".join(parts[number + 1 :]) if number is not None else ""
+    return Pair(name, parts[number], name, rest) if number is not None and len(rest) > 400 else None
+
+
+def docstring_pairs(most: int, dice: random.Random) -> Iterator[Pair]:
+    """Yield functions of the standard library, each asked for by the first sentence of its docstring."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    files = sorted(
+        path for path in root.glob("**/*.py") if "test" not in str(path) and "site-packages" not in str(path)
+    )
+    dice.shuffle(files)
+    count = 0
+    for path in files:
+        source = path.read_text(encoding="utf-8", errors="replace")
+        try:
+            tree = ast.parse(source)
+        except SyntaxError:
+            continue
+        for node in ast.walk(tree):
+            if count >= most or not isinstance(node, ast.FunctionDef) or len(node.body) < 3:
+                continue
+            documentation = ast.get_docstring(node) or ""
+            question = " ".join(documentation.split("\n\n")[0].split())
+            if not 6 <= len(question.split()) <= 40:
+                continue
+            node.body = node.body[1:]
+            count += 1
+            yield Pair(f"{path.stem}.{node.name}.{count}", question, node.name, ast.unparse(node)[:LONGEST])
+
+
+def section_pairs() -> Iterator[Pair]:
+    """Yield the sections of Python's language reference, each asked for by its first sentence."""
+    from pydoc_data import topics
+
+    for topic, page in topics.topics.items():
+        for number, part in enumerate(re.split(r"\n(?=[^\n]+\n[-=~*]{4,}\n)", page)):
+            heading, _, body = part.strip().partition("\n")
+            sentence, _, rest = " ".join(body.lstrip("-=~*\n").split()).partition(". ")
+            if 8 <= len(sentence.split()) <= 50 and len(rest) > 300:
+                yield Pair(f"{topic}.{number}", sentence, heading, rest[:LONGEST])
+
+
+def write_set(folder: Path, pairs: Iterable[Pair], dice: random.Random) -> None:
+    """Write a collection in BEIR form; at most `QUERIES` of its documents are asked for."""
+    documents = list({pair.name: pair for pair in pairs}.values())
+    if not documents:
+        return
+    asked = sorted(dice.sample(documents, min(QUERIES, len(documents))))
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [{"_id": each.name, "title": each.title, "text": each.text} for each in documents]
+    _write_lines(folder / "corpus.jsonl", rows)
+    _write_lines(folder / "queries.jsonl", [{"_id": pair.name, "text": pair.question} for pair in asked])
+    judged = "".join(f"{pair.name}\t{pair.name}\t1\n" for pair in asked)
+    (folder / "qrels.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}", encoding="utf-8")
+    print(f"{folder.name}: {len(documents)} documents, {len(asked)} questions")
+
+
+def _write_lines(path: Path, rows: list[dict[str, str]]) -> None:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workdir", type=Path, required=True)
+    parser.add_argument("--documents", type=int, default=600, help="most documents of a set")
+    options = parser.parse_args()
+    dice = random.Random(7)
+    pages = list(manual_pages(MANUALS, 2 * options.documents, dice))
+    write_set(options.workdir / "manuals", (Pair(n, q, n, t) for n, q, t in pages[: options.documents]), dice)
+    longer = (pair for name, _, text in pages[options.documents :] if (pair := long_pair(name, text)))
+    write_set(options.workdir / "manuals_long", longer, dice)
+    mixed: list[Pair] = []
+    for language in LANGUAGES:
+        found = [
+            Pair(f"{language}.{n}", q, n, t) for n, q, t in manual_pages(MANUALS / language, options.documents, dice)
+        ]
+        if len(found) >= LEAST_LANGUAGE:
+            write_set(options.workdir / f"manuals_{language}", found, dice)
+        mixed += found
+    write_set(options.workdir / "manuals_mixed", mixed, dice)
+    write_set(options.workdir / "docstrings", docstring_pairs(options.documents, dice), dice)
+    write_set(options.workdir / "sections", section_pairs(), dice)
+
+
+if __name__ == "__main__":
+    main()
