@@ -1,4 +1,4 @@
-"""The frame: the first run, other processes, a file that goes away, errors, the palette, colours, the start."""
+"""The frame: the first run, other processes, a file that goes away, errors, the palette, colors, the start."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 from folders import write
 from textual.app import App
-from tui_driver import House, make_library, open_house, settings_of
+from tui_driver import RunningTui, make_library, open_tui, settings_of
 
 from localmcp.config import Settings, sample_directory
 from localmcp.errors import ConfigurationError
 from localmcp.storage.database import Database
-from localmcp.tui.app import ERRORS_AT_ONCE, LocalMcpApp, Surroundings
+from localmcp.tui.app import ERRORS_AT_ONCE, LocalMcpApp
 from localmcp.tui.logs import log_file, logging_to_file
+from localmcp.tui.services import Services
 from localmcp.workspace import Workspace
 
 ROOT = Path(__file__).parent.parent
@@ -31,12 +32,12 @@ ROOT = Path(__file__).parent.parent
 async def test_three_keys_lead_from_nothing_to_a_first_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "package" / "documents" / "boiler.md", "# Boiler\n\nE110: the siphon of the boiler is blocked.\n")
     monkeypatch.setattr("localmcp.tui.welcome.sample_directory", lambda: tmp_path / "package")
-    async with open_house(tmp_path / "library.localmcp") as house:
-        assert "Nothing is indexed yet" in house.text()
-        await house.press("d", "enter")
-        await house.until(lambda: house.pane.hits, "a first passage")
-        assert house.pane.hits[0]["sourceTitle"] == "Boiler"
-        assert house.pane.hits[0]["collection"] == "samples"
+    async with open_tui(tmp_path / "library.localmcp") as tui:
+        assert "Nothing is indexed yet" in tui.text()
+        await tui.press("d", "enter")
+        await tui.until(lambda: tui.pane.hits, "a first passage")
+        assert tui.pane.hits[0]["sourceTitle"] == "Boiler"
+        assert tui.pane.hits[0]["collection"] == "samples"
 
 
 def test_the_samples_of_the_first_run_are_there() -> None:
@@ -44,61 +45,61 @@ def test_the_samples_of_the_first_run_are_there() -> None:
 
 
 async def test_looking_at_every_pane_makes_no_file(tmp_path: Path) -> None:
-    async with open_house(tmp_path / "library.localmcp") as house:
+    async with open_tui(tmp_path / "library.localmcp") as tui:
         for pane in ("library", "quickstarts", "rules", "tools", "activity", "keys", "doctor"):
-            await house.go(pane)
-            assert house.error() == ""
+            await tui.go(pane)
+            assert tui.error() == ""
     assert not (tmp_path / "library.localmcp").exists()
 
 
 async def test_what_to_paste_into_a_client_can_be_copied(tmp_path: Path) -> None:
-    surroundings = Surroundings(client_configuration=lambda: json.dumps({"mcpServers": {}}))
-    async with open_house(tmp_path / "library.localmcp", surroundings=surroundings) as house:
-        await house.press("m")
-        assert "mcpServers" in house.text()
-        await house.press("y")
-        assert json.loads(house.app.clipboard) == {"mcpServers": {}}
+    services = Services(client_configuration=lambda: json.dumps({"mcpServers": {}}))
+    async with open_tui(tmp_path / "library.localmcp", services=services) as tui:
+        await tui.press("m")
+        assert "mcpServers" in tui.text()
+        await tui.press("y")
+        assert json.loads(tui.app.clipboard) == {"mcpServers": {}}
 
 
 # ---------------------------------------------------------------- other processes
 
 
 async def test_what_another_process_adds_appears_in_the_search_that_stands_there(tmp_path: Path) -> None:
-    async with open_house(make_library(tmp_path)) as house:
-        await house.type("zebra")
-        before = len(house.pane.hits)
+    async with open_tui(make_library(tmp_path)) as tui:
+        await tui.type("zebra")
+        before = len(tui.pane.hits)
         write(tmp_path / "new" / "zebra.md", "# Zebra\n\nA zebra has stripes.\n")
         with Workspace(settings_of(tmp_path)) as other:
             other.library.add_paths([tmp_path / "new"])
-        await house.until(lambda: house.pane.hits and house.pane.hits[0]["sourceTitle"] == "Zebra", "the new passage")
-        assert len(house.pane.hits) > before
-        assert "6 documents" in house.text()
+        await tui.until(lambda: tui.pane.hits and tui.pane.hits[0]["sourceTitle"] == "Zebra", "the new passage")
+        assert len(tui.pane.hits) > before
+        assert "6 documents" in tui.text()
 
 
 async def test_a_file_that_another_process_makes_ends_the_first_run(tmp_path: Path) -> None:
-    async with open_house(tmp_path / "library.localmcp") as house:
-        assert "Nothing is indexed yet" in house.text()
+    async with open_tui(tmp_path / "library.localmcp") as tui:
+        assert "Nothing is indexed yet" in tui.text()
         make_library(tmp_path)
-        await house.until(lambda: "Type to search" in house.text())
+        await tui.until(lambda: "Type to search" in tui.text())
 
 
 async def test_a_file_that_goes_away_is_told_and_its_return_too(tmp_path: Path) -> None:
     file = make_library(tmp_path)
-    async with open_house(file) as house:
+    async with open_tui(file) as tui:
         for each in list(tmp_path.glob("library.localmcp*")):
             each.rename(tmp_path / f"away-{each.name}")
-        await house.until(lambda: "no longer there" in house.error(), "the message")
-        await house.type("bees")
+        await tui.until(lambda: "no longer there" in tui.error(), "the message")
+        await tui.type("bees")
         for each in list(tmp_path.glob("away-*")):
             each.rename(tmp_path / each.name.removeprefix("away-"))
-        await house.until(lambda: not house.error(), "the message to go")
-        assert house.pane.hits
+        await tui.until(lambda: not tui.error(), "the message to go")
+        assert tui.pane.hits
 
 
 async def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
     file = make_library(tmp_path)
-    async with open_house(file) as house:
-        await house.type("queen")
+    async with open_tui(file) as tui:
+        await tui.type("queen")
         with Workspace(Settings(database=tmp_path / "other.localmcp", model="hash")) as other:
             other.library.add_text("A queen of another file.", "Another")
         with Database(tmp_path / "other.localmcp").write() as connection:
@@ -107,21 +108,21 @@ async def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
         for each in tmp_path.glob("library.localmcp*"):
             each.unlink()
         (tmp_path / "other.localmcp").replace(file)
-        await house.until(
-            lambda: house.pane.hits and house.pane.hits[0]["sourceTitle"] == "Another", "what the other file holds"
+        await tui.until(
+            lambda: tui.pane.hits and tui.pane.hits[0]["sourceTitle"] == "Another", "what the other file holds"
         )
 
 
 async def test_a_foreign_file_shows_that_it_is_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = make_library(tmp_path)
     monkeypatch.setenv("LOCALMCP_STATE_DIR", str(tmp_path / "another-machine"))
-    async with open_house(file) as house:
-        await house.until(lambda: "read-only" in house.text())
-        await house.type("queen")
-        assert house.pane.hits
-        await house.go("library")
-        await house.press("enter", "down", "d", "y")
-        await house.until(lambda: "localmcp adopt" in house.error())
+    async with open_tui(file) as tui:
+        await tui.until(lambda: "read-only" in tui.text())
+        await tui.type("queen")
+        assert tui.pane.hits
+        await tui.go("library")
+        await tui.press("enter", "down", "d", "y")
+        await tui.until(lambda: "localmcp adopt" in tui.error())
 
 
 # ---------------------------------------------------------------- errors
@@ -129,10 +130,10 @@ async def test_a_foreign_file_shows_that_it_is_read_only(tmp_path: Path, monkeyp
 
 async def test_a_file_that_is_none_of_ours_is_told_in_one_line_with_details_on_demand(tmp_path: Path) -> None:
     write(tmp_path / "library.localmcp", "This is no database. " * 500)
-    async with open_house(tmp_path / "library.localmcp") as house:
-        await house.until(lambda: "not a SQLite database" in house.error())
-        await house.press("f2")
-        assert "tui.log" in house.text().replace("\n", "")
+    async with open_tui(tmp_path / "library.localmcp") as tui:
+        await tui.until(lambda: "not a SQLite database" in tui.error())
+        await tui.press("f2")
+        assert "tui.log" in tui.text().replace("\n", "")
 
 
 async def test_settings_that_cannot_be_used_are_told(tmp_path: Path) -> None:
@@ -141,10 +142,10 @@ async def test_settings_that_cannot_be_used_are_told(tmp_path: Path) -> None:
 
     app = LocalMcpApp(opener, tmp_path / "a.localmcp")
     async with app.run_test(size=(120, 34)) as pilot:
-        house = House(app, pilot)
-        await house.until(lambda: "threads = 'x' cannot be used." in house.error())
-        await house.press("escape", "5")
-        assert "✗ not open" in house.text()
+        tui = RunningTui(app, pilot)
+        await tui.until(lambda: "threads = 'x' cannot be used." in tui.error())
+        await tui.press("escape", "5")
+        assert "✗ not open" in tui.text()
 
 
 async def test_an_unexpected_error_is_a_line_and_its_traceback_goes_to_the_log(tmp_path: Path) -> None:
@@ -153,13 +154,13 @@ async def test_an_unexpected_error_is_a_line_and_its_traceback_goes_to_the_log(t
 
     file = make_library(tmp_path)
     with logging_to_file("warning"):
-        async with open_house(file) as house:
-            house.app.call_later(fail)
-            await house.until(lambda: "Unexpected ValueError: something odd" in house.error())
-            assert "Traceback" not in house.text()
-            house.app.unexpected.clear()
-            await house.type("queen")
-            assert house.pane.hits
+        async with open_tui(file) as tui:
+            tui.app.call_later(fail)
+            await tui.until(lambda: "Unexpected ValueError: something odd" in tui.error())
+            assert "Traceback" not in tui.text()
+            tui.app.unexpected.clear()
+            await tui.type("queen")
+            assert tui.pane.hits
     assert "Traceback" in log_file().read_text(encoding="utf-8")
 
 
@@ -178,89 +179,89 @@ async def test_errors_without_end_end_the_app_in_one_line(tmp_path: Path) -> Non
     assert app.return_code == 1
 
 
-# ---------------------------------------------------------------- palette, colours, mouse
+# ---------------------------------------------------------------- palette, colors, mouse
 
 
 async def test_the_palette_finds_commands_and_documents(tmp_path: Path) -> None:
-    async with open_house(make_library(tmp_path)) as house:
-        await house.press("ctrl+p")
-        await house.type("Go to Rules")
-        await house.until(lambda: "Key 4" in house.text())
-        await house.press("enter")
-        await house.until(lambda: house.app.pane.id == "rules")
-        await house.press("ctrl+p")
-        await house.type("kflg")
-        await house.until(lambda: "Kafka lag" in house.text())
-        await house.press("down", "enter")
-        await house.until(lambda: "whole document" in house.text(), "the document")
+    async with open_tui(make_library(tmp_path)) as tui:
+        await tui.press("ctrl+p")
+        await tui.type("Go to Rules")
+        await tui.until(lambda: "Key 4" in tui.text())
+        await tui.press("enter")
+        await tui.until(lambda: tui.app.pane.id == "rules")
+        await tui.press("ctrl+p")
+        await tui.type("kflg")
+        await tui.until(lambda: "Kafka lag" in tui.text())
+        await tui.press("down", "enter")
+        await tui.until(lambda: "whole document" in tui.text(), "the document")
 
 
 async def test_a_theme_is_chosen_in_the_palette_and_remembered(tmp_path: Path) -> None:
     saved: list[str] = []
-    surroundings = Surroundings(save_theme=saved.append)
-    async with open_house(make_library(tmp_path), surroundings=surroundings) as house:
-        house.app.choose_theme()
-        await house.settle()
-        await house.type("terminal")
-        await house.until(lambda: "terminal" in house.text())
-        await house.press("down", "enter")
-        await house.until(lambda: saved == ["terminal"])
-        assert house.app.current_theme.ansi
+    services = Services(save_theme=saved.append)
+    async with open_tui(make_library(tmp_path), services=services) as tui:
+        tui.app.choose_theme()
+        await tui.settle()
+        await tui.type("terminal")
+        await tui.until(lambda: "terminal" in tui.text())
+        await tui.press("down", "enter")
+        await tui.until(lambda: saved == ["terminal"])
+        assert tui.app.current_theme.ansi
 
 
 async def test_a_theme_that_is_not_there_is_told(tmp_path: Path) -> None:
-    async with open_house(make_library(tmp_path), theme="mauve") as house:
-        assert "There is no theme 'mauve'" in house.error()
-        assert house.app.theme == "localmcp"
+    async with open_tui(make_library(tmp_path), theme="mauve") as tui:
+        assert "There is no theme 'mauve'" in tui.error()
+        assert tui.app.theme == "localmcp"
 
 
 async def test_without_colours_the_choice_is_told_by_other_means(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    async with open_house(make_library(tmp_path)) as house:
-        await house.type("queen")
-        await house.press("escape")
-        strips = house.app.screen._compositor.render_strips()
-        colours = {
+    async with open_tui(make_library(tmp_path)) as tui:
+        await tui.type("queen")
+        await tui.press("escape")
+        strips = tui.app.screen._compositor.render_strips()
+        colors = {
             (part.style.color.name, part.style.bgcolor.name)
             for strip in strips for part in strip
             if part.style and part.style.color and part.style.bgcolor
         }  # fmt: skip
-        shades = [colour for pair in colours for colour in pair if colour.startswith("#")]
-        assert all(colour[1:3] == colour[3:5] == colour[5:7] for colour in shades)
+        shades = [color for pair in colors for color in pair if color.startswith("#")]
+        assert all(color[1:3] == color[3:5] == color[5:7] for color in shades)
 
 
 async def test_the_mouse_turns_to_a_pane_and_changes_the_mode(tmp_path: Path) -> None:
-    async with open_house(make_library(tmp_path)) as house:
-        await house.pilot.click("#mode")
-        assert house.pane.mode == "keyword"
-        await house.pilot.click("#tabs", offset=(14, 0))
-        await house.until(lambda: house.app.pane.id == "library")
+    async with open_tui(make_library(tmp_path)) as tui:
+        await tui.pilot.click("#mode")
+        assert tui.pane.mode == "keyword"
+        await tui.pilot.click("#tabs", offset=(14, 0))
+        await tui.until(lambda: tui.app.pane.id == "library")
 
 
 @pytest.mark.parametrize("size", [(60, 18), (80, 24), (200, 60)])
 async def test_every_pane_fits_every_size(tmp_path: Path, size: tuple[int, int]) -> None:
-    async with open_house(make_library(tmp_path), size) as house:
+    async with open_tui(make_library(tmp_path), size) as tui:
         for pane in ("library", "quickstarts", "rules", "tools", "activity", "keys", "doctor", "search"):
-            await house.go(pane)
-            lines = house.text().splitlines()
+            await tui.go(pane)
+            lines = tui.text().splitlines()
             assert len(lines) == size[1]
-            assert house.error() == ""
-        await house.pilot.resize_terminal(100, 30)
-        await house.settle()
-        assert "localmcp" in house.text()
+            assert tui.error() == ""
+        await tui.pilot.resize_terminal(100, 30)
+        await tui.settle()
+        assert "localmcp" in tui.text()
 
 
 async def test_the_help_is_that_of_the_pane_in_front(tmp_path: Path) -> None:
-    async with open_house(make_library(tmp_path), (120, 45)) as house:
-        await house.press("f1")
-        assert "Help: Search" in house.text()
-        assert "letters are keys after esc" in house.text()
-        await house.press("escape")
-        await house.go("keys")
-        await house.press("question_mark")
-        assert "Help: Keys" in house.text()
+    async with open_tui(make_library(tmp_path), (120, 45)) as tui:
+        await tui.press("f1")
+        assert "Help: Search" in tui.text()
+        assert "letters are keys after esc" in tui.text()
+        await tui.press("escape")
+        await tui.go("keys")
+        await tui.press("question_mark")
+        assert "Help: Keys" in tui.text()
 
 
 # ---------------------------------------------------------------- the start

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tui_driver import make_library, open_house
+from tui_driver import make_library, open_tui
 
 from localmcp.tui.keymap import KEYS, is_key, keys_file, read_keymap
 
@@ -61,31 +61,31 @@ def test_no_place_uses_a_key_twice_and_every_default_is_a_key() -> None:
 
 async def test_a_rebound_key_works_and_help_shows_it(tmp_path: Path) -> None:
     written('"search.explain" = "f5"')
-    async with open_house(make_library(tmp_path)) as house:
-        await house.type("bees")
-        await house.press("escape", "f5")
-        assert "Why this passage" in house.text()
-        await house.press("question_mark")
-        assert any(line.strip(" │").startswith("f5") and "Why" in line for line in house.text().splitlines())
+    async with open_tui(make_library(tmp_path)) as tui:
+        await tui.type("bees")
+        await tui.press("escape", "f5")
+        assert "Why this passage" in tui.text()
+        await tui.press("question_mark")
+        assert any(line.strip(" │").startswith("f5") and "Why" in line for line in tui.text().splitlines())
 
 
 async def test_mistakes_are_told_in_the_error_line(tmp_path: Path) -> None:
     written('"search.explian" = "f5"')
-    async with open_house(make_library(tmp_path)) as house:
-        assert "search.explian" in house.error()
+    async with open_tui(make_library(tmp_path)) as tui:
+        assert "search.explian" in tui.error()
 
 
 async def test_jumping_goes_to_a_part_by_its_letter_and_to_a_pane_by_its_digit(tmp_path: Path) -> None:
-    async with open_house(make_library(tmp_path)) as house:
-        await house.type("bees")
-        await house.press("ctrl+o")
-        parts = house.app.screen.parts  # type: ignore[attr-defined]
+    async with open_tui(make_library(tmp_path)) as tui:
+        await tui.type("bees")
+        await tui.press("ctrl+o")
+        parts = tui.app.screen.parts  # type: ignore[attr-defined]
         assert [part.widget.id for part in parts.values()] == ["query", "results", "preview"]
         for letter in parts:
-            assert f" {letter} " in house.text()
-        await house.press(list(parts)[2])
-        assert house.app.focused is not None and house.app.focused.id == "preview"
-        await house.press("ctrl+o", "5")
-        assert house.pane.id == "tools"
-        await house.press("ctrl+o", "escape")
-        assert "esc stays" not in house.text()
+            assert f" {letter} " in tui.text()
+        await tui.press(list(parts)[2])
+        assert tui.app.focused is not None and tui.app.focused.id == "preview"
+        await tui.press("ctrl+o", "5")
+        assert tui.pane.id == "tools"
+        await tui.press("ctrl+o", "escape")
+        assert "esc stays" not in tui.text()

@@ -15,8 +15,9 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from localmcp.config import Settings
-from localmcp.tui.app import LocalMcpApp, Surroundings
+from localmcp.tui.app import LocalMcpApp
 from localmcp.tui.pane import Pane
+from localmcp.tui.services import Services
 from localmcp.workspace import Workspace
 
 SCREENS = Path(__file__).parent / "screens"
@@ -83,7 +84,7 @@ spec:
 
 
 @dataclass
-class House:
+class RunningTui:
     """A running TUI."""
 
     app: LocalMcpApp
@@ -148,26 +149,26 @@ class House:
 
 
 @asynccontextmanager
-async def open_house(
+async def open_tui(
     file: Path, size: tuple[int, int] = (120, 34), settings: Settings | None = None, theme: str = "localmcp",
-    surroundings: Surroundings | None = None,
-) -> AsyncGenerator[House]:  # fmt: skip
+    services: Services | None = None,
+) -> AsyncGenerator[RunningTui]:  # fmt: skip
     """The TUI on a file, its model loaded; an unexpected error fails the test."""
     chosen = settings or settings_of(file.parent)
-    app = LocalMcpApp(lambda: Workspace(chosen), file, theme, surroundings)
+    app = LocalMcpApp(lambda: Workspace(chosen), file, theme, services)
     async with app.run_test(size=size) as pilot:
-        house = House(app, pilot)
-        await house.until(lambda: not app.desk.model_loading or house.error(), "the model")
-        await house.until(lambda: app.stats or house.error() or not file.exists(), "what the file holds")
-        await house.settle()
-        yield house
+        tui = RunningTui(app, pilot)
+        await tui.until(lambda: not app.session.model_loading or tui.error(), "the model")
+        await tui.until(lambda: app.stats or tui.error() or not file.exists(), "what the file holds")
+        await tui.settle()
+        yield tui
         assert not app.unexpected
 
 
-def check_screen(name: str, house: House) -> None:
+def check_screen(name: str, tui: RunningTui) -> None:
     """Compare the screen with `tests/screens/NAME.txt`; with UPDATE_SCREENS=1 write it."""
     path = SCREENS / f"{name}.txt"
-    text = _UUID.sub("0" * 36, house.text()) + "\n"
+    text = _UUID.sub("0" * 36, tui.text()) + "\n"
     if os.environ.get("UPDATE_SCREENS"):
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")

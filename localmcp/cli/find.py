@@ -40,10 +40,10 @@ def find(session: Session, query: tuple[str, ...], mode: str, what: str) -> int:
     # What is typed is searched again when the model is there.
     session.seconds_for_model = 0.0
     # textual takes 160 ms to import.
-    from localmcp.tui.logs import logging_to_file, screen_of_its_own
+    from localmcp.tui.logs import logging_to_file, separate_screen_stream
     from localmcp.tui.picker import PickerApp
 
-    with logging_to_file(settings.log_level), screen_of_its_own():
+    with logging_to_file(settings.log_level), separate_screen_stream():
         app = PickerApp(lambda: session.workspace, settings.database, " ".join(query), mode, settings.theme)
         # Windows cannot draw below the prompt.
         chosen = app.run(inline=sys.platform != "win32")

@@ -13,8 +13,7 @@ from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import Unavailable
 
 if TYPE_CHECKING:
-    from localmcp.tui.app import Surroundings
-    from localmcp.tui.examination import Examination
+    from localmcp.tui.services import Examination, Services
     from localmcp.workspace import Workspace
 
 
@@ -37,11 +36,11 @@ def tui(session: Session, file: Path | None, theme: str | None) -> int:
     session.seconds_for_model = 0.0
     # textual takes 160 ms to import.
     from localmcp.tui.app import LocalMcpApp
-    from localmcp.tui.logs import log_file, logging_to_file, screen_of_its_own
+    from localmcp.tui.logs import log_file, logging_to_file, separate_screen_stream
 
     level = settings.log_level if session.verbosity == 0 else ("info", "debug")[session.verbosity > 1]
-    with logging_to_file(level), screen_of_its_own():
-        app = LocalMcpApp(lambda: session.workspace, settings.database, theme or settings.theme, surroundings(session))
+    with logging_to_file(level), separate_screen_stream():
+        app = LocalMcpApp(lambda: session.workspace, settings.database, theme or settings.theme, services(session))
         app.run()
     if app.return_code:
         return session.fail("unexpected", "The screen could not be drawn.", f"The log is {log_file()}", app.return_code)
@@ -64,11 +63,11 @@ def honour_no_color() -> None:
         del os.environ["NO_COLOR"]
 
 
-def surroundings(session: Session) -> Surroundings:
+def services(session: Session) -> Services:
     """What the TUI needs of other faces."""
-    from localmcp.tui.app import Surroundings
+    from localmcp.tui.services import Services
 
-    return Surroundings(
+    return Services(
         examine=_examine,
         client_configuration=lambda: _client_configuration(session.database),
         save_theme=_save_theme,

@@ -1,1 +1,1 @@
-"""The terminal house: see, search and run everything in one file."""
+"""The terminal interface: see, search and run everything in one file."""

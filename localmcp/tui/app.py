@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,25 +18,28 @@ from textual.widgets import ContentSwitcher, Footer
 from localmcp.errors import FileUnavailable, LocalMCPError, NeedsConfirmation
 from localmcp.text.quantities import counted
 from localmcp.tui import theme
-from localmcp.tui.desk import REFRESH, Desk
-from localmcp.tui.examination import Examination, NotExamined
-from localmcp.tui.frame import ErrorLine, TabBar, TopLine, first_line
+from localmcp.tui.error_guard import ErrorGuard
 from localmcp.tui.keymap import bindings, read_keymap
+from localmcp.tui.layout import ErrorLine, TabBar, TopLine, first_line
 from localmcp.tui.logs import log_file
 from localmcp.tui.messages import (
-    ChoreEnded,
-    ChoreMoved,
     Failed,
     FileChanged,
     FileTrouble,
+    JobEnded,
+    JobMoved,
+    JobStarted,
     ModelChanged,
     Opened,
+    QuestionChanged,
+    ReadDocument,
     SearchFor,
     TurnTo,
 )
 from localmcp.tui.pane import Pane
 from localmcp.tui.panes.search import SearchPane
-from localmcp.tui.sturdy import Sturdy
+from localmcp.tui.services import Services
+from localmcp.tui.session import REFRESH, Session
 
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace
@@ -60,20 +62,8 @@ ERRORS_AT_ONCE = 20
 """More unexpected errors within a second mean that drawing itself fails: the app ends, with one line."""
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """What the TUI is handed, because other faces own it."""
-
-    examine: Callable[[Workspace], Examination] = field(default=lambda _workspace: NotExamined())
-    """The doctor."""
-    client_configuration: Callable[[], str] = field(default=lambda: "localmcp serve")
-    """What to paste into an MCP client."""
-    save_theme: Callable[[str], object] | None = None
-    """Remembers the theme that was chosen."""
-
-
-class LocalMcpApp(Sturdy, App[None]):
-    """The terminal house."""
+class LocalMcpApp(ErrorGuard, App[None]):
+    """The terminal app."""
 
     TITLE = "localmcp"
     CSS_PATH = "localmcp.tcss"
@@ -83,15 +73,14 @@ class LocalMcpApp(Sturdy, App[None]):
 
     def __init__(
         self, opener: Callable[[], Workspace], path: Path, theme_name: str = theme.DEFAULT,
-        surroundings: Surroundings | None = None,
+        services: Services | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.desk = Desk(opener, path, self.post_message)
-        self.surroundings = surroundings or Surroundings()
+        self.session = Session(opener, path, self.post_message, services)
         self.stats: dict[str, Any] = {}
         self.unexpected: list[float] = []
         self.is_drawn = False
-        for each in theme.OWN_THEMES:
+        for each in theme.THEMES:
             self.register_theme(each)
         self._wanted_theme = theme_name
         self.theme = theme_name if theme_name in self.available_themes else theme.DEFAULT
@@ -105,7 +94,7 @@ class LocalMcpApp(Sturdy, App[None]):
         yield Footer(compact=True)
 
     def on_mount(self) -> None:
-        self.top.where, self.top.state = str(self.desk.path), "◌ opening"
+        self.top.where, self.top.state = str(self.session.path), "◌ opening"
         keymap, problems = read_keymap()
         self.set_keymap(keymap)
         if self._wanted_theme != self.theme:
@@ -115,10 +104,10 @@ class LocalMcpApp(Sturdy, App[None]):
             self.tell_error(LocalMCPError(" ".join(problems)))
         self.is_drawn = True
         self.pane.come_to_front()
-        self.call_after_refresh(self.desk.start)
+        self.call_after_refresh(self.session.start)
 
     def on_unmount(self) -> None:
-        self.desk.close()
+        self.session.close()
 
     # ------------------------------------------------------------ parts
 
@@ -154,7 +143,7 @@ class LocalMcpApp(Sturdy, App[None]):
             self.tell_error(message.error)
             return
         self.show_state()
-        if not self.desk.exists:
+        if not self.session.exists:
             self.pane.file_changed({})
 
     @on(ModelChanged)
@@ -172,7 +161,7 @@ class LocalMcpApp(Sturdy, App[None]):
         """At the right end of the first line: what is being done, else whether everything is ready."""
         if work:
             self.top.state, self.top.tone = f"◌ {work}", "$accent"
-        elif self.desk.model_loading:
+        elif self.session.model_loading:
             self.top.state, self.top.tone = "◌ loading the model", "$accent"
         elif self.model_problem:
             self.top.state, self.top.tone = "○ words only", "$warning"
@@ -191,8 +180,8 @@ class LocalMcpApp(Sturdy, App[None]):
         self.pane.file_changed(message.counters)
 
     def _holdings(self) -> dict[str, Any]:
-        stats = self.desk.look(lambda workspace: workspace.knowledge.get_stats())
-        return {**stats, "readOnly": self.desk.why_read_only()}
+        stats = self.session.look(lambda workspace: workspace.knowledge.get_stats())
+        return {**stats, "readOnly": self.session.why_read_only()}
 
     def _show_holdings(self, stats: dict[str, Any]) -> None:
         self.stats = stats
@@ -203,13 +192,17 @@ class LocalMcpApp(Sturdy, App[None]):
     def file_trouble(self, message: FileTrouble) -> None:
         self.tell_error(message.error)
 
-    @on(ChoreMoved)
-    def chore_moved(self, message: ChoreMoved) -> None:
+    @on(JobStarted)
+    def job_started(self, message: JobStarted) -> None:
+        self.show_state(message.title)
+
+    @on(JobMoved)
+    def job_moved(self, message: JobMoved) -> None:
         done, total = message.progress.done, message.progress.total
         self.show_state(f"{message.title}: {done} of {counted(total, 'file')}")
 
-    @on(ChoreEnded)
-    def chore_ended(self, message: ChoreEnded) -> None:
+    @on(JobEnded)
+    def job_ended(self, message: JobEnded) -> None:
         self.show_state()
         if message.error is not None:
             self.tell_error(message.error)
@@ -226,7 +219,7 @@ class LocalMcpApp(Sturdy, App[None]):
         if title == REFRESH:
             self.ask_removals(error)
         else:
-            self.desk.refresh()
+            self.session.refresh()
 
     def ask_removals(self, error: NeedsConfirmation) -> None:
         """Only the person knows whether on purpose. The question comes unasked, maybe while one types."""
@@ -240,8 +233,24 @@ class LocalMcpApp(Sturdy, App[None]):
 
     def _remove_gone(self) -> None:
         self.screen_stack[0].query_one(ErrorLine).clear()
-        self.desk.refresh(confirmed=True)
-        self.show_state("looking at the files")
+        self.session.refresh(confirmed=True)
+
+    @on(ReadDocument)
+    def read_document(self, message: ReadDocument) -> None:
+        """Open the reader at the first passage."""
+        from localmcp.tui.reader import ReaderScreen
+
+        item = message.item
+
+        def first_passage() -> str:
+            passages = self.session.workspace.inventory.passages(item.id, limit=1)
+            return passages[0].id if passages else ""
+
+        def show(chunk_id: str) -> None:
+            if chunk_id:
+                self.push_screen(ReaderScreen(chunk_id, None, item.state))
+
+        self.pane.ask("document", first_passage, show)
 
     @on(SearchFor)
     async def search_for(self, message: SearchFor) -> None:
@@ -267,6 +276,7 @@ class LocalMcpApp(Sturdy, App[None]):
             log.error("unexpected: %s", error, exc_info=error)
         self.screen_stack[0].query_one(ErrorLine).tell(error)
 
+    @on(QuestionChanged)
     def forget_error(self) -> None:
         """The person goes on: what went wrong with the last question is over. That the file is away is not."""
         line = self.screen_stack[0].query_one(ErrorLine)
@@ -330,7 +340,7 @@ class LocalMcpApp(Sturdy, App[None]):
         for number, (name, (title, _)) in enumerate(PANES.items(), 1):
             yield SystemCommand(f"Go to {title}", f"Key {number}", lambda name=name: self.post_message(TurnTo(name)))
         yield SystemCommand("Jump", "A letter over every part goes there (ctrl+o)", self.action_jump)
-        yield SystemCommand("Theme", "Choose the colours; 'terminal' takes those of your terminal", self.choose_theme)
+        yield SystemCommand("Theme", "Choose the colors; 'terminal' takes those of your terminal", self.choose_theme)
         yield SystemCommand("Help", "Keys of the pane in front", self.action_help)
         yield SystemCommand("Details of the last error", "And where the log is", self.action_show_error)
         yield SystemCommand("Save a picture", "Of the screen, as SVG, into this folder", self.deliver_screenshot)
@@ -340,12 +350,6 @@ class LocalMcpApp(Sturdy, App[None]):
         from localmcp.tui.palette import open_theme_palette
 
         open_theme_palette(self)
-
-    def set_theme(self, name: str) -> None:
-        """Change the colours, and remember it."""
-        self.theme = name
-        if self.surroundings.save_theme:
-            self.surroundings.save_theme(name)
 
 
 def report_words(report: Any) -> str:

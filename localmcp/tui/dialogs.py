@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from textual import on
 from textual.app import App, ComposeResult
@@ -17,12 +17,9 @@ from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
 from localmcp.errors import LocalMCPError
+from localmcp.tui.highlight import short
 from localmcp.tui.logs import log_file
-from localmcp.tui.marking import short
-
-if TYPE_CHECKING:
-    from localmcp.tui.app import LocalMcpApp
-
+from localmcp.tui.session import session_of
 
 UNASKED_SECONDS = 1.0
 """A question that nobody asked for heeds no key for so long."""
@@ -152,27 +149,26 @@ def path_problem(text: str) -> str:
     return "" if os.access(path, os.R_OK) else f"{path} may not be read"
 
 
-def ask_for_folder(app: LocalMcpApp) -> None:
+def ask_for_folder(widget: Widget) -> None:
     """Ask for a file or folder, and index it in the background."""
 
     def add(text: str | None) -> None:
         if not text:
             return
         path = os.path.abspath(os.path.expanduser(text))
-        desk = app.desk
+        session = session_of(widget)
 
         def work(tell: Any) -> Any:
-            return desk.workspace.library.add_paths([path], progress=tell)
+            return session.workspace.library.add_paths([path], progress=tell)
 
-        desk.do(f"Adding {os.path.basename(path) or path}", work)
-        app.show_state("looking at the files")
+        session.do(f"Adding {os.path.basename(path) or path}", work)
 
     screen = LineScreen(
         "Add a folder",
         "A folder with everything in it, or one file. Ignore files (.gitignore) count; nothing leaves this machine.",
         check=path_problem, placeholder="~/notes",
     )  # fmt: skip
-    app.push_screen(screen, add)
+    widget.app.push_screen(screen, add)
 
 
 def confirm(
@@ -184,7 +180,7 @@ def confirm(
         if said:
             then()
 
-    cast("LocalMcpApp", widget.app).push_screen(ConfirmScreen(question, more, yes, unasked=unasked), answered)
+    cast("App[Any]", widget.app).push_screen(ConfirmScreen(question, more, yes, unasked=unasked), answered)
 
 
 class MarkdownScreen(ModalScreen[None]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -14,10 +14,8 @@ from textual.widget import Widget
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from localmcp.tui.messages import QuestionChanged
 from localmcp.tui.pane import Choices, Pane
-
-if TYPE_CHECKING:
-    from localmcp.tui.app import LocalMcpApp
 
 DEBOUNCE_SECONDS = 0.07
 MOST_ROWS = 300
@@ -38,15 +36,15 @@ class FinderPane(Pane):
 
     def compose(self) -> ComposeResult:
         with Horizontal(classes="row"):
-            line = Input(placeholder=self.PLACEHOLDER, classes="framed", id=f"{self.PLACE}-line")
+            line = Input(placeholder=self.PLACEHOLDER, classes="framed", id=f"{self.KEY_GROUP}-line")
             line.cursor_blink = False
             yield line
-            yield Static(classes="aside hidden", id=f"{self.PLACE}-aside")
+            yield Static(classes="aside hidden", id=f"{self.KEY_GROUP}-aside")
         with Horizontal(classes="split"):
-            choices = Choices(classes="framed left", id=f"{self.PLACE}-list")
+            choices = Choices(classes="framed left", id=f"{self.KEY_GROUP}-list")
             choices.border_title = self.LIST_TITLE
             yield choices
-            with Vertical(classes="right", id=f"{self.PLACE}-right"):
+            with Vertical(classes="right", id=f"{self.KEY_GROUP}-right"):
                 yield from self.compose_right()
 
     def compose_right(self) -> Iterable[Widget]:
@@ -57,11 +55,11 @@ class FinderPane(Pane):
 
     @property
     def line(self) -> Input:
-        return self.query_one(f"#{self.PLACE}-line", Input)
+        return self.query_one(f"#{self.KEY_GROUP}-line", Input)
 
     @property
     def list(self) -> Choices:
-        return self.query_one(f"#{self.PLACE}-list", Choices)
+        return self.query_one(f"#{self.KEY_GROUP}-list", Choices)
 
     @property
     def text(self) -> str:
@@ -76,7 +74,7 @@ class FinderPane(Pane):
 
     def say_aside(self, text: str) -> None:
         """A word beside the line."""
-        aside = self.query_one(f"#{self.PLACE}-aside", Static)
+        aside = self.query_one(f"#{self.KEY_GROUP}-aside", Static)
         aside.update(text)
         aside.set_class(not text, "hidden")
 
@@ -85,7 +83,7 @@ class FinderPane(Pane):
         if self.list.display:
             self.list.focus()
         else:
-            self.query(f"#{self.PLACE}-right VerticalScroll").first().focus()
+            self.query(f"#{self.KEY_GROUP}-right VerticalScroll").first().focus()
 
     # ------------------------------------------------------------ typing
 
@@ -95,7 +93,7 @@ class FinderPane(Pane):
             return
         if self._typing:
             self._typing.stop()
-        cast("LocalMcpApp", self.app).forget_error()
+        self.post_message(QuestionChanged())
         self.forget("look up")
         self._typing = self.set_timer(DEBOUNCE_SECONDS, self.reload)
 

@@ -12,8 +12,8 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Static
 
+from localmcp.tui.highlight import short
 from localmcp.tui.keymap import KEYS, keys_file
-from localmcp.tui.marking import short
 from localmcp.tui.pane import Pane
 
 MOVING = "↑ ↓ j k g G  move    tab  next part    enter  open    esc  back    [ ]  previous, next pane"
@@ -41,14 +41,16 @@ class HelpScreen(ModalScreen[None]):
 
     def _words(self) -> Content:
         about = Content.from_markup(self._pane.ABOUT.replace("[", "\\["))
-        parts = [about, Content(""), *self._keys(self._pane.PLACE)]
+        parts = [about, Content(""), *self._keys(self._pane.KEY_GROUP)]
         if self._typing:
             parts += [Content(""), Content.styled("You are typing: letters are keys after esc.", "$accent")]
         parts += [Content(""), Content.styled("Everywhere", "bold"), *self._keys("app"), Content("")]
         parts += [Content.styled(MOVING, "$foreground 60%")]
         parts += [Content.styled(f"Your own keys: {short(str(keys_file()))}, such as", "$foreground 60%")]
         parts += [
-            Content.styled(f'"{self._pane.PLACE}.{next(iter(KEYS[self._pane.PLACE]))}" = "f5"', "$foreground 60%")
+            Content.styled(
+                f'"{self._pane.KEY_GROUP}.{next(iter(KEYS[self._pane.KEY_GROUP]))}" = "f5"', "$foreground 60%"
+            )
         ]
         return Content("\n").join(parts)
 

@@ -12,9 +12,9 @@ from textual.widgets.tree import TreeNode
 
 from localmcp.knowledge.inventory import Item, PassageLine, Unread
 from localmcp.text.quantities import counted
-from localmcp.tui.marking import cut_right, short
+from localmcp.tui.highlight import cut_right, short
 from localmcp.tui.pane import Branches
-from localmcp.tui.theme import colour
+from localmcp.tui.theme import color
 
 PAGE = 100
 """Rows that are built at once: more than a screen, and few enough that the keys do not wait for them."""
@@ -28,11 +28,11 @@ STATE_MARKS = {
     "unverifiable": ("·", "no file of this machine", "foreground"),
     "failed": ("✗", "could not be read again; the earlier text is kept", "error"),
 }
-"""State -> mark, words, colour of the theme."""
+"""State -> mark, words, color of the theme."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class CollectionRow:
     """A collection with its numbers."""
 
     name: str
@@ -158,41 +158,41 @@ class LibraryTree(Branches):
         where = place if place is not None and place < len(node.children) else None
         return node.add(_words(row), data=row, before=where, allow_expand=branch)
 
-    def add_shelf(self, shelf: Shelf) -> TreeNode[Any]:
+    def add_collection(self, collection: CollectionRow) -> TreeNode[Any]:
         """A collection, closed."""
-        node = self.root.add(shelf.name, data=shelf)
-        if shelf.unread:
-            unread = UnreadFiles(shelf.name, shelf.unread)
+        node = self.root.add(collection.name, data=collection)
+        if collection.unread:
+            unread = UnreadFiles(collection.name, collection.unread)
             node.add("", data=unread)
         return node
 
     # ------------------------------------------------------------ drawing
 
     def render_label(self, node: TreeNode[Any], base_style: Style, style: Style) -> Text:
-        """Marks and numbers in the theme's colours beside the label."""
+        """Marks and numbers in the theme's colors beside the label."""
         data = node.data
         arrow = ("▾ " if node.is_expanded else "▸ ") if node.allow_expand else ""
         text = Text(arrow, base_style)
         if isinstance(data, Item):
-            mark, _, colour = STATE_MARKS[data.state]
+            mark, _, color = STATE_MARKS[data.state]
             number = f"  {data.chunks:,}"
             room = self.size.width - self.guide_depth * _depth(node) - len(arrow) - len(number) - 4
-            text.append(f"{mark} ", self._colour(colour)).append(cut_right(data.title, max(room, 8)), style)
+            text.append(f"{mark} ", self._color(color)).append(cut_right(data.title, max(room, 8)), style)
             text.append(number, self._dim())
-        elif isinstance(data, Shelf):
+        elif isinstance(data, CollectionRow):
             name = f"{data.origin}/{data.name}" if data.origin else data.name
             text.append(name, style + Style(bold=True)).append(f"  {data.documents:,}", self._dim())
             if data.origin:
-                text.append("  read-only", self._colour("warning"))
+                text.append("  read-only", self._color("warning"))
         elif isinstance(data, UnreadFiles):
-            text.append(f"✗ {counted(data.count, 'file')} could not be read", self._colour("error"))
+            text.append(f"✗ {counted(data.count, 'file')} could not be read", self._color("error"))
         elif isinstance(data, PassageLine):
             room = self.size.width - self.guide_depth * _depth(node) - 8
             text.append(f"{data.position + 1:>3}  ", self._dim()).append(
                 cut_right(passage_words(data), max(room, 8)), style
             )
         elif isinstance(data, More):
-            text.append(_more_words(data), self._colour("accent"))
+            text.append(_more_words(data), self._color("accent"))
         else:
             text.append(cast(Text, node.label).plain, style)
         return text
@@ -201,8 +201,8 @@ class LibraryTree(Branches):
         """What is cut to the room there is needs no measuring, which would draw every row that was built."""
         return 1 if isinstance(node.data, Item | PassageLine | More) else super().get_label_width(node)
 
-    def _colour(self, name: str) -> Style:
-        return Style.parse(colour(self.app.theme_variables, name))
+    def _color(self, name: str) -> Style:
+        return Style.parse(color(self.app.theme_variables, name))
 
     def _dim(self) -> Style:
         return Style(dim=True)
@@ -223,7 +223,7 @@ def _words(row: Any) -> str:
 
 def origin_of(node: TreeNode[Any]) -> str | None:
     """The mounted file that a row comes from; None for one's own."""
-    if isinstance(node.data, Shelf):
+    if isinstance(node.data, CollectionRow):
         return node.data.origin
     return origin_of(node.parent) if node.parent is not None else None
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from textual.message import Message
 
 if TYPE_CHECKING:
+    from localmcp.knowledge.inventory import Item
     from localmcp.knowledge.report import Progress, Report
     from localmcp.storage.interruption import Interruption
 
@@ -60,7 +61,14 @@ class ModelChanged(Message):
 
 
 @dataclass
-class ChoreMoved(Message):
+class JobStarted(Message):
+    """Work in the background waits its turn, or begins."""
+
+    title: str
+
+
+@dataclass
+class JobMoved(Message):
     """Work in the background got further."""
 
     title: str
@@ -68,12 +76,24 @@ class ChoreMoved(Message):
 
 
 @dataclass
-class ChoreEnded(Message):
+class JobEnded(Message):
     """Work in the background is done, or failed."""
 
     title: str
     report: Report | None
     error: BaseException | None
+
+
+@dataclass
+class QuestionChanged(Message):
+    """The person typed on: what went wrong with the last question is over."""
+
+
+@dataclass
+class ReadDocument(Message):
+    """Open a document in the reader, from its beginning."""
+
+    item: Item
 
 
 @dataclass

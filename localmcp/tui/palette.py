@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from textual.app import App
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.fuzzy import Matcher
 from textual.system_commands import SystemCommandsProvider
+from textual.widget import Widget
 
 from localmcp.knowledge.inventory import file_name
 from localmcp.tui import theme
-from localmcp.tui.marking import short
+from localmcp.tui.highlight import short
+from localmcp.tui.messages import ReadDocument
+from localmcp.tui.session import session_of
 
 if TYPE_CHECKING:
     from localmcp.knowledge.inventory import Item
-    from localmcp.tui.app import LocalMcpApp
 
 MOST_DOCUMENTS = 30
 
@@ -26,11 +28,11 @@ class DocumentCommands(Provider):
     """Opens a document whose title or path holds the letters that were typed, in their order."""
 
     async def search(self, query: str) -> Hits:
-        app = cast("LocalMcpApp", self.app)
+        session = session_of(self.screen)
         letters = query.strip()
-        if not letters or not app.desk.is_open or not app.desk.exists:
+        if not letters or not session.is_open or not session.exists:
             return
-        found = await asyncio.to_thread(app.desk.workspace.inventory.matching, letters)
+        found = await asyncio.to_thread(session.workspace.inventory.matching, letters)
         matcher = self.matcher(letters)
         ranked = sorted(((_score(matcher, item), item) for item in found), key=lambda pair: -pair[0])
         for score, item in ranked[:MOST_DOCUMENTS]:
@@ -38,7 +40,10 @@ class DocumentCommands(Provider):
                 # Behind a command that fits as well.
                 shown = matcher.highlight(item.title)
                 yield Hit(
-                    score * 0.9, shown, partial(open_document, app, item), help=short(item.path or item.collection)
+                    score * 0.9,
+                    shown,
+                    partial(self.app.post_message, ReadDocument(item)),
+                    help=short(item.path or item.collection),
                 )
 
 
@@ -47,19 +52,10 @@ def _score(matcher: Matcher, item: Item) -> float:
     return matcher.match(item.title) or 0.8 * matcher.match(file_name(item))
 
 
-def open_document(app: LocalMcpApp, item: Item) -> None:
-    """Read a document from its beginning."""
-    from localmcp.tui.reader import ReaderScreen
-
-    def show(chunk_id: str) -> None:
-        if chunk_id:
-            app.push_screen(ReaderScreen(chunk_id, None, item.state))
-
-    def first_passage() -> str:
-        passages = app.desk.workspace.inventory.passages(item.id, limit=1)
-        return passages[0].id if passages else ""
-
-    app.pane.ask("document", first_passage, show)
+def set_theme(widget: Widget, name: str) -> None:
+    """Change the colors, and remember the choice."""
+    widget.app.theme = name
+    session_of(widget).services.save_theme(name)
 
 
 class ThemeCommands(Provider):
@@ -67,22 +63,22 @@ class ThemeCommands(Provider):
 
     async def discover(self) -> Hits:
         for name in theme.theme_names():
-            yield DiscoveryHit(name, partial(cast("LocalMcpApp", self.app).set_theme, name))
+            yield DiscoveryHit(name, partial(set_theme, self.screen, name))
 
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
         for name in theme.theme_names():
             if (score := matcher.match(name)) > 0:
-                yield Hit(score, matcher.highlight(name), partial(cast("LocalMcpApp", self.app).set_theme, name))
+                yield Hit(score, matcher.highlight(name), partial(set_theme, self.screen, name))
 
 
-def open_palette(app: LocalMcpApp) -> None:
+def open_palette(app: App[Any]) -> None:
     """Commands and documents."""
     if not CommandPalette.is_open(cast("App[object]", app)):
         providers = [SystemCommandsProvider, DocumentCommands]
         app.push_screen(CommandPalette(providers=providers, placeholder="A command, or a document by some letters…"))
 
 
-def open_theme_palette(app: LocalMcpApp) -> None:
+def open_theme_palette(app: App[Any]) -> None:
     """The themes."""
-    app.push_screen(CommandPalette(providers=[ThemeCommands], placeholder="Choose the colours…"))
+    app.push_screen(CommandPalette(providers=[ThemeCommands], placeholder="Choose the colors…"))

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar
 
 from rich.text import Text
 from textual.containers import Vertical
@@ -15,27 +15,23 @@ from textual.widgets import DataTable, Input, OptionList, Tree
 
 from localmcp.errors import Interrupted
 from localmcp.storage.interruption import Interruption
-from localmcp.tui.desk import Desk
+from localmcp.tui.error_guard import ErrorGuard
 from localmcp.tui.keymap import bindings
 from localmcp.tui.messages import Answered, Failed
-from localmcp.tui.sturdy import Sturdy
-from localmcp.tui.theme import colour
-
-if TYPE_CHECKING:
-    from localmcp.tui.app import LocalMcpApp
-    from localmcp.tui.picker import PickerApp
+from localmcp.tui.session import Session, session_of
+from localmcp.tui.theme import color
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class Asking(Sturdy, Widget):
+class Asking(ErrorGuard, Widget):
     """A widget that asks in threads: of one group only the latest question is answered, those before are stopped."""
 
     @property
-    def desk(self) -> Desk:
+    def session(self) -> Session:
         """What the TUI works on."""
-        return cast("LocalMcpApp | PickerApp", self.app).desk
+        return session_of(self)
 
     def ask(self, group: str, work: Callable[[], T], then: Callable[[T], object]) -> None:
         """Run `work` in a thread, and `then` with its answer here; an error is shown in the error line."""
@@ -93,7 +89,7 @@ class Pane(Vertical, Asking):
     """One of the places between which the person turns."""
 
     TITLE: ClassVar[str] = ""
-    PLACE: ClassVar[str] = ""
+    KEY_GROUP: ClassVar[str] = ""
     """Its part of the key table."""
     ABOUT: ClassVar[str] = ""
     """Two or three sentences for the help screen."""
@@ -156,8 +152,8 @@ class Table(DataTable[Any]):
     BINDINGS = bindings("list")
 
     def put(self, row: Sequence[str], key: str | None = None, tone: str = "") -> None:
-        """Add a row as it is, brackets and all, in a colour of the theme."""
-        style = colour(self.app.theme_variables, tone) if tone else ""
+        """Add a row as it is, brackets and all, in a color of the theme."""
+        style = color(self.app.theme_variables, tone) if tone else ""
         self.add_row(*(Text(cell, style) for cell in row), key=key)
 
     def action_first(self) -> None:

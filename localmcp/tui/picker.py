@@ -18,12 +18,12 @@ from textual.widgets.option_list import Option
 from localmcp.knowledge.query_line import parse_query_line
 from localmcp.text.quantities import counted
 from localmcp.tui import theme
-from localmcp.tui.desk import Desk
-from localmcp.tui.frame import first_line
-from localmcp.tui.marking import HitLines, matcher_of
+from localmcp.tui.highlight import HitLines, matcher_of
+from localmcp.tui.layout import first_line
 from localmcp.tui.messages import Failed, FileChanged, FileTrouble, ModelChanged, Opened
 from localmcp.tui.pane import Asking, Choices
-from localmcp.tui.searching import search_arguments
+from localmcp.tui.search_arguments import search_arguments
+from localmcp.tui.session import Session
 
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace
@@ -72,9 +72,9 @@ class Picker(Vertical, Asking):
     def search(self) -> None:
         """Ask for what stands in the line."""
         line = self.query_one(Input).value
-        if not self.desk.is_open:
+        if not self.session.is_open:
             return
-        if not self.desk.exists:
+        if not self.session.exists:
             self.say("There are no documents yet: localmcp add FOLDER")
             return
         if not parse_query_line(line).words:
@@ -84,7 +84,7 @@ class Picker(Vertical, Asking):
         self.ask("search", lambda: self._find(line), self.show)
 
     def _find(self, line: str) -> Json:
-        return self.desk.call("search", **search_arguments(self.desk, line, self._mode), limit=HITS, explain=True)
+        return self.session.call("search", **search_arguments(self.session, line, self._mode), limit=HITS, explain=True)
 
     def show(self, result: Json) -> None:
         """The passages, best first."""
@@ -140,9 +140,9 @@ class PickerApp(App[Json]):
         theme_name: str = theme.DEFAULT,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.desk = Desk(opener, path, self.post_message)
+        self.session = Session(opener, path, self.post_message)
         self._first = query, mode
-        for each in theme.OWN_THEMES:
+        for each in theme.THEMES:
             self.register_theme(each)
         self.theme = theme_name if theme_name in self.available_themes else theme.DEFAULT
 
@@ -150,10 +150,10 @@ class PickerApp(App[Json]):
         yield Picker(*self._first)
 
     def on_mount(self) -> None:
-        self.call_after_refresh(self.desk.start)
+        self.call_after_refresh(self.session.start)
 
     def on_unmount(self) -> None:
-        self.desk.close()
+        self.session.close()
 
     @property
     def picker(self) -> Picker:

@@ -12,8 +12,8 @@ from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from localmcp.text.excerpt import Matcher
+from localmcp.tui.highlight import citation_text, marked, place_of
 from localmcp.tui.keymap import bindings
-from localmcp.tui.marking import citation_text, marked, place_of
 from localmcp.tui.pane import Asking
 
 Json = dict[str, Any]
@@ -57,7 +57,9 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         self.ask("around", self._read, self._show)
 
     def _read(self) -> Json:
-        return cast(Json, self.desk.look(lambda workspace: workspace.knowledge.get_context(self.chunk_id, self.window)))
+        return cast(
+            Json, self.session.look(lambda workspace: workspace.knowledge.get_context(self.chunk_id, self.window))
+        )
 
     def _show(self, around: Json) -> None:
         self.around = around

@@ -1,4 +1,4 @@
-"""Colours: two themes of our own, Textual's, and `terminal`, which takes those of the terminal."""
+"""Colors: two themes of our own, Textual's, and `terminal`, which takes those of the terminal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _variables(accent: str, scrollbar: str, background: str, selection: str) -> 
     }
 
 
-OWN_THEMES = (
+THEMES = (
     Theme(
         name=DEFAULT,
         primary="#7aa2f7",
@@ -61,13 +61,13 @@ OWN_THEMES = (
 )
 
 
-def colour(variables: Mapping[str, str], name: str) -> str:
-    """A colour of the theme as rich knows it; themes of the terminal's own colours say `ansi_green`."""
+def color(variables: Mapping[str, str], name: str) -> str:
+    """A color of the theme as rich knows it; themes of the terminal's own colors say `ansi_green`."""
     value = variables.get(name, "")
     return value.removeprefix("ansi_") if value.startswith("ansi_") else value
 
 
 def theme_names() -> list[str]:
     """Every theme that can be chosen."""
-    own = [theme.name for theme in OWN_THEMES]
+    own = [theme.name for theme in THEMES]
     return [*own, *(name for name in BUILTIN_THEMES if not name.startswith(("textual-", "ansi-")))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -16,11 +16,11 @@ from localmcp.config import sample_directory
 from localmcp.tui.keymap import bindings
 from localmcp.tui.messages import SearchFor
 from localmcp.tui.pane import Choices
+from localmcp.tui.session import session_of
 
 if TYPE_CHECKING:
     from localmcp.knowledge.report import Report
-    from localmcp.tui.app import LocalMcpApp
-    from localmcp.tui.desk import Tell
+    from localmcp.tui.session import Tell
 
 SAMPLES = "samples"
 """The collection of the sample documents."""
@@ -61,24 +61,24 @@ class Welcome(Choices):
 
     def action_samples(self) -> None:
         """Index the samples in the background; searching can begin at once."""
-        desk = cast("LocalMcpApp", self.app).desk
+        session = session_of(self)
 
         def index_samples(tell: Tell) -> Report:
             place = sample_directory() / "documents"
-            return desk.workspace.library.add_paths([place], collection=SAMPLES, remember=False, progress=tell)
+            return session.workspace.library.add_paths([place], collection=SAMPLES, remember=False, progress=tell)
 
-        desk.do("Samples", index_samples)
+        session.do("Samples", index_samples)
         self.app.push_screen(FirstQueries())
 
     def action_add(self) -> None:
         from localmcp.tui.dialogs import ask_for_folder
 
-        ask_for_folder(cast("LocalMcpApp", self.app))
+        ask_for_folder(self)
 
     def action_client(self) -> None:
         from localmcp.tui.dialogs import TextScreen
 
-        text = cast("LocalMcpApp", self.app).surroundings.client_configuration()
+        text = session_of(self).services.client_configuration()
         self.app.push_screen(
             TextScreen("Paste this into your MCP client, or run: localmcp connect", Content(text), copy=text)
         )

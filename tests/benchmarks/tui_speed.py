@@ -157,7 +157,7 @@ async def results_after_typing(file: Path, model: str, rounds: int) -> dict[str,
     processor: list[float] = []
     queries = queries_for(file)
     async with app.run_test(size=(120, 34)) as pilot:
-        while app.desk.model_loading or not app.stats:
+        while app.session.model_loading or not app.stats:
             await pilot.pause(0.05)
         await pilot.pause(0.3)
         painting = Painting(app, app.pane.results)

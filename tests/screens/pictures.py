@@ -29,9 +29,9 @@ PICTURES = {
 async def draw(settings: Settings, keys: list[str]) -> str:
     """The screen after those keys, as SVG."""
     app = LocalMcpApp(lambda: Workspace(settings), Path("~/notes.localmcp").expanduser())
-    app.desk.path = settings.database
+    app.session.path = settings.database
     async with app.run_test(size=SIZE) as pilot:
-        while app.desk.model_loading or not app.stats:
+        while app.session.model_loading or not app.stats:
             await pilot.pause(0.05)
         app.top.where = "~/notes.localmcp"
         for key in keys:

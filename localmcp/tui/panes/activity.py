@@ -35,7 +35,7 @@ EMPTY = (
 class ActivityPane(Pane):
     """The sixth pane."""
 
-    TITLE, PLACE = "Activity", "activity"
+    TITLE, KEY_GROUP = "Activity", "activity"
     ABOUT = (
         "Calls of assistants, of the command line and of this window (m), the latest first, live. enter shows one "
         "whole; s shows what they add up to by tool and by key."
@@ -71,19 +71,19 @@ class ActivityPane(Pane):
 
     def _look(self) -> None:
         """While it is in front, look every second: calls change nothing that other panes show."""
-        if self.app.screen is self.screen and self.display and self.desk.is_open and self.desk.exists:
+        if self.app.screen is self.screen and self.display and self.session.is_open and self.session.exists:
             self.reload()
 
     def reload(self) -> None:
-        if self.desk.is_open:
+        if self.session.is_open:
             self.ask("calls", self._read, self._show)
 
     def _read(self) -> tuple[LogPage, Statistics]:
         from localmcp.activity import LogPage, Statistics
 
-        if not self.desk.exists:
+        if not self.session.exists:
             return LogPage([], 0), Statistics([], [])
-        return self.desk.look(lambda w: (w.activity.logs(limit=SHOWN), w.activity.stats()))
+        return self.session.look(lambda w: (w.activity.logs(limit=SHOWN), w.activity.stats()))
 
     def _show(self, read: tuple[LogPage, Statistics]) -> None:
         page, statistics = read

@@ -12,12 +12,11 @@ from textual.content import Content
 from textual.widgets import Sparkline, Static
 
 from localmcp.text.quantities import counted, size
-from localmcp.tui.examination import Check, Examination
 from localmcp.tui.keymap import bindings
 from localmcp.tui.pane import Pane
+from localmcp.tui.services import Check, Examination
 
 if TYPE_CHECKING:
-    from localmcp.tui.app import LocalMcpApp
     from localmcp.workspace import Workspace
 
 MARKS = {"ok": ("✓", "$success"), "warn": ("!", "$warning"), "fail": ("✗", "$error")}
@@ -38,7 +37,7 @@ class Found:
 class DoctorPane(Pane):
     """The eighth pane."""
 
-    TITLE, PLACE = "Doctor", "doctor"
+    TITLE, KEY_GROUP = "Doctor", "doctor"
     ABOUT = "Checks of the file, the model and this machine, each with the command that mends it. r checks again."
     BINDINGS: ClassVar[list[BindingType]] = bindings("doctor")
 
@@ -67,7 +66,7 @@ class DoctorPane(Pane):
         """Checking takes a while: what was found stays until the person asks again."""
 
     def reload(self) -> None:
-        if self.desk.is_open:
+        if self.session.is_open:
             self.ask("examine", self._examine, self._show)
 
     def action_check(self) -> None:
@@ -75,8 +74,7 @@ class DoctorPane(Pane):
         self.reload()
 
     def _examine(self) -> Found:
-        app: LocalMcpApp = self.app  # type: ignore[assignment]
-        return Found(self.desk.look(app.surroundings.examine), self.desk.look(_last_searches))
+        return Found(self.session.look(self.session.services.examine), self.session.look(_last_searches))
 
     # ------------------------------------------------------------ showing
 

@@ -45,7 +45,7 @@ STATUS_TONES = {"revoked": "error", "expired": "warning"}
 class KeysPane(Pane):
     """The seventh pane."""
 
-    TITLE, PLACE = "Keys", "keys"
+    TITLE, KEY_GROUP = "Keys", "keys"
     ABOUT = (
         "API keys for calls over HTTP (localmcp serve --http). A key is shown once, when it is made; the file keeps "
         "only a hash of it. A key that is revoked is refused at once, in every process."
@@ -81,8 +81,8 @@ class KeysPane(Pane):
     # ------------------------------------------------------------ showing
 
     def reload(self) -> None:
-        if self.desk.is_open:
-            self.ask("keys", lambda: self.desk.look(lambda w: w.api_keys.list()), self._show)
+        if self.session.is_open:
+            self.ask("keys", lambda: self.session.look(lambda w: w.api_keys.list()), self._show)
 
     def _show(self, keys: list[KeyInfo]) -> None:
         self.keys = keys
@@ -107,7 +107,7 @@ class KeysPane(Pane):
         self.app.push_screen(FormScreen("Make an API key", FORM, self._create), self._show_new)
 
     def _create(self, given: Json) -> NewKey:
-        return self.desk.look(
+        return self.session.look(
             lambda w: w.api_keys.create(
                 name=given["name"],
                 scopes=(given.get("scope", "read"),),
@@ -146,7 +146,7 @@ class KeysPane(Pane):
             self.app.notify(f"{key.name or key.prefix} is {'revoked' if what == 'revoke' else 'deleted'}.")
             self.reload()
 
-        self.ask("change", lambda: self.desk.look(lambda w: getattr(w.api_keys, what)(key.id)), done)
+        self.ask("change", lambda: self.session.look(lambda w: getattr(w.api_keys, what)(key.id)), done)
 
 
 def _end_after(days: int | None) -> str | None:

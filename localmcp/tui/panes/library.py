@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from textual import on
 from textual.app import ComposeResult
@@ -16,32 +16,29 @@ from textual.widgets.tree import TreeNode
 from localmcp.errors import NotFound
 from localmcp.knowledge.inventory import Inventory, Item, PassageLine, Unread
 from localmcp.text.quantities import counted
+from localmcp.tui.highlight import citation_text, short
 from localmcp.tui.keymap import bindings
+from localmcp.tui.library_model import Contents, contents_of, inventory_of, remove_collection
 from localmcp.tui.library_tree import (
     PAGE,
     STATE_MARKS,
+    CollectionRow,
     LibraryTree,
     More,
-    Shelf,
     Trash,
     Trashed,
     UnreadFiles,
     origin_of,
 )
-from localmcp.tui.marking import citation_text, short
-from localmcp.tui.messages import Failed
+from localmcp.tui.messages import Failed, ReadDocument
 from localmcp.tui.pane import Pane
-from localmcp.tui.shelves import Contents, contents_of, inventory_of, remove_collection
 from localmcp.tui.welcome import Welcome
-
-if TYPE_CHECKING:
-    from localmcp.tui.app import LocalMcpApp
 
 
 class LibraryPane(Pane):
     """The second pane."""
 
-    TITLE, PLACE = "Library", "library"
+    TITLE, KEY_GROUP = "Library", "library"
     ABOUT = (
         "What is in the file: collections, their documents, their passages. A mark tells of each document whether its "
         "file is as it was read (●), has changed (✎), is gone (○) or could not be read (✗). "
@@ -56,9 +53,9 @@ class LibraryPane(Pane):
         self._wanted_line = -1
 
     def compose(self) -> ComposeResult:
-        with ContentSwitcher(initial="shelves", classes="split", id="stock"):
+        with ContentSwitcher(initial="collections", classes="split", id="stock"):
             yield Welcome(id="nothing")
-            with Horizontal(id="shelves"):
+            with Horizontal(id="collections"):
                 yield LibraryTree(classes="framed left", id="tree")
                 with VerticalScroll(classes="framed right", id="details"):
                     yield Static(id="about")
@@ -90,26 +87,26 @@ class LibraryPane(Pane):
     # ------------------------------------------------------------ the first level
 
     def reload(self) -> None:
-        if self.desk.is_open:
+        if self.session.is_open:
             self.ask("contents", self._read_contents, self._show_contents)
 
     def _read_contents(self) -> Contents:
-        return self.desk.look(contents_of) if self.desk.exists else Contents([], ())
+        return self.session.look(contents_of) if self.session.exists else Contents([], ())
 
     def _show_contents(self, contents: Contents) -> None:
         """Build the first level again; branches that were open are opened, and the cursor stays on its line."""
         stock = self.query_one("#stock", ContentSwitcher)
-        stock.current = "shelves" if contents.shelves or contents.trashed or self.desk.chore else "nothing"
+        stock.current = "collections" if contents.collections or contents.trashed or self.session.job else "nothing"
         tree = self.tree_view
         self._wanted_line, opened = (
             tree.cursor_line,
             {_key(node.data) for node in tree.root.children if node.is_expanded},
         )
-        only = len(contents.shelves) == 1 and not tree.root.children
+        only = len(contents.collections) == 1 and not tree.root.children
         tree.clear()
-        for shelf in contents.shelves:
-            node = tree.add_shelf(shelf)
-            if only or _key(shelf) in opened:
+        for collection in contents.collections:
+            node = tree.add_collection(collection)
+            if only or _key(collection) in opened:
                 node.expand()
         if contents.trashed:
             trash = Trash(contents.trashed)
@@ -133,7 +130,7 @@ class LibraryPane(Pane):
         node = message.node
         if isinstance(node.data, Trash) and not node.children:
             self.tree_view.put_page(node, node.data.items[:PAGE], 0, len(node.data.items))
-        elif isinstance(node.data, Shelf) and len(node.children) <= bool(node.data.unread):
+        elif isinstance(node.data, CollectionRow) and len(node.children) <= bool(node.data.unread):
             self._fetch(node, 0)
         elif not node.children:
             self._fetch(node, 0)
@@ -142,7 +139,7 @@ class LibraryPane(Pane):
         """Ask for a page of what is below a node."""
         data, words, origin = node.data, self.words, origin_of(node)
         group = f"branch {node.id}"
-        if isinstance(data, Shelf):
+        if isinstance(data, CollectionRow):
             self.ask(
                 group,
                 lambda: self._inventory(origin).documents(data.name, words, limit=PAGE, offset=offset),
@@ -162,7 +159,7 @@ class LibraryPane(Pane):
             )
 
     def _inventory(self, origin: str | None) -> Inventory:
-        return inventory_of(self.desk.workspace, origin)
+        return inventory_of(self.session.workspace, origin)
 
     def _put(self, node: TreeNode[Any], rows: Sequence[Any], offset: int, total: int) -> None:
         """Show a page, if its branch is still there."""
@@ -195,8 +192,8 @@ class LibraryPane(Pane):
         if isinstance(data, More) and message.node.parent is not None:
             # Going on with the arrows goes on with the list.
             self._fetch(message.node.parent, data.offset)
-        elif isinstance(data, Shelf):
-            self._show_about(data.name, self._about_shelf(data))
+        elif isinstance(data, CollectionRow):
+            self._show_about(data.name, self._about_collection(data))
         elif isinstance(data, Item):
             self.ask("about", lambda: self._facts_of(data), lambda facts: self._show_about(data.title, facts))
         elif isinstance(data, PassageLine):
@@ -214,24 +211,24 @@ class LibraryPane(Pane):
         self.query_one("#about", Static).update(text)
         self.query_one("#details").scroll_home(animate=False)
 
-    def _about_shelf(self, shelf: Shelf) -> Content:
-        documents = counted(shelf.documents, "document")
-        if shelf.origin:
+    def _about_collection(self, collection: CollectionRow) -> Content:
+        documents = counted(collection.documents, "document")
+        if collection.origin:
             return Content(
-                f"{documents} of the mounted file {shelf.origin}, which is read-only.\n\n"
-                f"Search only here:  collection:mount:{shelf.origin}/{shelf.name}"
+                f"{documents} of the mounted file {collection.origin}, which is read-only.\n\n"
+                f"Search only here:  collection:mount:{collection.origin}/{collection.name}"
             )
         lines = [
-            f"{documents} in {counted(shelf.passages, 'passage')}",
-            f"vectors of {shelf.model}" if shelf.model else "no vectors: searched by words",
-            f"{counted(shelf.unread, 'file')} could not be read" if shelf.unread else "",
+            f"{documents} in {counted(collection.passages, 'passage')}",
+            f"vectors of {collection.model}" if collection.model else "no vectors: searched by words",
+            f"{counted(collection.unread, 'file')} could not be read" if collection.unread else "",
         ]
-        return Content("\n".join(filter(None, lines)) + f"\n\nSearch only here:  collection:{shelf.name}")
+        return Content("\n".join(filter(None, lines)) + f"\n\nSearch only here:  collection:{collection.name}")
 
     def _facts_of(self, item: Item) -> Content:
         """Everything that is known of a document, and why its file is as it is."""
         path = item.path
-        why = self.desk.look(lambda w: w.library.why(path)["explanation"]) if path else "a text without a file"
+        why = self.session.look(lambda w: w.library.why(path)["explanation"]) if path else "a text without a file"
         mark, words, style = STATE_MARKS[item.state]
         lines = [
             Content.assemble((f"{mark} {words}", f"${style}")),
@@ -244,7 +241,7 @@ class LibraryPane(Pane):
         return Content("\n").join(line for line in lines if line.plain)
 
     def _text_of(self, passage: PassageLine) -> Content:
-        around = self.desk.look(lambda workspace: workspace.knowledge.get_context(passage.id, 0))
+        around = self.session.look(lambda workspace: workspace.knowledge.get_context(passage.id, 0))
         return Content(around["chunks"][0]["content"].strip("\n"))
 
     # ------------------------------------------------------------ actions
@@ -258,12 +255,11 @@ class LibraryPane(Pane):
     def action_add(self) -> None:
         from localmcp.tui.dialogs import ask_for_folder
 
-        ask_for_folder(cast("LocalMcpApp", self.app))
+        ask_for_folder(self)
 
     def action_refresh(self) -> None:
         """Look at everything that was added again, in the background."""
-        self.desk.refresh()
-        cast("LocalMcpApp", self.app).show_state("looking at the files")
+        self.session.refresh()
 
     def action_remove(self) -> None:
         from localmcp.tui.dialogs import confirm
@@ -279,22 +275,22 @@ class LibraryPane(Pane):
         more = "It goes into the trash, from where u brings it back. The file itself is not touched."
         if isinstance(data, Item):
             confirm(self, f"Remove “{data.title}”?", more, "Remove", lambda: self._remove(data.title, [data.id]))
-        elif isinstance(data, Shelf):
+        elif isinstance(data, CollectionRow):
             question = f"Remove all {counted(data.documents, 'document')} of {data.name}?"
             confirm(self, question, more, "Remove all", lambda: self._remove_collection(data.name))
 
     def _remove(self, title: str, targets: list[str]) -> None:
-        self.desk.do(f"Removing {title}", lambda tell: self.desk.workspace.library.remove(targets))
+        self.session.do(f"Removing {title}", lambda tell: self.session.workspace.library.remove(targets))
 
     def _remove_collection(self, name: str) -> None:
-        self.desk.do(f"Removing {name}", lambda tell: remove_collection(self.desk.workspace, name))
+        self.session.do(f"Removing {name}", lambda tell: remove_collection(self.session.workspace, name))
 
     def action_restore(self) -> None:
         data = self.chosen
         if isinstance(data, Trashed):
             self.ask(
                 "restore",
-                lambda: self.desk.call("restore_source", sourceId=data.id),
+                lambda: self.session.call("restore_source", sourceId=data.id),
                 lambda _: self.app.notify(f"{data.title} is back."),
             )
 
@@ -307,7 +303,7 @@ class LibraryPane(Pane):
     def filter_typed(self, message: Input.Changed) -> None:
         self.words = message.value.strip()
         for node in self.tree_view.root.children:
-            if isinstance(node.data, Shelf):
+            if isinstance(node.data, CollectionRow):
                 self.tree_view.forget_pages(node)
                 node.expand()
                 self._fetch(node, 0)
@@ -326,12 +322,11 @@ class LibraryPane(Pane):
             self.tree_view.focus()
 
     def action_read(self) -> None:
-        from localmcp.tui.palette import open_document
         from localmcp.tui.reader import ReaderScreen
 
         data = self.chosen
         if isinstance(data, Item):
-            open_document(cast("LocalMcpApp", self.app), data)
+            self.post_message(ReadDocument(data))
         elif isinstance(data, PassageLine):
             parent = cast("TreeNode[Any]", self.tree_view.cursor_node).parent
             state = parent.data.state if parent is not None and isinstance(parent.data, Item) else "fresh"
@@ -363,4 +358,4 @@ def _in_short(data: Any) -> str:
 
 
 def _key(data: Any) -> str:
-    return f"shelf {data.origin} {data.name}" if isinstance(data, Shelf) else type(data).__name__
+    return f"collection {data.origin} {data.name}" if isinstance(data, CollectionRow) else type(data).__name__

@@ -32,7 +32,7 @@ Quick starts are short guides: tasks to work through, each with a way to check i
 
     localmcp quickstarts import FOLDER
 """
-NOTHING_FITS = "### Nothing fits\n\nOther letters, or **esc** and **F** to see more than the favourites."
+NOTHING_FITS = "### Nothing fits\n\nOther letters, or **esc** and **F** to see more than the favorites."
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Row:
 class QuickstartsPane(FinderPane):
     """The third pane."""
 
-    TITLE, PLACE = "Quick starts", "quickstarts"
+    TITLE, KEY_GROUP = "Quick starts", "quickstarts"
     PLACEHOLDER, LIST_TITLE = "Some letters of a title, or words with typing errors", "Quick starts"
     ABOUT = (
         "Short guides. The list follows what you type: letters in their order, and titles that are spelt nearly so. "
@@ -67,14 +67,14 @@ class QuickstartsPane(FinderPane):
     # ------------------------------------------------------------ finding
 
     def reload(self) -> None:
-        if self.desk.is_open:
+        if self.session.is_open:
             text = self.text
             self.ask("look up", lambda: self._find(text), self._show_found)
 
     def _find(self, text: str) -> list[Row]:
-        if not self.desk.exists:
+        if not self.session.exists:
             return []
-        catalogue = self.desk.look(
+        catalogue = self.session.look(
             lambda w: w.quickstarts.list_quickstarts(favourites=self.only_favourites, limit=MOST_LISTED)
         )
         items = cast("list[Json]", catalogue["quickstarts"])
@@ -82,7 +82,7 @@ class QuickstartsPane(FinderPane):
             return [Row(each, Content(each["displayName"])) for each in items]
         rows = ranked(text, items)
         known = {row.item["name"] for row in rows}
-        found = self.desk.call("searchQuickstarts", displayName=text, limit=20)["results"]
+        found = self.session.call("searchQuickstarts", displayName=text, limit=20)["results"]
         by_name = {each["name"]: each for each in items}
         near = [each for each in found if each["name"] not in known]
         return rows + [
@@ -119,7 +119,7 @@ class QuickstartsPane(FinderPane):
 
     def show_row(self, row: Row) -> None:
         name = row.item["name"]
-        self.ask("guide", lambda: self.desk.look(lambda w: w.quickstarts.show(name)), self._show_guide_of)
+        self.ask("guide", lambda: self.session.look(lambda w: w.quickstarts.show(name)), self._show_guide_of)
 
     def _show_guide_of(self, shown: Any) -> None:
         progress = shown["progress"]
@@ -145,7 +145,7 @@ class QuickstartsPane(FinderPane):
         name = self.chosen.item["name"]
         self.ask(
             "whole",
-            lambda: self.desk.look(lambda w: w.quickstarts.show(name)),
+            lambda: self.session.look(lambda w: w.quickstarts.show(name)),
             lambda shown: self.app.push_screen(MarkdownScreen(shown["displayName"], shown["markdown"])),
         )
 
@@ -163,7 +163,7 @@ class QuickstartsPane(FinderPane):
             self.app.notify(said)
             self.reload()
 
-        self.ask("change", lambda: self.desk.call(tool, **arguments), done)
+        self.ask("change", lambda: self.session.call(tool, **arguments), done)
 
     def action_task(self, passed: bool) -> None:
         """Tick off the next task that is not done."""
@@ -172,9 +172,9 @@ class QuickstartsPane(FinderPane):
         name = self.chosen.item["name"]
 
         def tick() -> Json | None:
-            progress = self.desk.call("setQuickstartProgress", name=name)
+            progress = self.session.call("setQuickstartProgress", name=name)
             task = next((n for n in range(1, progress["tasks"] + 1) if n not in progress["done"]), None)
-            return self.desk.call("setQuickstartProgress", name=name, task=task, passed=passed) if task else None
+            return self.session.call("setQuickstartProgress", name=name, task=task, passed=passed) if task else None
 
         def done(progress: Json | None) -> None:
             said = "Every task is done already." if progress is None else _progress_words(progress)
@@ -187,7 +187,7 @@ class QuickstartsPane(FinderPane):
         if self.chosen is not None:
             item = self.chosen.item
             wanted = not item.get("favourite")
-            said = "A favourite." if wanted else "No longer a favourite."
+            said = "A favorite." if wanted else "No longer a favorite."
             self._change("favouriteQuickstart", said, name=item["name"], favourite=wanted)
 
     def action_favourites(self) -> None:
@@ -219,7 +219,7 @@ class QuickstartsPane(FinderPane):
         def chosen(path: str | None) -> None:
             if path:
                 where = os.path.abspath(os.path.expanduser(path))
-                self.ask("import", lambda: self.desk.call("importQuickstarts", path=where), self._imported)
+                self.ask("import", lambda: self.session.call("importQuickstarts", path=where), self._imported)
 
         says = "A YAML or JSON file of quick starts, or a folder of them."
         self.app.push_screen(LineScreen("Import quick starts", says, check=path_problem), chosen)

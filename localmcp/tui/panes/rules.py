@@ -14,8 +14,8 @@ from textual.widget import Widget
 from textual.widgets import OptionList, Static
 
 from localmcp.tui.finder import FinderPane
+from localmcp.tui.highlight import bar
 from localmcp.tui.keymap import bindings
-from localmcp.tui.marking import bar
 from localmcp.tui.messages import Failed
 
 Json = dict[str, Any]
@@ -50,7 +50,7 @@ class Found:
 class RulesPane(FinderPane):
     """The fourth pane."""
 
-    TITLE, PLACE = "Rules", "rules"
+    TITLE, KEY_GROUP = "Rules", "rules"
     PLACEHOLDER, LIST_TITLE = "Describe a task: which rules would it get?", "Rules"
     ABOUT = (
         "What assistants are to keep to. Without words: every rule by category. Describe a task and you see the rules "
@@ -70,26 +70,26 @@ class RulesPane(FinderPane):
     # ------------------------------------------------------------ finding
 
     def reload(self) -> None:
-        if self.desk.is_open:
+        if self.session.is_open:
             text = self.text
             self.ask("look up", lambda: self._find(text), self._show_found)
 
     def _find(self, text: str) -> Found:
-        if not self.desk.exists:
+        if not self.session.exists:
             return Found([])
         if text and not self.retired:
             return self._find_for_task(text)
-        listed = self.desk.look(
+        listed = self.session.look(
             lambda w: w.rules.list_rules(retired=self.retired, words=text or None, limit=MOST_LISTED)
         )
         return Found(_by_category([dict(rule) for rule in listed["rules"]]))
 
     def _find_for_task(self, task: str) -> Found:
         """The tool's own answer, and behind it what came near."""
-        given = self.desk.call("getRelevantRules", taskDescription=task, maxResults=20)
+        given = self.session.call("getRelevantRules", taskDescription=task, maxResults=20)
         if not given["success"]:
             return Found([], given.get("error", ""))
-        near = self.desk.look(
+        near = self.session.look(
             lambda w: w.rule_finder.get_relevant_rules(task, maxResults=20, similarityThreshold=NEAR)
         ).get("rules", [])
         known = {rule["id"] for rule in (*given["rules"], *given.get("always", []))}
@@ -150,12 +150,12 @@ class RulesPane(FinderPane):
         from localmcp.tui.form_screen import FormScreen
 
         def schema() -> Json:
-            found = self.desk.workspace.registry.get(tool).input_schema
+            found = self.session.workspace.registry.get(tool).input_schema
             properties = {name: spec for name, spec in found["properties"].items() if name not in fixed}
             return {**found, "properties": properties}
 
         def open_form(found: Json) -> None:
-            screen = FormScreen(title, found, lambda given: self.desk.call(tool, **fixed, **given), values)
+            screen = FormScreen(title, found, lambda given: self.session.call(tool, **fixed, **given), values)
             self.app.push_screen(screen, self._changed)
 
         self.ask("form", schema, open_form)
@@ -199,7 +199,7 @@ class RulesPane(FinderPane):
             self._do("restoreRule", rule["id"])
 
     def _do(self, tool: str, rule_id: int) -> None:
-        self.ask("change", lambda: self.desk.call(tool, id=rule_id), self._changed)
+        self.ask("change", lambda: self.session.call(tool, id=rule_id), self._changed)
 
     def action_retired(self) -> None:
         self.retired = not self.retired
@@ -216,7 +216,7 @@ class RulesPane(FinderPane):
         def chosen(path: str | None) -> None:
             if path:
                 where = os.path.abspath(os.path.expanduser(path))
-                self.ask("import", lambda: self.desk.call("importRules", path=where), self._imported)
+                self.ask("import", lambda: self.session.call("importRules", path=where), self._imported)
 
         says = "CLAUDE.md, AGENTS.md, .cursorrules, a Markdown list, JSON Lines; or the folder of a project."
         self.app.push_screen(LineScreen("Import rules", says, check=path_problem), chosen)

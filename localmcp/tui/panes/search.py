@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -18,14 +18,12 @@ from localmcp.knowledge.query_line import parse_query_line
 from localmcp.text.excerpt import Matcher
 from localmcp.text.quantities import counted
 from localmcp.tui.explanation import explanation_of
+from localmcp.tui.highlight import HitLines, citation_text, headings_of, marked, matcher_of
 from localmcp.tui.keymap import bindings
-from localmcp.tui.marking import HitLines, citation_text, headings_of, marked, matcher_of
+from localmcp.tui.messages import QuestionChanged
 from localmcp.tui.pane import Choices, Pane
-from localmcp.tui.searching import search_arguments
+from localmcp.tui.search_arguments import search_arguments
 from localmcp.tui.welcome import Welcome
-
-if TYPE_CHECKING:
-    from localmcp.tui.app import LocalMcpApp
 
 Json = dict[str, Any]
 
@@ -46,7 +44,7 @@ class Asked:
 class SearchPane(Pane):
     """The first pane."""
 
-    TITLE, PLACE = "Search", "search"
+    TITLE, KEY_GROUP = "Search", "search"
     ABOUT = (
         "Type a question, words, a code or a name; passages come as you type. Filters stand in the same line: "
         '`source:"Boiler manual"`, `collection:notes`, `tag:ops`, `path:~/docs`, `type:code`. '
@@ -121,18 +119,18 @@ class SearchPane(Pane):
 
     def reload(self) -> None:
         """Search again; an empty library shows how to fill it."""
-        if not self.desk.is_open:
+        if not self.session.is_open:
             return
         self.ask("holdings", self._is_empty, self._show_holdings)
 
     def _is_empty(self) -> bool:
-        if not self.desk.exists:
+        if not self.session.exists:
             return True
-        return not self.desk.look(lambda workspace: workspace.knowledge.get_stats())["totalSources"]
+        return not self.session.look(lambda workspace: workspace.knowledge.get_stats())["totalSources"]
 
     def _show_holdings(self, is_empty: bool) -> None:
         below = self.query_one("#below", ContentSwitcher)
-        wanted = "welcome" if is_empty and not self.line.value.strip() and not self.desk.chore else "found"
+        wanted = "welcome" if is_empty and not self.line.value.strip() and not self.session.job else "found"
         if below.current != wanted:
             below.current = wanted
             self.focus_first()
@@ -152,7 +150,7 @@ class SearchPane(Pane):
     def typed(self) -> None:
         if self._typing:
             self._typing.stop()
-        cast("LocalMcpApp", self.app).forget_error()
+        self.post_message(QuestionChanged())
         # The query that is running is of no use from the next key on.
         self.forget("search")
         self._typing = self.set_timer(DEBOUNCE_SECONDS, self.search_again)
@@ -171,8 +169,8 @@ class SearchPane(Pane):
         self.ask("search", lambda: self._search(asked), lambda result: self.show_result(result, keep=same))
 
     def _search(self, asked: Asked, cursor: str | None = None) -> Json:
-        arguments = search_arguments(self.desk, asked.line, asked.mode)
-        return self.desk.call("search", **arguments, limit=HITS, explain=True, cursor=cursor)
+        arguments = search_arguments(self.session, asked.line, asked.mode)
+        return self.session.call("search", **arguments, limit=HITS, explain=True, cursor=cursor)
 
     def show_more(self) -> None:
         """Fetch the next page when the last passage is reached."""
@@ -286,7 +284,7 @@ class SearchPane(Pane):
             self.ask("passage", lambda: self._around(hit), lambda around: self._show_around(hit, around))
 
     def _around(self, hit: Json) -> Json:
-        return cast(Json, self.desk.look(lambda workspace: workspace.knowledge.get_context(hit["chunkId"], 1)))
+        return cast(Json, self.session.look(lambda workspace: workspace.knowledge.get_context(hit["chunkId"], 1)))
 
     def _show_around(self, hit: Json, around: Json) -> None:
         matcher = self._matcher(hit)

@@ -14,8 +14,8 @@ from textual.widgets import OptionList, Static
 
 from localmcp.tui.answer_view import AnswerView
 from localmcp.tui.finder import FinderPane
+from localmcp.tui.highlight import bar
 from localmcp.tui.keymap import bindings
-from localmcp.tui.marking import bar
 from localmcp.tui.tool_form import ToolForm
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Row:
 class ToolsPane(FinderPane):
     """The fifth pane."""
 
-    TITLE, PLACE = "Tools", "tools"
+    TITLE, KEY_GROUP = "Tools", "tools"
     PLACEHOLDER, LIST_TITLE = "What should the tool do?", "Tools"
     ABOUT = (
         "Every tool that an assistant may call here: ● those it is shown, ○ those it finds by searching. Type what you "
@@ -69,15 +69,15 @@ class ToolsPane(FinderPane):
     # ------------------------------------------------------------ finding
 
     def reload(self) -> None:
-        if self.desk.is_open:
+        if self.session.is_open:
             text = self.text
             self.ask("look up", lambda: self._find(text), self._show_found)
 
     def _find(self, text: str) -> list[Row]:
-        tools = {each.name: _row(each) for each in self.desk.look(lambda w: w.registry.tools())}
+        tools = {each.name: _row(each) for each in self.session.look(lambda w: w.registry.tools())}
         if not text:
             return sorted(tools.values(), key=lambda row: (not row.visible, row.name.lower()))
-        hits = self.desk.call("tool_search", query=text, max_results=50)["tools"]
+        hits = self.session.call("tool_search", query=text, max_results=50)["tools"]
         return [_scored(tools[hit["name"]], hit["score"]) for hit in hits if hit["name"] in tools]
 
     def _show_found(self, rows: list[Row]) -> None:
@@ -107,7 +107,7 @@ class ToolsPane(FinderPane):
         self.query_one("#tool-says", Static).update(
             Content.styled(" ".join(row.description.split()), "$foreground 75%")
         )
-        self.ask("schema", lambda: self.desk.look(lambda w: w.registry.get(row.name).input_schema), self._show_form)
+        self.ask("schema", lambda: self.session.look(lambda w: w.registry.get(row.name).input_schema), self._show_form)
 
     async def _show_form(self, schema: Json) -> None:
         fields = self.query_one("#tool-fields")
@@ -165,7 +165,7 @@ class ToolsPane(FinderPane):
 
         def call() -> Any:
             try:
-                return self.desk.answer(name, **arguments)
+                return self.session.answer(name, **arguments)
             except LocalMCPError as error:
                 return error
 
@@ -189,7 +189,7 @@ class ToolsPane(FinderPane):
 
     def action_providers(self) -> None:
         """Where tools come from, and how each place is doing."""
-        self.ask("providers", lambda: self.desk.look(_provider_lines), self._show_providers)
+        self.ask("providers", lambda: self.session.look(_provider_lines), self._show_providers)
 
     def _show_providers(self, lines: Content) -> None:
         from localmcp.tui.dialogs import TextScreen

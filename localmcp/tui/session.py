@@ -8,12 +8,14 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from textual.message import Message
+from textual.widget import Widget
 
 from localmcp.errors import LocalMCPError
-from localmcp.tui.messages import ChoreEnded, ChoreMoved, FileChanged, FileTrouble, ModelChanged, Opened
+from localmcp.tui.messages import FileChanged, FileTrouble, JobEnded, JobMoved, JobStarted, ModelChanged, Opened
+from localmcp.tui.services import Services
 
 if TYPE_CHECKING:
     from localmcp.knowledge.report import Progress, Report
@@ -34,27 +36,31 @@ REFRESH = "Refresh"
 """Title of looking at all files again."""
 
 
-class Desk:
+class Session:
     """Holds the workspace. `post` hands messages to the app from any thread."""
 
-    def __init__(self, opener: Callable[[], Workspace], path: Path, post: Callable[[Message], object]) -> None:
+    def __init__(
+        self, opener: Callable[[], Workspace], path: Path, post: Callable[[Message], object],
+        services: Services | None = None,
+    ) -> None:  # fmt: skip
         self._opener = opener
         self._post = post
         self.path = path
+        self.services = services or Services()
         self.model_loading = True
-        self.chore = ""
+        self.job = ""
         """Title of the work in the background; empty when there is none."""
         self._workspace: Workspace | None = None
         self._error: BaseException | None = None
         self._ready = threading.Event()
         self._closed = threading.Event()
-        self._chores: SimpleQueue[tuple[str, Work]] = SimpleQueue()
+        self._jobs: SimpleQueue[tuple[str, Work]] = SimpleQueue()
 
     # ------------------------------------------------------------ opening
 
     def start(self) -> None:
         """Open the workspace in a thread, after the first paint: its modules take 0.2 s to import."""
-        for target in (self._open, self._do_chores):
+        for target in (self._open, self._do_jobs):
             threading.Thread(target=target, name=f"localmcp-tui{target.__name__}", daemon=True).start()
 
     def _open(self) -> None:
@@ -160,8 +166,9 @@ class Desk:
     # ------------------------------------------------------------ work in the background
 
     def do(self, title: str, work: Work) -> None:
-        """Run `work` after what is already waiting; it is told as `ChoreMoved` and `ChoreEnded`."""
-        self._chores.put((title, work))
+        """Run `work` after what is already waiting; it is told as `JobMoved` and `JobEnded`."""
+        self._jobs.put((title, work))
+        self._post(JobStarted(title))
 
     def refresh(self, *, confirmed: bool = False) -> None:
         """Look at everything that was added again; `confirmed`: many files are gone on purpose."""
@@ -171,10 +178,10 @@ class Desk:
 
         self.do(REFRESH, work)
 
-    def _do_chores(self) -> None:
+    def _do_jobs(self) -> None:
         while not self._closed.is_set():
-            title, work = self._chores.get()
-            self.chore = title
+            title, work = self._jobs.get()
+            self.job = title
             report, failure = None, None
             try:
                 report = work(partial(self._tell, title))
@@ -183,11 +190,20 @@ class Desk:
             except Exception as error:
                 log.exception("%s failed", title)
                 failure = error
-            self.chore = ""
-            self._post(ChoreEnded(title, report, failure))
+            self.job = ""
+            self._post(JobEnded(title, report, failure))
 
     def _tell(self, title: str, progress: Progress) -> None:
-        self._post(ChoreMoved(title, progress))
+        self._post(JobMoved(title, progress))
+
+
+class _HasSession(Protocol):
+    session: Session
+
+
+def session_of(widget: Widget) -> Session:
+    """Return the session of the app that shows a widget."""
+    return cast("_HasSession", widget.app).session
 
 
 class _Watch:

@@ -6,10 +6,10 @@ from typing import Any
 
 from localmcp.errors import NotFound
 from localmcp.knowledge.query_line import parse_query_line
-from localmcp.tui.desk import Desk
+from localmcp.tui.session import Session
 
 
-def search_arguments(desk: Desk, line: str, mode: str) -> dict[str, Any]:
+def search_arguments(session: Session, line: str, mode: str) -> dict[str, Any]:
     """Words and filters; for a thread that may wait.
 
     Raises:
@@ -18,14 +18,14 @@ def search_arguments(desk: Desk, line: str, mode: str) -> dict[str, Any]:
     parsed = parse_query_line(line)
     source = None
     if name := parsed.last("source"):
-        source = desk.look(lambda workspace: workspace.inventory.find(name))
+        source = session.look(lambda workspace: workspace.inventory.find(name))
         if source is None:
             raise NotFound(f"source: no document is called '{name}'.", hint="See the Library.")
     tags = parsed.filters.get("tag")
     return {
         "query": parsed.words,
         # Until the model is loaded, words answer; the search is repeated then.
-        "mode": "keyword" if desk.model_loading else mode,
+        "mode": "keyword" if session.model_loading else mode,
         "collection": parsed.last("collection"),
         "partition": parsed.last("partition"),
         "sourceType": parsed.last("type"),

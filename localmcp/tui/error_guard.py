@@ -6,7 +6,7 @@ from textual.message import Message
 from textual.message_pump import MessagePump
 
 
-class Sturdy(MessagePump):
+class ErrorGuard(MessagePump):
     """Textual ends the message loop of a part whose handler raised, which leaves a dead part on the screen."""
 
     async def _dispatch_message(self, message: Message) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from localmcp.knowledge.inventory import Inventory
 from localmcp.search.collections import visible_collections
-from localmcp.tui.library_tree import Shelf, Trashed
+from localmcp.tui.library_tree import CollectionRow, Trashed
 
 if TYPE_CHECKING:
     from localmcp.knowledge.report import Report
@@ -22,7 +22,7 @@ EVERYTHING = 1_000_000
 class Contents:
     """The first level of the tree."""
 
-    shelves: list[Shelf]
+    collections: list[CollectionRow]
     trashed: tuple[Trashed, ...]
 
 
@@ -30,8 +30,8 @@ def contents_of(workspace: Workspace) -> Contents:
     """Collections of one's own file, then those of mounted ones, and the trash."""
     stats = workspace.knowledge.get_stats()["collections"]
     trashed = tuple(Trashed(row.uuid, row.title, row.uri, since) for row, since in workspace.library.trashed())
-    shelves = [
-        Shelf(
+    collections = [
+        CollectionRow(
             each["name"],
             each["sources"],
             each["chunks"],
@@ -40,23 +40,23 @@ def contents_of(workspace: Workspace) -> Contents:
         )
         for each in stats
     ]
-    own = [each for each in shelves if each.documents or each.unread]
-    return Contents(own + _mounted_shelves(workspace), trashed)
+    own = [each for each in collections if each.documents or each.unread]
+    return Contents(own + _mounted_collections(workspace), trashed)
 
 
-def _mounted_shelves(workspace: Workspace) -> list[Shelf]:
+def _mounted_collections(workspace: Workspace) -> list[CollectionRow]:
     """The collections of the files that are searched together with one's own."""
 
-    def look(index: Index, origin: str | None) -> list[Shelf] | None:
+    def look(index: Index, origin: str | None) -> list[CollectionRow] | None:
         if origin is None:
             return None
         with index.database.read() as connection:
             names = [each.name for each in visible_collections(connection)]
         inventory = Inventory(index.database)
         counts = {name: inventory.documents(name, limit=1).total for name in names}
-        return [Shelf(name, count, 0, "", 0, origin) for name, count in counts.items() if count]
+        return [CollectionRow(name, count, 0, "", 0, origin) for name, count in counts.items() if count]
 
-    return [shelf for found in workspace.federation.look(look) for shelf in found]
+    return [collection for found in workspace.federation.look(look) for collection in found]
 
 
 def inventory_of(workspace: Workspace, origin: str | None) -> Inventory:

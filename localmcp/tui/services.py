@@ -1,0 +1,59 @@
+"""What other packages do for the TUI, handed to it so that neither imports the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from localmcp.workspace import Workspace
+
+
+class Check(Protocol):
+    """One thing that was looked at."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def status(self) -> str:
+        """`ok`, `warn` or `fail`."""
+        ...
+
+    @property
+    def says(self) -> str: ...
+    @property
+    def fix(self) -> str:
+        """The command that repairs it; may be empty."""
+        ...
+
+
+class Examination(Protocol):
+    """What the doctor reports."""
+
+    @property
+    def checks(self) -> Sequence[Check]: ...
+    @property
+    def sizes(self) -> Sequence[tuple[str, int]]:
+        """(table, bytes), the largest first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NotExamined:
+    """An empty report, for where there is no doctor."""
+
+    checks: Sequence[Check] = ()
+    sizes: Sequence[tuple[str, int]] = ()
+
+
+@dataclass(frozen=True)
+class Services:
+    """Functions of other packages."""
+
+    examine: Callable[[Workspace], Examination] = field(default=lambda _workspace: NotExamined())
+    """The doctor."""
+    client_configuration: Callable[[], str] = field(default=lambda: "localmcp serve")
+    """What to paste into an MCP client."""
+    save_theme: Callable[[str], object] = field(default=lambda _name: None)
+    """Remembers the theme that was chosen."""
