@@ -169,6 +169,19 @@ class Settings:
         (), env="LOCALMCP_FOLDERS", says="Folders an assistant may add files from, besides those you added."
     )
     max_file_mb: int = _setting(50, env="LOCALMCP_MAX_FILE_MB", says="Larger files are skipped.", least=1, most=2000)
+    reader_seconds: int = _setting(
+        12,
+        env="LOCALMCP_READER_SECONDS",
+        says="Processor time that reading one document may take; 3 s more for every MB of its text.",
+        least=1,
+        most=3600,
+    )
+    reader_memory_mb: int = _setting(
+        1000, env="LOCALMCP_READER_MEMORY_MB", says="Memory that reading one document may take.", least=200, most=64_000
+    )
+    max_text_mb: int = _setting(
+        50, env="LOCALMCP_MAX_TEXT_MB", says="Documents with more text than this are refused.", least=1, most=2000
+    )
     refresh_seconds: int = _setting(
         60,
         env="LOCALMCP_REFRESH_SECONDS",

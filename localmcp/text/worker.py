@@ -1,0 +1,157 @@
+"""The inside of a worker process: takes items from stdin, hands back what a function makes of each, under limits.
+
+Readers call `begin_member` and `count_text`; both do nothing in an ordinary process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import queue
+import signal
+import struct
+import sys
+import threading
+import time
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
+
+from localmcp.errors import LocalMCPError, UnreadableDocument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+HEADER = struct.Struct("<cdI")
+"""Kind of a frame, the worker's processor time in seconds, bytes that follow."""
+READY, BEGIN, MEMBER, TEXT, VALUE, END, ERROR, LOG = (bytes([code]) for code in b"RBMTVEXL")
+
+_LENGTH = struct.Struct("<I")
+
+
+class _Channel:
+    """The way back to the parent; frames of one worker never interleave."""
+
+    def __init__(self, stream: BinaryIO, most_text: int) -> None:
+        self.stream = stream
+        self.most_text = most_text
+        self.text = 0
+        self._lock = threading.Lock()
+
+    def send(self, kind: bytes, payload: object = None) -> None:
+        data = pickle.dumps(payload, pickle.HIGHEST_PROTOCOL)
+        with self._lock:
+            self.stream.write(HEADER.pack(kind, time.process_time(), len(data)) + data)
+            self.stream.flush()
+
+
+_channel: _Channel | None = None
+
+
+def begin_member(name: str, resume: object) -> None:
+    """Begin one document of a container, under new limits.
+
+    `resume`: handed to the function as `start` should this member be killed, so that it goes on behind it.
+    """
+    if _channel:
+        _channel.text = 0
+        _channel.send(MEMBER, (name, resume))
+
+
+def count_text(characters: int) -> None:
+    """Note text that the current document has yielded; every MB of it allows more processor time.
+
+    Raises:
+        UnreadableDocument: the document yields more text than the limit.
+    """
+    if not _channel:
+        return
+    _channel.text += characters
+    if _channel.text > _channel.most_text:
+        raise UnreadableDocument(
+            f"It holds more than {_channel.most_text // 1_000_000} MB of text (setting max_text_mb)."
+        )
+    _channel.send(TEXT, characters)
+
+
+def run() -> None:
+    """Work until stdin ends: first comes (function, limits), then an item and its `start` at a time."""
+    global _channel
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    source, back = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    # What a library prints must not get between the frames, nor may it read them.
+    _detach(0, os.O_RDONLY)
+    _detach(1, os.O_WRONLY)
+    work, memory, most_text = pickle.loads(_receive(source))
+    _cap_memory(memory)
+    _channel = _Channel(back, most_text)
+    logging.getLogger().addHandler(_Forwarder(_channel))
+    _channel.send(READY, os.getpid())
+    items: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_take_items, args=(source, items), daemon=True).start()
+    while True:
+        _work_on(_channel, work, items.get())
+
+
+def _work_on(channel: _Channel, work: Callable[[Any, Any], Iterator[Any]], job: bytes) -> None:
+    channel.text = 0
+    channel.send(BEGIN)
+    try:
+        for value in work(*pickle.loads(job)):
+            channel.send(VALUE, value)
+            channel.text = 0
+    except MemoryError:
+        channel.send(ERROR, "")
+    except LocalMCPError as error:
+        channel.send(ERROR, str(error))
+    except Exception as error:
+        logging.getLogger(__name__).exception("a file cannot be read")
+        channel.send(ERROR, f"unexpected {type(error).__name__}: {error}"[:300])
+    channel.send(END)
+
+
+def _receive(source: BinaryIO) -> bytes:
+    """Return the next pickle from the parent; the process ends with its parent, or when it is no longer needed."""
+    header = source.read(_LENGTH.size)
+    if len(header) < _LENGTH.size:
+        os._exit(0)
+    return source.read(_LENGTH.unpack(header)[0])
+
+
+def send_to(stream: IO[bytes], payload: object) -> None:
+    """Write an object for the worker at the other end of `stream`."""
+    data = pickle.dumps(payload, pickle.HIGHEST_PROTOCOL)
+    stream.write(_LENGTH.pack(len(data)) + data)
+    stream.flush()
+
+
+def _take_items(source: BinaryIO, items: queue.SimpleQueue[bytes]) -> None:
+    while True:
+        items.put(_receive(source))
+
+
+def _detach(descriptor: int, flags: int) -> None:
+    null = os.open(os.devnull, flags)
+    os.dup2(null, descriptor)
+    os.close(null)
+
+
+def _cap_memory(memory: int) -> None:
+    """Let one sudden allocation fail beyond twice the limit; the parent watches the limit itself."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    cap = 2 * memory if most == resource.RLIM_INFINITY else min(2 * memory, most)
+    resource.setrlimit(resource.RLIMIT_DATA, (cap, most))
+
+
+class _Forwarder(logging.Handler):
+    """Hands log messages to the parent, which writes them where its own go."""
+
+    def __init__(self, channel: _Channel) -> None:
+        super().__init__(logging.WARNING)
+        self.channel = channel
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.channel.send(LOG, (record.name, record.levelno, self.format(record)))
