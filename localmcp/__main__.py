@@ -11,9 +11,9 @@ def main() -> None:
     plain, database = plain_serve(rest)
     if plain and profile != "":
         # The CLI's imports take several times as long as the whole first reply.
-        from localmcp.server import quick_reply
+        from localmcp.server import handshake
 
-        quick_reply.main(database, profile)
+        handshake.main(database, profile)
     from localmcp.cli import main as cli_main
 
     cli_main()

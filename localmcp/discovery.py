@@ -12,11 +12,11 @@ from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput, UnknownTool
 from localmcp.schemas import describe_kind
-from localmcp.search.tool_finder import PATIENCE, ToolFinder
-from localmcp.search.tool_ladder import ToolMetadata as ToolMetadata
-from localmcp.search.tool_ladder import score_query as score_query
-from localmcp.search.tool_ladder import score_word as score_word
-from localmcp.search.tool_texts import ToolDescription, first_sentence
+from localmcp.tool_search.name_match import ToolMetadata as ToolMetadata
+from localmcp.tool_search.name_match import score_query as score_query
+from localmcp.tool_search.name_match import score_word as score_word
+from localmcp.tool_search.query import ToolDescription, first_sentence
+from localmcp.tool_search.ranking import PATIENCE, ToolFinder
 from localmcp.tools import Answer, Json, Param, Registry, Tool, compact_json, integer_or_string, tool
 
 log = logging.getLogger(__name__)

@@ -12,9 +12,9 @@ from typing_extensions import TypedDict
 
 from localmcp.errors import LocalMCPError, UnknownTool
 from localmcp.language_models import LanguageModel
-from localmcp.search.phrases import written
-from localmcp.search.tool_arguments import bare_parameter, fill_arguments
-from localmcp.search.tool_ranking import RankedTool, Ranking, ToolRanking
+from localmcp.tool_search.arguments import bare_parameter, fill_arguments
+from localmcp.tool_search.phrases import written
+from localmcp.tool_search.sentence_ranking import RankedTool, Ranking, ToolRanking
 from localmcp.tools import Answer, Json, Param, Registry, Tool, integer_or_string, tool
 
 log = logging.getLogger(__name__)

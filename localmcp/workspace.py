@@ -26,11 +26,12 @@ from localmcp.knowledge.inventory import Inventory
 from localmcp.knowledge.library_tools import LibraryTools
 from localmcp.knowledge.upkeep import Upkeep
 from localmcp.language_models import LanguageModel
+from localmcp.milvus.backend import open_milvus
 from localmcp.packs.merge import Call, Merge
 from localmcp.packs.mounts import Mounts
 from localmcp.providers.configured import ConfiguredTools
 from localmcp.providers.mcp_servers.servers import McpServers
-from localmcp.quickstarts.catalogue import Quickstarts
+from localmcp.quickstarts.catalog import Quickstarts
 from localmcp.retriever.collections import Collections
 from localmcp.retriever.follower import Follower
 from localmcp.retriever.records import Records
@@ -38,20 +39,19 @@ from localmcp.retriever.replication import Replication
 from localmcp.retriever.replication_tools import ReplicationTools
 from localmcp.retriever.search import Retriever
 from localmcp.router import Router
-from localmcp.rules.care import RuleCare
-from localmcp.rules.catalogue import RuleCatalogue
-from localmcp.rules.exchange import RuleExchange
+from localmcp.rules.catalog import RuleCatalogue
+from localmcp.rules.editing import RuleCare
 from localmcp.rules.finder import RuleFinder
-from localmcp.rules.generalizer import ModelGeneralizer
-from localmcp.rules.memory import RuleMemory
-from localmcp.search.backends.milvus import open_milvus
-from localmcp.search.backends.places import Places
+from localmcp.rules.generalization import ModelGeneralizer
+from localmcp.rules.import_export import RuleExchange
+from localmcp.rules.learning import RuleMemory
+from localmcp.search.backend_choice import Places
 from localmcp.search.federation import Federation
 from localmcp.search.index import Index
-from localmcp.search.tool_finder import ToolFinder
-from localmcp.search.tool_ranking import ToolRanking
-from localmcp.search.tool_usage import ToolUsage
 from localmcp.storage.database import Database
+from localmcp.tool_search.ranking import ToolFinder
+from localmcp.tool_search.sentence_ranking import ToolRanking
+from localmcp.tool_search.usage import ToolUsage
 from localmcp.tools import Provider, Registry
 
 

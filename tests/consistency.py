@@ -10,7 +10,7 @@ import apsw
 
 from localmcp.search.lexicon import LONGEST_WORD, heading_of
 from localmcp.storage.database import Database, fetch_all, fetch_one
-from localmcp.text.normalize import stems, words
+from localmcp.wording.normalize import stems, words
 
 
 def disagreements(database: Database) -> list[str]:

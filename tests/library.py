@@ -13,7 +13,7 @@ from localmcp.search.index import Index
 from localmcp.search.sources import ChunkDraft, Indexed, SourceDraft, put_source
 from localmcp.storage.database import Database
 from localmcp.text.chunking import Chunk, split
-from localmcp.text.normalize import detect_language
+from localmcp.wording.normalize import detect_language
 
 
 class Library:

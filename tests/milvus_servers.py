@@ -3,7 +3,7 @@
 The real one is the wheel `milvus==2.3.5` in a virtual environment of its own. It listens on every interface, so it only
 starts where there is no other than loopback:
 
-    LOCALMCP_REAL_MILVUS=VENV/bin/python unshare -n bash -c 'ip link set lo up; pytest tests/test_milvus.py'
+    LOCALMCP_REAL_MILVUS=VENV/bin/python unshare -n bash -c 'ip link set lo up; pytest tests/milvus/test_milvus.py'
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pathlib import Path
 
 import pytest
 
-from localmcp.search.backends.base import Backend
-from localmcp.search.backends.milvus import MilvusBackend
-from localmcp.search.backends.milvus_client import Server
+from localmcp.milvus.backend import MilvusBackend
+from localmcp.milvus.client import Server
+from localmcp.search.backend import Backend
 
 TIMEOUT = 30.0
 

@@ -16,7 +16,7 @@ from localmcp.config import Settings
 from localmcp.errors import InvalidInput
 from localmcp.schemas import shorten_value
 from localmcp.storage.database import Database, fetch_all, fetch_one
-from localmcp.storage.late_writer import LateWriter
+from localmcp.storage.write_behind import LateWriter
 from localmcp.tools import CallRecord, Json, current_scope
 
 log = logging.getLogger(__name__)

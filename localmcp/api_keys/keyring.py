@@ -29,8 +29,8 @@ from localmcp.api_keys.key_info import KeyInfo, NewKey, read_keys
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.search.collections import choose_collections
 from localmcp.storage.database import Database
-from localmcp.storage.late_writer import LateWriter
 from localmcp.storage.migrations import utc_now
+from localmcp.storage.write_behind import LateWriter
 from localmcp.tools import Json
 
 PREFIX_LENGTH = 12

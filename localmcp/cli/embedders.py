@@ -83,7 +83,7 @@ def export_model(session: Session, spec: str, target: Path) -> None:
       localmcp models export fast fast.zip
       localmcp models import fast.zip       on the other machine
     """
-    from localmcp.embeddings.parcels import write_parcel
+    from localmcp.embeddings.model_archive import write_parcel
 
     parcel = write_parcel(spec, target, config.models_directory())
     path = target.expanduser().absolute()
@@ -97,7 +97,7 @@ def export_model(session: Session, spec: str, target: Path) -> None:
 @pass_session
 def import_model(session: Session, file: Path) -> None:
     """Put a model that was exported elsewhere into the folder of models. Every file is compared with its sha256."""
-    from localmcp.embeddings.parcels import unpack_parcel
+    from localmcp.embeddings.model_archive import unpack_parcel
 
     parcel = unpack_parcel(file.expanduser(), config.models_directory())
     verified = _verified(session, parcel.spec)

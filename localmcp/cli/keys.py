@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localmcp.cli import terminal
-from localmcp.cli.moments import FORM, from_now, local_time
+from localmcp.cli.dates import FORM, from_now, local_time
 from localmcp.cli.session import Session, group, pass_session
 
 if TYPE_CHECKING:

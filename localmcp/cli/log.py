@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localmcp.cli import terminal
-from localmcp.cli.moments import local_time, until_now
+from localmcp.cli.dates import local_time, until_now
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.errors import NotFound
 

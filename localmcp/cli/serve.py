@@ -50,13 +50,13 @@ def serve(
     for option, value in given.items():
         if value is not None:
             raise click.UsageError(f"{option} goes with --http.")
-    from localmcp.server import quick_reply
+    from localmcp.server import handshake
 
     if session.verbosity:
         os.environ["LOCALMCP_LOG_LEVEL"] = "info" if session.verbosity == 1 else "debug"
     elif session.quiet:
         os.environ["LOCALMCP_LOG_LEVEL"] = "error"
-    quick_reply.main(session.database, profile)
+    handshake.main(session.database, profile)
 
 
 def serve_http(

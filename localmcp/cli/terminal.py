@@ -18,10 +18,10 @@ from typing import Any
 
 import click
 
-from localmcp.text.quantities import counted as counted
-from localmcp.text.quantities import duration as duration
-from localmcp.text.quantities import short_path as short_path
-from localmcp.text.quantities import size as size
+from localmcp.humanize import counted as counted
+from localmcp.humanize import duration as duration
+from localmcp.humanize import short_path as short_path
+from localmcp.humanize import size as size
 from localmcp.visible_text import visible
 
 MOST_COLUMNS = 110

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from localmcp.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from localmcp.search.tool_texts import ToolDescription
+    from localmcp.tool_search.query import ToolDescription
 
 Json = dict[str, Any]
 
@@ -48,7 +48,7 @@ def _read(given: str) -> Any:
 
 
 def _tool_of(given: str, number: int, entry: Any) -> ToolDescription:
-    from localmcp.search.tool_texts import ToolDescription
+    from localmcp.tool_search.query import ToolDescription
 
     if not isinstance(entry, dict):
         raise InvalidInput(f"{given}, entry {number}: must be an object, not {_kind(entry)}.", hint=HINT)

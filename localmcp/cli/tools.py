@@ -13,7 +13,7 @@ from localmcp.cli.session import Group, Session, pass_session
 from localmcp.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from localmcp.search.tool_texts import ToolDescription
+    from localmcp.tool_search.query import ToolDescription
     from localmcp.tools import Tool
 
 Json = dict[str, Any]

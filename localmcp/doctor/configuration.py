@@ -218,7 +218,7 @@ def check_endpoints(settings: Settings) -> Iterator[Check]:
 
 
 def _milvus_url(settings: Settings) -> str:
-    from localmcp.search.backends.milvus_client import read_server
+    from localmcp.milvus.client import read_server
 
     server = read_server(settings)
     return server.uri if server else ""

@@ -12,10 +12,10 @@ import apsw
 
 from localmcp.doctor.check import Check, fail, ok, warn
 from localmcp.errors import ConfigurationError, LocalMCPError
+from localmcp.humanize import counted
 from localmcp.search import adaptation, reembedding
 from localmcp.search.consistency import disagreements
 from localmcp.storage.database import fetch_all, fetch_one
-from localmcp.text.quantities import counted
 
 if TYPE_CHECKING:
     from localmcp.embeddings import ModelIdentity

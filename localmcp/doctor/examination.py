@@ -13,7 +13,7 @@ from localmcp.doctor.check import Check, looked
 from localmcp.doctor.contents import check_contents, check_model
 from localmcp.doctor.file import check_file, check_writable
 from localmcp.doctor.installation import check_installation
-from localmcp.doctor.place import check_place
+from localmcp.doctor.location import check_place
 from localmcp.errors import LocalMCPError
 from localmcp.storage.database import fetch_all
 from localmcp.workspace import Workspace

@@ -13,10 +13,10 @@ import apsw
 
 from localmcp.doctor.check import Check, fail, ok, warn
 from localmcp.errors import LocalMCPError
+from localmcp.humanize import size
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.migrations import APPLICATION_ID, schema_version
 from localmcp.storage.provenance import is_adopted
-from localmcp.text.quantities import size
 
 MAGIC = b"SQLite format 3\0"
 MOST_TOLD = 20

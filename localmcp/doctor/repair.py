@@ -12,16 +12,16 @@ import apsw
 
 from localmcp.doctor.backups import name_beside
 from localmcp.doctor.contents import STUCK_JOBS, abandoned_before, count_wrong_counts
+from localmcp.doctor.location import unfinished_beside
 from localmcp.doctor.optimization import remove_dead_rows, truncate_log
-from localmcp.doctor.place import unfinished_beside
 from localmcp.errors import FileUnavailable
+from localmcp.humanize import counted
 from localmcp.search.consistency import disagreements
 from localmcp.search.lexicon import add_to_index, indexed_texts
 from localmcp.search.reembedding import KIND as REEMBED
 from localmcp.search.reembedding import rebuild_signs
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
 from localmcp.storage.migrations import utc_now
-from localmcp.text.quantities import counted
 
 AT_ONCE = 2000
 """Chunks whose words are counted together."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from localmcp.embeddings.embedder import Embedder, require_query
 from localmcp.errors import LocalMCPError, ModelUnavailable
-from localmcp.freed_memory import return_freed_memory
+from localmcp.malloc_trim import return_freed_memory
 
 if TYPE_CHECKING:
     import numpy as np

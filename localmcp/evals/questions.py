@@ -16,7 +16,7 @@ from localmcp.errors import InvalidInput, NotFound
 from localmcp.schemas import nearest, shorten_value
 from localmcp.search.collections import choose_collections
 from localmcp.storage.database import Database, fetch_all
-from localmcp.text.normalize import detect_language, fold, stop_words
+from localmcp.wording.normalize import detect_language, fold, stop_words
 
 KINDS = ("known item", "typo", "shuffled", "partial", "heading", "unanswerable")
 LEAST_WORDS = 12

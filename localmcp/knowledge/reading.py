@@ -22,8 +22,8 @@ from localmcp.knowledge.walk import Found
 from localmcp.search.lexicon import heading_of
 from localmcp.search.sources import ChunkDraft, SourceDraft
 from localmcp.text.chunking import Chunk, TokenCounter, split
-from localmcp.text.normalize import detect_language
 from localmcp.text.readers import MAX_BYTES, Document, read_bytes, why_skipped
+from localmcp.wording.normalize import detect_language
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import apsw
 from localmcp.search.passages import read_metadata, read_texts
 from localmcp.search.sources import ChunkDraft
 from localmcp.storage.database import fetch_all
-from localmcp.text.normalize import SUPPORTED_LANGUAGES
+from localmcp.wording.normalize import SUPPORTED_LANGUAGES
 
 LONGEST_TITLE, LONGEST_PLACE, LONGEST_WORD = 2_000, 4_000, 40
 MOST_CHUNKS = 200_000

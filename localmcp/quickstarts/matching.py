@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal, NamedTuple
 
-from localmcp.text.normalize import detect_language, fold, stem, stop_words
+from localmcp.wording.normalize import detect_language, fold, stem, stop_words
 
 Field = Literal["name", "display_name", "description"]
 Option = tuple[int, int]

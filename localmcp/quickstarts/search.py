@@ -25,7 +25,7 @@ from localmcp.quickstarts.matching import (
 )
 from localmcp.search.federation import shown_name
 from localmcp.storage.database import fetch_all
-from localmcp.text.normalize import index_text
+from localmcp.wording.normalize import index_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import apsw
 
-from localmcp.search.backends.base import DEFAULT_PARTITION, Json, Record
-from localmcp.search.backends.milvus_rows import StoredRecord
-from localmcp.search.backends.replicas import LIVE_CHUNKS
+from localmcp.milvus.rows import StoredRecord
+from localmcp.search.backend import DEFAULT_PARTITION, Json, Record
 from localmcp.search.records import metadata_of
+from localmcp.search.replicas import LIVE_CHUNKS
 from localmcp.search.sources import ChunkDraft, SourceDraft
 from localmcp.storage.database import fetch_all
 

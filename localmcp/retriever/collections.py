@@ -8,14 +8,14 @@ import apsw
 from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput, LocalMCPError, NeedsConfirmation, NotFound
-from localmcp.search.backends.base import DEFAULT_PARTITION
-from localmcp.search.backends.places import Place, Places
-from localmcp.search.backends.replicas import replica_of
-from localmcp.search.backends.sqlite import SqliteBackend
+from localmcp.search.backend import DEFAULT_PARTITION
+from localmcp.search.backend_choice import Place, Places
 from localmcp.search.chunk_rows import find_partition
 from localmcp.search.clearing import drop_collection, drop_partition
 from localmcp.search.collections import Collection, choose_collections, ensure_collection, visible_collections
 from localmcp.search.index import Index
+from localmcp.search.replicas import replica_of
+from localmcp.search.sqlite_backend import SqliteBackend
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.tools import Param, current_scope, tool
 

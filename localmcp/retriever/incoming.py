@@ -12,10 +12,10 @@ import apsw
 
 from localmcp.embeddings import ModelIdentity
 from localmcp.errors import InvalidInput, ModelMismatch
+from localmcp.milvus.backend import MilvusBackend
 from localmcp.retriever.chunk_records import draft_document, is_document, source_of
 from localmcp.retriever.outgoing import Progress
-from localmcp.search.backends.base import DEFAULT_PARTITION, Json, Record
-from localmcp.search.backends.milvus import MilvusBackend
+from localmcp.search.backend import DEFAULT_PARTITION, Json, Record
 from localmcp.search.collections import (
     Collection,
     claim_collection,

@@ -19,11 +19,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from localmcp.errors import InvalidInput, LocalMCPError, Unavailable
+from localmcp.milvus.backend import MilvusBackend
 from localmcp.retriever.chunk_records import load_records
-from localmcp.search.backends import replicas
-from localmcp.search.backends.milvus import MilvusBackend
-from localmcp.search.backends.replicas import Replica, model_text, replica_of, same_model
+from localmcp.search import replicas
 from localmcp.search.collections import Collection
+from localmcp.search.replicas import Replica, model_text, replica_of, same_model
 from localmcp.storage.database import Database, fetch_one
 
 log = logging.getLogger(__name__)

@@ -24,8 +24,8 @@ from localmcp.retriever.writing import (
     store_record,
     window_of,
 )
-from localmcp.search.backends.base import DEFAULT_PARTITION
-from localmcp.search.backends.places import Place, Places
+from localmcp.search.backend import DEFAULT_PARTITION
+from localmcp.search.backend_choice import Place, Places
 from localmcp.search.chunk_rows import chunks_fulfilling, whole_sources
 from localmcp.search.collections import choose_collections, claim_collection, ensure_collection, ensure_model
 from localmcp.search.conditions import parse_condition

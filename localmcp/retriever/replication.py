@@ -8,11 +8,11 @@ from typing import Any
 
 from localmcp.embeddings import LazyEmbedder
 from localmcp.errors import ConfigurationError, LocalMCPError, NotFound
+from localmcp.milvus.backend import MilvusBackend
 from localmcp.retriever.incoming import Pulled, Receiver
 from localmcp.retriever.outgoing import Copied, Progress, Sender
-from localmcp.search.backends.milvus import MilvusBackend
-from localmcp.search.backends.replicas import Replica, end_replica, replica_of, replicas
 from localmcp.search.collections import choose_collections, visible_collections
+from localmcp.search.replicas import Replica, end_replica, replica_of, replicas
 from localmcp.storage.database import Database, fetch_one
 from localmcp.tools import Json, current_scope
 

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from localmcp.retriever.incoming import pulled_json
 from localmcp.retriever.outgoing import Copied, Progress
 from localmcp.retriever.replication import Replication
-from localmcp.search.backends.replicas import Replica
+from localmcp.search.replicas import Replica
 from localmcp.tools import Json, Param, current_scope, tool
 
 WAIT_SECONDS = 20.0

@@ -12,8 +12,7 @@ import apsw
 from localmcp.embeddings import Embedder
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.retriever.given import Change, NewRecord
-from localmcp.search.backends.base import DEFAULT_PARTITION
-from localmcp.search.backends.replicas import note_source
+from localmcp.search.backend import DEFAULT_PARTITION
 from localmcp.search.collections import Collection, ensure_partition
 from localmcp.search.records import (
     FORMAT,
@@ -25,6 +24,7 @@ from localmcp.search.records import (
     draft_split,
     draft_whole,
 )
+from localmcp.search.replicas import note_source
 from localmcp.search.sources import SourceDraft, put_source
 from localmcp.storage.database import bump_generations, fetch_all, fetch_one
 from localmcp.tools import Json

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import apsw
 
 from localmcp.storage.database import fetch_one
-from localmcp.text.normalize import stem, words
+from localmcp.wording.normalize import stem, words
 
 if TYPE_CHECKING:
     import numpy as np

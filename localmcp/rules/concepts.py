@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 
-from localmcp.text.normalize import stem, stems, words
+from localmcp.wording.normalize import stem, stems, words
 
 PREFIX = "about"
 """Before a matter's name in the keyword index: one token, which no word of a text is likely to be."""

@@ -20,7 +20,7 @@ from localmcp.search.collections import Collection
 from localmcp.search.passages import read_texts
 from localmcp.search.vector import Block, candidates
 from localmcp.storage.database import fetch_all, fetch_one
-from localmcp.text.normalize import detect_language, stem, stems, stop_words, words
+from localmcp.wording.normalize import detect_language, stem, stems, stop_words, words
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,7 +17,7 @@ from localmcp.search.federation import shown_name
 from localmcp.search.passages import read_texts
 from localmcp.storage.database import bump_generations, fetch_all, fetch_one
 from localmcp.storage.migrations import utc_now
-from localmcp.text.normalize import detect_language, fold, index_text
+from localmcp.wording.normalize import detect_language, fold, index_text
 
 if TYPE_CHECKING:
     from localmcp.embeddings import ModelIdentity

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import apsw
 
 from localmcp.errors import InvalidInput, NotFound
-from localmcp.search.backends.base import DEFAULT_PARTITION, Json
+from localmcp.search.backend import DEFAULT_PARTITION, Json
 from localmcp.search.collections import Collection
 from localmcp.search.conditions import Condition, comparisons, sql_condition
 from localmcp.search.filters import SOURCE_COLUMNS

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import apsw
 
 from localmcp.errors import InvalidInput
-from localmcp.search.backends.base import DEFAULT_PARTITION
+from localmcp.search.backend import DEFAULT_PARTITION
 from localmcp.search.collections import Collection
 from localmcp.search.conditions import Condition, sql_condition
 from localmcp.search.records import TITLE_COLUMN

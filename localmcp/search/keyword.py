@@ -11,7 +11,7 @@ import apsw
 
 from localmcp.search.fuzzy import Repair, Vocabulary
 from localmcp.storage.database import fetch_all, fetch_one
-from localmcp.text.normalize import detect_language, index_text, phrases, stem, stop_words
+from localmcp.wording.normalize import detect_language, index_text, phrases, stem, stop_words
 
 MOST_UNITS = 64
 """Words of a query that are looked at; the rest of a pasted page adds cost and no meaning."""

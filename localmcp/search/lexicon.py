@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import apsw
 
 from localmcp.storage.database import fetch_one
-from localmcp.text.normalize import stems, words
+from localmcp.wording.normalize import stems, words
 
 LONGEST_WORD = 32
 """Longer runs of letters are data, not words that somebody misspells."""

@@ -12,7 +12,7 @@ from localmcp.errors import InvalidInput
 from localmcp.search.lexicon import heading_of
 from localmcp.search.sources import ChunkDraft, SourceDraft
 from localmcp.text.chunking import Chunk, TokenCounter, shorten_prefix, split
-from localmcp.text.normalize import detect_language
+from localmcp.wording.normalize import detect_language
 
 FORMAT = "record"
 """`sources.format` of a record: its title, unless the metadata hold one, is the beginning of its text."""

@@ -18,9 +18,9 @@ from localmcp.embeddings import Embedder, ModelIdentity
 from localmcp.embeddings.fast import FAST_NAME
 from localmcp.embeddings.onnx import DEFAULT_NAME
 from localmcp.errors import ModelMismatch, NotFound
-from localmcp.search.backends.replicas import replica_of
 from localmcp.search.collections import Collection, ensure_model, visible_collections
 from localmcp.search.records import EMBEDDED_TITLE
+from localmcp.search.replicas import replica_of
 from localmcp.search.sources import chunks_without_vector
 from localmcp.search.vector import add_signs, vector_id, write_vectors
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one

@@ -13,8 +13,8 @@ import apsw
 
 from localmcp.errors import InvalidInput
 from localmcp.search import vector
-from localmcp.search.backends.replicas import note_changes
 from localmcp.search.lexicon import IndexedText, add_to_index, heading_of, indexed_texts, remove_from_index
+from localmcp.search.replicas import note_changes
 from localmcp.storage.database import bump_generations, fetch_all, fetch_one
 from localmcp.storage.migrations import utc_now
 

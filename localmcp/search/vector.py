@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import apsw
 
 from localmcp.errors import ModelMismatch
-from localmcp.search.backends.replicas import note_changes
+from localmcp.search.replicas import note_changes
 from localmcp.storage.database import fetch_all, fetch_one, has_sqlite_vec
 from localmcp.storage.migrations import VECTOR_ID_BITS
 

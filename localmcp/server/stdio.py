@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from localmcp.errors import ConfigurationError, LocalMCPError
 from localmcp.server.handlers import HasRegistry, OpenOnce, build_server, without_surrogates
-from localmcp.server.quick_reply import MAX_LINE, Overlong, Wire, remember_instructions
+from localmcp.server.handshake import MAX_LINE, Overlong, Wire, remember_instructions
 from localmcp.tools import CallRecord, Registry, Scope, use_scope
 from localmcp.visible_text import VisibleFormatter
 

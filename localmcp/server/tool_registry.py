@@ -21,7 +21,7 @@ from localmcp.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery, Profile, To
 from localmcp.errors import InvalidInput, ToolNotFound, UnknownTool
 from localmcp.providers.functions import FunctionTool, as_answer, run_coroutine
 from localmcp.schemas import Json, check_arguments
-from localmcp.search.tool_finder import ToolFinder
+from localmcp.tool_search.ranking import ToolFinder
 from localmcp.tools import Answer, Provider, Registry, Scope, Tool, ToolMark, current_scope, use_scope
 
 if TYPE_CHECKING:

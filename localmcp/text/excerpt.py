@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable
 
-from localmcp.text.normalize import stem, words
+from localmcp.wording.normalize import stem, words
 
 LINES = 4
 _RUN = re.compile(r"\w+")

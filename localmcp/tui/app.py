@@ -16,7 +16,7 @@ from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Footer
 
 from localmcp.errors import FileUnavailable, LocalMCPError, NeedsConfirmation
-from localmcp.text.quantities import counted
+from localmcp.humanize import counted
 from localmcp.tui import theme
 from localmcp.tui.error_guard import ErrorGuard
 from localmcp.tui.keymap import bindings, read_keymap

@@ -6,7 +6,7 @@ from typing import Any
 
 from textual.content import Content
 
-from localmcp.text.quantities import counted
+from localmcp.humanize import counted
 
 Json = dict[str, Any]
 

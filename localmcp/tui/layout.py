@@ -12,7 +12,7 @@ from textual.reactive import reactive
 from textual.widgets import Static
 
 from localmcp.errors import LocalMCPError, NeedsConfirmation
-from localmcp.text.quantities import counted
+from localmcp.humanize import counted
 from localmcp.tui.messages import TurnTo
 
 

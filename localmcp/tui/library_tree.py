@@ -10,8 +10,8 @@ from rich.style import Style
 from rich.text import Text
 from textual.widgets.tree import TreeNode
 
+from localmcp.humanize import counted
 from localmcp.knowledge.inventory import Item, PassageLine, Unread
-from localmcp.text.quantities import counted
 from localmcp.tui.highlight import cut_right, short
 from localmcp.tui.pane import Branches
 from localmcp.tui.theme import color

@@ -15,8 +15,8 @@ from textual.timer import Timer
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from localmcp.humanize import counted
 from localmcp.knowledge.query_line import parse_query_line
-from localmcp.text.quantities import counted
 from localmcp.tui import theme
 from localmcp.tui.highlight import HitLines, matcher_of
 from localmcp.tui.layout import first_line

@@ -35,12 +35,12 @@ from typing import Any, get_args
 from localmcp.discovery import Discovery, Profile, rank_tools
 from localmcp.embeddings import DefaultEmbedder, LazyEmbedder
 from localmcp.schemas import compact_json
-from localmcp.search.text_vectors import TextVectors
-from localmcp.search.tool_catalogue import ToolCatalogue
-from localmcp.search.tool_evidence import Evidence, evidence_of_meaning, evidence_of_words
-from localmcp.search.tool_finder import ToolFinder
-from localmcp.search.tool_fit import FEATURES, OF_THE_BEST, WORD_FEATURES
-from localmcp.search.tool_texts import ToolDescription, take_apart, take_query_apart
+from localmcp.text_vectors import TextVectors
+from localmcp.tool_search.abstention import FEATURES, OF_THE_BEST, WORD_FEATURES
+from localmcp.tool_search.catalog import ToolCatalogue
+from localmcp.tool_search.features import Evidence, evidence_of_meaning, evidence_of_words
+from localmcp.tool_search.query import ToolDescription, take_apart, take_query_apart
+from localmcp.tool_search.ranking import ToolFinder
 from localmcp.tools import Answer, Registry, Tool, ToolMark
 
 HERE = Path(__file__).parent

@@ -19,7 +19,7 @@ from discovery_quality import Listed, listed_bytes, read_queries, read_tools
 
 from localmcp.discovery import Discovery, rank_tools
 from localmcp.embeddings import DefaultEmbedder, LazyEmbedder
-from localmcp.search.tool_finder import ToolFinder
+from localmcp.tool_search.ranking import ToolFinder
 from localmcp.tools import Registry
 
 LONGEST_WAIT = 600.0

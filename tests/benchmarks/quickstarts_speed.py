@@ -97,7 +97,7 @@ def resident_mb() -> float:
 
 def measure(size: int, folder: Path, profile: bool) -> dict[str, dict[str, float]]:
     """Kind of query -> its p50 and p95 in milliseconds."""
-    from localmcp.quickstarts.catalogue import Quickstarts
+    from localmcp.quickstarts.catalog import Quickstarts
     from localmcp.storage.database import Database, fetch_all
 
     catalogue = folder / "made-up.jsonl"
@@ -135,7 +135,7 @@ def measure(size: int, folder: Path, profile: bool) -> dict[str, dict[str, float
 
 
 def measure_import(catalogue: Path, folder: Path) -> None:
-    from localmcp.quickstarts.catalogue import Quickstarts
+    from localmcp.quickstarts.catalog import Quickstarts
     from localmcp.storage.database import Database
 
     database = Database(folder / "real.localmcp")

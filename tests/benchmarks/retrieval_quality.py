@@ -33,7 +33,7 @@ from localmcp.config import Settings
 from localmcp.search.adaptation import adapt_weights
 from localmcp.search.index import Mode, SearchRequest
 from localmcp.storage.database import Database, fetch_all
-from localmcp.text.normalize import stems, words
+from localmcp.wording.normalize import stems, words
 from localmcp.workspace import Workspace
 
 DEPTH, RRF = 100, 60

@@ -26,9 +26,9 @@ from search_speed import DIMENSION, SEED, ClusterEmbedder, Corpus, build, reside
 from localmcp.embeddings import LazyEmbedder
 from localmcp.embeddings.onnx import DefaultEmbedder
 from localmcp.retriever.search import Retriever
-from localmcp.search.backends.places import Places
+from localmcp.search.backend_choice import Places
 from localmcp.search.index import Index
-from localmcp.search.several import nearest_to_any
+from localmcp.search.multi_query import nearest_to_any
 from localmcp.search.vector import nearest_chunks
 from localmcp.storage.database import Database
 
@@ -146,8 +146,8 @@ def measure_milvus(retriever: Retriever, vectors: Any, workdir: Path) -> dict[st
     """The same questions to a Milvus Lite file with the same vectors, and whether the ten nearest (exact) agree."""
     import tempfile
 
-    from localmcp.search.backends.milvus import MilvusBackend
-    from localmcp.search.backends.milvus_client import Server
+    from localmcp.milvus.backend import MilvusBackend
+    from localmcp.milvus.client import Server
 
     ours = retriever.sqlite
     with tempfile.TemporaryDirectory(dir=workdir) as folder:

@@ -106,7 +106,7 @@ def training_sets(workspace: Any, rows: list[dict[str, Any]]) -> Iterator[tuple[
     """
     import numpy as np
 
-    from localmcp.search.tool_certainty import features
+    from localmcp.tool_search.certainty import features
 
     ranking = workspace.tool_ranking
     tools = {each.tool.name: each.tool for each in workspace.router.rank("begin").tools}
@@ -126,9 +126,9 @@ def training_sets(workspace: Any, rows: list[dict[str, Any]]) -> Iterator[tuple[
 
 
 def _without_said(profile: Any, sentence: str) -> Any:
-    from localmcp.search.phrases import match_phrase
-    from localmcp.search.sentences import tokenize
-    from localmcp.search.tool_ranking import said_alone
+    from localmcp.tool_search.phrases import match_phrase
+    from localmcp.tool_search.sentence_ranking import said_alone
+    from localmcp.wording.sentences import tokenize
 
     tokens = tokenize(sentence)
     matches = [match_phrase(each, tokens, profile.properties) for each in profile.phrases]
@@ -159,7 +159,7 @@ def fit(sets: list[tuple[Any, int, float]], count: int) -> Any:
 
 
 def print_weights(workspace: Any) -> None:
-    from localmcp.search.tool_certainty import WITH_MODEL, WITHOUT_MODEL
+    from localmcp.tool_search.certainty import WITH_MODEL, WITHOUT_MODEL
 
     sets = list(training_sets(workspace, read_sentences("dev")))
     for name, table in (("WITH_MODEL", WITH_MODEL), ("WITHOUT_MODEL", WITHOUT_MODEL)):

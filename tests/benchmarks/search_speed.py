@@ -31,7 +31,7 @@ from localmcp.search.filters import Filters
 from localmcp.search.index import Index, SearchOutcome, SearchRequest
 from localmcp.search.sources import ChunkDraft, SourceDraft, put_source
 from localmcp.storage.database import Database
-from localmcp.text.normalize import stop_words
+from localmcp.wording.normalize import stop_words
 
 DIMENSION, CLUSTERS, SPREAD = 384, 4000, 0.94
 VOCABULARY, CHUNK_WORDS, CHUNKS_IN_SOURCE, SOURCES_IN_TRANSACTION = 50_000, 150, 10, 20

@@ -21,7 +21,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from localmcp.errors import InvalidInput, LocalMCPError, Unavailable
-from localmcp.providers.mcp_servers.catalogue import usable_tools
+from localmcp.providers.mcp_servers.catalog import usable_tools
 from localmcp.providers.mcp_servers.entries import Launch, ServerEntry, prepare
 from localmcp.providers.mcp_servers.process import Child, Guard, ServerLog, run_child, without_surrogates
 

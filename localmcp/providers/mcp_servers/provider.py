@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from localmcp.config import servers_file
 from localmcp.errors import ConfigurationError, LocalMCPError
-from localmcp.providers.mcp_servers.catalogue import SEPARATOR, CatalogueCache, exposed_names
+from localmcp.providers.mcp_servers.catalog import SEPARATOR, CatalogueCache, exposed_names
 from localmcp.providers.mcp_servers.entries import ServerEntry, prepare
 from localmcp.schemas import check_arguments, describe_kind
 from localmcp.tools import Answer, Tool, ToolMark

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from localmcp.config import servers_file
 from localmcp.errors import ConfigurationError, LocalMCPError, NotFound, Unavailable
-from localmcp.providers.mcp_servers.catalogue import SEPARATOR, CatalogueCache
+from localmcp.providers.mcp_servers.catalog import SEPARATOR, CatalogueCache
 from localmcp.tools import Provider, Registry, Tool, current_scope
 
 if TYPE_CHECKING:

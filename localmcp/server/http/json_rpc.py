@@ -17,11 +17,11 @@ from starlette.types import Scope as HttpScope
 
 from localmcp.errors import LocalMCPError
 from localmcp.server.handlers import OpenOnce, ToolServer, log_incident, tool_result, without_surrogates
+from localmcp.server.handshake import FALLBACK_INSTRUCTIONS
 from localmcp.server.http.authentication import request_scope
 from localmcp.server.http.exchange import CALL_SECONDS, Calls, Exchange
 from localmcp.server.http.log_lines import LONGEST, say
 from localmcp.server.http.replies import SERVER_ERROR, Refused, json_bytes, json_reply, refusal_reply, refused_for
-from localmcp.server.quick_reply import FALLBACK_INSTRUCTIONS
 from localmcp.tools import Json, use_scope
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from localmcp.config import Settings
 from localmcp.errors import LocalMCPError, Unavailable
-from localmcp.freed_memory import keep_returning, limit_heaps
+from localmcp.malloc_trim import keep_returning, limit_heaps
 from localmcp.server.handlers import OpenOnce
 from localmcp.server.http.app import Door, DoorLimits
 from localmcp.server.http.hosts import OwnNames, is_loopback

@@ -13,7 +13,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import ContentSwitcher, DataTable, Static
 
-from localmcp.text.quantities import counted, size
+from localmcp.humanize import counted, size
 from localmcp.tui.keymap import bindings
 from localmcp.tui.pane import Pane, Table
 

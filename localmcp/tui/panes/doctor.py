@@ -11,7 +11,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Sparkline, Static
 
-from localmcp.text.quantities import counted, size
+from localmcp.humanize import counted, size
 from localmcp.tui.keymap import bindings
 from localmcp.tui.pane import Pane
 from localmcp.tui.services import Check, Examination

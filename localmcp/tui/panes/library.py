@@ -14,8 +14,8 @@ from textual.widgets import ContentSwitcher, Input, Static, Tree
 from textual.widgets.tree import TreeNode
 
 from localmcp.errors import NotFound
+from localmcp.humanize import counted
 from localmcp.knowledge.inventory import Inventory, Item, PassageLine, Unread
-from localmcp.text.quantities import counted
 from localmcp.tui.highlight import citation_text, short
 from localmcp.tui.keymap import bindings
 from localmcp.tui.library_model import Contents, contents_of, inventory_of, remove_collection

@@ -15,7 +15,7 @@ from textual.style import Style
 from textual.widget import Widget
 from textual.widgets import Markdown, OptionList
 
-from localmcp.text.quantities import counted
+from localmcp.humanize import counted
 from localmcp.tui.finder import FinderPane
 from localmcp.tui.keymap import bindings
 

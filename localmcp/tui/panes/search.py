@@ -14,9 +14,9 @@ from textual.timer import Timer
 from textual.widgets import ContentSwitcher, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from localmcp.humanize import counted
 from localmcp.knowledge.query_line import parse_query_line
 from localmcp.text.excerpt import Matcher
-from localmcp.text.quantities import counted
 from localmcp.tui.explanation import explanation_of
 from localmcp.tui.highlight import HitLines, citation_text, headings_of, marked, matcher_of
 from localmcp.tui.keymap import bindings

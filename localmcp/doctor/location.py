@@ -1,0 +1,200 @@
+"""Where the file lies: folders that others synchronise, disks of other machines, room, and what lies beside it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from localmcp.doctor.check import Check, fail, ok, warn
+from localmcp.humanize import counted, size
+
+SYNCED = {
+    "dropbox": "Dropbox", "onedrive": "OneDrive", "google drive": "Google Drive", "googledrive": "Google Drive",
+    "my drive": "Google Drive", "mobile documents": "iCloud Drive", "icloud drive": "iCloud Drive",
+    "iclouddrive": "iCloud Drive", "cloudstorage": "a cloud drive", "nextcloud": "Nextcloud", "owncloud": "ownCloud",
+    "pcloud drive": "pCloud", "pclouddrive": "pCloud", "box sync": "Box", "proton drive": "Proton Drive",
+    "megasync": "MEGA", "syncthing": "Syncthing",
+}  # fmt: skip
+"""Beginning of a folder's name, folded -> who synchronises it."""
+SYNC_MARKS = {".stfolder": "Syncthing", ".dropbox": "Dropbox", ".sync": "Resilio Sync"}
+"""What programs leave in the folders that they synchronise."""
+NETWORK_KINDS = frozenset(
+    "nfs nfs4 cifs smb smb2 smb3 smbfs afpfs ncpfs afs 9p drvfs davfs webdav fuse.sshfs fuse.rclone fuse.davfs2 "
+    "fuse.gvfsd-fuse fuse.s3fs macfuse sshfs ceph glusterfs fuse.glusterfs lustre".split()
+)
+REMOTE_DRIVE = 4
+"""`DRIVE_REMOTE` of Windows' GetDriveTypeW."""
+LEAST_FREE = 100_000_000
+LARGE_LOG = 64_000_000
+FORGOTTEN_SECONDS = 3600
+"""What is unfinished and older belongs to a process that was killed."""
+UNFINISHED = ("{stem}*.part", ".localmcp-pack-*", ".localmcp-backup-*")
+COPIES = ("{name}.v*-backup", "{name}.before-restore*", "{stem}-backup-*{suffix}", "{stem}-before-repair-*{suffix}")
+
+
+def check_place(path: Path) -> Iterator[Check]:
+    """Everything that can be said of the place without opening the file."""
+    yield _synced(path)
+    yield _network(path)
+    yield _free(path)
+    if path.is_file():
+        yield _log_size(path)
+        yield from _beside(path)
+
+
+def synced_by(path: Path) -> str | None:
+    """Who synchronises the folder that the file lies in; None when nobody does, as far as can be told."""
+    folders = path.absolute().parent
+    for folder in (folders, *folders.parents):
+        name = folder.name.casefold()
+        for beginning, who in SYNCED.items():
+            if name == beginning or name.startswith((f"{beginning} ", f"{beginning}-", f"{beginning}~")):
+                return who
+        if name.startswith("icloud~"):
+            return "iCloud Drive"
+        for mark, who in SYNC_MARKS.items():
+            if (folder / mark).exists() and folder != Path.home():
+                return who
+    return None
+
+
+def _synced(path: Path) -> Check:
+    who = synced_by(path)
+    if who is None:
+        return ok("folder", "not in a synchronised folder")
+    says = (
+        f"{path.parent} is synchronised by {who}, which may copy the file half-written or bring back an old one;"
+        " keep it elsewhere and synchronise backups"
+    )
+    return warn("folder", says, "localmcp config set database PATH")
+
+
+def _network(path: Path) -> Check:
+    kind = file_system(path.parent)
+    if kind is None:
+        return ok("file system", "the kind of disk is not told")
+    if kind in NETWORK_KINDS:
+        says = f"{path.parent} is on another machine's disk ({kind}): SQLite's locks may not hold there"
+        return warn("file system", says, "localmcp config set database PATH")
+    return ok("file system", f"a disk of this machine ({kind})")
+
+
+def file_system(folder: Path) -> str | None:
+    """The kind of file system, as the system names it; None when it does not tell."""
+    there = next((each for each in (folder, *folder.parents) if each.exists()), folder)
+    if sys.platform == "win32":
+        return _windows_kind(there)
+    if sys.platform == "darwin":
+        return _mount_command_kind(there)
+    try:
+        return _linux_kind(there.resolve(), Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
+    except OSError:
+        return None
+
+
+def _linux_kind(folder: Path, table: str) -> str | None:
+    """From mountinfo: the kind of the deepest mount above the folder; later mounts hide earlier ones."""
+    deepest, kind = -1, None
+    for line in table.splitlines():
+        left, _, right = line.partition(" - ")
+        fields, told = left.split(" "), right.split(" ")
+        if len(fields) < 5 or not told[0]:
+            continue
+        mounted = Path(fields[4].replace("\\040", " "))
+        if folder.is_relative_to(mounted) and len(mounted.parts) >= deepest:
+            deepest, kind = len(mounted.parts), told[0]
+    return kind
+
+
+def _mount_command_kind(folder: Path) -> str | None:
+    try:
+        told = subprocess.run(["/sbin/mount"], capture_output=True, text=True, timeout=3, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    deepest, kind = -1, None
+    for line in told.splitlines():
+        _, _, rest = line.partition(" on ")
+        place, _, options = rest.rpartition(" (")
+        if place and folder.resolve().is_relative_to(place) and len(Path(place).parts) >= deepest:
+            deepest, kind = len(Path(place).parts), options.partition(",")[0].rstrip(")")
+    return kind
+
+
+def _windows_kind(folder: Path) -> str | None:
+    drive = folder.resolve().drive
+    if drive.startswith("\\\\"):
+        return "smb"
+    import ctypes
+
+    windows = getattr(ctypes, "windll", None)
+    if windows is None:
+        return None
+    return "smb" if windows.kernel32.GetDriveTypeW(f"{drive}\\") == REMOTE_DRIVE else "local"
+
+
+def _free(path: Path) -> Check:
+    import shutil
+
+    there = next((each for each in (path.parent, *path.parent.parents) if each.exists()), path.parent)
+    free = shutil.disk_usage(there).free
+    used = path.stat().st_size if path.is_file() else 0
+    if free < LEAST_FREE:
+        return fail("disk", f"only {size(free)} left: writing may fail, though nothing is lost then")
+    if free < used + LEAST_FREE:
+        return warn("disk", f"{size(free)} left, less than the file has ({size(used)}): no room for a backup")
+    return ok("disk", f"{size(free)} left")
+
+
+def _log_size(path: Path) -> Check:
+    beside = path.with_name(f"{path.name}-wal")
+    bytes_ = beside.stat().st_size if beside.exists() else 0
+    if bytes_ > LARGE_LOG:
+        says = f"{size(bytes_)} of changes are not yet in the file itself: somebody has been reading for long"
+        return warn("write-ahead log", says, "localmcp doctor --fix")
+    return ok("write-ahead log", size(bytes_))
+
+
+def _beside(path: Path) -> Iterator[Check]:
+    scraps = unfinished_beside(path)
+    if scraps:
+        says = f"unfinished copies were left behind by a program that was killed: {_named(scraps)}"
+        yield warn("left behind", says, "localmcp doctor --fix")
+    copies = copies_beside(path)
+    if copies:
+        bytes_ = sum(each.stat().st_size for each in copies)
+        says = f"{counted(len(copies), 'older copy').replace('copys', 'copies')} beside it, {size(bytes_)}"
+        yield ok("backups", f"{says}: {_named(copies)}")
+
+
+def _named(paths: list[Path]) -> str:
+    return ", ".join(each.name for each in paths[:3]) + (", …" if len(paths) > 3 else "")
+
+
+def unfinished_beside(path: Path) -> list[Path]:
+    """Parts of copies that nobody works on any more."""
+    before = time.time() - FORGOTTEN_SECONDS
+    return [each for each in _matching(path, UNFINISHED) if _changed(each) < before]
+
+
+def copies_beside(path: Path) -> list[Path]:
+    """Backups that lie beside the file."""
+    return [each for each in _matching(path, COPIES) if each.is_file() and not each.name.endswith(("-wal", "-shm"))]
+
+
+def _matching(path: Path, patterns: tuple[str, ...]) -> list[Path]:
+    from fnmatch import fnmatchcase
+
+    wanted = [each.format(name=path.name, stem=path.stem, suffix=path.suffix) for each in patterns]
+    names = sorted(os.listdir(path.parent)) if path.parent.is_dir() else []
+    return [path.with_name(name) for name in names if any(fnmatchcase(name, each) for each in wanted)]
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return time.time()

@@ -1,0 +1,1 @@
+"""The second backend of the index: collections on a Milvus server."""

@@ -1,0 +1,167 @@
+"""What goes to Milvus and what comes back: rows, questions and hits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from localmcp.errors import ModelMismatch
+from localmcp.milvus import schema
+from localmcp.milvus.filters import filter_text
+from localmcp.milvus.schema import Shape, decode_name
+from localmcp.search.backend import DEFAULT_PARTITION, Json, Neighbor, Record
+from localmcp.search.conditions import Condition, evaluate
+
+DEEPEST = 16_384
+"""Milvus returns no more than these for one query."""
+BATCH_ROWS, BATCH_BYTES = 1000, 16_000_000
+"""Rows of one request, which may have 64 MB."""
+BREADTH, WIDEST = 400, 32_768
+"""`ef` of the graph index: neighbours looked at; the most that Milvus allows finds all but everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord(Record):
+    """A record with what localmcp needs to make the document of it again."""
+
+    origin: Json | None = None
+
+
+# ---------------------------------------------------------------- searching
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question to a collection, and how Milvus' hits are read."""
+
+    shape: Shape
+    partitions: list[str] | None
+    condition: Condition | None
+    exact: bool
+    lite: bool
+
+    def options(self, depth: int) -> Json:
+        options: Json = {"anns_field": self.shape.vector, "partition_names": self.partitions}
+        if self.shape.index == "HNSW":
+            ef = WIDEST if self.exact else max(BREADTH, min(2 * depth, WIDEST))
+            options["search_params"] = {"params": {"ef": ef}}
+        if self.exact:
+            # With everything that was ever acknowledged; else what this process wrote, for collections of ours.
+            options["consistency_level"] = "Strong"
+        if self.condition is not None:
+            options["filter"] = filter_text(self.condition, self.shape, lite=self.lite)
+            others = [*self.shape.scalars, *(["*"] if self.shape.dynamic else [])]
+            options["output_fields"] = [schema.METADATA] if self.shape.ours else others
+        return options
+
+    def neighbors(self, hits: Sequence[Any]) -> list[Neighbor]:
+        """Those that fulfil the condition, best first, equal scores by id."""
+        found = [
+            Neighbor(_key_of(hit, self.shape), self.score(hit))
+            for hit in hits
+            if self.condition is None or evaluate(self.condition, _read_metadata(hit["entity"], self.shape))
+        ]
+        return sorted(found, key=lambda each: (-each.score, each.id))
+
+    def score(self, hit: Any) -> float:
+        # Segments with and without an index differ in the seventh digit for equal vectors.
+        return round(self.shape.score(float(hit["distance"])), 6)
+
+    def is_complete(self, hits: Sequence[Any], neighbors: Sequence[Neighbor], limit: int, depth: int) -> bool:
+        """Whether no deeper look could change the first `limit`."""
+        if len(hits) < depth or depth >= DEEPEST:
+            return True
+        return len(neighbors) >= limit and neighbors[limit - 1].score > self.score(hits[-1])
+
+
+def _key_of(hit: Any, shape: Shape) -> int:
+    """Lite names it after the field, servers call it id."""
+    return hit["id"] if "id" in hit else hit[shape.key]
+
+
+def check_dimension(shape: Shape, collection: str, dimension: int) -> None:
+    if dimension != shape.dimension:
+        raise ModelMismatch(
+            f"Milvus' collection '{collection}' holds vectors of {shape.dimension} dimensions"
+            f"{f' ({shape.model})' if shape.model else ''}, the model at hand makes {dimension}.",
+            hint="Set the model with which the collection was made.",
+        )
+
+
+# ---------------------------------------------------------------- rows
+
+
+def our_schema(library: Any, dimension: int, model: str) -> Any:
+    kinds = library.DataType
+    # For people; what is read is the property, because Lite keeps no description.
+    says = f"A collection of localmcp with vectors of {model}"
+    fields = library.MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False, description=says)
+    fields.add_field(schema.KEY, kinds.INT64, is_primary=True)
+    fields.add_field(schema.VECTOR, kinds.FLOAT_VECTOR, dim=dimension)
+    fields.add_field(schema.TEXT, kinds.VARCHAR, max_length=schema.MOST_BYTES)
+    fields.add_field(schema.METADATA, kinds.JSON)
+    fields.add_field(schema.ORIGIN, kinds.JSON)
+    fields.add_field(schema.PARTITION, kinds.VARCHAR, max_length=1024)
+    return fields
+
+
+def batches(records: Sequence[Record], shape: Shape) -> Iterator[list[Json]]:
+    """Rows in batches of at most `BATCH_ROWS` and about `BATCH_BYTES`."""
+    rows: list[Json] = []
+    size = 0
+    for record in records:
+        check_dimension(shape, decode_name(shape.name), len(record.vector))
+        row = _write_row(record)
+        row_size = 4 * shape.dimension + 4 * len(record.text) + 2 * len(str(row[schema.METADATA])) + 1000
+        if rows and (len(rows) >= BATCH_ROWS or size + row_size > BATCH_BYTES):
+            yield rows
+            rows, size = [], 0
+        rows.append(row)
+        size += row_size
+    if rows:
+        yield rows
+
+
+def _write_row(record: Record) -> Json:
+    origin = record.origin if isinstance(record, StoredRecord) else None
+    return {
+        schema.KEY: record.id,
+        schema.VECTOR: record.vector.tolist(),
+        schema.TEXT: schema.fit_text(record.text),
+        schema.METADATA: schema.fit_metadata(record.metadata),
+        schema.ORIGIN: origin or {},
+        schema.PARTITION: record.partition,
+    }
+
+
+def read_record(row: Json, shape: Shape) -> StoredRecord:
+    import numpy as np
+
+    return StoredRecord(
+        row[shape.key],
+        np.asarray(row[shape.vector], dtype=np.float32),
+        _read_text(row, shape),
+        _read_metadata(row, shape),
+        str(row[schema.PARTITION]) if shape.ours else DEFAULT_PARTITION,
+        (row.get(schema.ORIGIN) or None) if shape.ours else None,
+    )
+
+
+def _read_text(row: Json, shape: Shape) -> str:
+    names = [shape.text] if shape.text else [name for name in schema.TEXT_FIELDS if isinstance(row.get(name), str)]
+    return str(row.get(names[0]) or "") if names else ""
+
+
+def _read_metadata(row: Json, shape: Shape) -> Json:
+    """The JSON field; of other people's collections every other field too."""
+    found: Any = row.get(shape.metadata) if shape.metadata else {}
+    metadata = cast("Json", found) if isinstance(found, dict) else {"value": found}
+    if shape.ours:
+        return metadata
+    told = {shape.key, shape.vector, shape.text, shape.metadata, "$meta"}
+    return {name: value for name, value in row.items() if name not in told and _is_plain(value)} | metadata
+
+
+def _is_plain(value: Any) -> bool:
+    return not isinstance(value, bytes)

@@ -1,0 +1,205 @@
+"""Care for the rules: changed, merged, retired, deleted, and told whether they helped."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated, Any, cast
+
+from typing_extensions import TypedDict
+
+from localmcp.errors import InvalidInput
+from localmcp.rules import rulebook
+from localmcp.rules.catalog import (
+    LONGEST_CONTEXT,
+    LONGEST_RULE,
+    RuleAnswer,
+    RuleCatalogue,
+    check_draft,
+    known_rule,
+)
+from localmcp.search.federation import never_changed
+from localmcp.tools import Param, integer_or_string, tool
+
+
+def own_rule_id(name: str, value: Any) -> Any:
+    """The number of a rule that is to be changed, also as text; a rule of a mounted file (`team:5`) never is."""
+    if _is_mounted(value):
+        raise never_changed(f"Rule {value}", value.rpartition(":")[0])
+    return integer_or_string(name, value)
+
+
+def own_rule_ids(name: str, value: Any) -> Any:
+    """The same for a list of which one's own count: what is told of mounted rules is kept nowhere."""
+    if not isinstance(value, list):
+        return value
+    given = cast("list[Any]", value)
+    return [each for each in given if not _is_mounted(each)] or [own_rule_id(name, each) for each in given]
+
+
+def _is_mounted(rule_id: Any) -> bool:
+    if not isinstance(rule_id, str):
+        return False
+    origin, _, number = rule_id.rpartition(":")
+    return bool(origin) and number.isdecimal()
+
+
+class UseAnswer(TypedDict):
+    """The answer of `reportRuleUse`."""
+
+    success: bool
+    recorded: list[int]
+    weights: dict[str, float]
+
+
+class RuleCare:
+    """Changes rules that are there."""
+
+    def __init__(self, catalogue: RuleCatalogue) -> None:
+        self._catalogue = catalogue
+        self._database = catalogue.database
+
+    @tool(
+        "editRule",
+        title="Change a rule",
+        keywords=("rule", "update", "correct", "rephrase", "weight", "importance"),
+        examples=("change rule {id} to {rule_text}",),
+        visible=False,
+        read_only=False,
+        idempotent=True,
+        accepts={"id": own_rule_id},
+    )
+    def edit_rule(
+        self,
+        id: Annotated[int, Param("Id of the rule")],  # noqa: A002
+        rule_text: Annotated[str | None, Param("Other words", min_length=1, max_length=LONGEST_RULE)] = None,
+        category: Annotated[str | None, Param("Another category")] = None,
+        context: Annotated[str | None, Param("When it matters", max_length=LONGEST_CONTEXT)] = None,
+        project: Annotated[str | None, Param("Only this project; empty = every one")] = None,
+        globs: Annotated[list[str] | None, Param("Files it is about; an empty list = any")] = None,
+        alwaysApply: Annotated[bool | None, Param("Holds for every task")] = None,
+        weight: Annotated[float | None, Param("Importance, 1 = ordinary", minimum=0, maximum=2)] = None,
+    ) -> RuleAnswer:
+        """Change a rule; what is left out stays."""
+        given = {
+            "rule_text": rule_text.strip() if rule_text else None,
+            "category": category.strip().lower() if category else None,
+            "context": context.strip() if context is not None else None,
+            "globs": tuple(globs) if globs is not None else None,
+            "always_apply": alwaysApply,
+            "weight": weight,
+        }
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if project is not None:
+            changes["project"] = project or None
+        if not changes:
+            raise InvalidInput("Nothing to change: give at least one of the fields besides id.")
+        with self._database.write() as connection:
+            rule = known_rule(connection, id)
+            draft = rulebook.draft_of(rule, **changes)
+            check_draft(draft)
+            rulebook.change_rule(connection, rule, draft)
+        notice = self._catalogue.embed_missing_or_say()
+        answer = self._catalogue.answer(id, f"Rule {id} changed.")
+        return {**answer, "notice": notice} if notice else answer
+
+    @tool(
+        "mergeRules",
+        title="Merge two rules",
+        keywords=("rule", "duplicate", "combine", "consolidate"),
+        examples=("merge rule {source} into rule {target}",),
+        visible=False,
+        read_only=False,
+        accepts={"source": own_rule_id, "target": own_rule_id},
+    )
+    def merge_rules(
+        self,
+        source: Annotated[int, Param("Rule that is retired")],
+        target: Annotated[int, Param("Rule that gets its instructions and uses")],
+    ) -> RuleAnswer:
+        """Merge one rule into another that says the same: counts and history move, the first is retired."""
+        if source == target:
+            raise InvalidInput(f"source and target are both {source}; name two rules.")
+        with self._database.write() as connection:
+            gone, kept = known_rule(connection, source), known_rule(connection, target)
+            rulebook.move_history(connection, gone, kept)
+            if gone.retired_at is None:
+                rulebook.retire_rule(connection, source)
+        return self._catalogue.answer(target, f"Rule {source} was merged into rule {target}.")
+
+    @tool(
+        "retireRule",
+        title="Retire a rule",
+        keywords=("rule", "disable", "archive", "obsolete"),
+        examples=("retire rule {id}", "rule {id} no longer holds"),
+        visible=False,
+        read_only=False,
+        idempotent=True,
+        accepts={"id": own_rule_id},
+    )
+    def retire_rule(self, id: Annotated[int, Param("Id of the rule")]) -> RuleAnswer:  # noqa: A002
+        """Take a rule out of use; it can be restored."""
+        with self._database.write() as connection:
+            if known_rule(connection, id).retired_at is None:
+                rulebook.retire_rule(connection, id)
+        return self._catalogue.answer(id, f"Rule {id} is retired.")
+
+    @tool(
+        "restoreRule",
+        title="Restore a retired rule",
+        keywords=("rule", "enable", "undo"),
+        examples=("restore rule {id}",),
+        visible=False,
+        read_only=False,
+        idempotent=True,
+        accepts={"id": own_rule_id},
+    )
+    def restore_rule(self, id: Annotated[int, Param("Id of the rule")]) -> RuleAnswer:  # noqa: A002
+        """Bring a retired rule back into use."""
+        with self._database.write() as connection:
+            if known_rule(connection, id).retired_at is not None:
+                rulebook.restore_rule(connection, id)
+        self._catalogue.embed_missing_or_say()
+        return self._catalogue.answer(id, f"Rule {id} is in force again.")
+
+    @tool(
+        "deleteRule",
+        title="Delete a rule",
+        keywords=("rule", "remove", "forget"),
+        examples=("delete rule {id}", "forget rule {id}"),
+        visible=False,
+        read_only=False,
+        destructive=True,
+        idempotent=True,
+        accepts={"id": own_rule_id},
+    )
+    def delete_rule(self, id: Annotated[int, Param("Id of the rule")]) -> RuleAnswer:  # noqa: A002
+        """Delete a rule for good, with the record of its use; to set it aside, retire it instead."""
+        with self._database.write() as connection:
+            rule = known_rule(connection, id)
+            rulebook.delete_rule(connection, id)
+        return {"success": True, "message": f"Rule {id} was deleted: “{rule.rule_text}”."}
+
+    # ------------------------------------------------------------ use
+
+    @tool(
+        "reportRuleUse",
+        title="Report that rules were applied",
+        keywords=("rule", "applied", "useful", "feedback", "not useful"),
+        examples=("rule {ruleIds} was applied", "rule {ruleIds} was not useful"),
+        visible=False,
+        read_only=False,
+        accepts={"ruleIds": own_rule_ids},
+    )
+    def report_use(
+        self,
+        ruleIds: Annotated[list[int], Param("Rules of one task", min_length=1, max_length=100)],
+        useful: Annotated[bool, Param("false: they did not fit the task")] = True,
+        task: Annotated[str, Param("What was done", max_length=10_000)] = "",
+    ) -> UseAnswer:
+        """Report which rules a task applied, or which did not help: those that are applied come first next time, and
+        those applied together are suggested together."""
+        with self._database.write() as connection:
+            ids = [known_rule(connection, each).id for each in dict.fromkeys(ruleIds)]
+            rulebook.record_use(connection, ids, uuid.uuid4().hex, task, useful)
+            weights = {str(each): round(known_rule(connection, each).weight, 2) for each in ids}
+        return {"success": True, "recorded": ids, "weights": weights}

@@ -1,0 +1,168 @@
+"""Importing rules from the files people have, and exporting them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+from localmcp.errors import AccessDenied, InvalidInput, NotFound
+from localmcp.rules import rulebook
+from localmcp.rules.catalog import RuleCatalogue
+from localmcp.rules.files import (
+    FILE_NAMES,
+    Format,
+    Problem,
+    Reading,
+    find_rule_files,
+    read_file,
+    read_text,
+    write_rules,
+)
+from localmcp.rules.rulebook import RuleDraft, Selection, digest_of
+from localmcp.tools import Param, current_scope, tool
+
+IMPORTED_AT_ONCE = 200
+
+
+class ImportProblem(TypedDict):
+    """What could not be read, and where."""
+
+    where: str
+    problem: str
+
+
+class RuleImport(TypedDict):
+    """What an import did; `known` were there already."""
+
+    added: int
+    known: int
+    files: list[str]
+    skipped: list[ImportProblem]
+    message: NotRequired[str]
+
+
+class ExportedFile(TypedDict):
+    """A file as text."""
+
+    name: str
+    text: str
+
+
+class RuleExport(TypedDict):
+    """The answer of `exportRules`."""
+
+    count: int
+    format: str
+    files: list[ExportedFile]
+
+
+class RuleExchange:
+    """Reads and writes files of rules."""
+
+    def __init__(self, catalogue: RuleCatalogue) -> None:
+        self._catalogue = catalogue
+
+    @tool(
+        "importRules",
+        title="Import rules",
+        keywords=("rules", "CLAUDE.md", "AGENTS.md", "cursorrules", "copilot", "load"),
+        examples=("import the rules from {path}",),
+        visible=False,
+        read_only=False,
+        idempotent=True,
+    )
+    def import_rules(
+        self,
+        path: Annotated[str | None, Param("File, or project folder; only for the person at the machine")] = None,
+        text: Annotated[str | None, Param("The rules themselves", max_length=5_000_000)] = None,
+        format: Annotated[Format, Param("Form of text")] = "markdown",  # noqa: A002
+        project: Annotated[str | None, Param("They hold in this project only")] = None,
+    ) -> RuleImport:
+        """Import rules from CLAUDE.md, AGENTS.md, .cursorrules, .cursor/rules/*.mdc, Copilot instructions, Markdown
+        lists or JSON Lines. Known rules are left as they are; what cannot be read is reported with its line."""
+        if (path is None) == (text is None):
+            raise InvalidInput("Give either path or text.")
+        if text is not None:
+            name = "rules.mdc" if format == "mdc" else FILE_NAMES[format]
+            return self._import([("text", read_text(text, Path(name).name, "text"))], project)
+        if not current_scope().trusted:
+            raise AccessDenied("Files are imported by the person at the machine; hand over text instead.")
+        return self.import_paths([Path(path or "")], project)
+
+    def import_paths(self, paths: Iterable[Path], project: str | None = None) -> RuleImport:
+        """Import files, and the rule files of project folders.
+
+        Raises:
+            NotFound: a path does not exist, or a folder holds no rule files.
+        """
+        readings: list[tuple[str, Reading]] = []
+        for path in paths:
+            place = path.expanduser()
+            if not place.exists():
+                raise NotFound(f"There is no file or folder {place}.")
+            found = find_rule_files(place)
+            if not found:
+                raise NotFound(f"{place} holds no rule files.", hint="Known are CLAUDE.md, AGENTS.md, .cursorrules, …")
+            readings += [(str(each), read_file(each)) for each in found]
+        return self._import(readings, project)
+
+    def _import(self, readings: list[tuple[str, Reading]], project: str | None) -> RuleImport:
+        drafts = [_within(draft, project) for _, reading in readings for draft in reading.drafts]
+        fresh = self._unknown(drafts)
+        for start in range(0, len(fresh), IMPORTED_AT_ONCE):
+            self._catalogue.store(fresh[start : start + IMPORTED_AT_ONCE])
+        problems: list[Problem] = [problem for _, reading in readings for problem in reading.problems]
+        return {
+            "added": len(fresh),
+            "known": len(drafts) - len(fresh),
+            "files": [name for name, _ in readings],
+            "skipped": [{"where": each.where, "problem": each.problem} for each in problems],
+        }
+
+    def _unknown(self, drafts: list[RuleDraft]) -> list[RuleDraft]:
+        """Those whose text is neither in the file nor earlier among them."""
+        seen: set[tuple[bytes, str | None]] = set()
+        fresh: list[RuleDraft] = []
+        with self._catalogue.database.read() as connection:
+            for draft in drafts:
+                key = (digest_of(draft.rule_text), draft.project)
+                if key not in seen and rulebook.find_same(connection, draft.rule_text, draft.project) is None:
+                    fresh.append(draft)
+                seen.add(key)
+        return fresh
+
+    @tool(
+        "exportRules",
+        title="Export rules",
+        keywords=("rules", "CLAUDE.md", "AGENTS.md", "cursorrules", "copilot", "save"),
+        examples=("export the rules as {format}",),
+        visible=False,
+    )
+    def export_rules(
+        self,
+        format: Annotated[Format, Param("Form")] = "jsonl",  # noqa: A002
+        category: Annotated[str | None, Param("Only this category")] = None,
+        project: Annotated[str | None, Param("This project's and general ones")] = None,
+        which: Annotated[Literal["inForce", "retired", "all"], Param("Which rules")] = "inForce",
+    ) -> RuleExport:
+        """Return the rules as files that can be imported again."""
+        retired = {"inForce": False, "retired": True, "all": None}[which]
+        selection = Selection(category.strip().lower() if category else None, project or None, retired)
+        with self._catalogue.database.read() as connection:
+            hidden = rulebook.is_hidden(connection)
+            rules = [] if hidden else rulebook.select_rules(connection, selection)
+        files = write_rules(rules[::-1], format)
+        return {
+            "count": len(rules),
+            "format": format,
+            "files": [{"name": name, "text": text} for name, text in files.items()],
+        }
+
+
+def _within(draft: RuleDraft, project: str | None) -> RuleDraft:
+    from dataclasses import replace
+
+    return replace(draft, project=draft.project or project)

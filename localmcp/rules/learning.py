@@ -1,0 +1,243 @@
+"""`rememberDeveloperInstruction`: what a developer says once becomes a rule, unless it was meant for the moment."""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, Protocol, cast
+
+from typing_extensions import TypedDict
+
+from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable
+from localmcp.rules.catalog import LONGEST_CONTEXT, LONGEST_RULE, RuleCatalogue
+from localmcp.rules.rulebook import RuleDraft
+from localmcp.tools import Json, Param, tool
+
+if TYPE_CHECKING:
+    from localmcp.embeddings import Embedder
+
+log = logging.getLogger(__name__)
+
+STORED = 'Instruction processed successfully. Generated rule: "{}" (category: {}). Rule ID: {}, Instruction ID: {}'
+NOT_STORED = "No rule generated. Reason: {}"
+
+
+class RememberAnswer(TypedDict):
+    """What became of an instruction."""
+
+    success: bool
+    message: str
+    stored: bool
+    rule: NotRequired[str]
+    category: NotRequired[str]
+    ruleId: NotRequired[int]
+    instructionId: NotRequired[int]
+    counted: NotRequired[bool]
+    """A rule said the same already, and the instruction was counted towards it."""
+    error: NotRequired[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Generalized:
+    """A rule that an instruction stands for; without one, the reason."""
+
+    rule: str | None
+    reason: str
+    category: str = ""
+
+
+class Generalizer(Protocol):
+    """Turns an instruction into a rule; a language model may do it instead of the patterns."""
+
+    def __call__(self, instruction: str, context: str) -> Generalized | None:
+        """The rule, or why there is none. None = not mine: the patterns decide.
+
+        Raises:
+            LocalMCPError: it cannot be asked; the patterns decide then, too.
+        """
+        ...
+
+
+# ---------------------------------------------------------------- general, or for the moment?
+
+_GENERAL = (
+    (2.0, "says it holds always", r"\b(?:always|never|every ?time|whenever|each time|from now on|in (?:the )?future"
+                                  r"|as a rule|by default|in general|generally|going forward|at all times)\b"),
+    (1.0, "speaks of all cases", r"\b(?:all|any|every|each|no)\s+(?:\w+\s+)?\w+"),
+    (1.0, "is a norm", r"\b(?:must|should|shall|ought to|may not|need to be|has to be|have to be|prefer|avoid|"
+                       r"don'?t|do not|convention|policy|standard|we (?:use|like|want|write|keep|put|call|name))\b"),
+    (1.0, "prefers one way to another", r"\b(?:instead of|rather than|over|not)\s+\w+"),
+    (0.5, "begins like a rule", r"^(?:use|write|keep|name|put|test|document|handle|log|validate|make sure|ensure)\b"),
+)  # fmt: skip
+_MOMENTARY = (
+    (3.0, "it is meant for this moment", r"\b(?:just (?:this )?once|this time|for now|right now|today|tonight|tomorrow"
+                                         r"|for the moment|temporarily|quickly|just now|again\b(?!st))"),
+    (2.5, "it gives measures of one place", r"\b\d+\s?(?:px|pixels?|pt|rem|em|%|dp)\b|\bline \d+\b"),
+    (2.0, "it changes one thing that is there", r"^(?:please |now |can you |could you |go )*(?:move|rename|delete"
+          r"|remove|fix|change|add|undo|revert|open|show|center|resize|rotate|update|replace|create|build|run|push|merge"
+          r"|deploy|commit|translate|explain|find|look|check|start|stop|restart|install|implement)\b"
+          r"(?!.*\b(?:always|never|every|each|before|after|whenever)\b)"),
+    (2.0, "it points at something in view", r"\b(?:this|that|these|those) (?:button|file|function|class|line|test|page"
+          r"|error|bug|method|variable|component|branch|commit|ticket|column|table|field|image|dialog)s?\b|\b(?:above|below|here)\b"),
+    (2.0, "it is a question", r"\?\s*$"),
+    (1.5, "it names one place", r"`[^`]+\.\w{1,5}`|\b[\w/-]+\.(?:py|ts|tsx|js|css|html|go|rs|java|md|sql)\b|#\d+\b"),
+)  # fmt: skip
+
+_GENERAL_EXAMPLES = (
+    "Write a test for every bug that is fixed",
+    "Name functions with verbs",
+    "Validate input before using it",
+    "Use early returns instead of nested conditions",
+    "Never commit secrets",
+    "Document public functions",
+    "We prefer composition over inheritance",
+    "Errors should be logged with context",
+)
+_MOMENTARY_EXAMPLES = (
+    "Move the button three pixels to the right",
+    "Rename this variable to count",
+    "Fix the typo in the title",
+    "Run the tests again",
+    "Delete the file we just made",
+    "Make the header blue on this page",
+    "Show me the last commit",
+    "Change the price of the second item to five",
+)
+LIKENESS_WEIGHT = 4.0
+"""What a lead of 1.0 in cosine to the nearest example counts beside the patterns."""
+
+
+def weigh(instruction: str, embedder: Embedder | None) -> tuple[float, str]:
+    """How general an instruction is (above 0 = a rule), and the strongest reason for the side it falls on."""
+    general = [(points, reason) for points, reason, pattern in _GENERAL if re.search(pattern, instruction, re.I)]
+    momentary = [(points, reason) for points, reason, pattern in _MOMENTARY if re.search(pattern, instruction, re.I)]
+    score = sum(points for points, _ in general) - sum(points for points, _ in momentary)
+    score += LIKENESS_WEIGHT * _likeness(instruction, embedder) if embedder else 0.0
+    chosen, otherwise = (general, "it reads like a rule") if score > 0 else (momentary, "it is about one case only")
+    return score, max(chosen, default=(0.0, otherwise))[1]
+
+
+def _likeness(instruction: str, embedder: Embedder) -> float:
+    """Cosine to the nearest general example less that to the nearest momentary one."""
+    vectors = embedder.embed_passages([instruction, *_GENERAL_EXAMPLES, *_MOMENTARY_EXAMPLES])
+    cosines: Any = vectors[1:] @ vectors[0]
+    return float(cosines[: len(_GENERAL_EXAMPLES)].max() - cosines[len(_GENERAL_EXAMPLES) :].max())
+
+
+# ---------------------------------------------------------------- the imperative
+
+_OPENINGS = re.compile(
+    r"^(?:(?:hey|ok|okay|please|also|and|but|so|well|note|remember|important|fyi|btw|no|yes|actually)\b[,:!.]?\s+(?:that\s+)?"
+    r"|(?:from now on|in (?:the )?future|going forward|as a rule|in general|generally|by default|next time)\b,?\s+"
+    r"|(?:can|could|would|will) you (?:please )?"
+    r"|i(?:'d| would) (?:like|prefer|want) (?:it if )?you (?:to )?|i (?:want|need|expect) you to "
+    r"|i(?:'d| would) rather you "
+    r"|(?:you|we|one) (?:should|must|have to|need to|ought to|shall) |(?:make|be) sure (?:that )?(?:you |to )?"
+    r"|(?:do )?remember to |don'?t forget to |try to |we are |let'?s )",
+    re.IGNORECASE,
+)
+_REWRITES = (
+    (re.compile(r"^(?:you|we|i|one)\s+(always|never)\s+", re.I), r"\1 "),
+    (re.compile(r"^(?:you|we|one)\s+(?:should(?: not|n'?t)|must(?: not|n'?t)|may not|can(?:not|'?t)|shouldn'?t"
+                r"|mustn'?t|do(?: not|n'?t))\s+", re.I), "do not "),
+    (re.compile(r"^(?:we|i)\s+(use|like|prefer|want|write|keep|put|call|name|avoid|test|log|document|store)\b", re.I),
+     r"\1"),
+    (re.compile(r"^i (?:do not|don'?t) (?:like|want)(?: it when you)?\s+", re.I), "avoid "),
+    (re.compile(r"^don'?t\b", re.I), "do not"),
+    (re.compile(r"^not\s+", re.I), "do not "),
+    (re.compile(r"[,;]?\s+(?:please|thanks|thank you|ok(?:ay)?|from now on|in (?:the )?future|going forward)[.!]*$",
+                re.I), ""),
+)  # fmt: skip
+
+
+def normalize(instruction: str) -> str:
+    """The instruction as a rule in the imperative: "could you always write tests please" -> "Always write tests."."""
+    text = " ".join(instruction.split()).strip(" \"'“”")
+    before = None
+    while before != text:
+        before = text
+        for pattern, replacement in _REWRITES:
+            text = pattern.sub(replacement, text)
+        text = _OPENINGS.sub("", text, count=1).strip()
+    text = re.sub(r"^like\b", "prefer", text, flags=re.I)
+    text = text.rstrip("?!. ")
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+# ---------------------------------------------------------------- the tool
+
+
+def _failure(error: LocalMCPError) -> Json:
+    return {"success": False, "stored": False, "message": str(error), "error": str(error)}
+
+
+class RuleMemory:
+    """Listens to what the developer says."""
+
+    def __init__(self, catalogue: RuleCatalogue, generalize: Generalizer | None = None) -> None:
+        self._catalogue = catalogue
+        self._generalize = generalize
+
+    @tool(
+        "rememberDeveloperInstruction",
+        title="Remember an instruction",
+        keywords=("remember", "learn", "rule", "instruction", "preference", "correction", "feedback"),
+        examples=("remember to {instruction}", "from now on {instruction}", "remember that we {instruction}"),
+        visible=False,
+        read_only=False,
+        text=lambda answer: cast(RememberAnswer, answer)["message"],
+        on_error=_failure,
+    )
+    def remember(
+        self,
+        instruction: Annotated[str, Param("What the developer said", max_length=LONGEST_RULE)],
+        context: Annotated[str, Param("What was being worked on", max_length=LONGEST_CONTEXT)] = "",
+        project: Annotated[str | None, Param("Holds in this project only")] = None,
+    ) -> RememberAnswer:
+        """Remember a general instruction or correction of the developer as a rule for later tasks. What is meant for
+        the moment only is not stored, with the reason; what a rule says already is counted towards it."""
+        if not instruction.strip():
+            raise InvalidInput("Error: instruction cannot be empty")
+        found = self._generalized(instruction.strip(), context.strip())
+        if found.rule is None:
+            return {"success": True, "stored": False, "message": NOT_STORED.format(found.reason)}
+        draft = RuleDraft(
+            found.rule, found.category, context.strip(), instruction.strip(), "remembered", project=project or None
+        )
+        try:
+            answer = self._catalogue.add(draft, "count")
+        except LocalMCPError as error:
+            raise ModelUnavailable(f"Failed to create rule with embedding: {error}", hint=error.hint) from error
+        return self._told(answer.get("rule", {}), "similarity" in answer)
+
+    def _generalized(self, instruction: str, context: str) -> Generalized:
+        try:
+            found = self._generalize(instruction, context) if self._generalize else None
+        except LocalMCPError as error:
+            log.warning("the patterns decide on an instruction: %s", error)
+            found = None
+        return found or self.generalize(instruction)
+
+    def generalize(self, instruction: str) -> Generalized:
+        """What the patterns and the embedding model say."""
+        score, reason = weigh(instruction, self._catalogue.model())
+        rule = normalize(instruction)
+        if score <= 0:
+            return Generalized(None, reason)
+        if len(rule.split()) < 2:
+            return Generalized(None, "it says too little")
+        return Generalized(rule, reason)
+
+    def _told(self, rule: Any, counted: bool) -> RememberAnswer:
+        instruction_id = self._catalogue.latest_instruction(rule["id"])
+        answer: RememberAnswer = {
+            "success": True,
+            "stored": True,
+            "message": STORED.format(rule["rule_text"], rule["category"], rule["id"], instruction_id),
+            "rule": rule["rule_text"],
+            "category": rule["category"],
+            "ruleId": rule["id"],
+            "instructionId": instruction_id,
+        }
+        return {**answer, "counted": True} if counted else answer

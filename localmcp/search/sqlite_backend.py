@@ -1,0 +1,367 @@
+"""The vectors of the file, as a backend: each record is a source with one chunk, documents are there as they are."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import apsw
+
+from localmcp.errors import InvalidInput, ModelMismatch
+from localmcp.search.backend import DEFAULT_PARTITION, Neighbor, Record, Space
+from localmcp.search.chunk_rows import (
+    Row,
+    asks_for_pages,
+    chunks_fulfilling,
+    find_partition,
+    load_rows,
+    partition_names,
+    sources_fulfilling,
+    whole_sources,
+)
+from localmcp.search.clearing import drop_collection, drop_partition
+from localmcp.search.collections import (
+    Collection,
+    choose_collections,
+    ensure_collection,
+    ensure_partition,
+    visible_collections,
+)
+from localmcp.search.conditions import Condition
+from localmcp.search.index import Index
+from localmcp.search.records import RecordText, draft_whole
+from localmcp.search.sources import put_source, restore_source, trash_sources
+from localmcp.search.vector import Block, nearest_chunks, remove_signs, remove_vectors, vector_id
+from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one, read_generations
+from localmcp.storage.migrations import VECTOR_ID_BITS, utc_now
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Ids = NDArray[np.int64]
+    Vectors = NDArray[np.float32]
+
+FEW = 400
+"""So many vectors are compared one by one: narrowing them would read as many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one search may look at, in one snapshot."""
+
+    collection: Collection
+    model_id: int
+    blocks: list[Block]
+    allowed: Ids | None
+    """Ids of the sources, sorted; None = all of the collection."""
+    few: bool
+    """So few vectors that all are compared."""
+
+
+class SqliteBackend:
+    """Holds and searches vectors in the file. Sees the collections that the scope sees."""
+
+    name = "sqlite"
+
+    def __init__(self, database: Database, index: Index) -> None:
+        self.database = database
+        self.index = index
+
+    # ------------------------------------------------------------ collections and partitions
+
+    def describe(self, collection: str) -> Space:
+        """Counts of what is searched by meaning; chunks without a vector and the trash are not counted."""
+        import numpy as np
+
+        with self.database.read() as connection:
+            found = _find(connection, collection)
+            model, dimension = _model(connection, found.model_id)
+            sql = "select sources from signs where collection_id = ? and model_id = ?"
+            blobs = [row[0] for row in fetch_all(connection, sql, (found.id, found.model_id))]
+            sources, counts = np.unique(np.frombuffer(b"".join(blobs), dtype=np.int64), return_counts=True)
+            partitions = {DEFAULT_PARTITION: 0, **dict.fromkeys(partition_names(connection, found.id), 0)}
+            belongs = dict(fetch_all(connection, _PARTITION_OF_SOURCE, (found.id,)))
+        for source, count in zip(sources.tolist(), counts.tolist(), strict=True):
+            partitions[belongs[source]] += count
+        return Space(found.name, dimension, model, sum(partitions.values()), partitions)
+
+    def collections(self) -> list[str]:
+        """Names, sorted."""
+        with self.database.read() as connection:
+            return sorted(each.name for each in visible_collections(connection))
+
+    def create(self, collection: str, dimension: int, model: str) -> None:
+        """Make the collection if it is not there, bound to that model (`name#fingerprint`).
+
+        Raises:
+            ModelMismatch: it is there with another model.
+        """
+        with self.database.write() as connection:
+            found = ensure_collection(connection, collection)
+            model_id = _ensure_model(connection, model, dimension)
+            if found.model_id not in (None, model_id):
+                theirs, size = _model(connection, found.model_id)
+                raise ModelMismatch(
+                    f"Collection '{found.name}' is there already, with vectors of '{theirs}' ({size} dimensions)."
+                )
+            connection.execute("update collections set model_id = ? where id = ?", (model_id, found.id))
+
+    def drop(self, collection: str) -> None:
+        """Delete it with everything in it."""
+        with self.database.read() as connection:
+            found = _find(connection, collection)
+        drop_collection(self.database, found.id)
+
+    def create_partition(self, collection: str, partition: str) -> None:
+        with self.database.write() as connection:
+            found = _find(connection, collection)
+            if partition != DEFAULT_PARTITION:
+                ensure_partition(connection, found, partition)
+
+    def drop_partition(self, collection: str, partition: str) -> None:
+        """Delete it with everything in it."""
+        with self.database.read() as connection:
+            found = _find(connection, collection)
+            partition_id = find_partition(connection, found, partition)
+        if partition_id is None:
+            raise InvalidInput(f"partition '{DEFAULT_PARTITION}' is where everything else stands; it stays.")
+        drop_partition(self.database, found.id, partition_id)
+
+    # ------------------------------------------------------------ searching
+
+    def search(
+        self,
+        collection: str,
+        queries: Vectors,
+        limit: int,
+        *,
+        partition: str | None = None,
+        condition: Condition | None = None,
+        exact: bool = False,
+    ) -> list[list[Neighbor]]:
+        """The nearest of each query, best first; equal scores by id. All queries see one snapshot."""
+        with self.database.read() as connection:
+            part = self.part(connection, collection, partition, condition, queries.shape[1])
+            if part is None:
+                return [[] for _ in queries]
+            exact = exact or part.few
+            return [
+                [Neighbor(*pair) for pair in _nearest(connection, part, query.astype("<f4", copy=False), limit, exact)]
+                for query in queries
+            ]
+
+    def part(
+        self, connection: apsw.Connection, collection: str, partition: str | None, condition: Condition | None,
+        dimension: int,
+    ) -> Part | None:  # fmt: skip
+        """What a search with vectors of that dimension may look at; None when the collection holds no vector.
+
+        Raises:
+            NotFound: no such collection or partition.
+            ModelMismatch: its vectors have another dimension.
+        """
+        found = _find(connection, collection)
+        partition_id = find_partition(connection, found, partition) if partition is not None else None
+        if found.model_id is None:
+            return None
+        name, size = _model(connection, found.model_id)
+        if size != dimension:
+            raise ModelMismatch(
+                f"collection '{found.name}' holds vectors of '{name.partition('#')[0]}' with {size} dimensions, "
+                f"the model at hand makes {dimension}."
+            )
+        blocks = self.index.sign_blocks(connection, found.model_id, read_generations(connection), [found.id])
+        allowed = None
+        if partition is not None or condition is not None:
+            allowed = sources_fulfilling(connection, found.id, partition, partition_id, condition)
+        if condition is not None and asks_for_pages(condition):
+            blocks = _only(blocks, _allowed_chunks(connection, found.id, condition))
+        return Part(found, found.model_id, blocks, allowed, sum(len(block.ids) for block in blocks) <= FEW)
+
+    # ------------------------------------------------------------ records
+
+    def upsert(self, collection: str, records: Sequence[Record]) -> None:
+        """Insert, or replace those of the same id.
+
+        Raises:
+            InvalidInput: an id belongs to another collection, or to one chunk of a longer document.
+        """
+        with self.database.write() as connection:
+            found = _find(connection, collection)
+            if found.model_id is None:
+                raise InvalidInput(f"Collection '{found.name}' is bound to no model yet.")
+            for record in records:
+                _put(connection, found, found.model_id, record)
+            bump_generations(connection, "content", "signs")
+
+    def delete(self, collection: str, ids: Sequence[int]) -> None:
+        """Put records into the trash; unknown ids are passed over.
+
+        Raises:
+            InvalidInput: an id is one chunk of a longer document of which not all are named.
+        """
+        with self.database.write() as connection:
+            found = _find(connection, collection)
+            trash_sources(connection, whole_sources(connection, found, ids))
+
+    def fetch(self, collection: str, ids: Sequence[int]) -> dict[int, Record]:
+        """The records of those ids; missing ones, and those without a vector, are left out."""
+        with self.database.read() as connection:
+            found = _find(connection, collection)
+            rows = load_rows(connection, found.id, ids)
+            vectors = _load_vectors(connection, found.model_id, list(rows))
+        return {each: _record(rows[each], vectors[each]) for each in rows if each in vectors}
+
+    def records(self, collection: str, batch: int = 500) -> Iterator[list[Record]]:
+        """Every record that is searched by meaning, by id, in batches; each batch is a snapshot of its own."""
+        sql = """
+            select chunks.id from chunks join sources on sources.id = source_id
+            where collection_id = ? and trashed_at is null and chunks.id > ? order by chunks.id limit ?
+        """
+        last = 0
+        while True:
+            with self.database.read() as connection:
+                found = _find(connection, collection)
+                ids = [row[0] for row in fetch_all(connection, sql, (found.id, last, batch))]
+            if not ids:
+                return
+            last = ids[-1]
+            if part := list(self.fetch(collection, ids).values()):
+                yield part
+
+    def close(self) -> None:
+        """Nothing to close: the file belongs to others."""
+
+
+# ---------------------------------------------------------------- finding
+
+
+def _find(connection: apsw.Connection, name: str) -> Collection:
+    return choose_collections(connection, [name])[0]
+
+
+_PARTITION_OF_SOURCE = f"""
+    select sources.id, coalesce(partitions.name, '{DEFAULT_PARTITION}') from sources
+    left join partitions on partitions.id = partition_id where sources.collection_id = ?
+"""
+
+
+def _model(connection: apsw.Connection, model_id: int | None) -> tuple[str, int]:
+    """`name#fingerprint` and dimension; empty and 0 for none."""
+    sql = "select name || '#' || fingerprint, dimension from models where id = ?"
+    return fetch_one(connection, sql, (model_id,)) or ("", 0)
+
+
+def _ensure_model(connection: apsw.Connection, model: str, dimension: int) -> int:
+    """The id of the model of that fingerprint; one that this file has not met is known by its name only."""
+    name, _, fingerprint = model.rpartition("#")
+    fingerprint = fingerprint or f"unknown-{dimension}"
+    connection.execute(
+        """
+        insert into models (name, fingerprint, sha256, pooling, query_prefix, passage_prefix, dimension, max_tokens,
+                            created_at)
+        values (?, ?, '', '', '', '', ?, 254, ?) on conflict (fingerprint) do nothing
+        """,
+        (name or fingerprint, fingerprint, dimension, utc_now()),
+    )
+    sql = "select id, dimension from models where fingerprint = ?"
+    model_id, size = fetch_one(connection, sql, (fingerprint,))
+    if size != dimension:
+        raise ModelMismatch(f"Model '{model}' makes vectors of {size} dimensions, not {dimension}.")
+    return model_id
+
+
+# ---------------------------------------------------------------- restricting
+
+
+def _allowed_chunks(connection: apsw.Connection, collection_id: int, condition: Condition) -> Ids:
+    import numpy as np
+
+    return np.array(chunks_fulfilling(connection, collection_id, condition), dtype=np.int64)
+
+
+def _only(blocks: Sequence[Block], chunk_ids: Ids) -> list[Block]:
+    """The blocks with nothing but those chunks in them."""
+    import numpy as np
+
+    kept = [(block, np.isin(block.ids, chunk_ids)) for block in blocks]
+    return [
+        Block(block.segments, block.ids[stays], block.sources[stays], np.ascontiguousarray(block.bits[:, stays]))
+        for block, stays in kept
+        if stays.any()
+    ]
+
+
+def _nearest(connection: apsw.Connection, part: Part, query: Any, limit: int, exact: bool) -> list[tuple[int, float]]:
+    return nearest_chunks(connection, part.model_id, part.blocks, query, limit, part.allowed, exact)
+
+
+# ---------------------------------------------------------------- rows
+
+
+def _load_vectors(connection: apsw.Connection, model_id: int | None, ids: Sequence[int]) -> dict[int, Any]:
+    import numpy as np
+
+    if model_id is None or not ids:
+        return {}
+    keys = apsw.carray(array("q", [vector_id(model_id, each) for each in ids]))
+    sql = "select id & ?, embedding from vectors where id in (select value from carray(?))"
+    rows = fetch_all(connection, sql, ((1 << VECTOR_ID_BITS) - 1, keys))
+    return {chunk_id: np.frombuffer(blob, dtype="<f4") for chunk_id, blob in rows}
+
+
+def _record(row: Row, vector: Any) -> Record:
+    return Record(row.id, vector, row.text, row.metadata, row.partition)
+
+
+# ---------------------------------------------------------------- writing
+
+
+def _put(connection: apsw.Connection, collection: Collection, model_id: int, record: Record) -> None:
+    before = _source_of(connection, collection, record.id)
+    partition = None if record.partition == DEFAULT_PARTITION else record.partition
+    text = RecordText(record.text, record.metadata, ensure_partition(connection, collection, partition))
+    identity = None
+    if before is not None:
+        source_id, uuid, trashed = before
+        if trashed:
+            restore_source(connection, source_id)
+        identity = (record.id, uuid)
+        # The same text may come with another vector.
+        remove_signs(connection, model_id, collection.id, [record.id])
+        remove_vectors(connection, [record.id])
+    else:
+        identity = (record.id, new_uuid())
+    draft, texts = draft_whole(text, collection.id, identity)
+    embeddings = dict.fromkeys(texts, record.vector.astype("<f4", copy=False).tobytes())
+    put_source(connection, draft, embeddings, model_id, replaces=before[0] if before else None)
+
+
+def new_uuid() -> bytes:
+    """A chunk's UUID."""
+    import uuid
+
+    return uuid.uuid4().bytes
+
+
+def _source_of(connection: apsw.Connection, collection: Collection, chunk_id: int) -> tuple[int, bytes, bool] | None:
+    """Source id, the chunk's UUID, and whether it lies in the trash.
+
+    Raises:
+        InvalidInput: the id is taken by something that a record cannot replace.
+    """
+    sql = """
+        select sources.id, chunks.uuid, trashed_at is not null, collection_id, chunk_count, uri, title
+        from chunks join sources on sources.id = source_id where chunks.id = ?
+    """
+    row = fetch_one(connection, sql, (chunk_id,))
+    if row is None:
+        return None
+    source_id, uuid, trashed, collection_id, count, uri, title = row
+    if collection_id != collection.id or count != 1 or uri is not None:
+        where = "another collection" if collection_id != collection.id else f"the document '{title}'"
+        raise InvalidInput(f"id {chunk_id} is taken: it belongs to {where}.")
+    return source_id, uuid, bool(trashed)

@@ -1,0 +1,1 @@
+"""Ranking of tools for a request, for `tool_search` and `ask`."""

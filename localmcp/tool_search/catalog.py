@@ -1,0 +1,336 @@
+"""Tools that are searched together: their words counted, their vectors stacked."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as TooLate
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from localmcp.text_vectors import TextVectors
+from localmcp.tool_search.background_requests import request_vectors, scale_of
+from localmcp.tool_search.name_match import rung_of, squeeze
+from localmcp.tool_search.query import DESCRIPTION, Query, QueryWord, ToolText, english_words, take_query_apart
+from localmcp.tool_search.synonyms import ACTIONS, actions_of, synonyms
+from localmcp.tool_search.unsupported_commands import Commands, ComposedCommands, command_vectors
+from localmcp.wording.normalize import stem, words
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from localmcp.embeddings import Embedder
+
+log = logging.getLogger(__name__)
+
+ALIKE = 0.7
+"""How much of a word's weight is left when the tool has a synonym of it."""
+KEPT_WORDS = 2000
+"""Words of queries whose columns are kept."""
+COMMON_SIZE = 100
+"""Rarity in a smaller catalogue is reckoned as if it had this many tools: few tools say little about a word."""
+
+
+# ---------------------------------------------------------------- a catalogue
+
+
+class ToolCatalogue:
+    """Tools, ready for search. The tools never change; the vectors are made once for each model."""
+
+    def __init__(self, tools: Sequence[ToolText]) -> None:
+        self.tools = tuple(tools)
+        self._size = max(len(self.tools), COMMON_SIZE)
+        self._lock = threading.Lock()
+        self._model = ""
+        self._made: Future[ToolVectors] = Future()
+        self._commanded = ""
+        self._commands: Future[Commands | ComposedCommands | None] = Future()
+        self._columns: dict[str, tuple[NDArray[np.float32], NDArray[np.bool_]]] = {}
+
+    # ------------------------------------------------------------ names
+
+    @cached_property
+    def _names(self) -> Mapping[str, Mapping[int, float]]:
+        """Query without spaces -> the tools that it names in full, and the ladder's score."""
+        found: dict[str, dict[int, float]] = {}
+        for place, each in enumerate(self.tools):
+            own = found.setdefault(each.rungs.own_squeezed, {})
+            own[place] = max(own.get(place, 0.0), 0.8)
+            found.setdefault(each.rungs.squeezed, {})[place] = 1.0
+        return found
+
+    def rungs(self, query: str) -> Mapping[int, float]:
+        """Places of the tools that the ladder is sure of, and its score, see `rung_of`."""
+        lowered = query.strip().lower()
+        squeezed = squeeze(lowered)
+        if " " in lowered and squeezed:
+            return self._names.get(squeezed, {})
+        scores = ((place, rung_of(lowered, squeezed, each.rungs)) for place, each in enumerate(self.tools))
+        return {place: score for place, score in scores if score}
+
+    # ------------------------------------------------------------ words
+
+    @cached_property
+    def holders(self) -> Mapping[str, tuple[NDArray[np.intp], NDArray[np.float32]]]:
+        """Stem -> places of the tools that have it, and its weight there."""
+        import numpy as np
+
+        found: dict[str, list[tuple[int, float]]] = {}
+        for place, each in enumerate(self.tools):
+            for word, weight in each.weights.items():
+                found.setdefault(word, []).append((place, weight))
+        return {
+            word: (
+                np.array([place for place, _ in held], np.intp),
+                np.array([weight for _, weight in held], np.float32),
+            )
+            for word, held in found.items()
+        }
+
+    def columns(self, word: str) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """What a stem counts at each tool, 0..1, and whether the tool's program has it; both of shape (tools,)."""
+        known = self._columns.get(word)
+        if known is None:
+            if len(self._columns) >= KEPT_WORDS:
+                self._columns.clear()
+            known = self._columns[word] = self._column(word), self._programs(word)
+        return known
+
+    def _column(self, word: str) -> NDArray[np.float32]:
+        import numpy as np
+
+        column = np.zeros(len(self.tools), np.float32)
+        for other in (word, *synonyms().get(word, ())):
+            if (held := self.holders.get(other)) is not None:
+                places, weights = held
+                column[places] = np.maximum(column[places], weights if other == word else ALIKE * weights)
+        return column
+
+    # ------------------------------------------------------------ programs and things
+
+    @cached_property
+    def services(self) -> tuple[str, ...]:
+        """The program that each tool belongs to: its namespace, or the word that several names begin with."""
+        shared = Counter(each.service for each in self.tools)
+        return tuple(each.service if self._is_program(each, shared) else "" for each in self.tools)
+
+    @staticmethod
+    def _is_program(each: ToolText, shared: Counter[str]) -> bool:
+        named = "__" in each.rungs.lowered.name
+        return named or (shared[each.service] > 1 and not actions_of(stem(each.service, "english")))
+
+    @cached_property
+    def _words_of_programs(self) -> tuple[NDArray[np.intp], Sequence[set[str]]]:
+        """The number of each tool's program, and the words of each program's tools; 0 is no program."""
+        import numpy as np
+
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(("", *self.services)))}
+        found: list[set[str]] = [set() for _ in numbers]
+        for name, each in zip(self.services, self.tools, strict=True):
+            if name:
+                found[numbers[name]].update(word for word, weight in each.weights.items() if weight >= DESCRIPTION)
+        return np.array([numbers[name] for name in self.services], np.intp), found
+
+    def _programs(self, word: str) -> NDArray[np.bool_]:
+        import numpy as np
+
+        numbers, found = self._words_of_programs
+        return np.array([word in each for each in found])[numbers]
+
+    @cached_property
+    def things(self) -> tuple[Mapping[str, NDArray[np.intp]], NDArray[np.float32]]:
+        """Stem -> the tools in whose name it stands for a thing, neither program nor verb; how many each tool has."""
+        import numpy as np
+
+        found: dict[str, list[int]] = {}
+        counts = np.zeros(len(self.tools), np.float32)
+        for place, (each, service) in enumerate(zip(self.tools, self.services, strict=True)):
+            of_service = set(words(service))
+            own = {stem(word, "english") for word in each.parts if word not in of_service}
+            for word in own:
+                if not actions_of(word):
+                    found.setdefault(word, []).append(place)
+                    counts[place] += 1
+        return {word: np.array(places, np.intp) for word, places in found.items()}, counts
+
+    @cached_property
+    def actions(self) -> NDArray[np.int64]:
+        """The kinds of action of each tool, a bit for each kind."""
+        import numpy as np
+
+        return np.array([action_bits(each.actions) for each in self.tools], np.int64)
+
+    @cached_property
+    def _having_the_verb(self) -> Mapping[str, NDArray[np.intp]]:
+        """Stem -> places of the tools whose verb it is."""
+        import numpy as np
+
+        found: dict[str, list[int]] = {}
+        for place, each in enumerate(self.tools):
+            for verb in each.verbs:
+                found.setdefault(verb, []).append(place)
+        return {verb: np.array(places, np.intp) for verb, places in found.items()}
+
+    def doers(self, verbs: frozenset[str]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which tools have one of these stems as their verb, and which do not but speak of one; both (tools,)."""
+        import numpy as np
+
+        named, told = np.zeros(len(self.tools), bool), np.zeros(len(self.tools), bool)
+        for verb in verbs:
+            if (places := self._having_the_verb.get(verb)) is not None:
+                named[places] = True
+            if (held := self.holders.get(verb)) is not None:
+                told[held[0]] = True
+        return named, told & ~named
+
+    @cached_property
+    def surfaces(self) -> Mapping[str, int]:
+        """Folded word of any tool, at least four letters -> how many tools have it."""
+        return Counter(surface for each in self.tools for surface in each.surfaces if len(surface) > 3)
+
+    def rarity(self, holders: int) -> float:
+        """ln(1 + tools / tools that have the word)."""
+        return math.log(1 + self._size / (holders + 0.5))
+
+    # ------------------------------------------------------------ typing errors
+
+    def repair(self, query: Query) -> Query:
+        """The query with the nearest word of a tool in place of each word that is neither English nor any tool's."""
+        wrong = [each for each in query.words if each.stem not in self.holders and _may_be_misspelt(each)]
+        found = {each.said: near for each in wrong if (near := self._nearest(each.said))}
+        if not found:
+            return query
+        text = " ".join(found.get(word.lower().strip(".,;:!?"), word) for word in query.text.split())
+        again = take_query_apart(text)
+        return replace(again, actions=again.actions or query.actions)
+
+    def _nearest(self, word: str) -> str | None:
+        """One edit away, or two for eight letters and more if the first letter is right; of equally near ones the one
+        that most tools have."""
+        from rapidfuzz import process
+        from rapidfuzz.distance import OSA
+
+        most = 1 if len(word) <= 7 else 2
+        near = process.extract(word, self.surfaces.keys(), scorer=OSA.distance, score_cutoff=most, limit=16)
+        ranked = [
+            (distance, each[0] != word[0], -self.surfaces[each], each)
+            for each, distance, _ in near
+            if distance < 2 or each[0] == word[0]
+        ]
+        return min(ranked)[-1] if ranked else None
+
+    # ------------------------------------------------------------ vectors
+
+    def vectors(self, embedder: Embedder, kept: TextVectors, wait: float) -> ToolVectors | None:
+        """The tools' vectors for a model, made in the background; None if that takes longer than `wait` seconds.
+
+        Raises:
+            ModelUnavailable: the model fails.
+        """
+        with self._lock:
+            failed = self._made.done() and self._made.exception() is not None
+            if failed or self._model != embedder.identity.fingerprint:
+                self._model, self._made = embedder.identity.fingerprint, Future()
+                work = (self._made, self.tools, embedder, kept)
+                threading.Thread(target=_make, args=work, name="localmcp-tools", daemon=True).start()
+            made = self._made
+        try:
+            return made.result(wait)
+        except TooLate:
+            return None
+
+    def commands(self, embedder: Embedder, kept: TextVectors, wait: float) -> Commands | ComposedCommands | None:
+        """What these tools do and do not do, made in the background once the vectors are; None before, or where one
+        of the two is nothing.
+
+        Raises:
+            ModelUnavailable: the model fails.
+        """
+        with self._lock:
+            if self._commanded != embedder.identity.fingerprint:
+                self._commanded, self._commands = embedder.identity.fingerprint, Future()
+                work = (self._commands, self.tools, self.services, embedder, kept)
+                threading.Thread(target=_make_commands, args=work, name="localmcp-commands", daemon=True).start()
+            made = self._commands
+        try:
+            return made.result(wait)
+        except TooLate:
+            return None
+
+
+def action_bits(kinds: frozenset[str]) -> int:
+    """A set of kinds of action as a number."""
+    return sum(1 << place for place, kind in enumerate(ACTIONS) if kind in kinds)
+
+
+def _may_be_misspelt(each: QueryWord) -> bool:
+    return len(each.said) > 3 and each.said.isalpha() and not each.is_name and each.said not in english_words()
+
+
+# ---------------------------------------------------------------- meaning
+
+
+@dataclass(frozen=True, slots=True)
+class ToolVectors:
+    """What meaning is compared by."""
+
+    first: NDArray[np.float32]
+    """Name with the first sentence: unit rows (tools, dimension)."""
+    named: NDArray[np.float32]
+    """Name alone: unit rows (tools, dimension)."""
+    others: NDArray[np.float32]
+    """Description and examples of all tools: unit rows (texts, dimension)."""
+    begins: NDArray[np.intp]
+    """Where the rows of each tool begin in `others`."""
+    requests: NDArray[np.float32]
+    """What people ask of programs in general: unit rows (requests, dimension)."""
+    requested: NDArray[np.float32]
+    """Cosine of each of these with the tool that is nearest to it: (requests,)."""
+    factor: float
+    offset: float
+    """What brings the model's cosines to the default model's scale, see `background_requests`."""
+
+    def to_scale(self, cosines: NDArray[np.float32]) -> NDArray[np.float32]:
+        return cosines * self.factor + self.offset
+
+
+def _make(made: Future[ToolVectors], tools: Sequence[ToolText], embedder: Embedder, kept: TextVectors) -> None:
+    try:
+        made.set_result(_stack(tools, embedder, kept))
+    except Exception as error:
+        # Handed to every search that waits for it.
+        made.set_exception(error)
+
+
+def _make_commands(
+    made: Future[Commands | ComposedCommands | None],
+    tools: Sequence[ToolText],
+    services: Sequence[str],
+    embedder: Embedder,
+    kept: TextVectors,
+) -> None:
+    try:
+        made.set_result(command_vectors(tools, services, embedder, kept))
+    except Exception as error:
+        # Handed to every search that asks for it.
+        made.set_exception(error)
+
+
+def _stack(tools: Sequence[ToolText], embedder: Embedder, kept: TextVectors) -> ToolVectors:
+    import numpy as np
+
+    known = kept.of([text for each in tools for text in (each.named, *each.texts)], embedder)
+    first = np.stack([known[each.texts[0]] for each in tools])
+    named = np.stack([known[each.named] for each in tools])
+    texts = [[known[text] for text in each.texts[1:] or each.texts] for each in tools]
+    begins = np.cumsum([0, *(len(each) for each in texts[:-1])])
+    others = np.stack([row for each in texts for row in each])
+    requests = request_vectors(embedder, kept)
+    requested = np.max([(requests @ rows.T).max(axis=1) for rows in (first, named, others)], axis=0)
+    return ToolVectors(first, named, others, begins, requests, requested, *scale_of(requests))

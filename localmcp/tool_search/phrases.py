@@ -1,0 +1,352 @@
+"""Example phrases of tools, matched loosely against a sentence: `find the {name} quickstart` finds name.
+
+A phrase is words and slots. `{name}` takes words of the sentence; `{name:singular}` takes them in the singular;
+`{maxDistance=2}` takes none and always gives 2. `creating|building` matches either word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from localmcp.wording.normalize import fold, stem
+from localmcp.wording.sentences import Token, function_words
+
+Json = dict[str, Any]
+
+FUNCTION_WEIGHT, VERB_WEIGHT, SLOT_WEIGHT = 0.2, 0.6, 0.5
+"""What a function word, a verb of asking and a filled slot count for in a phrase; every other word counts 1."""
+SKIPPED_FUNCTION, SKIPPED_WORD, CAPTURED = 0.04, 0.35, 0.02
+"""What a word of the sentence costs that the phrase does not explain, and one that a slot takes."""
+ALIKE, MISSPELT = 0.8, 0.85
+"""How well a word of the same group matches, and one with a typing error."""
+
+GROUPS: tuple[frozenset[str], ...] = tuple(
+    frozenset(stem(word, "english") for word in line.split())
+    for line in (
+        "find search seek locate look",
+        "show display give view see print",
+        "list show enumerate",
+        "open read view show display",
+        "remove delete erase discard forget drop throw",
+        "restore recover undelete",
+        "save store keep remember record",
+        "add insert import load ingest index",
+        "create make build write",
+        "check verify confirm validate",
+        "count number many",
+        "refresh update reindex sync",
+        "favourite favorite bookmark star",
+        "done finished complete completed",
+        "document documents file files source sources",
+        "documents notes docs",
+        "quickstart guide tutorial",
+        "add sum plus total",
+        "backwards backward reverse",
+        "text string word",
+    )
+)
+"""Words that people use for one another when they ask a program for something."""
+
+_VERB_WORDS = frozenset("find search show display give get view see print list look open tell need".split())
+_VERBS = frozenset(stem(word, "english") for word in _VERB_WORDS)
+
+
+# ---------------------------------------------------------------- phrases
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A word of a phrase."""
+
+    words: tuple[str, ...]
+    """Folded; any of them."""
+    stems: frozenset[str]
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place where an argument stands."""
+
+    parameter: str
+    singular: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """One example of a tool, taken apart."""
+
+    text: str
+    items: tuple[Literal | Slot, ...]
+    constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def weight(self) -> float:
+        """What a sentence reaches that says the phrase word for word."""
+        return sum(each.weight if isinstance(each, Literal) else SLOT_WEIGHT for each in self.items)
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether it is nothing but a slot, and so fits every sentence."""
+        return all(isinstance(each, Slot) for each in self.items)
+
+
+@dataclass(frozen=True, slots=True)
+class PhraseMatch:
+    """A phrase that a sentence says, more or less."""
+
+    phrase: Phrase
+    score: float
+    """0..1; 1 = every word of the phrase, and nothing else but arguments and courtesies."""
+    weight: float
+    """The weight that was matched: of two phrases said in full, the more specific has more."""
+    captured: Mapping[str, range]
+    """Parameter -> the places of the tokens in its slot."""
+    said: frozenset[int]
+    """Places of the tokens that are words of the phrase."""
+
+    @property
+    def inside(self) -> frozenset[int]:
+        """Places of the tokens that stand in slots."""
+        return frozenset(place for run in self.captured.values() for place in run)
+
+    def is_singular(self, parameter: str) -> bool:
+        """Whether the phrase wants the argument in the singular."""
+        return any(
+            isinstance(each, Slot) and each.parameter == parameter and each.singular for each in self.phrase.items
+        )
+
+
+_PART = re.compile(r"\{(\w+)(?::(singular))?(?:=([^}]*))?\}|([^\W_]+(?:['’|][^\W_]+)*)|([+*/=%])")
+
+
+def parse_phrase(text: str) -> Phrase:
+    """An example phrase, taken apart by the notation above."""
+    items: list[Literal | Slot] = []
+    constants: Json = {}
+    for parameter, singular, constant, words, symbol in _PART.findall(text):
+        if parameter and f"{{{parameter}=" in text:
+            constants[parameter] = constant
+        elif parameter:
+            items.append(Slot(parameter, bool(singular)))
+        else:
+            items.append(_literal((words or symbol).split("|")))
+    return Phrase(text, tuple(items), constants)
+
+
+def _literal(written: Sequence[str]) -> Literal:
+    words = tuple(fold(word) for word in written)
+    stems = frozenset(stem(word, "english") for word in words)
+    if all(word in function_words() for word in words):
+        return Literal(words, stems, FUNCTION_WEIGHT)
+    return Literal(words, stems, VERB_WEIGHT if stems & _VERBS else 1.0)
+
+
+# ---------------------------------------------------------------- matching
+
+_Step = tuple[float, str, int]
+"""Best score from here on, what to do, and with how many tokens."""
+
+
+def match_phrase(phrase: Phrase, tokens: Sequence[Token], properties: Mapping[str, Any]) -> PhraseMatch | None:
+    """How well a sentence says a phrase; None if it shares no word of weight with it.
+
+    The best alignment, found from the end: words of the phrase may be missing, words of the sentence may be left over,
+    and slots take whole runs of tokens.
+
+    Args:
+        properties: the tool's parameters as JSON Schema: a slot for a number takes a number.
+    """
+    if not tokens or not _shares_a_word(phrase, tokens):
+        return None
+    table = _align(phrase, tokens, properties)
+    best = table[0][0][0]
+    if best <= 0:
+        return None
+    captured, said = _follow(phrase, table, len(tokens))
+    return PhraseMatch(phrase, min(best / phrase.weight, 1.0), best, captured, said)
+
+
+def _shares_a_word(phrase: Phrase, tokens: Sequence[Token]) -> bool:
+    literals = [each for each in phrase.items if isinstance(each, Literal)]
+    telling = max((each.weight for each in literals), default=0.0)
+    # A verb of asking alone tells nothing where the phrase has a noun.
+    literals = [each for each in literals if each.weight == telling]
+    return any(
+        likeness(each, tokens, place) or _says_joined(each, tokens, place)
+        for each in literals
+        for place in range(len(tokens))
+    )
+
+
+def _align(phrase: Phrase, tokens: Sequence[Token], properties: Mapping[str, Any]) -> list[list[_Step]]:
+    """table[i][j]: the best that items from i on can make of the tokens from j on."""
+    count = len(tokens)
+    table: list[list[_Step]] = [[(0.0, "end", 0)] * (count + 1) for _ in range(len(phrase.items) + 1)]
+    for place in range(count - 1, -1, -1):
+        table[-1][place] = (table[-1][place + 1][0] - _cost(tokens[place]), "skip", 1)
+    for number in range(len(phrase.items) - 1, -1, -1):
+        item, row, below = phrase.items[number], table[number], table[number + 1]
+        row[count] = (below[count][0], "miss", 0)
+        for place in range(count - 1, -1, -1):
+            ways: list[_Step] = [
+                (below[place][0], "miss", 0),
+                (row[place + 1][0] - _cost(tokens[place]), "skip", 1),
+            ]
+            if isinstance(item, Literal):
+                ways += _literal_ways(item, tokens, place, below)
+            else:
+                ways += _slot_ways(item, tokens, place, below, properties.get(item.parameter, {}))
+            row[place] = max(ways, key=lambda way: way[0])
+    return table
+
+
+def _literal_ways(item: Literal, tokens: Sequence[Token], place: int, below: list[_Step]) -> list[_Step]:
+    ways: list[_Step] = []
+    quality = likeness(item, tokens, place)
+    if quality:
+        ways.append((below[place + 1][0] + item.weight * quality, "match", 1))
+    if _says_joined(item, tokens, place):
+        ways.append((below[place + 2][0] + item.weight, "match", 2))
+    return ways
+
+
+def _slot_ways(item: Slot, tokens: Sequence[Token], place: int, below: list[_Step], schema: Json) -> list[_Step]:
+    free = takes_words(schema)
+    if not free and not fits(tokens[place], schema):
+        return []
+    longest = len(tokens) - place if free else 1
+    return [
+        (below[place + length][0] + SLOT_WEIGHT - CAPTURED * length, "take", length) for length in range(1, longest + 1)
+    ]
+
+
+def _follow(phrase: Phrase, table: list[list[_Step]], count: int) -> tuple[dict[str, range], frozenset[int]]:
+    """What the slots took, and which tokens are words of the phrase, along the best alignment."""
+    captured: dict[str, range] = {}
+    said: set[int] = set()
+    number = place = 0
+    while number < len(phrase.items) and place < count:
+        _, step, length = table[number][place]
+        item = phrase.items[number]
+        if isinstance(item, Slot) and step == "take":
+            captured[item.parameter] = range(place, place + length)
+        elif step == "match":
+            said.update(range(place, place + length))
+        place += length
+        number += step != "skip"
+    return captured, frozenset(said)
+
+
+def likeness(item: Literal, tokens: Sequence[Token], place: int) -> float:
+    """How well a token says a word of a phrase, 0..1."""
+    token = tokens[place]
+    if token.stem in item.stems:
+        return 1.0
+    if token.kind != "word" or item.weight <= FUNCTION_WEIGHT:
+        return 0.0
+    return _nearly_said(fold(token.text), token.stem, item.words, item.stems)
+
+
+@lru_cache(maxsize=50_000)
+def _nearly_said(word: str, word_stem: str, words: tuple[str, ...], stems: frozenset[str]) -> float:
+    if any(word_stem in group and not group.isdisjoint(stems) for group in GROUPS):
+        return ALIKE
+    return MISSPELT if any(is_misspelt(word, known) for known in words) else 0.0
+
+
+def is_misspelt(word: str, known: str) -> bool:
+    """Whether `word` may be a slip of `known`: 1 edit from four letters on, 2 from eight; the first letter holds."""
+    if min(len(word), len(known)) < 4 or word[0] != known[0] or word in function_words():
+        return False
+    from rapidfuzz.distance import OSA
+
+    most = 1 if len(known) < 8 else 2
+    return abs(len(word) - len(known)) <= most and OSA.distance(word, known, score_cutoff=most) <= most
+
+
+def _says_joined(item: Literal, tokens: Sequence[Token], place: int) -> bool:
+    """Whether two tokens written together are the word: `quick start` for quickstart."""
+    if place + 1 == len(tokens) or tokens[place].kind != "word" or tokens[place + 1].kind != "word":
+        return False
+    return _same_noun(tokens[place].text + tokens[place + 1].text, item.words)
+
+
+@lru_cache(maxsize=50_000)
+def _same_noun(text: str, words: tuple[str, ...]) -> bool:
+    return any(_singular(fold(text)) == _singular(word) for word in words)
+
+
+def _cost(token: Token) -> float:
+    return SKIPPED_FUNCTION if token.is_function_word else SKIPPED_WORD
+
+
+# ---------------------------------------------------------------- what a slot takes
+
+
+def takes_words(schema: Json) -> bool:
+    """Whether any run of words can stand for the parameter."""
+    single = _single(schema)
+    return "enum" not in single and single.get("type", "string") == "string"
+
+
+def _single(schema: Json) -> Json:
+    """The schema of one item of a list; any other schema itself."""
+    return schema.get("items", {}) if schema.get("type") == "array" else schema
+
+
+def fits(token: Token, schema: Json) -> bool:
+    """Whether a token can stand for a parameter that is not free text."""
+    schema = _single(schema)
+    if "enum" in schema:
+        return any(fold(str(value)) == fold(token.text) or stem(fold(str(value)), "english") == token.stem
+                   for value in schema["enum"])  # fmt: skip
+    return token.kind == "number" and schema.get("type") in ("integer", "number")
+
+
+_LEADING = frozenset(
+    """the a an my our your any all some this that these those about for from of on in up to me is are there do you
+    called named titled""".split()
+)
+_TRAILING = frozenset("as of for from in on to the with at by is are and please".split())
+
+
+def trim(run: Sequence[Token], own: Collection[str] = ()) -> Sequence[Token]:
+    """What a slot took without articles, prepositions and, before it, the tool's `own` nouns (stems), in lower case.
+
+    `the quickstart share-a-file` becomes `share-a-file`; a title in capitals keeps its `The`.
+    """
+    first, last = 0, len(run)
+    while first + 1 < last and _is_idle(run[first], own):
+        first += 1
+    while last - 1 > first and run[last - 1].text in _TRAILING:
+        last -= 1
+    return run[first:last]
+
+
+def _is_idle(token: Token, own: Collection[str]) -> bool:
+    text = token.text.lower() if token.start == 0 else token.text
+    return text in _LEADING or (token.start == 0 and text in _VERB_WORDS) or (text.islower() and token.stem in own)
+
+
+def written(sentence: str, run: Sequence[Token], *, singular: bool = False) -> str:
+    """Tokens as they stand in the sentence; a single quotation without its marks."""
+    last = run[-1]
+    ending = _singular(last.text) if singular else last.text
+    if len(run) == 1:
+        return ending
+    return sentence[run[0].start : last.start] + ending if singular else sentence[run[0].start : last.stop]
+
+
+def _singular(word: str) -> str:
+    """An English noun in the singular: policies, boxes, images, APIs; `access` and `status` stay."""
+    if len(word) > 4 and word.endswith("ies"):
+        return word[:-3] + "y"
+    if len(word) > 4 and word.endswith(("ches", "shes", "xes", "sses", "zes")):
+        return word[:-2]
+    keeps = word.endswith(("ss", "us", "is", "os")) or not word.endswith("s") or len(word) < 4
+    return word if keeps else word[:-1]

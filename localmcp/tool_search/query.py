@@ -1,0 +1,268 @@
+"""A tool and a query in words: what they are compared by."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, cast
+
+from localmcp.tool_search.name_match import Rungs, ToolMetadata
+from localmcp.tool_search.synonyms import SHORT_FORMS, actions_of
+from localmcp.tool_search.verbs import known_verbs, looking, thing_asked, verbs_asked
+from localmcp.wording.normalize import fold, stem, words
+from localmcp.wording.sentences import Token, function_words, tokenize
+
+Json = dict[str, Any]
+
+NAME, TITLE, KEYWORD, EXAMPLE, NAMESPACE, DESCRIPTION, PARAMETER = 1.0, 0.9, 0.9, 0.8, 0.7, 0.6, 0.4
+"""What a word counts by where the tool has it."""
+MOST_EXAMPLES = 8
+LONGEST_TEXT = 600
+"""Characters of a description that are embedded; the window of the default model is about 1,000."""
+
+FIRST_WORD = 1995
+"""Number of the vocabulary's first whole word."""
+COMMON, RARE = 100, 3000
+"""Ranks among English words: about where a word begins to tell something, and from where on it tells all it can."""
+
+_SLOT = re.compile(r"\{[^}]*\}")
+_SENTENCE_END = re.compile(r"(?<=[.:;!?])\s|\n")
+
+
+# ---------------------------------------------------------------- tools
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class ToolDescription:
+    """What is known of a tool without calling it."""
+
+    name: str
+    description: str = ""
+    keywords: tuple[str, ...] = ()
+    title: str = ""
+    examples: tuple[str, ...] = ()
+    schema: Json = field(default_factory=dict[str, Any])
+
+    @property
+    def metadata(self) -> ToolMetadata:
+        """What the ladder compares."""
+        return ToolMetadata(self.name, self.description, self.keywords)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ToolText:
+    """A tool, taken apart once."""
+
+    rungs: Rungs
+    weights: Mapping[str, float]
+    """Stem -> weight of the best place where it stands."""
+    surfaces: Mapping[str, str]
+    """Folded word -> its stem."""
+    actions: frozenset[str]
+    """Kinds of action that the name asks for, or else the first word of the description."""
+    verbs: frozenset[str]
+    """Stems of the verbs in the name and at the beginning of the description; those of looking if there is none."""
+    service: str
+    """The namespace, or else the first part of the name: what may stand for the program it belongs to."""
+    parts: tuple[str, ...]
+    """The parts of the name without the namespace, as words."""
+    texts: tuple[str, ...]
+    """What is embedded: the name with the first sentence, the description, the examples."""
+
+    @property
+    def named(self) -> str:
+        """The name as words, which is embedded besides."""
+        return " ".join(self.parts)
+
+
+def take_apart(each: ToolDescription) -> ToolText:
+    """The words, the kinds of action and the texts of a tool."""
+    namespace, _, local = each.name.rpartition("__")
+    examples = tuple(_SLOT.sub(" ", example).replace("|", " ") for example in each.examples[:MOST_EXAMPLES])
+    weights: dict[str, float] = {}
+    surfaces: dict[str, str] = {}
+    for text, weight in (
+        (_parameter_text(each.schema), PARAMETER),
+        (each.description, DESCRIPTION),
+        (namespace, NAMESPACE),
+        (" ".join(examples), EXAMPLE),
+        (" ".join(each.keywords), KEYWORD),
+        (each.title, TITLE),
+        (local, NAME),
+    ):
+        stems = {word: stem(word, "english") for word in (*words(text), *words(_written_out(text)))}
+        surfaces.update(stems)
+        weights.update(dict.fromkeys(stems.values(), weight))
+    name_stems = [stem(word, "english") for word in words(local)]
+    return ToolText(
+        Rungs.of(each.metadata),
+        weights,
+        surfaces,
+        _actions(name_stems, each.description),
+        _verbs(name_stems, each.description),
+        namespace or _name_words(local)[0],
+        tuple(_name_words(local)),
+        tuple(dict.fromkeys(filter(None, _texts(each, local, examples)))),
+    )
+
+
+def _texts(each: ToolDescription, local: str, examples: Sequence[str]) -> list[str]:
+    description = each.description[:LONGEST_TEXT].strip()
+    first = first_sentence(description)
+    named = " ".join(_name_words(local))
+    return [
+        f"{named}: {first}" if first else named,
+        description or named,
+        *(" ".join(text.split()) for text in examples),
+    ]
+
+
+def first_sentence(description: str) -> str:
+    """Up to the first end of a sentence or a line."""
+    return _SENTENCE_END.split(description.strip(), maxsplit=1)[0]
+
+
+def _name_words(name: str) -> list[str]:
+    """The parts of an identifier, without the whole that `words` puts before them."""
+    found = [words(run) for run in re.split(r"[\W_]+", name)]
+    return [word for run in found for word in (run[1:] if len(run) > 1 else run)] or [name]
+
+
+def _actions(name_stems: Sequence[str], description: str) -> frozenset[str]:
+    found = frozenset[str]().union(*map(actions_of, name_stems))
+    first = words(description)[:1]
+    return found or (actions_of(stem(first[0], "english")) if first else found)
+
+
+def _verbs(name_stems: Sequence[str], description: str) -> frozenset[str]:
+    first = [stem(word, "english") for word in words(description)[:1]]
+    return (known_verbs() & {*name_stems, *first}) or looking()
+
+
+def _parameter_text(schema: Json) -> str:
+    """Names, descriptions and allowed values of the parameters, nested ones too."""
+    found: list[str] = []
+    waiting: list[tuple[Json, int]] = [(schema, 0)]
+    while waiting:
+        level, depth = waiting.pop()
+        properties = level.get("properties")
+        if not isinstance(properties, dict) or depth > 3:
+            continue
+        for name, spec in cast("dict[Any, Any]", properties).items():
+            found.append(str(name))
+            if isinstance(spec, dict):
+                spec = cast(Json, spec)
+                found.append(str(spec.get("description", "")))
+                found += [str(value) for value in _listed(spec.get("enum"))]
+                waiting += [
+                    (cast(Json, inner), depth + 1) for inner in (spec, spec.get("items")) if isinstance(inner, dict)
+                ]
+    return " ".join(found)
+
+
+def _listed(value: Any) -> list[Any]:
+    return cast("list[Any]", value)[:50] if isinstance(value, list) else []
+
+
+# ---------------------------------------------------------------- queries
+
+
+@dataclass(frozen=True, slots=True)
+class QueryWord:
+    """A word of a query that can point to a tool."""
+
+    stem: str
+    said: str
+    """As written, folded."""
+    is_name: bool
+    """Capitalized inside the sentence: likely the name of a person, place or thing, and then no tool has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query, taken apart: its words, and the text that is embedded."""
+
+    text: str
+    words: tuple[QueryWord, ...]
+    actions: frozenset[str]
+    """Kinds of action that its first verb asks for."""
+    verbs: frozenset[str] = frozenset()
+    """Stems of the verbs that a tool for it may have; empty where no verb is asked for."""
+    thing: str = ""
+    """Stem of the thing that it is about."""
+
+
+_ASIDE = frozenset(
+    """today tomorrow yesterday tonight now week month year monday tuesday wednesday thursday friday saturday sunday
+    morning evening afternoon again still ever thing things something anything everything everyone anyone someone
+    people one two three four five six seven eight nine ten please hello hey like need want give let help got get it
+    s t d m re ve ll don doesn isn into onto am pm my mine own really very much many few lot some another other
+    others using via per there here every each somebody anybody everybody nobody""".split()
+)
+"""Words that say when, how many or how politely, but not which tool."""
+
+
+def take_query_apart(query: str) -> Query:
+    """The words of a query that can point to a tool, short forms written out, courtesies and values left out."""
+    tokens = tokenize(query)
+    text = _written_out(query.strip())
+    found: dict[str, QueryWord] = {}
+    for place, token in enumerate(tokens):
+        if token.kind == "word":
+            is_name = place > 0 and token.text[:1].isupper() and not token.text.isupper()
+            for word in _words_of(token):
+                found.setdefault(stem(word, "english"), QueryWord(stem(word, "english"), word, is_name))
+    telling = tuple(each for each in found.values() if each.said not in _left_out())
+    said = telling or tuple(each for each in found.values() if each.said not in function_words())
+    spoken = [fold(token.text) for token in tokens if token.kind == "word"]
+    return Query(text, said, _first_actions(tokens), verbs_asked(spoken), thing_asked(spoken))
+
+
+@cache
+def _left_out() -> frozenset[str]:
+    return function_words() | _ASIDE
+
+
+def _words_of(token: Token) -> list[str]:
+    """The parts of an identifier, and the long form of a short one."""
+    found = words(SHORT_FORMS.get(token.text.lower(), token.text))
+    return found[1:] if len(found) > 1 and found[0] == "".join(found[1:]) else found
+
+
+def _written_out(text: str) -> str:
+    return re.sub(r"\w+", lambda match: SHORT_FORMS.get(match[0].lower(), match[0]), text)
+
+
+def _first_actions(tokens: Sequence[Token]) -> frozenset[str]:
+    for token in tokens:
+        if token.kind == "word" and (kinds := actions_of(stem(fold(token.text.split("'")[0]), "english"))):
+            return kinds
+    return frozenset()
+
+
+# ---------------------------------------------------------------- what is a word at all
+
+
+@cache
+def _vocabulary() -> Mapping[str, int]:
+    """Whole words of the shipped tokenizer's vocabulary, about 22,000 -> their number; the more common come first."""
+    from localmcp.config import tokenizer_directory
+
+    stored = json.loads((tokenizer_directory() / "tokenizer.json").read_text(encoding="utf-8"))
+    return {word: number for word, number in stored["model"]["vocab"].items() if word.isalpha()}
+
+
+@cache
+def english_words() -> frozenset[str]:
+    """What stands here is no typing error."""
+    return frozenset(_vocabulary())
+
+
+def telling(word: str) -> float:
+    """How much a folded word says, 0..1: the words that are said most often mean little."""
+    rank = _vocabulary().get(word, FIRST_WORD + RARE) - FIRST_WORD
+    return min(1.0, math.log1p(max(1, rank) / COMMON) / math.log1p(RARE / COMMON))

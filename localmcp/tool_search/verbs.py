@@ -1,0 +1,128 @@
+"""What a request wants done and to what: the verbs that a tool for it may have, and the thing that it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from localmcp.tool_search.synonyms import read_lines
+from localmcp.wording.normalize import stem
+
+REACH = 6
+"""A second word of a verb ("turn the music down") stands among so many words."""
+
+_QUESTION = frozenset(
+    """what whats which who whom whose where when how why is are am was were do does did has have had will there any
+    can""".split()
+)
+_ANSWERS = """convert calculate compute compare translate analyze summarize explain track monitor preview diff estimate
+    forecast who what test verify validate lint explore view"""
+"""Verbs of tools that answer questions, besides those that only look."""
+_ALSO_THINGS = frozenset(
+    """share book order report note record mail email text log track call post schedule plan charge bill water print
+    film play exchange rent pay stage index tag label comment review list status query test release star message
+    reply count format summary change train fire cut shift view look copy sign""".split()
+)
+"""Verbs that are names of things as well: "share price of Apple"."""
+_LIGHT = frozenset("make do take give have get perform run put".split())
+"""Verbs that leave it to the thing what is done: "make a copy"."""
+_BEFORE_A_THING = frozenset(
+    "the a an my this that our your his her their me it him us them all every some these those any one two".split()
+)
+_NO_VERB = frozenset("i we you he she they it on in at for from to of with all about into and or but if".split())
+_ENDS = frozenset(
+    """in on at for from to of with about into onto by as and or but if is are was were do does did have has had will
+    can that which who where when so because than then between under over before after without via using through
+    until till since against named called be been it them there""".split()
+)
+"""Words that end the name of a thing."""
+_QUALIFIES = frozenset(
+    """new old whole entire last latest first next recent current all every some these those any one two three my our
+    the a an this that his her your their own other another more most much many few long big free available up down
+    off out s me us him i'm it's please something anything everything just also currently right now""".split()
+)
+"""Words before a thing that do not tell which."""
+
+
+# ---------------------------------------------------------------- tools
+
+
+@cache
+def known_verbs() -> frozenset[str]:
+    """Stems of every verb that a tool may have for what people say."""
+    return _answering().union(*_verbs_for().values()) - {"*"}
+
+
+@cache
+def looking() -> frozenset[str]:
+    """Stems of the verbs of tools that only look."""
+    return _verbs_for()["*"] - {"*"}
+
+
+# ---------------------------------------------------------------- requests
+
+
+def verbs_asked(words: Sequence[str]) -> frozenset[str]:
+    """Stems of the verbs that a tool for this request may have; empty where it has none that is known to be one.
+
+    Args:
+        words: of the request, folded, in order, courtesies left out.
+    """
+    if not words:
+        return frozenset()
+    if _is_question(words[0]):
+        return _answering()
+    first = stem(words[0], "english")
+    for other in words[1:REACH]:
+        if (found := _verbs_for().get(f"{first}_{other}")) is not None:
+            return found
+    if words[0] in _LIGHT and (found := _verbs_for().get(_thing(words[1:], of_question=False))) is not None:
+        return found | _verbs_for()[first]
+    before_a_thing = len(words) > 1 and words[1] in _BEFORE_A_THING
+    if (found := _verbs_for().get(first)) is not None:
+        return found if before_a_thing or words[0] not in _ALSO_THINGS else found | _answering()
+    is_command = before_a_thing and len(first) > 1 and words[0] not in _NO_VERB
+    return frozenset((first,)) if is_command else frozenset()
+
+
+def thing_asked(words: Sequence[str]) -> str:
+    """Stem of the thing that a request is about, judged by place: the last of the first words behind the verb that
+    neither a preposition nor an auxiliary interrupts; "" if there is none."""
+    if words and _is_question(words[0]):
+        return _thing(words[1:], of_question=True)
+    return _thing(words[1:] if verbs_asked(words) else words, of_question=False)
+
+
+def _thing(words: Sequence[str], *, of_question: bool) -> str:
+    last = ""
+    for word in words:
+        ends = word in _ENDS or word in _QUESTION or (of_question and stem(word, "english") in _verbs_for())
+        if ends and last:
+            break
+        if not ends and word not in _QUALIFIES and len(word) > 1:
+            last = word.removesuffix("'s")
+    return stem(last, "english") if last else ""
+
+
+def _is_question(word: str) -> bool:
+    return word in _QUESTION or word.endswith("'s")
+
+
+@cache
+def _answering() -> frozenset[str]:
+    return looking() | {stem(verb, "english") for verb in _ANSWERS.split()}
+
+
+@cache
+def _verbs_for() -> dict[str, frozenset[str]]:
+    """What is said, its first word as a stem -> stems of the verbs of the tools that may do it."""
+    found: dict[str, set[str]] = {}
+    for line in read_lines("tool_verbs.txt"):
+        said, _, done = line.partition(":")
+        verbs = {stem(verb, "english") for verb in done.split() if verb != "*"}
+        verbs |= found["*"] if "*" in done.split() else set()
+        for each in said.split():
+            first, *second = each.split("_", 1)
+            first = stem(first, "english")
+            found.setdefault("_".join((first, *second)), set()).update(verbs if second else {*verbs, first})
+    return {said: frozenset(verbs) for said, verbs in found.items()}

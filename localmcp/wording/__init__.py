@@ -1,0 +1,1 @@
+"""Words as all searches see them: folding, stemming, stop words, languages."""

@@ -1,0 +1,76 @@
+"""A sentence in pieces: words, numbers, quotations, paths, ids."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+from localmcp.wording.normalize import fold, stem, stop_words
+
+MOST_TOKENS = 40
+"""A sentence is read this far; longer ones are texts, not requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One piece of a sentence that is matched or captured as a whole."""
+
+    kind: str
+    """word, number, quoted, path, id or symbol."""
+    text: str
+    """As written; without the quotation marks."""
+    start: int
+    stop: int
+    """Where it stands in the sentence, quotation marks included."""
+    stem: str
+
+    @property
+    def is_function_word(self) -> bool:
+        return self.kind == "word" and fold(self.text) in function_words()
+
+
+_TOKEN = re.compile(
+    r"""
+      (?P<quoted> "[^"]+" | “[^”]+” | «[^»]+» | `[^`]+` | (?<!\w)'[^']+(?:'\w[^']*)*'(?!\w) | ‘[^’]+’(?!\w) )
+    | (?P<id> \b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b )
+    | (?P<path> (?: [a-zA-Z]:[\\/] | \\\\ | ~[\\/] | \.{1,2}[\\/] | (?<![\w.])/(?=\w) | https?:// )
+                [^\s"'?!,;]* [^\s"'?!,;.:] )
+    | (?P<number> (?<![\w.])[-+]?\d+(?:[.,]\d+)*(?![\w-]) )
+    | (?P<word> [^\W_]+(?:[._'’][^\W_]+)* )
+    | (?P<symbol> [+*/=%] )
+    """,
+    re.VERBOSE,
+)
+
+_POLITE_START = re.compile(
+    r"""^(?: (?: please | hey | hello,? \s there | ok | okay | kindly | just | so | well | now
+          | (?:can|could|would|will) \s you (?:\s please)? | can \s i | may \s i
+          | i(?:\s would|['’]d) \s (?:like|love) (?:\s you)? \s to | i \s (?:want|need|wish) (?:\s you)? \s to
+          | i(?:\s would|['’]d) \s like | i \s (?:want|need) | i(?:\s am|['’]m) \s looking \s for | let(?:['’]?s|\s me)
+        ) [\s,]+ )+""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_POLITE_END = re.compile(
+    r"(?:[\s,]+(?:please|thanks|thank you|for me|right now|if you can|would you|will you))+[\s.!?]*$", re.IGNORECASE
+)
+
+
+def tokenize(sentence: str) -> list[Token]:
+    """The pieces of a sentence in order, courtesies left out; at most `MOST_TOKENS`."""
+    begin = match.end() if (match := _POLITE_START.search(sentence)) else 0
+    end = match.start() if (match := _POLITE_END.search(sentence, begin)) else len(sentence)
+    return [_token(found) for found, _ in zip(_TOKEN.finditer(sentence, begin, end), range(MOST_TOKENS), strict=False)]
+
+
+def _token(found: re.Match[str]) -> Token:
+    kind = str(found.lastgroup)
+    text = found[0].strip("\"'“”«»`‘’") if kind == "quoted" else found[0]
+    folded = fold(text)
+    return Token(kind, text, found.start(), found.end(), stem(folded, "english") if kind == "word" else folded)
+
+
+@cache
+def function_words() -> frozenset[str]:
+    """Folded words that say nothing about what is wanted."""
+    return stop_words("english") | frozenset("please me want need let us is are do does did i you it really".split())

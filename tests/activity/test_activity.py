@@ -1,0 +1,571 @@
+"""The log of calls: every face is in it, no secret is, and no call pays for it."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import localmcp
+from localmcp.activity import Activity, CallOrigin, call_origin
+from localmcp.activity.call_log import PROXIES
+from localmcp.cli.program import execute
+from localmcp.cli.session import Session
+from localmcp.config import Settings
+from localmcp.errors import InvalidInput, LocalMCPError, UnknownTool
+from localmcp.storage.database import Database, fetch_one, read_generations
+from localmcp.tools import Answer, CallRecord, Scope, use_scope
+from localmcp.workspace import Workspace
+
+ROOT = Path(__file__).parents[2]
+KEY = "mcp_" + "aB3" * 10 + "xY"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    """A workspace on a file that is there."""
+    with localmcp.open(tmp_path / "a.localmcp", model="hash") as workspace:
+        workspace.database.ensure_writable()
+        yield workspace
+
+
+def record(
+    tool: str = "search",
+    arguments: dict[str, Any] | None = None,
+    *,
+    caller: str = "cli",
+    collections: frozenset[str] | None = None,
+    seconds: float = 0.0,
+    ago: timedelta = timedelta(),
+    error: Exception | None = None,
+    text: str = "{}",
+    is_error: bool = False,
+) -> CallRecord:
+    """A finished call as the registry hands it to observers."""
+    scope = Scope(caller=caller, collections=collections)
+    answer = None if error else Answer({}, text, is_error)
+    started = (datetime.now(UTC) - ago).timestamp()
+    return CallRecord(tool, arguments or {}, scope, started, seconds, error, answer)
+
+
+def logged(workspace: Workspace, **chosen: Any) -> list[tuple[str, str, bool]]:
+    """Tool, caller and success of each call, the latest first."""
+    return [(each.tool, each.caller, each.success) for each in workspace.activity.logs(**chosen).entries]
+
+
+# ---------------------------------------------------------------- what is kept
+
+
+def test_a_call_is_kept_with_who_what_how_long_and_how_much(workspace: Workspace) -> None:
+    before = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    answer = workspace.registry.call("greetUser", {"name": "Anna"}, Scope(caller="tui"))
+    [entry] = workspace.activity.logs().entries
+    assert (entry.tool, entry.caller, entry.via, entry.success) == ("greetUser", "tui", None, True)
+    assert entry.arguments == {"name": "Anna"}
+    assert (entry.argument_bytes, entry.result_bytes) == (len('{"name":"Anna"}'), len(answer.text))
+    assert entry.started_at >= before
+    assert entry.seconds > 0
+    assert (entry.error_class, entry.error_message) == (None, None)
+
+
+def test_a_failed_call_tells_its_class_and_a_short_message(workspace: Workspace) -> None:
+    with pytest.raises(InvalidInput):
+        workspace.registry.call("search", {"query": 5})
+    [entry] = workspace.activity.logs().entries
+    assert (entry.success, entry.error_class, entry.result_bytes) == (False, "InvalidInput", 0)
+    assert entry.error_message is not None
+    assert entry.error_message.startswith("Invalid arguments for search")
+    assert len(entry.error_message) <= 300
+
+
+def test_an_answer_that_is_an_error_counts_as_one(workspace: Workspace) -> None:
+    workspace.activity.note_call(record(text="nothing there", is_error=True))
+    [entry] = workspace.activity.logs().entries
+    assert (entry.success, entry.error_class, entry.error_message) == (False, "ToolError", "nothing there")
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [("execute_tool", {"name": "greetUser", "arguments": {"name": "Anna"}}), ("ask", {"query": "Please greet Anna"})],
+)
+def test_a_tool_run_through_another_is_kept_once_as_itself(
+    workspace: Workspace, tool: str, arguments: dict[str, Any]
+) -> None:
+    workspace.registry.call(tool, arguments)
+    [entry] = workspace.activity.logs().entries
+    assert (entry.tool, entry.via, entry.arguments) == ("greetUser", tool, {"name": "Anna"})
+    assert [each.name for each in workspace.activity.stats().tools] == ["greetUser"]
+    assert len(workspace.activity.logs(tool=tool).entries) == 1
+
+
+def test_a_tool_that_fails_inside_another_is_one_error(workspace: Workspace) -> None:
+    with pytest.raises(InvalidInput):
+        workspace.registry.call("execute_tool", {"name": "search", "arguments": {"query": 5}})
+    [entry] = workspace.activity.logs().entries
+    assert (entry.tool, entry.via, entry.success) == ("search", "execute_tool", False)
+
+
+def test_a_proxy_that_ran_nothing_is_kept_as_itself(workspace: Workspace) -> None:
+    workspace.registry.call("greetUser", {"name": "Anna"})
+    workspace.registry.call("execute_tool", {})
+    assert [each[0] for each in logged(workspace)] == ["execute_tool", "greetUser"]
+
+
+def test_a_call_of_a_tool_that_is_not_there_is_an_error_too(workspace: Workspace) -> None:
+    workspace.registry.call("execute_tool", {"name": "no_such_tool"})
+    with pytest.raises(UnknownTool):
+        workspace.registry.call("neither_this")
+    found = [(each.tool, each.via, each.error_class) for each in workspace.activity.logs().entries]
+    assert found == [("neither_this", None, "UnknownTool"), ("no_such_tool", "execute_tool", "UnknownTool")]
+
+
+def test_every_tool_that_runs_others_is_known_as_one(workspace: Workspace) -> None:
+    assert {each.name for each in workspace.registry.tools() if each.mark.proxy} == PROXIES
+
+
+def test_where_a_request_came_from_is_kept(workspace: Workspace) -> None:
+    token = call_origin.set(CallOrigin("127.0.0.1", "curl/8", f"http://a/?token={KEY}", "POST /tools/greetUser"))
+    workspace.registry.call("greetUser", {"name": "Anna"})
+    call_origin.reset(token)
+    workspace.registry.call("greetUser", {"name": "Berta"})
+    later, first = workspace.activity.logs().entries
+    assert later.origin is None
+    assert first.as_original()["origin"] == {
+        "ip": "127.0.0.1",
+        "userAgent": "curl/8",
+        "referer": "http://a/?token=***",
+    }
+    assert first.as_original()["metadata"]["method"] == "POST /tools/greetUser"
+
+
+def test_the_originals_fields_are_there(workspace: Workspace) -> None:
+    made = workspace.api_keys.create(name="editor")
+    workspace.registry.call("greetUser", {"name": "Anna"}, made.info.scope())
+    value = workspace.activity.logs().as_original()
+    assert (value["success"], value["total"]) == (True, 1)
+    [entry] = value["logs"]
+    assert entry["apikey_id"] == made.info.id
+    assert entry["metadata"].keys() == {"method", "tool", "args", "success", "error", "duration", "responseSize"}
+    assert entry["metadata"].items() >= {"method": "tools/call", "success": True, "error": None}.items()
+    assert entry["created_at"].endswith("Z")
+
+
+# ---------------------------------------------------------------- secrets and sizes
+
+
+def test_no_secret_reaches_the_file(workspace: Workspace) -> None:
+    secret = "correct horse battery"
+    for arguments in (
+        {"query": f"use {KEY} please"},
+        {"query": "a", "apiKey": secret},
+        {"deep": [{"password": secret}]},
+    ):
+        with pytest.raises(LocalMCPError):
+            workspace.registry.call("search", {**arguments, "limit": "x"})
+    workspace.activity.note_call(record(error=RuntimeError(f"Bearer {KEY} was refused")))
+    assert len(workspace.activity.logs().entries) == 4
+    path = workspace.database.path
+    workspace.close()
+    assert path.stat().st_size
+    for part in path.parent.glob(f"{path.name}*"):
+        assert KEY.encode() not in part.read_bytes()
+        assert secret.encode() not in part.read_bytes()
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=3000),
+    lambda inner: st.lists(inner, max_size=30) | st.dictionaries(st.text(max_size=300), inner, max_size=30),
+    max_leaves=40,
+)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(arguments=st.dictionaries(st.text(), JSON_VALUES), message=st.text(), tool=st.text())
+def test_whatever_is_called_is_kept_within_2_kb_as_valid_json(
+    workspace: Workspace, arguments: dict[str, Any], message: str, tool: str
+) -> None:
+    last = max((each.id for each in workspace.activity.logs(limit=1).entries), default=0)
+    workspace.activity.note_call(record(tool, arguments, error=RuntimeError(message)))
+    [entry] = workspace.activity.logs(after=last).entries
+    with workspace.database.read() as connection:
+        text = fetch_one(connection, "select arguments from calls where id = ?", (entry.id,))
+    assert len(text.encode()) <= 2048
+    assert json.loads(text, parse_constant=pytest.fail) == entry.arguments
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(before=st.integers(0, 6000), key=st.sampled_from([KEY, "sk-" + "q7" * 20, "Bearer abcdefghijkl"]))
+def test_a_secret_at_the_place_where_arguments_are_cut_is_masked(workspace: Workspace, before: int, key: str) -> None:
+    workspace.activity.note_call(record(arguments={"text": "a " * (before // 2) + key + " b" * 3000}))
+    text = json.dumps(workspace.activity.logs(limit=1).entries[0].arguments)
+    assert key[:12] not in text
+
+
+def test_long_arguments_are_cut_and_their_size_is_told(workspace: Workspace) -> None:
+    workspace.activity.note_call(record(arguments={"texts": ["x" * 1_000_000], "limit": 3}))
+    [entry] = workspace.activity.logs().entries
+    assert entry.arguments is not None
+    assert entry.arguments["texts"][0].endswith("x…")
+    assert 1_000_000 <= entry.argument_bytes <= 1_000_100
+
+
+def test_what_cannot_be_json_is_kept_as_words(workspace: Workspace) -> None:
+    deep: list[Any] = []
+    for _ in range(5000):
+        deep = [deep]
+    workspace.activity.note_call(
+        record(arguments={"odd": {1, 2}, "path": Path("a"), "deep": deep, "nan": float("nan")})
+    )
+    [entry] = workspace.activity.logs().entries
+    assert entry.arguments is not None
+    assert (entry.arguments["odd"], entry.arguments["path"], entry.arguments["nan"]) == ("{1, 2}", "a", "nan")
+
+
+def test_arguments_are_not_kept_when_the_setting_says_so(tmp_path: Path) -> None:
+    with localmcp.open(tmp_path / "a.localmcp", model="hash", log_arguments=False) as workspace:
+        workspace.database.ensure_writable()
+        workspace.activity.note_call(record(arguments={"query": "private"}, error=InvalidInput("private is wrong")))
+        [entry] = workspace.activity.logs().entries
+        assert (entry.arguments, entry.error_message, entry.error_class) == (None, None, "InvalidInput")
+        assert entry.argument_bytes == len('{"query":"private"}')
+
+
+def test_nothing_is_kept_when_the_log_is_off(tmp_path: Path) -> None:
+    with localmcp.open(tmp_path / "a.localmcp", model="hash", log_calls=False) as workspace:
+        workspace.database.ensure_writable()
+        workspace.registry.call("greetUser", {"name": "Anna"})
+        assert logged(workspace) == []
+
+
+# ---------------------------------------------------------------- what it must not do
+
+
+def test_the_log_makes_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.localmcp"
+    with localmcp.open(path, model="hash") as workspace:
+        workspace.registry.call("addNumbers", {"a": 1, "b": 2})
+        assert logged(workspace) == []
+        assert workspace.activity.stats().calls == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_caches_stay_since_no_generation_is_bumped(workspace: Workspace) -> None:
+    with workspace.database.read() as connection:
+        before = read_generations(connection)
+    workspace.registry.call("search", {"query": "roses"})
+    workspace.activity.flush()
+    with workspace.database.read() as connection:
+        assert read_generations(connection) == before
+
+
+def test_a_call_is_answered_while_another_program_writes(workspace: Workspace) -> None:
+    other = apsw.Connection(str(workspace.database.path))
+    other.execute("begin immediate")
+    assert workspace.registry.call("search", {"query": "roses"}).value["count"] == 0
+    other.execute("rollback")
+    other.close()
+    assert [each[0] for each in logged(workspace)] == ["search"]
+
+
+def test_a_call_that_cannot_be_noted_is_answered(workspace: Workspace, caplog: pytest.LogCaptureFixture) -> None:
+    class Unspeakable(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    workspace.activity.note_call(record(error=Unspeakable()))
+    assert "could not be noted" in caplog.text
+
+
+def test_closing_writes_the_last_calls(tmp_path: Path) -> None:
+    with localmcp.open(tmp_path / "a.localmcp", model="hash") as workspace:
+        workspace.database.ensure_writable()
+        workspace.registry.call("greetUser", {"name": "Anna"})
+    with localmcp.open(tmp_path / "a.localmcp", model="hash") as workspace:
+        assert logged(workspace) == [("greetUser", "local", True)]
+
+
+CALL = """
+import sys, localmcp
+with localmcp.open(sys.argv[1], model="hash") as workspace:
+    for number in range(40):
+        workspace.registry.call("addNumbers", {"a": number, "b": 1})
+        if number % 10 == 0:
+            workspace.activity.flush()
+"""
+
+
+def test_several_processes_log_into_one_file(workspace: Workspace) -> None:
+    command = [sys.executable, "-c", CALL, str(workspace.database.path)]
+    runs = [subprocess.Popen(command, cwd=ROOT) for _ in range(3)]
+    for _ in range(40):
+        workspace.registry.call("addNumbers", {"a": 1, "b": 1})
+    assert [run.wait(timeout=60) for run in runs] == [0, 0, 0]
+    assert workspace.activity.logs().total == 160
+
+
+# ---------------------------------------------------------------- pruning
+
+
+def test_calls_go_when_their_days_are_over(database: Database) -> None:
+    database.ensure_writable()
+    activity = Activity(database, Settings(log_days=30))
+    for days in (40, 31, 29, 0):
+        activity.note_call(record(f"tool{days}", ago=timedelta(days=days)))
+    activity.flush()
+    assert [each.tool for each in activity.logs().entries] == ["tool0", "tool29"]
+    activity.close()
+
+
+def test_the_oldest_calls_go_when_the_log_is_too_large(database: Database) -> None:
+    database.ensure_writable()
+    activity = Activity(database, Settings(log_max_mb=1))
+    for batch in range(6):
+        for number in range(200):
+            activity.note_call(record(arguments={"query": "x" * 1500, "number": batch * 200 + number}))
+        activity.flush()
+    page = activity.logs(limit=1000)
+    numbers = [each.arguments["number"] for each in page.entries if each.arguments]
+    with database.read() as connection:
+        assert fetch_one(connection, "select sum(length(arguments)) from calls") < 1_000_000
+    assert 400 < page.total < 700
+    assert numbers == list(range(1199, 1199 - page.total, -1))
+    activity.close()
+
+
+# ---------------------------------------------------------------- reading
+
+
+@pytest.fixture
+def used(workspace: Workspace) -> Workspace:
+    """Six calls of four callers."""
+    notes = frozenset({"notes"})
+    for each in (
+        record("search", {"collection": "Notes"}, caller="stdio", seconds=0.010, ago=timedelta(hours=5)),
+        record("search", {"collection": "work"}, caller="stdio", seconds=0.030, ago=timedelta(hours=4)),
+        record("search", caller="key-a", collections=notes, seconds=0.020, ago=timedelta(hours=3)),
+        record("search", caller="key-a", collections=notes, error=InvalidInput("bad"), ago=timedelta(hours=2)),
+        record("get_stats", caller="key-b", text="12345", ago=timedelta(hours=1)),
+        record("get_stats", caller="cli", text="123"),
+    ):
+        workspace.activity.note_call(each)
+    return workspace
+
+
+@pytest.mark.parametrize(
+    ("chosen", "found"),
+    [
+        ({}, 6),
+        ({"key_id": "key-a"}, 2),
+        ({"tool": "get_stats"}, 2),
+        ({"errors": True}, 1),
+        ({"collection": "notes"}, 3),
+        ({"collection": "none"}, 0),
+        ({"tool": "search", "key_id": "stdio"}, 2),
+        ({"since": "2020-01-01"}, 6),
+        ({"since": (datetime.now(UTC) - timedelta(hours=2, minutes=30)).isoformat()}, 3),
+        ({"key_id": "' or 1=1 --"}, 0),
+    ],
+)
+def test_calls_are_chosen(used: Workspace, chosen: dict[str, Any], found: int) -> None:
+    page = used.activity.logs(**chosen)
+    assert (len(page.entries), page.total) == (found, found)
+
+
+def test_pages_follow_one_another_latest_first(used: Workspace) -> None:
+    ids = [each.id for offset in (0, 2, 4, 6) for each in used.activity.logs(limit=2, offset=offset).entries]
+    assert ids == sorted(ids, reverse=True)
+    assert len(ids) == used.activity.logs(limit=1).total == 6
+    assert len(used.activity.logs(after=ids[2]).entries) == 2
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        ({"limit": 0}, "limit: 0 is not between 1 and 1000"),
+        ({"limit": 1001}, "limit"),
+        ({"offset": -1}, "offset"),
+        ({"since": "yesterday"}, "since: .* is no date"),
+    ],
+)
+def test_what_cannot_be_chosen_is_named(workspace: Workspace, chosen: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        workspace.activity.logs(**chosen)
+
+
+def test_statistics_add_up_by_tool_and_by_caller(used: Workspace) -> None:
+    found = used.activity.stats()
+    assert [(each.name, each.calls, each.errors) for each in found.tools] == [("search", 4, 1), ("get_stats", 2, 0)]
+    search = found.tools[0]
+    assert (search.median_seconds, search.p95_seconds, search.error_rate) == (0.010, 0.030, 0.25)
+    assert found.tools[1].result_bytes == 8
+    assert {each.name: each.calls for each in found.callers} == {"stdio": 2, "key-a": 2, "key-b": 1, "cli": 1}
+    assert used.activity.stats(key_id="key-a").as_json()["errorRate"] == 0.5
+
+
+def test_percentiles_are_nearest_ranks(workspace: Workspace) -> None:
+    for number in range(1, 101):
+        workspace.activity.note_call(record(seconds=number / 1000))
+    [search] = workspace.activity.stats().tools
+    assert (search.median_seconds, search.p95_seconds) == (0.050, 0.095)
+
+
+def test_a_caller_without_admin_sees_only_its_own_calls(used: Workspace) -> None:
+    with use_scope(Scope(caller="key-b", rights=frozenset({"read"}))):
+        assert logged(used) == [("get_stats", "key-b", True)]
+        assert used.activity.logs(key_id="key-a").total == 0
+        assert [each.name for each in used.activity.stats().callers] == ["key-b"]
+
+
+def test_an_admin_of_one_collection_sees_only_calls_about_it(used: Workspace) -> None:
+    with use_scope(Scope(caller="boss", collections=frozenset({"notes"}))):
+        assert {each.caller for each in used.activity.logs().entries} == {"key-a"}
+        assert {each.name for each in used.activity.stats().callers} == {"key-a"}
+
+
+def test_a_row_that_was_changed_by_hand_does_not_stop_the_reading(used: Workspace) -> None:
+    used.activity.flush()
+    with used.database.write() as connection:
+        connection.execute("update calls set collections = '{', arguments = 'x', origin = '['")
+    assert used.activity.logs(collection="notes").total == 0
+    assert used.activity.logs().total == 6
+
+
+def test_keys_are_shown_by_their_names(workspace: Workspace) -> None:
+    made = workspace.api_keys.create(name="editor")
+    workspace.registry.call("greetUser", {"name": "Anna"}, made.info.scope())
+    assert workspace.activity.logs().entries[0].key_name == "editor"
+    assert workspace.activity.stats().callers[0].key_name == "editor"
+    workspace.api_keys.delete(made.info.id)
+    assert workspace.activity.logs(key_id=made.info.id).entries[0].key_name is None
+
+
+# ---------------------------------------------------------------- the command line
+
+
+@pytest.fixture
+def cli(used: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs `localmcp` on the file of `used`; returns exit code, stdout and stderr."""
+    used.activity.flush()
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+        session = Session()
+        try:
+            code = execute(session, ["--db", str(used.database.path), *arguments])
+        finally:
+            session.close()
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def test_what_is_typed_is_logged_as_cli(used: Workspace, cli: Any) -> None:
+    assert cli("call", "greetUser", '{"name": "Anna"}')[0] == 0
+    entry = used.activity.logs().entries[0]
+    assert (entry.tool, entry.caller, entry.arguments) == ("greetUser", "cli", {"name": "Anna"})
+
+
+def test_log_prints_a_line_a_call_the_latest_last(cli: Any) -> None:
+    code, out, _ = cli("log", "--limit", "3")
+    lines = out.splitlines()
+    assert (code, len(lines)) == (0, 3)
+    assert "InvalidInput: bad" in lines[0]
+    assert "get_stats" in lines[2]
+    assert "cli" in lines[2]
+
+
+def test_log_chooses_and_prints_json(cli: Any) -> None:
+    value = json.loads(cli("log", "--tool", "search", "--key", "stdio", "--since", "1d", "--json")[1])
+    assert (value["count"], value["total"]) == (2, 2)
+    assert value["calls"][0]["milliseconds"] == 30
+    assert json.loads(cli("log", "--errors", "-c", "notes", "--json")[1])["calls"][0]["error"] == {
+        "class": "InvalidInput",
+        "message": "bad",
+    }
+
+
+def test_log_stats_prints_both_tables(cli: Any) -> None:
+    _, out, _ = cli("log", "stats")
+    assert "search" in out
+    assert "25%" in out
+    assert json.loads(cli("log", "stats", "--json")[1])["calls"] == 6
+
+
+def test_log_of_an_unknown_key_or_time_is_refused(cli: Any) -> None:
+    assert "No API key 'nobody'" in cli("log", "--key", "nobody")[2]
+    assert "--since: 'soon' is no time" in cli("log", "--since", "soon")[2]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs an interrupt that reaches one process")
+def test_follow_prints_calls_as_they_come_until_it_is_interrupted(used: Workspace) -> None:
+    used.activity.flush()
+    command = [
+        sys.executable,
+        "-m",
+        "localmcp",
+        "--db",
+        str(used.database.path),
+        "log",
+        "-n",
+        "1",
+        "--follow",
+        "--json",
+    ]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert run.stdout is not None
+    assert json.loads(run.stdout.readline())["tool"] == "get_stats"
+    used.registry.call("greetUser", {"name": "Anna"})
+    used.activity.flush()
+    assert json.loads(run.stdout.readline())["arguments"] == {"name": "Anna"}
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=30)
+    assert run.returncode == 130
+
+
+def test_the_server_logs_what_its_client_calls(workspace: Workspace) -> None:
+    messages = [
+        {
+            "method": "initialize",
+            "id": 1,
+            "params": {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {},
+                "clientInfo": {"name": "test", "version": "1"},
+            },
+        },
+        {"method": "notifications/initialized"},
+        {"method": "tools/call", "id": 2, "params": {"name": "greetUser", "arguments": {"name": "Anna"}}},
+    ]
+    command = [sys.executable, "-m", "localmcp", "serve", "--db", str(workspace.database.path)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, cwd=ROOT) as run:
+        assert run.stdin is not None and run.stdout is not None
+        run.stdin.write("".join(json.dumps({"jsonrpc": "2.0", **each}) + "\n" for each in messages))
+        run.stdin.flush()
+        # A client that hung up before the answer would not get it from a machine that is busy.
+        while '"id":2' not in (said := run.stdout.readline()):
+            assert said, "the server ended without an answer"
+        assert "Hello, Anna" in said
+        run.stdin.close()
+        assert run.wait(60) == 0
+    assert logged(workspace) == [("greetUser", "stdio", True)]
+
+
+def test_time_is_written_in_utc(workspace: Workspace) -> None:
+    workspace.activity.note_call(record())
+    [entry] = workspace.activity.logs().entries
+    assert abs(datetime.fromisoformat(entry.started_at).timestamp() - time.time()) < 60

@@ -1,0 +1,530 @@
+"""API keys: shown once, found by their beginning, and worth exactly what their row says at this moment."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import bcrypt
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import localmcp
+from localmcp.api_keys import ApiKeys, KeyInfo
+from localmcp.cli.program import execute
+from localmcp.cli.session import Session
+from localmcp.errors import AccessDenied, InvalidInput, NotFound, UnknownTool
+from localmcp.storage.database import Database, fetch_one
+from localmcp.tools import Scope, use_scope
+from localmcp.workspace import Workspace
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def keys(database: Database) -> Iterator[ApiKeys]:
+    keys = ApiKeys(database)
+    yield keys
+    keys.close()
+
+
+@pytest.fixture
+def notes(database: Database) -> Database:
+    """A file with the collections `notes` and `work`."""
+    with database.write() as connection:
+        connection.execute("insert into collections (name, created_at) values ('notes', ''), ('work', '')")
+    return database
+
+
+def change(database: Database, sql: str, *bindings: Any) -> None:
+    with database.write() as connection:
+        connection.execute(sql, bindings)
+
+
+def in_words(seconds: float) -> str:
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+
+
+# ---------------------------------------------------------------- making
+
+
+def test_a_key_is_mcp_and_32_letters_and_only_its_hash_is_in_the_file(database: Database, keys: ApiKeys) -> None:
+    made = keys.create(name="editor")
+    assert re.fullmatch(r"mcp_[A-Za-z0-9]{32}", made.key)
+    with database.read() as connection:
+        stored = fetch_one(connection, "select key_hash from api_keys")
+    assert stored.startswith("$2b$10$")
+    database.close()
+    assert made.key.encode() not in database.path.read_bytes()
+    assert made.key not in repr(made)
+
+
+def test_no_two_keys_are_alike(keys: ApiKeys) -> None:
+    made = [keys.create() for _ in range(4)]
+    assert len({each.key for each in made}) == len({each.info.id for each in made}) == 4
+
+
+def test_the_answer_has_the_originals_fields(keys: ApiKeys) -> None:
+    value = keys.create(name="editor", scopes=["write"]).as_json()
+    assert value["success"] is True
+    assert value["apiKey"].startswith("mcp_")
+    assert value["keyInfo"].items() >= {"name": "editor", "scopes": ["write"], "is_active": True}.items()
+    assert {"id", "created_at", "expires_at", "last_used_at"} <= value["keyInfo"].keys()
+    assert value["warning"] == "Save this API key now. It will not be shown again."
+
+
+@pytest.mark.parametrize(
+    ("scope", "rights"),
+    [("read", {"read"}), ("write", {"read", "write"}), ("admin", {"read", "write", "admin"})],
+)
+def test_each_scope_implies_the_ones_before_it(keys: ApiKeys, scope: str, rights: set[str]) -> None:
+    made = keys.create(scopes=[scope])
+    assert keys.verify(made.key).scope() == Scope(caller=made.info.id, trusted=False, rights=frozenset(rights))
+
+
+def test_a_key_opens_the_collections_tools_and_providers_it_was_made_for(notes: Database, keys: ApiKeys) -> None:
+    made = keys.create(collections=["NOTES"], tools=["search"], providers=["commands", "mcp:github"])
+    assert keys.verify(made.key).scope() == Scope(
+        caller=made.info.id,
+        trusted=False,
+        collections=frozenset({"notes"}),
+        tools=frozenset({"search"}),
+        provider_names=frozenset({"commands", "mcp:github"}),
+        rights=frozenset({"read"}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("given_", "said"),
+    [
+        ({"scopes": []}, r"scopes: \[\] is no scope; use read, write or admin"),
+        ({"scopes": ["root"]}, 'scopes: "root" is no scope'),
+        ({"scopes": [{}]}, "scopes: {} is no scope"),
+        ({"name": "a\x00b"}, "name: .* cannot be a name"),
+        ({"name": "x" * 101}, "name: .* cannot be a name"),
+        ({"tools": []}, "tools: name at least one, or leave it out"),
+        ({"tools": "search"}, "tools: a list of names"),
+        ({"tools": ["a b"]}, "tools: .* cannot be a name"),
+        ({"providers": ["../x"]}, "providers: .* cannot be a name"),
+        ({"collections": []}, "collections: name at least one"),
+        ({"collections": "notes"}, "collections: a list of names"),
+        ({"expires_at": "tomorrow"}, "expires_at: .* is no date"),
+        ({"expires_at": 5}, "expires_at: 5 is no date"),
+        ({"expires_at": "2020-01-01"}, "expires_at: 2020-01-01 has passed"),
+        ({"expires_at": "0001-01-01T00:00+14:00"}, "expires_at: .* is no date"),
+    ],
+)
+def test_what_cannot_be_used_is_named(keys: ApiKeys, given_: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        keys.create(**given_)
+    assert keys.list() == []
+
+
+def test_a_collection_that_is_not_there_is_refused_with_the_nearest(notes: Database, keys: ApiKeys) -> None:
+    with pytest.raises(NotFound, match="Did you mean 'notes'"):
+        keys.create(collections=["nots"])
+
+
+# ---------------------------------------------------------------- verifying
+
+
+def test_the_whole_key_opens_and_notes_its_use(keys: ApiKeys) -> None:
+    made = keys.create(name="editor")
+    for _ in range(3):
+        assert keys.verify(made.key).name == "editor"
+    [info] = keys.list()
+    assert info.uses == 3
+    assert info.last_used_at is not None
+    assert info.last_used_at >= info.created_at
+
+
+def test_a_key_with_the_same_beginning_does_not_open(keys: ApiKeys) -> None:
+    made = keys.create()
+    other = made.key[:-1] + ("A" if made.key[-1] != "A" else "B")
+    with pytest.raises(AccessDenied, match="Invalid API key"):
+        keys.verify(other)
+    assert keys.list()[0].uses == 0
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(text=st.text(max_size=200))
+def test_what_is_no_key_is_refused_whatever_it_is(keys: ApiKeys, text: str) -> None:
+    with pytest.raises(AccessDenied):
+        keys.verify(text)
+
+
+def test_an_unknown_key_costs_as_much_as_one_with_a_known_beginning(
+    keys: ApiKeys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = keys.create()
+    checks: list[bytes] = []
+    check = bcrypt.checkpw
+    monkeypatch.setattr(bcrypt, "checkpw", lambda key, hashed: checks.append(hashed) or check(key, hashed))
+    for wrong in ("mcp_" + "0" * 32, made.key[:12] + "0" * 24):
+        with pytest.raises(AccessDenied):
+            keys.verify(wrong)
+    assert [each[:7] for each in checks] == [b"$2b$10$"] * 2
+
+
+def test_among_a_thousand_keys_one_is_checked_and_that_once(
+    database: Database, keys: ApiKeys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = keys.create()
+    change(
+        database,
+        """
+        insert into api_keys (id, prefix, key_hash, scopes, created_at)
+        with recursive n (i) as (select 1 union all select i + 1 from n where i < 1000)
+        select 'key' || i, printf('mcp_%08d', i), (select key_hash from api_keys), '["read"]', '' from n
+        """,
+    )
+    checks: list[bytes] = []
+    check = bcrypt.checkpw
+    monkeypatch.setattr(bcrypt, "checkpw", lambda key, hashed: checks.append(hashed) or check(key, hashed))
+    for _ in range(100):
+        assert keys.verify(made.key).id == made.info.id
+    assert len(checks) == 1
+    with database.read() as connection:
+        plan = connection.execute("explain query plan select * from api_keys where prefix = ?", ("",)).fetchall()
+    assert "api_keys_by_prefix" in str(plan)
+
+
+def test_two_keys_with_one_beginning_are_told_apart(database: Database, keys: ApiKeys) -> None:
+    first, second = keys.create(name="first"), keys.create(name="second")
+    change(database, "update api_keys set prefix = ?", first.key[:12])
+    twin = first.key[:12] + second.key[12:]
+    change(
+        database,
+        "update api_keys set key_hash = ? where name = 'second'",
+        bcrypt.hashpw(twin.encode(), bcrypt.gensalt(4)).decode(),
+    )
+    assert keys.verify(first.key).name == "first"
+    assert keys.verify(twin).name == "second"
+
+
+def test_a_revoked_key_is_refused_at_once_and_stays_listed(keys: ApiKeys) -> None:
+    made = keys.create()
+    keys.verify(made.key)
+    assert keys.revoke(made.info.id).status == "revoked"
+    with pytest.raises(AccessDenied, match="revoked"):
+        keys.verify(made.key)
+    assert [each.status for each in keys.list()] == ["revoked"]
+    assert keys.revoke(made.info.id).is_active is False
+
+
+def test_a_deleted_key_is_refused_at_once_and_gone(keys: ApiKeys) -> None:
+    made = keys.create()
+    keys.verify(made.key)
+    assert keys.delete(made.info.id).id == made.info.id
+    with pytest.raises(AccessDenied, match="Invalid API key"):
+        keys.verify(made.key)
+    assert keys.list() == []
+
+
+@pytest.mark.parametrize("word", ["revoke", "delete"])
+def test_a_revoke_in_another_process_counts_at_once(database: Database, keys: ApiKeys, word: str) -> None:
+    made = keys.create()
+    keys.verify(made.key)
+    command = [sys.executable, "-m", "localmcp", "--db", str(database.path), "keys", word, made.info.id]
+    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
+    with pytest.raises(AccessDenied):
+        keys.verify(made.key)
+
+
+def test_a_key_ends_when_it_expires(database: Database, keys: ApiKeys) -> None:
+    made = keys.create(expires_at=in_words(3600))
+    assert keys.verify(made.key).status == "active"
+    change(database, "update api_keys set expires_at = ?", in_words(-1))
+    with pytest.raises(AccessDenied, match="expired"):
+        keys.verify(made.key)
+    assert keys.list()[0].status == "expired"
+
+
+def test_a_key_whose_row_was_given_another_hash_no_longer_opens(database: Database, keys: ApiKeys) -> None:
+    first, second = keys.create(), keys.create()
+    keys.verify(first.key)
+    change(
+        database,
+        "update api_keys set key_hash = (select key_hash from api_keys where id = ?) where id = ?",
+        second.info.id,
+        first.info.id,
+    )
+    with pytest.raises(AccessDenied):
+        keys.verify(first.key)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "update collections set name = 'diary' where name = 'notes'",
+        "delete from collections where name = 'notes'",
+        "update collections set name = 'notes' || id; update collections set name = 'notes' where name like '%2'",
+    ],
+    ids=["renamed", "dropped", "its name taken over"],
+)
+def test_a_key_sees_nothing_when_its_collection_has_gone(notes: Database, keys: ApiKeys, sql: str) -> None:
+    made = keys.create(collections=["notes"])
+    keys.verify(made.key)
+    change(notes, sql)
+    info = keys.verify(made.key)
+    assert info.scope().collections == frozenset()
+    assert info.as_json()["collections"] == []
+
+
+@pytest.mark.parametrize("column", ["collections", "tools", "providers", "scopes", "expires_at", "key_hash"])
+def test_a_row_that_cannot_be_read_opens_nothing(database: Database, keys: ApiKeys, column: str) -> None:
+    made = keys.create()
+    for value in ("", "null", "{", '{"a": 1}', "[1, {}, [], null]", '[{"id": [], "name": {}}]'):
+        change(database, f"update api_keys set {column} = ?", value)
+        if column in ("expires_at", "key_hash"):
+            with pytest.raises(AccessDenied):
+                keys.verify(made.key)
+            continue
+        scope = keys.verify(made.key).scope()
+        opened = {"collections": scope.collections, "tools": scope.tools, "providers": scope.provider_names}
+        assert {**opened, "scopes": scope.rights}[column] == frozenset()
+
+
+def test_keys_in_a_file_from_elsewhere_open_nothing(database: Database, own_directories: Path) -> None:
+    keys = ApiKeys(database)
+    made = keys.create(scopes=["admin"])
+    keys.close()
+    database.close()
+    for known in (own_directories / "state" / "files").iterdir():
+        known.unlink()
+    with pytest.raises(AccessDenied):
+        ApiKeys(Database(database.path)).verify(made.key)
+
+
+def test_asking_for_keys_makes_no_file(database: Database, keys: ApiKeys) -> None:
+    with pytest.raises(AccessDenied):
+        keys.verify("mcp_" + "0" * 32)
+    with pytest.raises(NotFound):
+        keys.revoke("x")
+    assert keys.list() == []
+    assert not database.path.exists()
+
+
+def test_many_threads_verify_at_once_and_every_use_is_counted(database: Database, keys: ApiKeys) -> None:
+    made = [keys.create() for _ in range(3)]
+    failures: list[Exception] = []
+
+    def use(key: str) -> None:
+        try:
+            for _ in range(50):
+                keys.verify(key)
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=use, args=(each.key,)) for each in made for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert failures == []
+    assert [each.uses for each in keys.list()] == [200] * 3
+
+
+# ---------------------------------------------------------------- finding and listing
+
+
+def test_keys_are_listed_newest_first_and_without_their_hash(keys: ApiKeys) -> None:
+    for name in "abc":
+        keys.create(name=name)
+    assert [each.name for each in keys.list()] == ["c", "b", "a"]
+    assert "$2b$" not in json.dumps([each.as_json() for each in keys.list()])
+
+
+def test_a_collections_list_holds_the_keys_that_open_it(notes: Database, keys: ApiKeys) -> None:
+    keys.create(name="all")
+    keys.create(name="one", collections=["notes"])
+    keys.create(name="other", collections=["work"])
+    assert [each.name for each in keys.list("notes")] == ["one", "all"]
+    with pytest.raises(NotFound):
+        keys.list("none")
+
+
+def test_a_key_is_found_by_id_beginning_whole_or_name(keys: ApiKeys) -> None:
+    made, _ = keys.create(name="editor"), keys.create(name="twin")
+    keys.create(name="twin")
+    for text in (made.info.id, made.key, made.info.prefix, "editor"):
+        assert keys.find(text).id == made.info.id
+    with pytest.raises(InvalidInput, match="2 API keys are called 'twin'"):
+        keys.find("twin")
+    with pytest.raises(NotFound) as failed:
+        keys.find("mcp_" + "0" * 32)
+    assert "0" * 9 not in str(failed.value)
+
+
+@pytest.mark.parametrize("act", [ApiKeys.revoke, ApiKeys.delete])
+def test_an_unknown_id_is_not_found(database: Database, keys: ApiKeys, act: Any) -> None:
+    database.ensure_writable()
+    with pytest.raises(NotFound, match="No API key 'x'"):
+        act(keys, "x")
+
+
+# ---------------------------------------------------------------- a key that manages keys
+
+
+def scope_of(info: KeyInfo) -> Any:
+    return use_scope(info.scope())
+
+
+def test_only_an_admin_manages_keys(keys: ApiKeys) -> None:
+    made = keys.create(scopes=["write"])
+    with scope_of(made.info):
+        for attempt in (keys.create, keys.list, lambda: keys.revoke(made.info.id), lambda: keys.delete(made.info.id)):
+            with pytest.raises(AccessDenied, match="admin key"):
+                attempt()
+    assert keys.list()[0].is_active
+
+
+def test_a_bound_admin_sees_and_makes_only_keys_within_its_bounds(notes: Database, keys: ApiKeys) -> None:
+    boss = keys.create(name="boss", scopes=["admin"], collections=["notes"], tools=["search", "get_stats"])
+    everything = keys.create(name="everything")
+    work = keys.create(name="work", collections=["work"])
+    with scope_of(boss.info):
+        assert [each.name for each in keys.list()] == ["boss"]
+        for other in (everything, work):
+            with pytest.raises(NotFound):
+                keys.revoke(other.info.id)
+            with pytest.raises(NotFound):
+                keys.delete(other.info.id)
+        with pytest.raises(NotFound, match="There is: notes"):
+            keys.create(collections=["work"])
+        with pytest.raises(AccessDenied, match="tools: .* does not open remove"):
+            keys.create(tools=["remove"])
+        heir = keys.create(name="heir", scopes=["admin"])
+    assert heir.info.scope().collections == frozenset({"notes"})
+    assert heir.info.scope().tools == frozenset({"search", "get_stats"})
+
+
+def test_a_bound_admin_does_not_see_keys_whose_collection_has_gone(notes: Database, keys: ApiKeys) -> None:
+    boss = keys.create(scopes=["admin"], collections=["notes"])
+    keys.create(name="gone", collections=["work"])
+    change(notes, "delete from collections where name = 'work'")
+    with scope_of(boss.info):
+        assert [each.id for each in keys.list()] == [boss.info.id]
+
+
+# ---------------------------------------------------------------- in a workspace
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    with localmcp.open(tmp_path / "a.localmcp", model="hash") as workspace:
+        workspace.library.add_text("Roses are pruned in late winter.", "Roses", collection="garden")
+        workspace.library.add_text("Bees keep one queen.", "Bees", collection="animals")
+        yield workspace
+
+
+def test_a_key_searches_only_its_collection(workspace: Workspace) -> None:
+    scope = workspace.api_keys.create(collections=["garden"]).info.scope()
+    found = workspace.registry.call("search", {"query": "roses bees queen", "mode": "keyword"}, scope)
+    assert {each["sourceTitle"] for each in found.value["results"]} == {"Roses"}
+
+
+def test_a_key_for_reading_changes_nothing_and_one_for_one_tool_has_no_other(workspace: Workspace) -> None:
+    reader = workspace.api_keys.create().info.scope()
+    with pytest.raises(AccessDenied, match="may only read"):
+        workspace.registry.call("add_document", {"title": "a", "text": "b"}, reader)
+    narrow = workspace.api_keys.create(tools=["get_stats"]).info.scope()
+    with pytest.raises(UnknownTool):
+        workspace.registry.call("search", {"query": "roses"}, narrow)
+
+
+def test_no_tool_manages_keys(workspace: Workspace) -> None:
+    assert [each.name for each in workspace.registry.tools() if "key" in each.name.lower().split("_")] == []
+
+
+# ---------------------------------------------------------------- the command line
+
+
+@pytest.fixture
+def cli(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs `localmcp` on the workspace's file; returns exit code, stdout and stderr."""
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+        session = Session()
+        try:
+            code = execute(session, ["--db", str(workspace.database.path), *arguments])
+        finally:
+            session.close()
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def test_create_prints_the_key_alone_on_stdout(workspace: Workspace, cli: Any) -> None:
+    code, out, err = cli("keys", "create", "--name", "editor", "--expires", "90d", "-c", "garden,animals")
+    assert code == 0
+    info = workspace.api_keys.verify(out.strip())
+    assert (info.name, info.scopes, info.collections) == ("editor", ("read",), ("garden", "animals"))
+    assert info.expires_at is not None
+    assert timedelta(days=89) < datetime.fromisoformat(info.expires_at) - datetime.now(UTC) < timedelta(days=91)
+    assert "It will not be shown again" in err
+    assert out.strip() not in err
+
+
+def test_json_has_the_originals_fields_and_the_key_once(workspace: Workspace, cli: Any) -> None:
+    _, out, err = cli("keys", "create", "--name", "a", "--scope", "admin", "--tools", "search,get_stats", "--json")
+    made = json.loads(out)
+    assert (made["success"], made["keyInfo"]["scopes"]) == (True, ["admin"])
+    assert made["keyInfo"]["tools"] == ["search", "get_stats"]
+    assert out.count(made["apiKey"]) == 1
+    assert err == ""
+
+
+def test_list_tells_what_each_key_opens_and_how_it_was_used(workspace: Workspace, cli: Any) -> None:
+    made = workspace.api_keys.create(name="editor", collections=["garden"])
+    scope = workspace.api_keys.verify(made.key).scope()
+    workspace.registry.call("get_stats", {}, scope)
+    with pytest.raises(InvalidInput):
+        workspace.registry.call("search", {"query": 5}, scope)
+    workspace.activity.flush()
+    workspace.api_keys.list()
+    [key] = json.loads(cli("keys", "list", "--json")[1])["keys"]
+    assert key.items() >= {"name": "editor", "uses": 1, "calls": 2, "errors": 1, "errorRate": 0.5}.items()
+    assert "apiKey" not in key
+    _, out, _ = cli("keys", "list", "--collection", "garden")
+    assert "editor" in out
+    assert "50%" in out
+    assert made.key not in out
+
+
+@pytest.mark.parametrize(("word", "left"), [("revoke", ["revoked"]), ("delete", [])])
+def test_revoke_and_delete_take_the_key_itself_too(workspace: Workspace, cli: Any, word: str, left: list[str]) -> None:
+    made = workspace.api_keys.create(name="editor")
+    code, out, _ = cli("keys", word, made.key, "--json")
+    assert (code, json.loads(out)["message"]) == (0, f"API key {word.rstrip('e')}ed successfully")
+    assert [each.status for each in workspace.api_keys.list()] == left
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("create", "--tools", "serch"), 2, "Did you mean 'search'"),
+        (("create", "--scope", "root"), 2, "use read, write or admin"),
+        (("create", "--expires", "soon"), 2, "--expires: 'soon' is no time"),
+        (("create", "--expires", "2020-01-01"), 2, "has passed"),
+        (("create", "-c", "gardn"), 1, "Did you mean 'garden'"),
+        (("create", "--tools", ","), 2, "name at least one"),
+        (("revoke", "nobody"), 1, "No API key 'nobody'"),
+    ],
+)
+def test_mistakes_are_told(cli: Any, arguments: tuple[str, ...], code: int, said: str) -> None:
+    ended, out, err = cli("keys", *arguments)
+    assert (ended, out) == (code, "")
+    assert said in err

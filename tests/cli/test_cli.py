@@ -1,0 +1,682 @@
+"""The command line: what is typed, what is printed where, and with which exit code the process ends."""
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+import apsw
+import pytest
+
+from localmcp import __version__, config
+from localmcp.cli import terminal
+from localmcp.cli.demo import client_configuration
+from localmcp.cli.program import COMMANDS, execute, modules, program
+from localmcp.cli.session import Session
+from localmcp.text.excerpt import Matcher, excerpt
+
+ROOT = Path(__file__).parents[2]
+POSIX = pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
+
+GARDEN = """# Tomatoes
+
+Black spots at the bottom of a tomato are a lack of calcium.
+
+## Watering
+
+Water in the morning and only at the root. Wet leaves invite blight.
+"""
+FUND = """# Il fondo pensione
+
+Chi lascia il lavoro può riscattare la posizione.
+L'invalidità permanente dà diritto al riscatto totale.
+"""
+CODE = "def retry_later(job):\n    return job.delay * 2\n"
+
+
+class Ran(NamedTuple):
+    """One run of the command line."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+    @property
+    def error(self):
+        return json.loads(self.err)["error"]
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Runs a command line in this process, in `tmp_path`, with the model that needs no weights."""
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str, stdin: bytes = b"") -> Ran:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        session = Session()
+        try:
+            code = execute(session, arguments)
+        finally:
+            session.close()
+        return Ran(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    """A folder of documents, one of them hidden."""
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "garden.md").write_text(GARDEN, encoding="utf-8")
+    (folder / "fondo.md").write_text(FUND, encoding="utf-8")
+    (folder / "retry.py").write_text(CODE, encoding="utf-8")
+    (folder / ".secret.md").write_text("hidden words", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def filled(cli, notes: Path):
+    """The command line on a file that holds `notes`."""
+    assert cli("add", str(notes), "-q").code == 0
+    return cli
+
+
+def spawn(*arguments: str, cwd: Path, **environment: str) -> Ran:
+    """Runs a command line as a person does: a process of its own."""
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "LOCALMCP_MODEL": "hash", **environment}
+    run = subprocess.run(
+        [sys.executable, "-m", "localmcp", *arguments], capture_output=True, cwd=cwd, env=variables, timeout=120
+    )
+    return Ran(run.returncode, run.stdout.decode(), run.stderr.decode())
+
+
+# ---------------------------------------------------------------- the program
+
+
+def test_the_list_of_commands_imports_nothing_heavy_and_no_command() -> None:
+    code = (
+        "import sys\ntry:\n from localmcp.cli.program import run; run(['--help'])\nfinally:\n"
+        " print(sorted({n for n in sys.modules if n.startswith('localmcp.cli.')}), file=sys.stderr)\n"
+        " print({n.split('.')[0] for n in sys.modules} & {'pydantic', 'numpy', 'apsw', 'rich', 'platformdirs', 'mcp'},"
+        " file=sys.stderr)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == 0
+    assert run.stderr.splitlines() == ["['localmcp.cli.program', 'localmcp.cli.session']", "set()"]
+    assert all(f"  {name} " in run.stdout for name in modules())
+
+
+@pytest.mark.parametrize("name", modules())
+def test_the_list_says_of_a_command_what_its_own_help_says(name: str) -> None:
+    module, says = modules()[name]
+    command = getattr(import_module(f"localmcp.cli.{module}"), name)
+    assert (command.help or "").splitlines()[0].startswith(says.rstrip("."))
+
+
+def test_every_command_has_help(cli) -> None:
+    for name in modules():
+        ran = cli(name, "--help")
+        assert (ran.code, ran.err) == (0, "")
+        assert "--db FILE" in ran.out
+
+
+def test_the_version_is_printed(cli) -> None:
+    assert cli("--version").out == f"localmcp {__version__}\n"
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("serach", "search"), ("statsu", "status"), ("sorces", "sources")])
+def test_an_unknown_command_is_a_usage_error_that_names_the_nearest(cli, typed: str, meant: str) -> None:
+    ran = cli(typed)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"No such command '{typed}'. Did you mean '{meant}'?" in ran.err
+
+
+def test_an_unknown_option_is_a_usage_error(cli) -> None:
+    ran = cli("search", "--modus", "keyword", "x")
+    assert ran.code == 2
+    assert "--modus" in ran.err and "See: localmcp search --help" in ran.err
+
+
+def test_usage_errors_are_json_too_when_json_is_asked_for(cli) -> None:
+    ran = cli("search", "--json", "--limit", "0", "x")
+    assert (ran.code, ran.out, ran.error["code"]) == (2, "", "usage")
+
+
+@pytest.mark.parametrize("order", [("--db", "FILE", "--json", "status"), ("status", "--db", "FILE", "--json")])
+def test_common_options_stand_before_or_after_the_command(cli, tmp_path: Path, order: tuple[str, ...]) -> None:
+    file = str(tmp_path / "other.localmcp")
+    cli("add", "-", "--title", "A", "--db", file, stdin=b"some words")
+    assert cli(*(file if word == "FILE" else word for word in order)).json["file"]["path"] == file
+
+
+def test_an_unexpected_error_is_one_line_and_a_traceback_only_with_v(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down() -> Path:
+        raise RuntimeError("the ceiling fell")
+
+    monkeypatch.setattr(config, "config_file", break_down)
+    plain, verbose = cli("config", "path"), cli("config", "path", "-v")
+    assert (plain.code, verbose.code) == (1, 1)
+    assert plain.err == ("Error: Unexpected RuntimeError: the ceiling fell\nRun it again with -v for the traceback.\n")
+    assert "Traceback" in verbose.err and "break_down" in verbose.err
+
+
+# ---------------------------------------------------------------- files that are not there, or odd
+
+
+@pytest.mark.parametrize(
+    "arguments", [("search", "x"), ("sources",), ("status",), ("refresh",), ("why", "x"), ("trash", "list")]
+)
+def test_a_command_that_only_reads_makes_no_file(cli, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    file = tmp_path / "typo.localmcp"
+    ran = cli(*arguments, "--db", str(file))
+    assert (ran.code, ran.out) == (3, "")
+    assert f"{file} does not exist yet" in ran.err and "localmcp add FOLDER" in ran.err
+    assert not file.exists()
+
+
+def test_errors_with_json_are_an_object_on_stderr(cli, tmp_path: Path) -> None:
+    ran = cli("search", "x", "--json", "--db", str(tmp_path / "typo.localmcp"))
+    assert (ran.code, ran.out, ran.error["code"]) == (3, "", "file_unavailable")
+    assert set(ran.error) == {"code", "message", "hint"}
+
+
+def test_a_file_that_is_no_database_is_a_configuration_error(cli, tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("Dear Ada, this is not a database at all." * 50)
+    ran = cli("search", "x", "--db", str(tmp_path / "letter.txt"))
+    assert ran.code == 4
+    assert "Traceback" not in ran.err and "letter.txt" in ran.err
+
+
+def test_a_bad_setting_is_a_configuration_error_that_names_the_variable(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALMCP_THREADS", "many")
+    ran = cli("status")
+    assert ran.code == 4
+    assert "LOCALMCP_THREADS" in ran.err
+
+
+# ---------------------------------------------------------------- add
+
+
+def test_add_tells_on_stderr_what_became_of_the_files(cli, notes: Path) -> None:
+    ran = cli("add", str(notes))
+    assert (ran.code, ran.out) == (0, "")
+    assert re.search(r"3 indexed: \d+ new passages in [\d.]+ s\. The file has \d+ kB\.", ran.err)
+    assert "Skipped 1: 1 × hidden file" in ran.err
+    assert "localmcp search" in ran.err
+
+
+def test_add_again_reads_nothing_again(filled, notes: Path) -> None:
+    report = filled("add", str(notes), "--json").json
+    assert (report["unchanged"], report["indexed"], report["chunksAdded"]) == (3, 0, 0)
+
+
+def test_hidden_files_are_added_when_asked_for(cli, notes: Path) -> None:
+    assert cli("add", str(notes), "--hidden", "--json").json["indexed"] == 4
+
+
+def test_patterns_choose_the_files(cli, notes: Path) -> None:
+    assert cli("add", str(notes), "--match", "*.py", "--json").json["indexed"] == 1
+
+
+def test_a_file_that_fails_makes_the_exit_code_1_and_the_others_are_added(cli, notes: Path) -> None:
+    (notes / "broken.pdf").write_bytes(b"%PDF-1.7 this is none")
+    ran = cli("add", str(notes))
+    assert ran.code == 1
+    assert "3 indexed" in ran.err and "Failed 1:" in ran.err and "broken.pdf: " in ran.err
+    assert cli("status", "--json").json["stats"]["totalSources"] == 3
+
+
+def test_add_without_any_such_path_fails_and_names_it(cli) -> None:
+    ran = cli("add", "nowhere", "--json")
+    assert (ran.code, ran.error["code"]) == (1, "not_found")
+    assert "nowhere" in ran.error["message"]
+
+
+def test_text_on_stdin_is_added_under_its_title(cli) -> None:
+    ran = cli("add", "-", "--title", "Café", "-c", "talk", "--meta", "year=2024", stdin="perché no?".encode())
+    assert (ran.code, ran.out) == (0, "")
+    assert cli("show", "Café").out == "perché no?\n"
+    found = cli("search", "perche", "-c", "talk", "--meta", "year=2024", "--json").json
+    assert found["results"][0]["metadata"] == {"year": 2024}
+
+
+def test_text_on_stdin_needs_a_title(cli) -> None:
+    ran = cli("add", "-", stdin=b"words")
+    assert ran.code == 2 and "--title" in ran.err
+
+
+def test_metadata_without_a_value_is_refused(cli, notes: Path) -> None:
+    ran = cli("add", str(notes), "--meta", "draft")
+    assert ran.code == 2 and "KEY=VALUE" in ran.err
+
+
+def test_quiet_says_nothing_when_all_is_well(cli, notes: Path) -> None:
+    assert cli("add", str(notes), "-q") == (0, "", "")
+
+
+# ---------------------------------------------------------------- search
+
+
+def test_search_prints_numbered_hits_with_their_place_and_words(filled) -> None:
+    ran = filled("search", "calcium", "tomato", "-m", "keyword")
+    lines = ran.out.splitlines()
+    assert ran.code == 0
+    assert re.fullmatch(r" 1  [█▏▎▍▌▋▊▉ ]{8} +\d+  Tomatoes", lines[0])
+    assert lines[1].strip().startswith(f"notes{os.sep}garden.md:1")
+    assert "lack of calcium" in ran.out
+    assert "\x1b" not in ran.out + ran.err
+
+
+def test_search_with_json_prints_exactly_what_the_tool_returns(filled) -> None:
+    arguments = {"query": "calcium", "limit": 2, "mode": "keyword"}
+    by_tool = filled("call", "search", json.dumps(arguments)).json
+    by_command = filled("search", "calcium", "-n", "2", "-m", "keyword", "--json").json
+    assert by_command == by_tool
+    assert by_command["count"] == 1 and "explain" not in by_command["results"][0]
+
+
+def test_a_repaired_word_is_shown_openly_and_not_among_the_data(filled) -> None:
+    ran = filled("search", "calcuim", "-m", "keyword")
+    assert "Searched for 'calcium' instead of 'calcuim'." in ran.err
+    assert "calcium" in ran.out and "instead of" not in ran.out
+
+
+def test_nothing_found_is_no_failure(filled) -> None:
+    ran = filled("search", "zzzzqqq", "-m", "keyword")
+    assert ran.code == 0
+    assert ran.out.startswith("No relevant results found.")
+
+
+def test_explain_shows_the_sum_that_makes_the_score(filled) -> None:
+    ran = filled("search", "black spots tomato calcium", "--explain", "-n", "1")
+    found = re.search(r"= ([\d.]+) × ([\d.]+) \(meaning\) \+ ([\d.]+) × ([\d.]+) \(words\) = ([\d.]+)", ran.out)
+    assert found
+    first, meaning, second, words, total = map(float, found.groups())
+    assert first * meaning + second * words == pytest.approx(total, abs=0.1)
+    assert "rank 1" in ran.out and "bm25" in ran.out
+    for each in ("searched for", "searched in", "milliseconds", "matched: black, spots, tomato, calcium"):
+        assert each in ran.out
+
+
+def test_filters_narrow_the_search(filled, notes: Path) -> None:
+    def titles(*options: str) -> set[str]:
+        found = filled("search", "water job lavoro", "--json", *options).json
+        return {hit["sourceTitle"] for hit in found["results"]}
+
+    assert titles("--path", str(notes / "garden.md")) == {"Tomatoes"}
+    assert titles("--source", "Il fondo pensione") == {"Il fondo pensione"}
+    assert titles("--path", "elsewhere") == set()
+
+
+def test_pages_follow_each_other(filled) -> None:
+    words = ("search", "water", "job", "lavoro", "-m", "keyword", "-n", "1")
+    first, second = filled(*words), filled(*words, "--page", "2")
+    assert "--page 2" in first.err
+    assert first.out.startswith(" 1 ") and second.out.startswith(" 2 ")
+    cursor = filled(*words, "--json").json["nextCursor"]
+    by_cursor = filled(*words, "--json", "--cursor", cursor).json
+    assert by_cursor["results"][0]["sourceTitle"] in second.out
+    assert filled(*words, "--page", "9").code == 1
+
+
+def test_a_changed_file_is_marked(filled, notes: Path) -> None:
+    (notes / "garden.md").write_text("something else entirely")
+    (notes / "fondo.md").unlink()
+    assert "the file has changed since" in filled("search", "calcium", "-m", "keyword").out
+    assert "the file is gone" in filled("search", "riscatto", "-m", "keyword").out
+
+
+def test_an_unknown_collection_names_what_there_is(filled) -> None:
+    ran = filled("search", "x", "-c", "defualt")
+    assert ran.code == 1 and "Did you mean 'default'?" in ran.err
+
+
+# ---------------------------------------------------------------- documents
+
+
+@pytest.mark.parametrize("name", ["notes/garden.md", "garden.md", "Tomatoes"])
+def test_show_prints_a_document_exactly(filled, name: str) -> None:
+    ran = filled("show", name)
+    assert (ran.code, ran.out) == (0, GARDEN)
+    assert "Tomatoes" in ran.err
+
+
+def test_show_prints_the_passages_around_a_hit(filled) -> None:
+    hit = filled("search", "calcium", "--json").json["results"][0]
+    ran = filled("show", hit["chunkId"])
+    assert ran.code == 0 and "lack of calcium" in ran.out and "this passage" in ran.err
+
+
+def test_show_fails_for_what_is_not_there(filled) -> None:
+    plain, as_json = filled("show", "nothing"), filled("show", "nothing", "--json")
+    assert (plain.code, plain.out, as_json.code) == (1, "", 1)
+    assert "localmcp sources" in plain.err
+    assert as_json.json["error"] == "Invalid sourceId format"
+
+
+def test_sources_lists_documents_with_their_places(filled) -> None:
+    ran = filled("sources")
+    assert ran.code == 0
+    assert len(ran.out.splitlines()) == 4
+    assert f"notes{os.sep}garden.md" in ran.out
+    assert filled("sources", "--json", "-n", "1").json["total"] == 3
+
+
+def test_why_tells_what_became_of_a_path(filled, notes: Path) -> None:
+    assert "indexed" in filled("why", "notes/garden.md").out
+    assert "hidden file" in filled("why", "notes/.secret.md").out
+    assert "never offered" in filled("why", "elsewhere.md").out
+    assert filled("why", "notes/garden.md", "--json").json["entries"][0]["status"] == "indexed"
+
+
+def test_refresh_finds_what_changed(filled, notes: Path) -> None:
+    (notes / "new.md").write_text("# Bees\n\nA swarm is peaceful.")
+    (notes / "retry.py").unlink()
+    report = filled("refresh", "--json").json
+    assert (report["indexed"], report["missing"], report["unchanged"]) == (1, 1, 2)
+
+
+def test_refresh_asks_before_it_buries_a_folder_that_is_gone(filled, notes: Path, tmp_path: Path) -> None:
+    notes.rename(tmp_path / "unmounted")
+    asked = filled("refresh")
+    assert asked.code == 1 and "--confirm-removals" in asked.err
+    assert filled("status", "--json").json["stats"]["totalSources"] == 3
+    assert filled("refresh", "--confirm-removals", "--json").json["missing"] == 3
+
+
+def test_removed_documents_go_to_the_trash_and_come_back(filled) -> None:
+    assert filled("remove", "notes/garden.md", "--yes").code == 0
+    assert filled("search", "calcium", "-m", "keyword", "--json").json["count"] == 0
+    trashed = filled("trash", "list", "--json").json["sources"]
+    assert [each["title"] for each in trashed] == ["Tomatoes"]
+    assert trashed[0]["id"] in filled("trash", "list").out
+    assert filled("trash", "restore", trashed[0]["id"]).code == 0
+    assert filled("search", "calcium", "-m", "keyword", "--json").json["count"] == 1
+
+
+def test_nothing_is_removed_where_nobody_can_be_asked(filled) -> None:
+    for arguments in (("remove", "Tomatoes"), ("trash", "empty")):
+        ran = filled(*arguments)
+        assert ran.code == 1 and "--yes" in ran.err
+    assert filled("status", "--json").json["stats"]["totalSources"] == 3
+
+
+def test_the_trash_can_be_emptied(filled) -> None:
+    filled("remove", "Tomatoes", "--yes")
+    assert filled("trash", "empty", "--yes", "--json").json == {"purged": 1}
+    assert filled("trash", "list", "--json").json["count"] == 0
+
+
+# ---------------------------------------------------------------- tools, status, settings
+
+
+def test_status_shows_file_contents_and_model(filled) -> None:
+    ran = filled("status", "--check")
+    assert "3 documents" in ran.out and "ready" in ran.out and ".localmcp" in ran.out
+    result = filled("status", "--json").json
+    assert result["file"]["writable"] is True
+    assert result["stats"]["chunksWithoutEmbeddings"] == 0
+
+
+def test_a_file_from_elsewhere_is_read_only_until_it_is_adopted(
+    filled, notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCALMCP_DB", str(config.default_database()))
+    monkeypatch.setenv("LOCALMCP_STATE_DIR", str(tmp_path / "another machine"))
+    (notes / "new.md").write_text("Fresh words.")
+    refused = filled("add", str(notes))
+    assert refused.code == 3 and "localmcp adopt" in refused.err
+    assert filled("status", "--json").json["file"]["writable"] is False
+    assert filled("adopt", str(config.load_settings().database)).code == 0
+    assert filled("add", str(notes)).code == 0
+
+
+def test_tools_lists_visible_and_hidden_ones_with_their_parameters(cli) -> None:
+    ran = cli("tools")
+    visible, hidden = ran.out.split("Hidden\n")
+    assert "search(query* (string), limit (integer 1..100)" in visible
+    assert "verify_citation(quote*" in hidden
+    listed = cli("tools", "--json").json
+    assert listed["count"] == len(listed["tools"])
+
+
+@pytest.mark.parametrize("source", ["argument", "file", "stdin"])
+def test_call_takes_its_arguments_from_anywhere(filled, tmp_path: Path, source: str) -> None:
+    arguments = '{"query": "calcium", "mode": "keyword"}'
+    (tmp_path / "arguments.json").write_text(arguments)
+    given = {"argument": arguments, "file": "@arguments.json", "stdin": "-"}[source]
+    assert filled("call", "search", given, stdin=arguments.encode()).json["count"] == 1
+
+
+@pytest.mark.parametrize("given", ["{", "[]", "@missing.json"])
+def test_call_refuses_arguments_that_are_no_object(cli, given: str) -> None:
+    ran = cli("call", "search", given)
+    assert (ran.code, ran.out) == (2, "")
+    assert "Traceback" not in ran.err
+
+
+def test_call_names_the_nearest_tool(cli) -> None:
+    ran = cli("call", "serch", "--json")
+    assert (ran.code, ran.error["code"], ran.error["hint"]) == (2, "unknown_tool", "Did you mean 'search'?")
+
+
+def test_settings_are_written_read_and_removed(cli) -> None:
+    assert cli("config", "set", "trash_days", "7").code == 0
+    assert cli("config", "get", "trash_days").out == "7\n"
+    described = {each["name"]: each for each in cli("config", "show", "--json").json["settings"]}
+    assert (described["trash_days"]["value"], described["trash_days"]["from"]) == (7, "config.toml")
+    assert described["model"]["from"] == "LOCALMCP_MODEL"
+    assert cli("config", "unset", "trash_days").code == 0
+    assert cli("config", "get", "trash_days", "--json").json == {"trash_days": 30}
+    assert cli("config", "path").out.strip() == str(config.config_file())
+
+
+def test_bad_settings_are_refused_with_the_nearest_name(cli) -> None:
+    assert cli("config", "set", "trash_days", "soon").code == 4
+    ran = cli("config", "get", "trash_day")
+    assert ran.code == 4 and "Did you mean 'trash_days'?" in ran.err
+
+
+def test_secrets_are_not_shown(cli) -> None:
+    cli("config", "set", "model_api_key", "sesame")
+    assert "sesame" not in cli("config", "show").out + cli("config", "get", "model_api_key").out
+
+
+def test_models_lists_the_one_in_use(cli) -> None:
+    found = cli("models", "list", "--json").json["models"]
+    assert [each["spec"] for each in found if each["inUse"]] == ["hash"]
+    assert {"default", "hash"} <= {each["spec"] for each in found}
+
+
+def test_a_model_that_needs_no_download_is_tried_by_models_add(cli) -> None:
+    ran = cli("models", "add", "hash:64")
+    assert ran.code == 0 and ran.out.endswith(" works: 64 dimensions.\n")
+    assert cli("models", "add", "telepathy:x").code == 4
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script(cli, shell: str) -> None:
+    assert "_LOCALMCP_COMPLETE" in cli("completion", shell).out
+
+
+# ---------------------------------------------------------------- as a process
+
+
+def test_stdout_carries_data_only_and_exit_codes_reach_the_shell(notes: Path, tmp_path: Path) -> None:
+    file = str(tmp_path / "a.localmcp")
+    added = spawn("add", str(notes), "--db", file, cwd=tmp_path)
+    assert (added.code, added.out) == (0, "")
+    found = spawn("search", "riscatto invalidita", "--db", file, "--json", cwd=tmp_path, PYTHONIOENCODING="ascii")
+    assert found.code == 0 and found.err == ""
+    assert found.json["results"][0]["sourceTitle"] == "Il fondo pensione"
+    assert "invalidità" in found.json["results"][0]["content"]
+    assert spawn("nonsense", cwd=tmp_path).code == 2
+
+
+def test_serve_with_other_options_is_the_same_server(tmp_path: Path) -> None:
+    help_text = spawn("serve", "--help", cwd=tmp_path)
+    assert help_text.code == 0 and "mcpServers" in help_text.out
+    hello = {
+        "jsonrpc": "2.0", "id": 1, "method": "initialize",
+        "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+    }  # fmt: skip
+    run = subprocess.run(
+        [sys.executable, "-m", "localmcp", "serve", "-v", "--db", str(tmp_path / "a.localmcp")],
+        input=json.dumps(hello).encode() + b"\n", capture_output=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "LOCALMCP_MODEL": "hash"}, cwd=tmp_path,
+    )  # fmt: skip
+    assert run.returncode == 0
+    assert json.loads(run.stdout.splitlines()[0])["result"]["serverInfo"]["name"] == "localmcp"
+
+
+def test_the_demo_indexes_searches_and_answers_over_mcp(tmp_path: Path) -> None:
+    file = tmp_path / "demo.localmcp"
+    ran = spawn("demo", "--keep", str(file), cwd=tmp_path, LOCALMCP_MODEL="default")
+    assert ran.code == 0, ran.err
+    assert "E110" in ran.out and "Clean the siphon" in ran.out
+    assert "fermented too long" in ran.out
+    assert "Searched for 'certificate' instead of 'certifcate'." in ran.out
+    assert "invalidità permanente" in ran.out
+    assert "A poison message is a job that crashes whoever picks it up" in ran.out
+    assert json.dumps(sys.executable) in ran.out
+    assert file.exists() and not config.default_database().exists()
+    assert spawn("demo", "--keep", str(file), cwd=tmp_path).code == 2
+
+
+def test_the_demo_names_this_interpreter_for_clients() -> None:
+    server = client_configuration()["mcpServers"]["localmcp"]
+    assert Path(server["command"]).is_absolute() and server["args"] == ["-m", "localmcp", "serve"]
+
+
+# ---------------------------------------------------------------- on a terminal
+
+
+class Terminal:
+    """A process on a pseudo-terminal."""
+
+    def __init__(self, *arguments: str, cwd: Path, **environment: str) -> None:
+        import pty
+
+        self.ours, theirs = pty.openpty()
+        inherited = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+        variables = {**inherited, "PYTHONPATH": str(ROOT), "LOCALMCP_MODEL": "hash", "TERM": "xterm", **environment}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "localmcp", *arguments],
+            stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, env=variables,
+        )  # fmt: skip
+        os.close(theirs)
+        self.seen = ""
+
+    def read_until(self, words: str) -> None:
+        while words not in self.seen:
+            piece = self._read()
+            if not piece:
+                self.process.wait(60)
+                pytest.fail(f"ended without {words!r}: {self.seen}")
+            self.seen += piece
+
+    def end(self) -> str:
+        while piece := self._read():
+            self.seen += piece
+        os.close(self.ours)
+        self.process.wait(60)
+        return self.seen
+
+    def _read(self) -> str:
+        try:
+            return os.read(self.ours, 65536).decode(errors="replace")
+        except OSError:
+            # Linux says so when the other side is closed; macOS gives an empty read.
+            return ""
+
+
+@POSIX
+def test_a_terminal_shows_highlights_and_links(filled, notes: Path, tmp_path: Path) -> None:
+    styled = Terminal("search", "calcium", "-m", "keyword", cwd=tmp_path).end()
+    assert "\x1b[33m\x1b[1mcalcium\x1b[0m" in styled
+    assert f"\x1b]8;;{(notes / 'garden.md').as_uri()}\x1b\\" in styled
+
+
+@POSIX
+def test_no_color_is_honoured_on_a_terminal(filled, tmp_path: Path) -> None:
+    plain = Terminal("search", "calcium", "-m", "keyword", cwd=tmp_path, NO_COLOR="1").end()
+    assert "\x1b[3" not in plain and "\x1b[1m" not in plain and "calcium" in plain
+
+
+@POSIX
+def test_ctrl_c_keeps_what_was_done_and_says_so(tmp_path: Path) -> None:
+    many = tmp_path / "many"
+    many.mkdir()
+    for number in range(1500):
+        (many / f"{number}.md").write_text(f"# Note {number}\n\nWords of note {number}, and some more of them.")
+    file = tmp_path / "many.localmcp"
+    process = Terminal("add", str(many), "--db", str(file), cwd=tmp_path)
+    process.read_until("of 1,500 files")
+    process.process.send_signal(signal.SIGINT)
+    seen = process.end()
+    assert process.process.returncode == 130
+    assert "Stopped." in seen and "Run the same command again" in seen and "Traceback" not in seen
+    connection = apsw.Connection(str(file))
+    assert connection.execute("pragma integrity_check").get == "ok"
+    connection.close()
+
+
+# ---------------------------------------------------------------- how things look
+
+
+def test_an_excerpt_shows_the_lines_with_most_of_the_words() -> None:
+    text = "\n".join(
+        [f"Line {number} is about nothing." for number in range(20)] + ["Ripe tomatoes taste sweet.", "End."]
+    )
+    matcher = Matcher(["tomato", "sweet"], "english")
+    shown = excerpt(text, matcher, 80)
+    assert len(shown) == 4 and shown[0].startswith("… ")
+    marked = matcher.mark(" ".join(shown), lambda word: f"<{word}>")
+    assert "<tomatoes>" in marked and "<sweet>" in marked and "<Line>" not in marked
+
+
+def test_an_excerpt_without_words_is_the_beginning() -> None:
+    shown = excerpt("one\n\ntwo\nthree\nfour\nfive", Matcher([], "english"), 80)
+    assert shown == ["one", "two", "three", "four …"]
+    assert excerpt("", Matcher([], "english"), 80) == []
+
+
+def test_identifiers_are_marked_by_their_parts() -> None:
+    assert Matcher(["retri"], "english").mark("def retryLater()", str.upper) == "def RETRYLATER()"
+
+
+@pytest.mark.parametrize(
+    ("score", "bar"), [(0, "        "), (50, "████    "), (100, "████████"), (120, "████████"), (6.25, "▌       ")]
+)
+def test_a_score_bar_has_eight_cells(score: float, bar: str) -> None:
+    assert terminal.score_bar(score) == bar
+
+
+def test_sizes_times_and_counts_read_naturally() -> None:
+    assert [terminal.size(n) for n in (12, 4_200, 812_000, 4_200_000, 2_500_000_000)] == [
+        "12 bytes", "4 kB", "812 kB", "4.2 MB", "2.5 GB",
+    ]  # fmt: skip
+    assert [terminal.duration(s) for s in (0.42, 42, 200, 3900)] == ["0.4 s", "42 s", "3 min 20 s", "1 h 5 min"]
+    assert [terminal.counted(n, "search") for n in (1, 1204)] == ["1 search", "1,204 searches"]
+
+
+def test_tables_align_wide_letters() -> None:
+    lines = terminal.table(("a", "n"), [("漢字", "1"), ("x", "20")], right=(1,))
+    assert lines[1:] == ["漢字   1", "x     20"]
+
+
+def test_every_section_of_the_help_has_commands() -> None:
+    assert all(COMMANDS.values())
+    assert program.list_commands(program.make_context("localmcp", ["demo", "--help"], resilient_parsing=True))

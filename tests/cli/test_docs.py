@@ -1,0 +1,285 @@
+"""The README keeps up: it names every command, tool and setting, its commands are typed and its code is run."""
+
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Annotated, Any, NamedTuple
+
+import click
+import pytest
+from doors import open_door
+from folders import write
+
+from localmcp.cli.program import COMMANDS, execute, program
+from localmcp.cli.session import Session
+from localmcp.config import Settings, config_directory, describe_settings
+from localmcp.examples import Said
+from localmcp.tools import Param, Registry, Scope, tool
+from localmcp.workspace import Workspace
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = ROOT / "sample_data"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    return Workspace(Settings(database=tmp_path / "a.localmcp", model="hash")).registry
+
+
+@pytest.mark.parametrize("command", sorted(name for section in COMMANDS.values() for name in section))
+def test_every_command_is_in_the_readme(command: str) -> None:
+    assert re.search(rf"localmcp {command}\b", README)
+
+
+def test_every_tool_is_in_the_readme(registry: Registry) -> None:
+    assert [each.name for each in registry.tools() if f"`{each.name}`" not in README] == []
+
+
+@pytest.mark.parametrize("setting", describe_settings(), ids=lambda each: each["name"])
+def test_every_setting_is_in_the_readme_with_its_variable(setting: dict[str, object]) -> None:
+    assert f"| `{setting['name']}` | `{setting['env']}` |" in README
+
+
+def test_the_blocks_for_clients_are_json() -> None:
+    blocks = re.findall(r"```json\n(.+?)\n```", README, re.S)
+    assert blocks
+    for block in blocks:
+        assert "mcpServers" in json.loads(block)
+
+
+def test_what_an_assistant_is_shown_stays_small(registry: Registry) -> None:
+    from localmcp.server.handlers import describe_tool
+
+    described = [describe_tool(each) for each in registry.visible()]
+    size = sum(len(each.model_dump_json(by_alias=True, exclude_none=True)) for each in described if each)
+    assert size <= 16_000
+    assert len(described) == len([each for each in described if each])
+
+
+# ---------------------------------------------------------------- its commands, typed
+
+NOT_TYPED = {
+    "python3 -m venv": "installs from the network: .ci/run types it, and tests/cli/test_cli.py runs the demo",
+    "pip install": "installs from the network",
+    "python -m pytest": "runs these tests",
+    "localmcp tui": "needs a terminal: tests/tui/test_tui_app.py",
+    "localmcp find": "needs a terminal: tests/tui/test_tui_app.py",
+    "localmcp serve --http": "runs until Ctrl-C: tests/server/test_http_process.py, and the request below",
+    "curl -H": "is sent below, to a server of the test's own",
+    "localmcp servers add time": "downloads a server: test_providers_cli.py adds, refreshes and calls its own",
+    "localmcp servers refresh": "starts that server",
+    "localmcp call time__get_current_time": "calls that server",
+    "localmcp config set milvus_address": "needs a Milvus server: tests/milvus/",
+    "localmcp push default": "needs that server",
+    "localmcp pull default": "needs that server",
+}
+"""How a command begins that the test below does not type, and why."""
+
+ASKING = ("localmcp remove", "localmcp restore")
+"""They ask a person; the test says --yes."""
+
+NOTES = {
+    "Documents/notes/keys.md": "# Keys\n\nThe signing key is rotated every ninety days by the release engineer.\n",
+    "notes/old.md": "# Old\n\nThe old office had a coffee machine that asked for descaling every single month.\n",
+    "notes/office/errors.md": "# Errors\n\nThe error E-4012 means that the queue is full; wait for it to drain.\n",
+    "notes/draft.tmp": "A draft.\n",
+    "papers.jsonl": '{"text": "Sequence models", "metadata": {"year": 2016}, "partition_name": "old"}\n',
+    "my-tools.json": '[{"name": "send_email", "description": "Send an email", "keywords": ["smtp"]}]',
+    "questions.jsonl": '{"query": "rotate the signing key", "relevant": ["Keys"]}\n',
+}
+"""What lies in the home of the person who reads it, which is the working directory too."""
+
+
+class Typed(NamedTuple):
+    """A command, and whether what it prints goes into the next one."""
+
+    words: tuple[str, ...]
+    piped: bool
+
+    def __str__(self) -> str:
+        return " ".join(self.words)
+
+
+def read_commands(text: str) -> list[Typed]:
+    """The commands of the `bash` blocks, in the order in which they stand there."""
+    found: list[Typed] = []
+    for block in re.findall(r"```bash\n(.+?)\n```", text, re.S):
+        bare = re.sub(r"(?m)\s+# .*$", "", block.replace("\\\n", " "))
+        lexer = shlex.shlex(bare, posix=True, punctuation_chars="&|\n")
+        lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t", True, ""
+        words: list[str] = []
+        for token in [*lexer, "\n"]:
+            if token.strip("&|\n"):
+                words.append(token.removeprefix(".venv/bin/"))
+            elif words:
+                found.append(Typed(tuple(words), token == "|"))
+                words = []
+    return found
+
+
+def not_typed(command: Typed) -> bool:
+    return any(str(command).startswith(beginning) for beginning in NOT_TYPED)
+
+
+class Shell:
+    """Types commands as a person does who has the files that they name."""
+
+    def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.home = home
+        self.monkeypatch = monkeypatch
+        self.output = ""
+
+    def prepare(self) -> None:
+        for name, text in NOTES.items():
+            write(self.home / name, text)
+        documents = SAMPLES / "documents"
+        shutil.copytree(SAMPLES, self.home / "sample_data", ignore=shutil.ignore_patterns("pictures", "documents"))
+        shutil.copytree(documents / "italiano", self.home / "sample_data" / "documents" / "italiano")
+        (self.home / "manuals").mkdir()
+        shutil.copy(documents / "travel" / "larch-ridge-trek.pdf", self.home / "manuals" / "router.pdf")
+        shutil.copy(documents / "office" / "expenses-policy.docx", self.home / "report.docx")
+        assert self.type(("localmcp", "add", "sample_data/documents/italiano", "--collection", "casa")) == 0
+
+    def type(self, words: tuple[str, ...], stdin: str = "") -> int:
+        """The exit code; what is printed is `output`."""
+        if words[0] == "git":
+            # The checkout that the tests run in may be none.
+            self.output = "commit 1\n\n    Upgrades keep a copy of every older file.\n"
+            return 0
+        if " ".join(words).startswith(ASKING):
+            words = (*words, "--yes")
+        if words[:2] == ("localmcp", "restore") and not (self.home / words[2]).exists():
+            self.type(("localmcp", "backup", words[2]))
+        given = [os.path.expanduser(each) if each.startswith("~") else each for each in words[1:]]
+        printed = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+        self.monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        session = Session()
+        with redirect_stdout(printed), redirect_stderr(printed):
+            try:
+                code = execute(session, given)
+            finally:
+                session.close()
+        self.output = printed.buffer.getvalue().decode()
+        return code
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    for name in ("HOME", "USERPROFILE", "APPDATA", "LOCALAPPDATA"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(tmp_path)
+    shell = Shell(tmp_path, monkeypatch)
+    shell.prepare()
+    return shell
+
+
+def test_every_command_works_as_it_is_printed(shell: Shell) -> None:
+    """In the order of the page, in one home; the model is the one without weights."""
+    stdin, failed = "", list[str]()
+    for command in read_commands(README):
+        if not_typed(command):
+            continue
+        assert command.words[0] in ("localmcp", "git"), command
+        code = shell.type(command.words, stdin)
+        stdin = shell.output if command.piped else ""
+        if code != 0:
+            failed.append(f"{command}: {code}\n{shell.output}")
+    assert failed == []
+
+
+def test_what_is_not_typed_stands_in_the_page_still() -> None:
+    commands = [str(each) for each in read_commands(README)]
+    assert [each for each in NOT_TYPED if not any(command.startswith(each) for command in commands)] == []
+
+
+def test_the_first_question_is_answered_from_the_document_that_answers_it(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the model that ships."""
+    monkeypatch.setenv("LOCALMCP_MODEL", "default")
+    commands = [each for each in read_commands(README) if each.words[0] == "localmcp"]
+    add, search = (next(each for each in commands if each.words[1] == name) for name in ("add", "search"))
+    file = ("--db", "first.localmcp")
+    assert shell.type((*add.words, *file)) == 0
+    assert shell.type((*search.words, *file)) == 0
+    assert "notes/keys.md:" in shell.output.replace("\\", "/")
+
+
+@pytest.mark.skipif(shutil.which("curl") is None or sys.platform == "win32", reason="there is no curl here")
+def test_the_request_over_http_is_answered(tmp_path: Path) -> None:
+    (request,) = (each for each in read_commands(README) if each.words[0] == "curl")
+    with open_door(tmp_path / "a.localmcp") as door:
+        words = [word.replace("http://127.0.0.1:8080", door.url).replace("mcp_...", door.key) for word in request.words]
+        done = subprocess.run([*words, "-sS"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["result"]["query"] == "how is a backup restored"
+
+
+def mentioned_commands() -> list[str]:
+    """`localmcp …` in running text."""
+    text = re.sub(r"```.+?```", "", README, flags=re.S)
+    return sorted(set(re.findall(r"`localmcp (.+?)`", re.sub(r"\n\s*", " ", text))))
+
+
+@pytest.mark.parametrize("mentioned", mentioned_commands())
+def test_a_command_in_running_text_exists_with_its_options(mentioned: str) -> None:
+    command: click.Command = program
+    words = mentioned.split()
+    while words and isinstance(command, click.Group):
+        context = click.Context(command)
+        found = [command.get_command(context, name) for name in words.pop(0).split("|")]
+        assert all(found), mentioned
+        command = found[0] or command
+    known = {option for each in command.get_params(click.Context(command)) for option in each.opts}
+    assert {word.partition("=")[0] for word in words if word.startswith("-")} <= known
+
+
+# ---------------------------------------------------------------- its code, run
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.+?)\n```", README, re.S)
+
+
+def test_the_tool_of_your_own_is_found_and_called(shell: Shell) -> None:
+    (manifest,) = blocks("toml")
+    write(config_directory() / "tools" / "git_log.toml", manifest)
+    assert shell.type(("localmcp", "tools", "check")) == 0, shell.output
+    assert "1 tool" in shell.output
+    assert shell.type(("localmcp", "tools", "show", "git_log")) == 0
+    assert "Folder of the repository." in shell.output
+
+
+def test_the_library_block_finds_and_calls_a_tool(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    (library,) = (each for each in blocks("python") if "ToolRegistry" in each)
+    exec(compile(library, "README.md", "exec"), {"__name__": "readme"})
+    printed = capsys.readouterr().out
+    assert "send_email" in printed and "Email sent to ada" in printed
+
+
+def test_the_python_block_finds_the_passage(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    (notebook,) = (each for each in blocks("python") if "localmcp.open" in each)
+    shutil.copytree(SAMPLES / "documents" / "cooking", "sample_data/documents/cooking")
+    namespace: dict[str, Any] = {}
+    exec(compile(notebook, "README.md", "exec"), namespace)
+    namespace["kb"].close()
+    assert "sourdough" in capsys.readouterr().out
+
+
+def test_the_tool_block_makes_a_tool() -> None:
+    (example,) = (each for each in blocks("python") if "@tool(" in each)
+    registry = Registry()
+    given = {"tool": tool, "Annotated": Annotated, "Param": Param, "Said": Said}
+    exec(compile(example, "README.md", "exec"), {**given, "workspace": SimpleNamespace(registry=registry)})
+    assert registry.call("greetUser", {"name": "Ada"}, Scope()).value == {"message": "Hello, Ada!"}

@@ -1,0 +1,240 @@
+"""Models without a network: in one file, checked before anything is written, tried, and offered when it matters."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from folders import write
+
+from localmcp import config
+from localmcp.cli import faster_model
+from localmcp.cli.program import execute
+from localmcp.cli.session import Session
+from localmcp.embeddings import has_fast_form, open_embedder
+from localmcp.embeddings.model_archive import unpack_parcel, write_parcel
+from localmcp.errors import UnreadableDocument
+
+FAKE = "models--qdrant--bge-small-en-v1.5-onnx-q"
+SPEC = "fastembed:BAAI/bge-small-en-v1.5"
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    session = Session()
+    code = execute(session, list(arguments))
+    session.close()
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+@pytest.fixture
+def models(own_directories: Path) -> Path:
+    """A folder of models with one that was fetched; its weights are only bytes, which no test loads."""
+    folder = config.models_directory() / FAKE
+    blob = write(folder / "blobs" / "abc", "weights")
+    snapshot = folder / "snapshots" / "1234"
+    snapshot.mkdir(parents=True)
+    try:
+        (snapshot / "model.onnx").symlink_to(os.path.relpath(blob, snapshot))
+    except OSError:
+        write(snapshot / "model.onnx", "weights")
+    write(snapshot / "tokenizer.json", "{}")
+    write(folder / "refs" / "main", "1234")
+    return config.models_directory()
+
+
+# ---------------------------------------------------------------- out and in
+
+
+def test_a_model_travels_in_one_file_with_links_as_files(models: Path, tmp_path: Path) -> None:
+    parcel = write_parcel(SPEC, tmp_path / "bge.zip", models)
+    assert set(parcel.files) == {"snapshots/1234/model.onnx", "snapshots/1234/tokenizer.json", "refs/main"}
+    unpack_parcel(tmp_path / "bge.zip", tmp_path / "other")
+    there = tmp_path / "other" / parcel.folder
+    assert (there / "snapshots" / "1234" / "model.onnx").read_text() == "weights"
+    assert not (there / "snapshots" / "1234" / "model.onnx").is_symlink()
+    assert [each.name for each in (tmp_path / "other").iterdir()] == [parcel.folder]
+
+
+def test_the_fast_form_works_on_a_machine_that_never_made_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnx")
+    parcel = tmp_path / "fast.zip"
+    assert run(capsys, "models", "add", "fast")[0] == 0
+    code, out, _ = run(capsys, "models", "export", "fast", str(parcel))
+    assert code == 0 and str(parcel) in out
+    made = open_embedder("fast", models_directory=config.models_directory()).identity
+    monkeypatch.setenv("LOCALMCP_CACHE_DIR", str(tmp_path / "elsewhere"))
+    assert run(capsys, "models", "verify", "fast")[0] == 3
+    code, out, _ = run(capsys, "--json", "models", "import", str(parcel))
+    told = json.loads(out)
+    assert (code, told["fingerprint"], told["dimension"]) == (0, made.fingerprint, 384)
+    assert told["similarity"] > 0.5
+    damaged = config.models_directory() / "localmcp-fast" / "model.onnx"
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    code, _, said = run(capsys, "models", "verify", "fast")
+    assert code == 3 and "damaged" in said
+
+
+def test_models_that_have_no_files_to_give_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for spec, why in (("default", "comes with localmcp"), ("hash", "no files"), ("ollama:x", "not on this machine")):
+        code, _, said = run(capsys, "models", "export", spec, str(tmp_path / "x.zip"))
+        assert code == 2 and why in said
+    code, _, said = run(capsys, "models", "export", SPEC, str(tmp_path / "x.zip"))
+    assert code == 3 and f"localmcp models add {SPEC}" in said
+    assert not list(tmp_path.glob("*.zip*"))
+
+
+def test_verify_tries_the_model_in_use(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash:64")
+    code, out, _ = run(capsys, "models", "verify")
+    assert code == 0 and out.startswith("hash works: 64 dimensions")
+
+
+# ---------------------------------------------------------------- parcels from anybody
+
+
+def tampered(models: Path, tmp_path: Path, change: Any) -> Path:
+    """A parcel whose description and files were changed by hand."""
+    write_parcel(SPEC, tmp_path / "good.zip", models)
+    with zipfile.ZipFile(tmp_path / "good.zip") as archive:
+        files = {each: archive.read(each) for each in archive.namelist()}
+    said = json.loads(files.pop("parcel.json"))
+    change(said, files)
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as archive:
+        archive.writestr("parcel.json", json.dumps(said))
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return tmp_path / "bad.zip"
+
+
+def rename(name: str) -> Any:
+    def change(said: dict[str, Any], files: dict[str, bytes]) -> None:
+        said["files"][name] = said["files"].pop("refs/main")
+        files[name] = files.pop("refs/main")
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        rename("../../evil"),
+        rename("/etc/evil"),
+        rename("C:/evil"),
+        rename("a/../../evil"),
+        rename("a\\..\\evil"),
+        lambda said, files: said.update(folder="../evil"),
+        lambda said, files: said.update(folder="localmcp-fast"),
+        lambda said, files: said.update(spec="folder:/etc"),
+        lambda said, files: said.update(form="other"),
+        lambda said, files: said.update(files=[]),
+        lambda said, files: files.update(spare=b"x"),
+        lambda said, files: files.update({"refs/main": b"5678"}),
+        lambda said, files: files.pop("refs/main"),
+    ],
+)
+def test_a_parcel_that_is_not_what_it_says_writes_nothing(change: Any, models: Path, tmp_path: Path) -> None:
+    bad = tampered(models, tmp_path, change)
+    target = tmp_path / "in" / "models"
+    with pytest.raises(UnreadableDocument):
+        unpack_parcel(bad, target)
+    assert list(target.iterdir()) == []
+    assert not list(tmp_path.rglob("evil"))
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04garbage", b"text"])
+def test_what_is_no_zip_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x.zip").write_bytes(content)
+    with pytest.raises(UnreadableDocument):
+        unpack_parcel(tmp_path / "x.zip", tmp_path / "models")
+
+
+def test_a_damaged_parcel_leaves_the_model_that_is_there(models: Path, tmp_path: Path) -> None:
+    write_parcel(SPEC, tmp_path / "good.zip", models)
+    data = bytearray((tmp_path / "good.zip").read_bytes())
+    at = data.index(b"weights")
+    data[at : at + 7] = b"strange"
+    (tmp_path / "bad.zip").write_bytes(data)
+    with pytest.raises(UnreadableDocument, match="damaged"):
+        unpack_parcel(tmp_path / "bad.zip", models)
+    assert (models / FAKE / "blobs" / "abc").read_text() == "weights"
+
+
+# ---------------------------------------------------------------- the offer
+
+
+@pytest.fixture
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that counts as large, of which only one short file is read."""
+    monkeypatch.setattr(faster_model, "LARGE", 100)
+    write(tmp_path / "docs" / "a.md", "# Bees\n\n" + "A hive has one queen. " * 20)
+    return tmp_path / "docs"
+
+
+def test_where_nobody_can_answer_much_text_gets_one_line_of_advice(
+    large: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "library.localmcp")
+    code, out, said = run(capsys, "--db", path, "add", str(large))
+    assert code == 0 and out == ""
+    advice = [line for line in said.splitlines() if "localmcp models add fast" in line]
+    assert len(advice) == 1 and "reembed" not in advice[0]
+    _, _, said = run(capsys, "--db", path, "add", str(large))
+    assert "localmcp reembed" in said
+    _, _, said = run(capsys, "--db", path, "--quiet", "add", str(large))
+    assert said == ""
+
+
+def test_whoever_chose_a_model_is_not_asked(
+    large: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash:64")
+    assert "fast" not in run(capsys, "--db", str(tmp_path / "a.localmcp"), "add", str(large))[2]
+    monkeypatch.setenv("LOCALMCP_MODEL", "default")
+    assert "fast" not in run(capsys, "--db", str(tmp_path / "b.localmcp"), "add", str(large))[2]
+
+
+class Terminal:
+    """A stream on which somebody types."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def isatty(self) -> bool:
+        return True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@pytest.mark.parametrize(("answer", "model"), [("\n", "fast"), ("n\n", "default")])
+def test_on_a_terminal_the_fast_form_is_offered_and_made_on_a_yes(
+    answer: str, model: str, large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import io
+    import sys
+
+    pytest.importorskip("onnx")
+    monkeypatch.setattr(sys, "stdin", Terminal(io.StringIO(answer)))
+    monkeypatch.setattr(sys, "stderr", Terminal(sys.stderr))
+    session = Session()
+    session.database = str(tmp_path / "library.localmcp")
+    faster_model.offer_fast_form(session, [str(large)], {})
+    assert session.settings.model == model
+    assert has_fast_form(config.models_directory()) == (model == "fast")
+    assert config.load_settings().model == model
+
+
+def test_small_folders_and_what_is_left_out_are_not_counted(tmp_path: Path) -> None:
+    write(tmp_path / "docs" / "a.md", "x" * 1000)
+    write(tmp_path / "docs" / "b.bin", "\0" * 1000)
+    write(tmp_path / "docs" / "c.log", "y" * 1000)
+    write(tmp_path / "docs" / ".gitignore", "*.log\n")
+    (tmp_path / "docs" / "d.pdf").write_bytes(b"%PDF" + bytes(996))
+    assert faster_model.estimate_text([str(tmp_path / "docs")], {}) == 1000 + 200

@@ -1,0 +1,189 @@
+"""What other people install from: the `.mcpb` bundle and `server.json`, as the official tools want them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from localmcp import __version__
+from localmcp.bundle import build, main, make_manifest
+from localmcp.config import load_settings
+from localmcp.connect.trial import ask_for_tools
+from localmcp.errors import ConfigurationError, InvalidInput
+
+ROOT = Path(__file__).parents[2]
+MEGABYTE = 1_000_000
+
+# The parts of the registry's schema of 2025-12-11 that our file touches: fields, lengths, patterns.
+TEXT = {"type": "string", "minLength": 1}
+SERVER = {
+    "type": "object",
+    "required": ["$schema", "name", "description", "version", "packages"],
+    "additionalProperties": False,
+    "properties": {
+        "$schema": {"const": "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"},
+        "name": {"type": "string", "pattern": "^[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+$", "minLength": 3, "maxLength": 200},
+        "title": {**TEXT, "maxLength": 100},
+        "description": {**TEXT, "maxLength": 100},
+        "version": {**TEXT, "maxLength": 255, "pattern": r"^\d+\.\d+\.\d+"},
+        "packages": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["registryType", "identifier", "version", "transport"],
+                "additionalProperties": False,
+                "properties": {
+                    "registryType": {"enum": ["pypi", "mcpb"]},
+                    "identifier": TEXT,
+                    "version": TEXT,
+                    "fileSha256": {"type": "string", "pattern": "^[a-f0-9]{64}$"},
+                    "runtimeHint": {"const": "uvx"},
+                    "transport": {"const": {"type": "stdio"}},
+                    "packageArguments": {
+                        "items": {"required": ["type", "value"], "properties": {"type": {"const": "positional"}}}
+                    },
+                    "environmentVariables": {
+                        "items": {
+                            "required": ["name", "description"],
+                            "properties": {"name": TEXT, "description": TEXT, "isSecret": {"type": "boolean"}},
+                            "additionalProperties": False,
+                        }
+                    },
+                },
+            },
+        },
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the one command writes."""
+    out = tmp_path_factory.mktemp("bundle") / "dist"
+    main(["--out", str(out), "--owner", "someone", "--url", "https://example.org/localmcp.mcpb"])
+    return out
+
+
+@pytest.fixture(scope="module")
+def unpacked(dist: Path) -> Path:
+    folder = dist.parent / "unpacked"
+    with zipfile.ZipFile(dist / f"localmcp-{__version__}.mcpb") as archive:
+        archive.extractall(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def manifest(unpacked: Path) -> dict[str, Any]:
+    return json.loads((unpacked / "manifest.json").read_text(encoding="utf-8"))
+
+
+def test_one_command_writes_both(dist: Path) -> None:
+    assert sorted(each.name for each in dist.iterdir()) == [f"localmcp-{__version__}.mcpb", "server.json"]
+    assert (dist / f"localmcp-{__version__}.mcpb").stat().st_size < 3 * MEGABYTE
+
+
+def test_the_server_file_is_as_the_registry_wants_it(dist: Path) -> None:
+    server = json.loads((dist / "server.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator(SERVER).validate(server)
+    assert server["name"] == "io.github.someone/localmcp"
+    pypi, bundle = server["packages"]
+    assert {server["version"], pypi["version"], bundle["version"]} == {__version__}
+    packed = (dist / f"localmcp-{__version__}.mcpb").read_bytes()
+    assert bundle["fileSha256"] == hashlib.sha256(packed).hexdigest()
+    secret = {each["name"] for each in pypi["environmentVariables"] if each["isSecret"]}
+    assert {"LOCALMCP_MODEL_API_KEY", "MILVUS_TOKEN"} <= secret and "LOCALMCP_DB" not in secret
+
+
+def test_the_manifest_agrees_with_the_project(manifest: dict[str, Any]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert (manifest["name"], manifest["version"]) == (project["name"], __version__)
+    assert manifest["compatibility"]["runtimes"]["python"] == project["requires-python"]
+    assert manifest["server"]["type"] == "uv" and manifest["manifest_version"] == "0.4"
+    fields = manifest["user_config"]
+    used = {value for value in manifest["server"]["mcp_config"]["env"].values() if value.startswith("${")}
+    assert used == {f"${{user_config.{name}}}" for name in fields}
+
+
+def test_a_field_that_nobody_filled_in_counts_as_unset(
+    manifest: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = load_settings()
+    for name, value in manifest["server"]["mcp_config"]["env"].items():
+        monkeypatch.setenv(name, value)
+    assert load_settings() == before
+
+
+def test_the_same_sources_make_the_same_bytes(dist: Path, tmp_path: Path) -> None:
+    again, _ = build(tmp_path, source=ROOT)
+    assert again.read_bytes() == (dist / again.name).read_bytes()
+
+
+def test_the_bundle_holds_what_is_needed_and_nothing_of_this_machine(unpacked: Path) -> None:
+    names = {each.relative_to(unpacked).as_posix() for each in unpacked.rglob("*") if each.is_file()}
+    assert {"manifest.json", "pyproject.toml", "README.md", "LICENSE", "localmcp/data/LICENSE-model"} <= names
+    assert "localmcp/data/tokenizer.json" in names and "sample_data/documents/welcome.md" in names
+    assert not [each for each in names if "__pycache__" in each or each.endswith((".localmcp", ".pyc"))]
+    machine = str(Path.home()).encode()
+    texts = [unpacked / each for each in names if each.endswith((".json", ".toml", ".py"))]
+    assert not [each for each in texts if machine != b"/" and machine in each.read_bytes()]
+
+
+def test_what_was_unpacked_serves_the_tools_that_the_manifest_names(unpacked: Path, manifest: dict[str, Any]) -> None:
+    """The host's own environment stands for the one that uv would make."""
+    words = manifest["server"]["mcp_config"]["args"]
+    own = {name: os.environ[name] for name in os.environ if name.startswith("LOCALMCP_")}
+    entry = {
+        "command": sys.executable,
+        "args": words[words.index("-m") :],
+        "env": {"PYTHONPATH": str(unpacked), "PYTHONDONTWRITEBYTECODE": "1", **own},
+    }
+    assert ask_for_tools("localmcp", entry) == [each["name"] for each in manifest["tools"]]
+
+
+def test_the_official_packer_accepts_it(dist: Path, unpacked: Path, tmp_path: Path) -> None:
+    packer = os.environ.get("MCPB") or shutil.which("mcpb")
+    if packer is None:
+        pytest.skip("the packer is not installed: npm install @anthropic-ai/mcpb, then MCPB=.../node_modules/.bin/mcpb")
+
+    def run(*words: str) -> str:
+        done = subprocess.run([packer, *words], capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert "passes" in run("validate", str(unpacked / "manifest.json"))
+    run("pack", str(unpacked), str(tmp_path / "again.mcpb"))
+    run("unpack", str(dist / f"localmcp-{__version__}.mcpb"), str(tmp_path / "theirs"))
+    with (
+        zipfile.ZipFile(tmp_path / "again.mcpb") as theirs,
+        zipfile.ZipFile(dist / f"localmcp-{__version__}.mcpb") as ours,
+    ):
+        assert {name: theirs.read(name) for name in theirs.namelist()} == {
+            name: ours.read(name) for name in ours.namelist()
+        }
+    assert (tmp_path / "theirs" / "manifest.json").read_bytes() == (unpacked / "manifest.json").read_bytes()
+
+
+def test_what_is_no_clone_and_no_owner_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no clone"):
+        build(tmp_path / "out", source=tmp_path)
+    with pytest.raises(InvalidInput, match="owner"):
+        build(tmp_path / "out", source=ROOT, owner="a/b")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_tools_of_the_manifest_are_told_in_a_sentence() -> None:
+    tools = make_manifest(ROOT)["tools"]
+    assert {"search", "tool_search"} <= {each["name"] for each in tools}
+    assert all(0 < len(each["description"]) < 400 for each in tools)

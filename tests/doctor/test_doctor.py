@@ -1,0 +1,324 @@
+"""The doctor: every problem is seen, names what mends it, and what is safe is mended."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from consistency import disagreements
+from folders import many_sections, write
+
+from localmcp import config
+from localmcp.cli.program import execute
+from localmcp.cli.session import Session
+from localmcp.config import load_settings
+from localmcp.doctor import location
+from localmcp.doctor.check import Check
+from localmcp.doctor.examination import examine, run_checks
+from localmcp.doctor.repair import repair
+from localmcp.search.index import SearchRequest
+from localmcp.workspace import Workspace, open_workspace
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    write(tmp_path / "docs" / "bees.md", "# Bees\n\nA hive has one queen, who is fed by the workers all year.\n")
+    write(tmp_path / "docs" / "many.md", many_sections(20))
+    with open_workspace(tmp_path / "library.localmcp", model="hash:64") as workspace:
+        workspace.library.add_paths([tmp_path / "docs"])
+        yield workspace
+
+
+def problems(of: Workspace) -> dict[str, Check]:
+    return {each.name: each for each in run_checks(of) if each.status != "ok"}
+
+
+def change(workspace: Workspace, *statements: str) -> None:
+    with workspace.database.write() as connection:
+        for sql in statements:
+            connection.execute(sql)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    session = Session()
+    code = execute(session, list(arguments))
+    session.close()
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+# ---------------------------------------------------------------- a sound file, none, and one that cannot be opened
+
+
+def test_a_sound_file_has_no_problems_and_every_part_was_looked_at(workspace: Workspace) -> None:
+    checks = run_checks(workspace)
+    assert [each for each in checks if each.status != "ok"] == []
+    seen = {each.name for each in checks}
+    assert {"python", "packages", "sqlite", "sqlite-vec", "integrity", "indexes", "vectors", "model", "disk"} <= seen
+    assert {"write-ahead log", "file system", "folder", "freshness", "config", "clients", "writing", "clock"} <= seen
+
+
+def test_looking_makes_no_file_and_says_how_to_begin(tmp_path: Path) -> None:
+    path = tmp_path / "none" / "library.localmcp"
+    checks = {each.name: each for each in run_checks(load_settings(database=path, model="hash"))}
+    assert (checks["file"].status, checks["file"].fix) == ("warn", "localmcp add FOLDER")
+    assert not path.parent.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage" * 500, b"SQLite format 3\0" + bytes(5000)])
+def test_a_file_that_cannot_be_opened_is_told_and_everything_else_is_still_looked_at(
+    tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "broken.localmcp"
+    path.write_bytes(content)
+    checks = run_checks(load_settings(database=path, model="hash"))
+    assert any(each.status == "fail" for each in checks)
+    assert any(each.name == "config" for each in checks)
+    assert path.read_bytes() == content
+
+
+def test_a_file_of_a_newer_localmcp_is_told_and_left_alone(workspace: Workspace) -> None:
+    workspace.database.close()
+    data = bytearray(workspace.database.path.read_bytes())
+    data[60:64] = (999).to_bytes(4, "big")
+    workspace.database.path.write_bytes(data)
+    fails = [each for each in run_checks(workspace.settings) if each.status == "fail"]
+    assert any("newer localmcp" in each.says and "upgrade" in each.fix for each in fails)
+
+
+def test_damaged_pages_are_told_with_the_way_back(workspace: Workspace) -> None:
+    workspace.database.close()
+    data = bytearray(workspace.database.path.read_bytes())
+    data[8192 * 4 : 8192 * 5] = bytes(8192)
+    workspace.database.path.write_bytes(data)
+    checks = run_checks(workspace.settings)
+    fail = next(each for each in checks if each.status == "fail")
+    assert any("restore" in each.fix.lower() for each in checks if each.status == "fail"), fail
+
+
+def test_a_file_from_elsewhere_is_to_be_adopted(workspace: Workspace, own_directories: Path) -> None:
+    for each in (own_directories / "state" / "files").iterdir():
+        each.unlink()
+    found = problems(workspace)
+    assert found["writing"].fix.startswith("localmcp adopt")
+
+
+# ---------------------------------------------------------------- what --fix mends
+
+DAMAGE = {
+    "an index without a passage": ("indexes", ["delete from chunks_fts where rowid = (select min(id) from chunks)"]),
+    "an index with a passage too many": ("indexes", ["insert into chunks_fts (rowid, text) values (99999, 'spare')"]),
+    "missing sign codes": ("indexes", ["delete from signs"]),
+    "wrong sign codes": ("indexes", ["update signs set bits = zeroblob(length(bits))"]),
+    "a vector of no passage": ("indexes", ["insert into vectors values ((1 << 40) | 99999, zeroblob(256))"]),
+    "a vector of the wrong length": ("indexes", ["update vectors set embedding = zeroblob(8) where id & 1 = 1"]),
+    "words that nothing has": ("counts", ["insert into words values (1, 'zero', 0)"]),
+    "wrong sizes of groups": ("counts", ["update groups set chunks = chunks + 1"]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_what_is_made_from_the_documents_is_made_again_after_a_copy(damage: str, workspace: Workspace) -> None:
+    name, statements = DAMAGE[damage]
+    change(workspace, *statements)
+    assert problems(workspace)[name].fix == "localmcp doctor --fix"
+    repaired = repair(workspace.database)
+    assert repaired.backup is not None and repaired.backup.exists()
+    workspace.library.refresh()
+    assert disagreements(workspace.database) == []
+    assert problems(workspace) == {}
+    hits = workspace.index.search(SearchRequest("who feeds the queen of the hive")).hits
+    assert hits[0].passage.title == "Bees"
+
+
+def test_a_broken_keyword_index_is_made_again(workspace: Workspace) -> None:
+    change(workspace, "delete from chunks_fts where rowid in (select id from chunks)", "delete from terms")
+    repair(workspace.database)
+    assert disagreements(workspace.database) == []
+
+
+def test_mending_a_sound_file_changes_nothing_and_makes_no_copy(workspace: Workspace) -> None:
+    repaired = repair(workspace.database)
+    assert repaired.backup is None
+    assert not location.copies_beside(workspace.database.path)
+
+
+def test_jobs_that_nobody_works_on_are_ended_and_scraps_deleted(workspace: Workspace) -> None:
+    change(
+        workspace,
+        "insert into jobs (id, kind, arguments, status, started_at, heartbeat_at)"
+        " values ('a', 'ingest', '{}', 'running', '2025-01-01T00:00:00Z', '2025-01-01T00:00:00Z')",
+    )
+    scrap = write(workspace.database.path.with_name("library.localmcp.v5-backup.part"), "half")
+    os.utime(scrap, (1, 1))
+    assert {"jobs", "left behind"} <= problems(workspace).keys()
+    repair(workspace.database)
+    assert problems(workspace) == {} and not scrap.exists()
+
+
+# ---------------------------------------------------------------- what it cannot mend, but names
+
+
+def test_passages_without_vectors_and_files_that_changed_name_the_refresh(workspace: Workspace, tmp_path: Path) -> None:
+    change(workspace, "delete from vectors", "delete from signs")
+    write(tmp_path / "docs" / "bees.md", "# Bees\n\nThey dance.\n")
+    found = problems(workspace)
+    assert found["vectors"].fix == found["freshness"].fix == "localmcp refresh"
+
+
+def test_another_model_than_the_files_names_the_setting_and_the_reembed(workspace: Workspace) -> None:
+    path = workspace.database.path
+    found = {each.name: each for each in run_checks(load_settings(database=path, model="hash:128")) if each.fix}
+    assert found["model"].status == "warn"
+    assert "localmcp config set model hash:64" in found["model"].fix and "localmcp reembed" in found["model"].fix
+
+
+def test_a_model_that_is_not_there_is_told(workspace: Workspace, tmp_path: Path) -> None:
+    settings = load_settings(database=workspace.database.path, model=f"folder:{tmp_path}/none")
+    assert any(each.name == "model" and each.status == "fail" for each in run_checks(settings))
+
+
+def test_a_time_in_the_future_is_told(workspace: Workspace) -> None:
+    change(workspace, "update sources set updated_at = '2999-01-01T00:00:00.000Z'")
+    assert "from the future" in problems(workspace)["clock"].says
+
+
+@pytest.mark.parametrize(
+    ("folder", "who"),
+    [
+        ("Dropbox/notes", "Dropbox"),
+        ("OneDrive - Contoso/notes", "OneDrive"),
+        ("Library/Mobile Documents/com~apple~CloudDocs", "iCloud Drive"),
+        ("Google Drive/My Drive", "Google Drive"),
+        ("Library/CloudStorage/GoogleDrive-me", "Google Drive"),
+        ("notes/boxes", None),
+        ("dropboxes", None),
+    ],
+)
+def test_a_synchronised_folder_is_known_by_its_name(tmp_path: Path, folder: str, who: str | None) -> None:
+    assert location.synced_by(tmp_path / folder / "main.localmcp") == who
+
+
+def test_a_synchronised_folder_is_known_by_what_its_program_left_there(tmp_path: Path) -> None:
+    (tmp_path / "shared" / ".stfolder").mkdir(parents=True)
+    assert location.synced_by(tmp_path / "shared" / "deep" / "main.localmcp") == "Syncthing"
+
+
+def test_the_deepest_mount_tells_the_kind_of_disk() -> None:
+    table = "\n".join(
+        [
+            "21 1 8:1 / / rw - ext4 /dev/sda1 rw",
+            "40 21 0:44 / /home/me/nas rw,relatime shared:1 - nfs4 server:/x rw",
+            "41 21 0:45 / /home/me/my\\040disk rw - cifs //server/y rw",
+        ]
+    )
+    assert location._linux_kind(Path("/home/me/nas/notes"), table) == "nfs4"
+    assert location._linux_kind(Path("/home/me/my disk"), table) == "cifs"
+    assert location._linux_kind(Path("/home/me"), table) == "ext4"
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="needs a folder that may not be written")
+def test_a_write_protected_folder_is_told(workspace: Workspace) -> None:
+    folder = workspace.database.path.parent
+    folder.chmod(0o500)
+    try:
+        assert "write-protected" in problems(workspace)["writing"].says
+    finally:
+        folder.chmod(0o700)
+
+
+# ---------------------------------------------------------------- configuration
+
+
+def test_mistakes_in_the_settings_have_their_line_and_the_nearest_key(
+    workspace: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(config.config_file(), 'model = "hash:64"\n\ncolection = "x"\nthreads = "many"\n')
+    code, out, _ = run(capsys, "--db", str(workspace.database.path), "--json", "doctor")
+    says = [each["says"] for each in json.loads(out)["checks"] if each["name"] == "config"]
+    assert code == 1
+    assert any(f"{file}:3" in each and "Did you mean 'collection'" in each for each in says)
+    assert any(f"{file}:4" in each and "whole number" in each for each in says)
+    write(config.config_file(), "model = \n")
+    assert run(capsys, "doctor")[0] == 1
+
+
+def test_mistakes_in_the_other_files_are_told_with_their_line(
+    workspace: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = config.config_directory()
+    write(folder / "profiles.toml", '[quiet]\ntools = ["search"]\n\n[odd]\nrihgts = "read"\n')
+    write(folder / "mcp.json", '{"mcpServers": {\n "a": {},\n "b": {"command": "no-such-program-xyz"}}}')
+    write(folder / "keys.toml", '[search]\nexplian = "x"\n')
+    write(folder / "tools" / "bad.toml", 'kind = "command"\nname = "bad"\nprogramm = "ls"\n')
+    code, out, _ = run(capsys, "--db", str(workspace.database.path), "--json", "doctor")
+    told = {(each["name"], each["status"]): each["says"] for each in json.loads(out)["checks"]}
+    assert code == 1
+    assert "profiles.toml:4" in told["profiles", "fail"] and "rihgts" in told["profiles", "fail"]
+    assert "mcp.json:2" in told["mcp servers", "fail"]
+    assert "no-such-program-xyz" in told["mcp servers", "warn"]
+    assert "explian" in told["keys", "fail"]
+    assert "bad.toml" in told["tools", "fail"]
+
+
+def test_clients_that_start_localmcp_are_found(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path))
+    entry = {"command": str(tmp_path / "gone" / "localmcp"), "args": ["serve", "--db", str(tmp_path / "none.localmcp")]}
+    write(tmp_path / ".claude.json", json.dumps({"mcpServers": {"docs": entry}}))
+    clients = [each for each in run_checks(workspace) if each.name == "clients"]
+    assert any(each.status == "ok" and "Claude Code" in each.says for each in clients)
+    assert any(each.status == "fail" and "not there" in each.says for each in clients)
+    assert any(each.status == "warn" and "does not exist yet" in each.says for each in clients)
+
+
+def test_servers_are_asked_only_when_they_are_configured(workspace: Workspace) -> None:
+    assert not {"milvus", "language model", "model server"} & {each.name for each in run_checks(workspace)}
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        settings = load_settings(
+            database=workspace.database.path, model="hash:64", language_model=f"{address}/v1#m", milvus_address=address
+        )
+        found = {each.name: each.status for each in run_checks(settings)}
+        assert (found["language model"], found["milvus"]) == ("ok", "ok")
+    found = {each.name: each.status for each in run_checks(settings)}
+    assert (found["language model"], found["milvus"]) == ("fail", "fail")
+
+
+# ---------------------------------------------------------------- the command, and the terminal house
+
+
+def test_the_command_ends_with_1_when_something_fails_and_with_0_when_it_is_mended(
+    workspace: Workspace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash:64")
+    path = str(workspace.database.path)
+    assert run(capsys, "--db", path, "doctor")[0] == 0
+    change(workspace, "delete from signs")
+    code, out, _ = run(capsys, "--db", path, "doctor")
+    assert code == 1 and "$ localmcp doctor --fix" in out
+    code, out, said = run(capsys, "--db", path, "doctor", "--fix")
+    assert code == 0 and "sign codes again" in said
+    code, out, _ = run(capsys, "--db", path, "doctor", "--fix", "--json")
+    assert json.loads(out)["repaired"] == {"backup": None, "done": []}
+
+
+def test_the_terminal_house_is_told_the_checks_and_what_takes_room(workspace: Workspace) -> None:
+    found = examine(workspace)
+    assert all(each.status in ("ok", "warn", "fail") for each in found.checks)
+    assert found.sizes and found.sizes == sorted(found.sizes, key=lambda each: -each[1])
+
+
+def test_looking_writes_nothing(workspace: Workspace) -> None:
+    workspace.database.close()
+    before = workspace.database.path.read_bytes()
+    run_checks(workspace.settings)
+    assert workspace.database.path.read_bytes() == before

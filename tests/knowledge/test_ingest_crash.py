@@ -1,0 +1,174 @@
+"""Ingest killed, interrupted and crowded: the file stays sound, and nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from consistency import disagreements
+from folders import CountingEmbedder, column, many_sections, titles, write
+
+from localmcp.config import Settings
+from localmcp.embeddings import LazyEmbedder
+from localmcp.knowledge.ingest import Library
+from localmcp.storage.database import Database, fetch_one
+
+on_posix = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    """After each test, everything in its file must agree."""
+    database = Database(tmp_path / "library.localmcp")
+    yield database
+    if database.path.exists():
+        assert disagreements(database) == []
+    database.close()
+
+
+# ---------------------------------------------------------------- killed, interrupted, crowded
+
+INGEST = """
+import sys
+from localmcp.config import Settings
+from localmcp.embeddings import HashEmbedder, LazyEmbedder
+from localmcp.knowledge.ingest import Library
+from localmcp.storage.database import Database
+
+class Slow(HashEmbedder):
+    def embed_passages(self, texts):
+        import time
+        time.sleep(len(texts) * 0.0005)
+        return super().embed_passages(texts)
+
+library = Library(Database(sys.argv[1]), LazyEmbedder(lambda: Slow(64)), Settings())
+report = library.add_paths(sys.argv[2:], progress=lambda p: print(p.done, p.chunks, flush=True))
+print("finished", report.indexed, report.unchanged, flush=True)
+"""
+
+
+def start_ingest(database: Database, *paths: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", INGEST, str(database.path), *map(str, paths)]
+    here = Path(__file__).parents[2]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=here)
+
+
+def wait_for_line(process: subprocess.Popen[str], enough: Callable[[str], bool]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if enough(line):
+            return
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
+    out, err = process.communicate(timeout=60)
+    return out, err
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """Many small files and one large one."""
+    folder = tmp_path / "large"
+    for number in range(60):
+        write(folder / f"{number:03}.md", f"# Note {number}\n\n" + many_sections(3, f"subject{number}"))
+    write(folder / "050-big.md", many_sections(500, "whole"))
+    return folder
+
+
+@on_posix
+def test_a_killed_ingest_leaves_a_sound_file_and_the_next_run_completes(
+    database: Database, embedder: CountingEmbedder, large: Path
+) -> None:
+    chance = random.Random(7)
+    for _ in range(5):
+        process = start_ingest(database, large)
+        seen, stop = [0], chance.randint(1, 14)
+
+        def enough(line: str, seen: list[int] = seen, stop: int = stop) -> bool:
+            seen[0] += 1
+            return seen[0] >= stop or line.startswith("finished")
+
+        wait_for_line(process, enough)
+        process.send_signal(signal.SIGKILL)
+        finish(process)
+        assert disagreements(database) == []
+    Library(database, LazyEmbedder(lambda: embedder), Settings()).add_paths([large])
+    assert len(titles(database)) == 61
+    assert column(database, "select count(*) from vectors") == column(database, "select count(*) from chunks")
+    assert column(database, "select count(*) from pending_vectors") == [0]
+
+
+@on_posix
+def test_vectors_of_a_large_file_survive_a_kill(database: Database, embedder: CountingEmbedder, large: Path) -> None:
+    big = large / "050-big.md"
+    process = start_ingest(database, big)
+    wait_for_line(process, lambda line: int(line.split()[1]) >= 300)
+    process.send_signal(signal.SIGKILL)
+    finish(process)
+    assert titles(database) == []
+    saved = column(database, "select count(*) from pending_vectors")[0]
+    assert saved >= 200
+    report = Library(database, LazyEmbedder(lambda: embedder), Settings()).add_paths([big])
+    assert len(embedder.embedded) == report.chunks_added - saved
+    assert column(database, "select count(*) from pending_vectors") == [0]
+
+
+@on_posix
+def test_ctrl_c_leaves_a_sound_file_and_the_next_run_resumes(library: Library, database: Database, large: Path) -> None:
+    process = start_ingest(database, large)
+    wait_for_line(process, lambda line: line.split()[0] not in ("0", "finished"))
+    process.send_signal(signal.SIGINT)
+    _, err = finish(process)
+    assert process.returncode != 0
+    assert "KeyboardInterrupt" in err
+    assert disagreements(database) == []
+    done = len(titles(database))
+    assert 0 < done < 61
+    report = library.add_paths([large])
+    assert (report.unchanged, report.indexed) == (done, 61 - done)
+
+
+def test_processes_that_add_the_same_and_other_folders_at_once_double_and_lose_nothing(
+    library: Library, database: Database, large: Path, folder: Path, tmp_path: Path
+) -> None:
+    third = tmp_path / "third"
+    for number in range(20):
+        write(third / f"{number}.md", f"# Third {number}\n\nWords.\n")
+    running = [start_ingest(database, *paths) for paths in ((large,), (large, folder), (third, folder))]
+    while any(process.poll() is None for process in running[:1]):
+        if database.path.exists():
+            with database.read() as connection:
+                chunks = fetch_one(connection, "select count(*) from chunks")
+                assert fetch_one(connection, "select count(*) from chunks_fts") == chunks
+    for process in running:
+        out, err = finish(process)
+        assert (process.returncode, err) == (0, "")
+        assert "finished" in out
+    assert len(titles(database)) == 61 + 3 + 20
+    assert library.refresh().unchanged == 84
+
+
+def test_threads_of_one_process_may_add_at_once(library: Library, database: Database, folder: Path) -> None:
+
+    failures: list[BaseException] = []
+
+    def add(number: int) -> None:
+        try:
+            library.add_text(f"Text {number}.", f"Title {number}")
+            library.add_paths([folder])
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=add, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(titles(database)) == 9

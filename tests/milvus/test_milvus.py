@@ -1,0 +1,569 @@
+"""Milvus as a backend: what differs between servers is levelled, and every failure is told in time and in words."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from milvus_servers import (
+    LiteServer,
+    backend_params,
+    backends,
+    needs_lite,
+    needs_real,
+    open_backend,
+    real_server,
+    shared_server,
+)
+
+from localmcp.config import Settings, load_settings
+from localmcp.errors import (
+    AccessDenied,
+    ConfigurationError,
+    InvalidInput,
+    MissingExtra,
+    ModelMismatch,
+    NotFound,
+    Unavailable,
+)
+from localmcp.milvus import client as milvus_client
+from localmcp.milvus.backend import MilvusBackend, open_milvus
+from localmcp.milvus.client import Server
+from localmcp.milvus.schema import decode_name, encode_name, fit_metadata, fit_text
+from localmcp.search.backend import Record
+from localmcp.search.conditions import evaluate, parse_condition
+
+DIMENSION = 16
+MODEL = "a-model#0123456789abcdef"
+
+
+def unit_vectors(count: int, seed: int = 7) -> Any:
+    vectors = np.random.default_rng(seed).normal(size=(count, DIMENSION)).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.fixture(params=backend_params)
+def milvus(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MilvusBackend]:
+    with backends[request.param](tmp_path) as backend:
+        assert isinstance(backend, MilvusBackend)
+        yield backend
+
+
+@pytest.fixture
+def lite(tmp_path: Path) -> Iterator[MilvusBackend]:
+    with backends["milvus-lite"](tmp_path) as backend:
+        assert isinstance(backend, MilvusBackend)
+        yield backend
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """A server that never answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(50)
+        yield listener
+
+
+def address_of(listener: socket.socket) -> str:
+    return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+# ---------------------------------------------------------------- searching, alike everywhere
+
+
+def test_equal_scores_come_by_id_even_where_the_limit_cuts_them(milvus: MilvusBackend) -> None:
+    vectors = unit_vectors(200)
+    vectors[20:120] = vectors[3]
+    milvus.create("docs", DIMENSION, MODEL)
+    milvus.upsert("docs", [Record(each, vectors[each], "t") for each in reversed(range(200))])
+    [found] = milvus.search("docs", vectors[3:4], 10)
+    assert [each.id for each in found] == [3, *range(20, 29)]
+    assert {each.score for each in found} == {1.0}
+
+
+def test_exact_search_finds_what_comparing_everything_finds(milvus: MilvusBackend) -> None:
+    vectors, queries = unit_vectors(1500), unit_vectors(5, seed=8)
+    milvus.create("docs", DIMENSION, MODEL)
+    milvus.upsert("docs", [Record(each, vector, "t") for each, vector in enumerate(vectors)])
+    found = milvus.search("docs", queries, 10, exact=True)
+    for query, neighbors in zip(queries, found, strict=True):
+        assert [each.id for each in neighbors] == np.argsort(-(vectors @ query), kind="stable")[:10].tolist()
+        assert [each.score for each in neighbors] == pytest.approx(np.sort(vectors @ query)[::-1][:10], abs=1e-5)
+
+
+def test_a_record_that_moves_to_another_partition_is_there_once(milvus: MilvusBackend) -> None:
+    [vector] = unit_vectors(1)
+    milvus.create("docs", DIMENSION, MODEL)
+    for partition in ("2024-01", "_default", "für alle"):
+        milvus.upsert("docs", [Record(1, vector, partition, partition=partition)])
+        space = milvus.describe("docs")
+        assert (space.count, space.partitions[partition]) == (1, 1)
+        assert [each.id for each in milvus.search("docs", vector[None, :], 5, partition=partition)[0]] == [1]
+        assert milvus.fetch("docs", [1])[1].text == partition
+
+
+def test_records_come_back_whole_and_by_id(milvus: MilvusBackend) -> None:
+    vectors = unit_vectors(30)
+    metadata = {"lang": "it", "year": 2020, "tags": ["a", "b"], "deep": {"x": None, "y": 1.5}, "ok": True}
+    records = [Record(each, vectors[each], f"testo {each} à 日本", metadata, "part") for each in range(30)]
+    milvus.create("docs", DIMENSION, MODEL)
+    milvus.upsert("docs", records[::-1])
+    found = [record for batch in milvus.records("docs", 7) for record in batch]
+    assert [each.id for each in found] == list(range(30))
+    assert (found[3].text, found[3].metadata, found[3].partition) == (records[3].text, metadata, "part")
+    assert np.allclose(found[3].vector, vectors[3], atol=1e-6)
+    assert list(milvus.fetch("docs", [5, 999, 4])) in ([5, 4], [4, 5])
+
+
+METADATA = st.dictionaries(
+    st.sampled_from(["x", "y"]),
+    st.none()
+    | st.booleans()
+    | st.sampled_from([0, 1, 2, -1, 1.0, 1.5, 2**53 + 1, -2.5])
+    | st.sampled_from(["", "a", "A", "ab", "a%", "a_b", "a%b", "à", "日本", 'q"\\', "1", "true", "a\nb"])
+    | st.lists(st.sampled_from([1, 1.0, 2, True, "a", "1", None]), max_size=3)
+    | st.dictionaries(st.just("y"), st.sampled_from([1, "a", True]), max_size=1),
+    max_size=2,
+)
+VALUES = (
+    st.booleans() | st.sampled_from([0, 1, 1.0, 1.5, -1, 2**53 + 1]) | st.sampled_from(["a", "", "a%", "1", "日本"])
+)
+FIELDS = st.sampled_from(["x", "y", "x.y", "nowhere"])
+COMPARISONS = (
+    st.fixed_dictionaries({"field": FIELDS, "eq": VALUES})
+    | st.fixed_dictionaries({"field": FIELDS, "in": st.lists(VALUES, min_size=1, max_size=4)})
+    | st.fixed_dictionaries({"field": FIELDS, "prefix": st.sampled_from(["a", "a%", "a_", "", "日", "q"])})
+    | st.builds(
+        lambda field, operator, value: {"field": field, operator: value},
+        FIELDS,
+        st.sampled_from(["gt", "gte", "lt", "lte"]),
+        st.sampled_from([0, 1, 1.5, -1, "a", "", "日本", -(2**63)]),
+    )
+)
+CONDITIONS = st.recursive(
+    COMPARISONS,
+    lambda inner: (
+        st.fixed_dictionaries({"not": inner})
+        | st.fixed_dictionaries({"and": st.lists(inner, min_size=1, max_size=3)})
+        | st.fixed_dictionaries({"or": st.lists(inner, min_size=1, max_size=3)})
+    ),
+    max_leaves=5,
+)
+
+
+@needs_lite
+def test_conditions_mean_on_a_lite_server_what_they_mean_in_python() -> None:
+    assert_conditions_agree(open_backend(shared_server().uri), 60)
+
+
+@needs_real
+def test_conditions_mean_on_a_real_server_what_they_mean_in_python() -> None:
+    assert_conditions_agree(open_backend(real_server(), timeout=60), 100)
+
+
+def assert_conditions_agree(milvus: MilvusBackend, examples: int) -> None:
+    """One collection with many kinds of metadata; every condition must find those that `evaluate` finds."""
+    held: list[dict[str, Any]] = []
+
+    @settings(max_examples=80, database=None, derandomize=True)
+    @given(METADATA)
+    def collect(metadata: dict[str, Any]) -> None:
+        held.append(metadata)
+
+    collect()
+    vectors = unit_vectors(len(held))
+    milvus.create("conditions", DIMENSION, MODEL)
+    milvus.upsert("conditions", [Record(i, vectors[i], "t", metadata) for i, metadata in enumerate(held)])
+
+    @settings(
+        max_examples=examples, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    )
+    @given(CONDITIONS)
+    def agree(given_condition: dict[str, Any]) -> None:
+        condition = parse_condition(given_condition)
+        assert condition is not None
+        [found] = milvus.search("conditions", vectors[:1], len(held), condition=condition)
+        expected = {i for i, metadata in enumerate(held) if evaluate(condition, metadata)}
+        assert {each.id for each in found} == expected, given_condition
+
+    agree()
+
+
+def test_a_condition_that_few_fulfil_is_looked_for_deep_enough(milvus: MilvusBackend) -> None:
+    # Lite takes true for 1, so that its filter lets all of these through.
+    vectors = unit_vectors(400)
+    milvus.create("docs", DIMENSION, MODEL)
+    milvus.upsert("docs", [Record(i, vectors[i], "t", {"x": 1 if i % 100 == 0 else True}) for i in range(400)])
+    [found] = milvus.search("docs", vectors[:1], 3, condition=parse_condition({"x": 1}))
+    assert {each.id for each in found} <= {0, 100, 200, 300} and len(found) == 3
+
+
+# ---------------------------------------------------------------- other people's collections
+
+
+def test_a_collection_of_another_program_is_searched_and_read_but_not_changed(milvus: MilvusBackend) -> None:
+    client = milvus_client.load_library().MilvusClient(_uri(milvus))
+    vectors = unit_vectors(4)
+    client.create_collection(
+        "theirs",
+        dimension=DIMENSION,
+        metric_type="L2",
+        id_type="string",
+        max_length=40,
+        primary_field_name="pk",
+        vector_field_name="emb",
+    )
+    rows = [
+        {"pk": f"k{i}", "emb": vectors[i].tolist(), "body": f"body {i}", "lang": ["it", "en"][i % 2]} for i in range(4)
+    ]
+    client.upsert("theirs", rows)
+    client.close()
+    [found] = milvus.search("theirs", vectors[2:3], 2, exact=True)
+    wanted: Any = "k2"
+    assert found[0].id == wanted and found[0].score == pytest.approx(1.0)
+    assert 0 < found[1].score < 1
+    record = milvus.fetch("theirs", [wanted])[wanted]
+    assert (record.text, record.metadata) == ("body 2", {"body": "body 2", "lang": "it"})
+    [italian] = milvus.search("theirs", vectors[1:2], 4, condition=parse_condition({"lang": "it"}))
+    assert sorted(str(each.id) for each in italian) == ["k0", "k2"]
+    assert (milvus.describe("theirs").model, milvus.about("theirs")) == ("", None)
+    with pytest.raises(InvalidInput, match="made by another program"):
+        milvus.delete("theirs", [wanted])
+
+
+def test_a_collection_that_was_released_is_loaded_again(milvus: MilvusBackend) -> None:
+    vectors = unit_vectors(3)
+    milvus.create("docs", DIMENSION, MODEL)
+    milvus.upsert("docs", [Record(i, vectors[i], "t") for i in range(3)])
+    client = milvus_client.load_library().MilvusClient(_uri(milvus))
+    client.release_collection("docs")
+    client.close()
+    assert [each.id for each in milvus.search("docs", vectors[1:2], 1)[0]] == [1]
+
+
+def _uri(milvus: MilvusBackend) -> str:
+    return milvus.server.uri
+
+
+# ---------------------------------------------------------------- what cannot be done
+
+
+def test_every_misfit_is_told_with_its_meaning(milvus: MilvusBackend) -> None:
+    vectors = unit_vectors(2)
+    milvus.create("docs", DIMENSION, MODEL)
+    with pytest.raises(NotFound, match="collection not found"):
+        milvus.search("nowhere", vectors, 3)
+    with pytest.raises(NotFound, match=r"partition 'nope' not found.*_default"):
+        milvus.search("docs", vectors, 3, partition="nope")
+    with pytest.raises(ModelMismatch, match="16 dimensions.*makes 8"):
+        milvus.search("docs", vectors[:, :8], 3)
+    with pytest.raises(ModelMismatch, match="16 dimensions.*makes 8"):
+        milvus.upsert("docs", [Record(1, vectors[0][:8], "t")])
+    with pytest.raises(ModelMismatch, match="a-model#0123456789abcdef.*other#fedcba9876543210"):
+        milvus.create("docs", DIMENSION, "other#fedcba9876543210")
+    with pytest.raises(InvalidInput, match="_default"):
+        milvus.drop_partition("docs", "_default")
+    for call in (milvus.drop, milvus.describe):
+        with pytest.raises(NotFound, match="collection not found"):
+            call("nowhere")
+
+
+def test_a_database_that_is_not_there_is_named_as_the_reason(milvus: MilvusBackend) -> None:
+    backend = MilvusBackend(Server(_uri(milvus), database="nowhere", timeout=20))
+    with pytest.raises(NotFound, match="no such database"):
+        backend.collections()
+    backend.close()
+
+
+@needs_lite
+def test_a_silent_server_ends_the_call_at_its_time_out_and_says_what_to_check(silent: socket.socket) -> None:
+    backend = MilvusBackend(Server(address_of(silent), timeout=0.5))
+    with pytest.raises(Unavailable, match=r"did not answer within 0.5 s.*address and port"):
+        backend.search("docs", unit_vectors(1), 3)
+    backend.close()
+
+
+@needs_lite
+def test_calls_that_wait_for_the_same_silent_server_wait_together(silent: socket.socket) -> None:
+    backend = MilvusBackend(Server(address_of(silent), timeout=1.5))
+    milvus_client.load_library()
+    failures: list[Exception] = []
+
+    def call() -> None:
+        try:
+            backend.collections()
+        except Unavailable as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=call) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(failures) == 8
+    assert len(accepted(silent)) < 4
+    backend.close()
+
+
+def accepted(listener: socket.socket) -> list[str]:
+    """Where the connections came from that wait to be accepted."""
+    listener.setblocking(False)
+    found: list[str] = []
+    try:
+        while True:
+            connection, address = listener.accept()
+            connection.close()
+            found.append(str(address))
+    except BlockingIOError:
+        return found
+
+
+@needs_lite
+def test_a_server_that_falls_silent_later_ends_the_call_too_and_is_found_when_it_is_back(tmp_path: Path) -> None:
+    if not hasattr(signal, "SIGSTOP"):
+        pytest.skip("no SIGSTOP here")
+    server = LiteServer(tmp_path / "data")
+    backend, hasty = open_backend(server.uri), MilvusBackend(Server(server.uri, timeout=0.3))
+    vectors = unit_vectors(2)
+    try:
+        backend.create("docs", DIMENSION, MODEL)
+        backend.upsert("docs", [Record(1, vectors[1], "t")])
+        os.kill(server.process.pid, signal.SIGSTOP)
+        for call in (
+            lambda: hasty.search("docs", vectors, 3),
+            lambda: hasty.upsert("docs", [Record(2, vectors[0], "t")]),
+            lambda: hasty.describe("docs"),
+            lambda: list(hasty.records("docs")),
+        ):
+            with pytest.raises(Unavailable, match="did not answer within 0.3 s"):
+                call()
+        os.kill(server.process.pid, signal.SIGCONT)
+        assert [each.id for each in backend.search("docs", vectors[1:], 3)[0]] == [1]
+        server.kill()
+        with pytest.raises(Unavailable, match="cannot be reached"):
+            backend.search("docs", vectors, 3)
+        server.start()
+        assert [each.id for each in backend.search("docs", vectors[1:], 3)[0]] == [1]
+    finally:
+        server.kill()
+        backend.close()
+        hasty.close()
+
+
+@needs_lite
+def test_nobody_at_the_address_is_told_at_once() -> None:
+    backend = MilvusBackend(Server("http://127.0.0.1:1", timeout=30))
+    with pytest.raises(Unavailable, match="cannot be reached.*Check that the server runs"):
+        backend.collections()
+    backend.close()
+
+
+@needs_real
+def test_wrong_credentials_are_told_apart_from_a_server_that_is_not_there() -> None:
+    uri = real_server("auth")
+    for token in ("", "root:wrong", "nobody:Milvus"):
+        backend = MilvusBackend(Server(uri, token=token, timeout=20))
+        with pytest.raises(AccessDenied, match="refused the credentials.*milvus_username") as caught:
+            backend.collections()
+        assert "wrong" not in str(caught.value)
+        backend.close()
+    backend = MilvusBackend(Server(uri, token="root:Milvus", timeout=20))
+    assert backend.collections() == []
+    backend.close()
+
+
+def test_a_milvus_lite_file_that_another_process_has_open_is_told_as_such(lite: MilvusBackend) -> None:
+    lite.collections()
+    code = f"""
+from localmcp.errors import Unavailable
+from localmcp.milvus.backend import MilvusBackend
+from localmcp.milvus.client import Server
+try:
+    MilvusBackend(Server({lite.server.uri!r})).collections()
+except Unavailable as error:
+    print(error)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "Only one process at a time" in run.stdout
+    assert run.stderr == ""
+
+
+# ---------------------------------------------------------------- manners
+
+
+def run_apart(code: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **variables}
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=folder, env=environment
+    )
+
+
+def test_pymilvus_is_imported_at_the_first_call_and_not_before(tmp_path: Path) -> None:
+    code = """
+import sys
+from localmcp.workspace import open_workspace
+with open_workspace("a.localmcp", model="hash", milvus_address="http://127.0.0.1:1") as workspace:
+    workspace.registry.call("add_document", {"text": "bees", "title": "Bees"})
+    workspace.registry.call("search", {"query": "bees"})
+    workspace.registry.call("replication_status")
+print("pymilvus" in sys.modules, "grpc" in sys.modules)
+"""
+    assert run_apart(code, tmp_path).stdout.split() == ["False", "False"]
+
+
+@needs_lite
+def test_no_env_file_is_loaded_and_nothing_is_written_to_stderr(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("LEAKED_FROM_ENV_FILE=1\n", encoding="utf-8")
+    code = """
+import os
+from localmcp.errors import Unavailable
+from localmcp.milvus.backend import MilvusBackend
+from localmcp.milvus.client import Server
+for address in ("http://127.0.0.1:1", "https://127.0.0.1:1"):
+    try:
+        MilvusBackend(Server(address, timeout=1)).collections()
+    except Unavailable:
+        print("unavailable")
+print(os.environ.get("LEAKED_FROM_ENV_FILE"))
+import dotenv
+print(dotenv.load_dotenv.__module__)
+"""
+    run = run_apart(code, tmp_path)
+    assert run.stdout.split() == ["unavailable", "unavailable", "None", "dotenv.main"]
+    assert run.stderr == ""
+
+
+def test_without_the_extra_the_message_says_how_to_install_it(tmp_path: Path) -> None:
+    code = """
+import sys
+sys.modules["pymilvus"] = None
+from localmcp.errors import MissingExtra
+from localmcp.milvus.backend import MilvusBackend
+from localmcp.milvus.client import Server
+try:
+    MilvusBackend(Server("http://127.0.0.1:1")).collections()
+except MissingExtra as error:
+    print(error)
+"""
+    assert "pip install 'localmcp[milvus]'" in run_apart(code, tmp_path).stdout
+    assert issubclass(MissingExtra, Exception)
+
+
+@needs_lite
+def test_one_client_serves_everybody_with_the_same_address_and_ends_with_the_last(tmp_path: Path) -> None:
+    server = Server(str(tmp_path / "one.db"))
+    first, second = MilvusBackend(server), MilvusBackend(server)
+    other = MilvusBackend(Server(str(tmp_path / "one.db"), database="another"))
+    assert first._client is second._client
+    assert first._client is not other._client
+    first.create("docs", DIMENSION, MODEL)
+    first.close()
+    first.close()
+    assert second.collections() == ["docs"]
+    second.close()
+    other.close()
+    code = f"""
+from localmcp.milvus.backend import MilvusBackend
+from localmcp.milvus.client import Server
+print(MilvusBackend(Server({server.uri!r})).collections())
+"""
+    assert run_apart(code, tmp_path).stdout.strip() == "['docs']"
+
+
+# ---------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize(
+    ("address", "tls", "uri"),
+    [
+        ("localhost:19530", False, "http://localhost:19530"),
+        ("milvus.example:19530", True, "https://milvus.example:19530"),
+        ("http://10.0.0.5:19530", True, "https://10.0.0.5:19530"),
+        ("https://a.b", False, "https://a.b"),
+        ("tcp://a:1", False, "tcp://a:1"),
+    ],
+)
+def test_an_address_may_be_written_with_or_without_its_scheme(address: str, tls: bool, uri: str) -> None:
+    backend = open_milvus(Settings(milvus_address=address, milvus_tls=tls))
+    assert backend is not None
+    assert backend.server.uri == uri
+    backend.close()
+
+
+@pytest.mark.parametrize("address", ["ftp://a:1", "http://", "http://a:notaport", "http://me:secret@a:1", "http://a:0"])
+def test_an_address_that_cannot_be_one_is_refused_without_showing_a_password(address: str) -> None:
+    with pytest.raises(ConfigurationError, match="milvus_address") as caught:
+        open_milvus(Settings(milvus_address=address))
+    assert "secret" not in str(caught.value)
+
+
+def test_no_address_means_no_milvus() -> None:
+    assert open_milvus(Settings()) is None
+
+
+def test_settings_come_from_the_variables_of_the_original_and_secrets_are_never_shown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in {
+        "ADDRESS": "http://h:1", "USERNAME": "me", "PASSWORD": "hush-hush", "DATABASE": "docs", "TLS": "true",
+        "TIMEOUT": "2.5",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(f"MILVUS_{name}", value)
+    loaded = load_settings()
+    backend = open_milvus(loaded)
+    assert backend is not None
+    server = backend.server
+    backend.close()
+    assert (server.uri, server.token, server.database, server.timeout) == (
+        "https://h:1", "me:hush-hush", "docs", 2.5,
+    )  # fmt: skip
+    shown = subprocess.run(
+        [sys.executable, "-m", "localmcp", "config", "show", "--json"], capture_output=True, text=True, check=True
+    ).stdout
+    for text in (repr(loaded), repr(server), repr(backend), shown):
+        assert "hush-hush" not in text
+    values = {each["name"]: each["value"] for each in json.loads(shown)["settings"]}
+    assert (values["milvus_username"], values["milvus_password"]) == ("me", "(set)")
+
+
+# ---------------------------------------------------------------- names and sizes
+
+
+@given(st.text(min_size=1, max_size=30))
+def test_every_name_becomes_one_that_milvus_accepts_and_comes_back(name: str) -> None:
+    encoded = encode_name(name)
+    assert encoded.replace("_", "a").isalnum() and encoded.isascii() and not encoded[0].isdigit()
+    assert decode_name(encoded) == name
+
+
+@given(st.from_regex("[A-Za-z_][A-Za-z0-9_]{0,40}", fullmatch=True))
+def test_the_names_of_other_programs_stay_as_they_are_on_the_way_back(name: str) -> None:
+    assert encode_name(decode_name(name)) == name
+
+
+def test_a_name_that_is_too_long_for_milvus_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="255"):
+        encode_name("日" * 100)
+
+
+def test_texts_and_metadata_are_cut_to_what_a_field_takes(milvus: MilvusBackend) -> None:
+    [vector] = unit_vectors(1)
+    text, metadata = "日本" * 20_000, {"small": 1, "large": "x" * 70_000}
+    milvus.create("docs", DIMENSION, MODEL)
+    milvus.upsert("docs", [Record(1, vector, text, metadata)])
+    record = milvus.fetch("docs", [1])[1]
+    assert (record.text, record.metadata) == (text[: 65_535 // 3], {"small": 1})
+    assert (fit_text("short"), fit_metadata({"a": 1})) == ("short", {"a": 1})

@@ -1,0 +1,381 @@
+"""Packs: what goes in, what never does, how they open elsewhere, and what `verify` sees."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from mcp import Client, StdioServerParameters
+
+from localmcp.cli.program import execute
+from localmcp.cli.session import Session
+from localmcp.config import Settings, state_directory
+from localmcp.errors import FileUnavailable, InvalidInput, NotFound
+from localmcp.packs.digest import digest_content
+from localmcp.packs.manifest import read_manifest
+from localmcp.packs.pack import PackOptions, write_pack
+from localmcp.packs.verify import verify
+from localmcp.storage.database import Database, fetch_all, fetch_one, open_copy
+from localmcp.storage.migrations import MIGRATIONS, expected_schema, schema_version
+from localmcp.tools import Scope
+from localmcp.workspace import Workspace
+
+ROOT = Path(__file__).parents[2]
+PERSON = Scope(caller="cli")
+PLANTED = (
+    b"plantedsecret", b"plantedtrash", b"plantedquery", b"plantedelsewhere", b"plantedfolder", b"plantedsaid",
+    b"plantedretired", b"plantedguide", b"plantedmetadata", b"plantedtable", b"plantedjob",
+)  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of notes below one whose name nobody should learn."""
+    folder = tmp_path / "plantedfolder" / "notes"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "bees.md").write_text("# Bees\n\nA hive has one queen.\n", encoding="utf-8")
+    (folder / "deep" / "bees.md").write_text("# More bees\n\nDrones do not work.\n", encoding="utf-8")
+    (folder / "gone.md").write_text("# Gone\n\nThe plantedtrash was thrown away.\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def full(tmp_path: Path, folder: Path) -> Path:
+    """A lived-in file with something private in every corner."""
+    path = tmp_path / "full.localmcp"
+    with Workspace(Settings(database=path, model="hash")) as workspace:
+        workspace.library.add_paths([folder])
+        workspace.library.add_text("The plantedelsewhere stands here.", "Other", collection="other")
+        place = str(folder / "bees.md")
+        workspace.library.add_text("A text with a place.", "Placed", metadata={"was": place, "keep": "/api/users"})
+        workspace.library.remove([str(folder / "gone.md")])
+        workspace.registry.call("search", {"query": "plantedquery"}, PERSON)
+        workspace.api_keys.create(name="plantedsecret", scopes=("read",))
+        guide = {
+            "metadata": {"name": "keep"},
+            "spec": {"displayName": "Keep bees", "description": "Honey", "tasks": []},
+        }
+        gone = {"metadata": {"name": "old"}, "spec": {"displayName": "plantedguide", "description": "", "tasks": []}}
+        guides = "\n".join(json.dumps(each) for each in (guide, gone))
+        workspace.registry.call("importQuickstarts", {"text": guides, "format": "jsonl"}, PERSON)
+        workspace.registry.call("removeQuickstart", {"names": ["old"]}, PERSON)
+        for text in ("Name tests as sentences.", "Forget the plantedretired."):
+            workspace.registry.call("addRule", {"rule_text": text, "category": "testing"}, PERSON)
+        with workspace.database.write() as connection:
+            _plant(connection)
+    return path
+
+
+def _plant(connection: apsw.Connection) -> None:
+    connection.execute("""
+        update user_instructions set instruction = 'plantedsaid', origin = '/home/plantedsaid/CLAUDE.md';
+        update rules set retired_at = '2026-01-01' where rule_text like '%plantedretired%';
+        delete from rules_fts where rowid in (select id from rules where retired_at is not null);
+        insert into rule_uses (rule_id, occasion, task, useful, used_at)
+            select id, 'o', 'plantedsaid', 1, '' from rules;
+        insert into jobs (id, kind, arguments, status, started_at, heartbeat_at)
+            values ('j', 'add', '{"path": "plantedjob"}', 'done', '', '');
+        create table plantedtable (note text);
+        insert into plantedtable values ('plantedtable');
+        create index plantedtable_index on plantedtable (note);
+        insert into quickstart_favourites select id, '2026' from quickstarts;
+    """)
+
+
+def pack(path: Path, target: Path, *, adopt: bool = False, **options: Any) -> Path:
+    database = Database(path, adopt=adopt)
+    write_pack(database, target, PackOptions(**options))
+    database.close()
+    return target
+
+
+def cli(*arguments: str) -> int:
+    session = Session()
+    try:
+        return execute(session, arguments)
+    finally:
+        session.close()
+
+
+# ---------------------------------------------------------------- what is in a pack
+
+
+def test_nothing_private_is_in_the_bytes_of_a_pack(full: Path, tmp_path: Path) -> None:
+    bytes_before = full.read_bytes()
+    assert all(each in bytes_before for each in PLANTED if each not in (b"plantedmetadata", b"plantedquery"))
+    data = pack(full, tmp_path / "out.localmcp", collections=("default",)).read_bytes()
+    assert [each for each in PLANTED if each in data] == []
+    # The keyword index holds stems, and numbers of chunks that are gone.
+    assert b"planted" not in data
+    assert b"hive" in data
+
+
+def test_a_whole_pack_holds_every_collection_but_nothing_private(full: Path, tmp_path: Path) -> None:
+    data = pack(full, tmp_path / "out.localmcp").read_bytes()
+    assert [each for each in PLANTED if each in data] == [b"plantedelsewhere"]
+
+
+def test_private_tables_are_empty_and_no_table_of_a_person_is_in_it(full: Path, tmp_path: Path) -> None:
+    connection = open_copy(pack(full, tmp_path / "out.localmcp"))
+    private = ("api_keys", "calls", "jobs", "ledger", "roots", "rule_uses", "replicas", "replica_changes",
+               "pending_vectors", "quickstart_favourites", "quickstart_progress")  # fmt: skip
+    assert {name: fetch_one(connection, f"select count(*) from {name}") for name in private} == dict.fromkeys(
+        private, 0
+    )
+    names = {(kind, name) for kind, name in fetch_all(connection, "select type, name from sqlite_schema")}
+    assert names <= set(expected_schema(schema_version()))
+    told = fetch_all(connection, "select instruction, origin from user_instructions")
+    assert told == [("Name tests as sentences.", "pack")]
+    connection.close()
+
+
+def test_places_are_told_below_the_folder_that_was_added(full: Path, tmp_path: Path) -> None:
+    connection = open_copy(pack(full, tmp_path / "out.localmcp"))
+    places = {row[0] for row in fetch_all(connection, "select uri from sources where uri is not null")}
+    assert places == {"notes/bees.md", "notes/deep/bees.md"}
+    metadata = fetch_one(connection, "select metadata from sources where title = 'Placed'")
+    assert json.loads(metadata) == {"was": "notes/bees.md", "keep": "/api/users"}
+    connection.close()
+
+
+def test_files_that_were_added_one_by_one_have_different_places(tmp_path: Path) -> None:
+    with Workspace(Settings(database=tmp_path / "x.localmcp", model="hash")) as workspace:
+        for name in "ab":
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "same.md").write_text(f"# Same\n\nText {name}.\n", encoding="utf-8")
+            workspace.library.add_paths([tmp_path / name / "same.md"])
+    connection = open_copy(pack(tmp_path / "x.localmcp", tmp_path / "out.localmcp"))
+    assert fetch_all(connection, "select uri from sources order by uri") == [("2/same.md",), ("same.md",)]
+    connection.close()
+
+
+def test_a_pack_is_not_in_wal_mode_and_has_an_id_of_its_own(full: Path, tmp_path: Path) -> None:
+    packed = pack(full, tmp_path / "out.localmcp")
+    assert packed.read_bytes()[18:20] == b"\x01\x01"
+    first, second = Database(full), Database(packed, read_only=True)
+    assert first.file_id != second.file_id
+    first.close()
+    second.close()
+    assert sorted(each.name for each in tmp_path.glob("out*")) == ["out.localmcp"]
+
+
+def test_the_manifest_says_what_is_in_it(full: Path, tmp_path: Path) -> None:
+    packed = pack(full, tmp_path / "out.localmcp", title="Bees", author="Ada", note="Read me")
+    found = verify(packed)
+    manifest = found.manifest
+    assert manifest is not None
+    assert (manifest.title, manifest.author, manifest.note) == ("Bees", "Ada", "Read me")
+    assert manifest.counts == {"sources": 4, "chunks": 4, "vectors": 5, "quickstarts": 1, "rules": 1}
+    assert [each["name"] for each in manifest.models] == ["hash"]
+    assert {each["place"] for each in found.sources} == {"notes/bees.md", "notes/deep/bees.md", None}
+    assert all(len(each["sha256"]) == 64 for each in found.sources)
+
+
+def test_a_pack_of_an_older_file_has_the_schema_of_today(tmp_path: Path) -> None:
+    old = tmp_path / "old.localmcp"
+    _make_old(old, 1)
+    packed = pack(old, tmp_path / "out.localmcp")
+    assert verify(packed).sound
+    connection = open_copy(packed)
+    assert connection.pragma("user_version") == schema_version()
+    connection.close()
+
+
+def _make_old(path: Path, version: int) -> None:
+    connection = apsw.Connection(str(path))
+    with connection:
+        for step in MIGRATIONS[:version]:
+            step(connection)
+        connection.pragma("user_version", version)
+    connection.close()
+
+
+# ---------------------------------------------------------------- refusals
+
+
+def test_a_pack_is_never_written_over_a_file_without_being_told(full: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out.localmcp"
+    target.write_text("mine")
+    with pytest.raises(InvalidInput, match="there already"):
+        pack(full, target)
+    assert target.read_text() == "mine"
+    assert verify(pack(full, target, overwrite=True)).sound
+
+
+@pytest.mark.parametrize("target", ["full.localmcp", "plantedfolder", "nowhere/out.localmcp"])
+def test_a_target_that_cannot_be_is_refused(full: Path, tmp_path: Path, target: str) -> None:
+    with pytest.raises(InvalidInput):
+        pack(full, tmp_path / target, overwrite=True)
+
+
+def test_an_unknown_collection_is_refused_and_leaves_nothing(full: Path, tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="otter"):
+        pack(full, tmp_path / "out.localmcp", collections=("otter",))
+    assert not list(tmp_path.glob("*pack*")) and not (tmp_path / "out.localmcp").exists()
+
+
+def test_what_a_killed_run_left_is_cleared_away(full: Path, tmp_path: Path) -> None:
+    left, running = tmp_path / ".localmcp-pack-left", tmp_path / ".localmcp-pack-running"
+    for each in (left, running):
+        each.mkdir()
+        (each / "copy").write_bytes(b"everything")
+    for path in (left / "copy", left):
+        os.utime(path, (1, 1))
+    pack(full, tmp_path / "out.localmcp")
+    assert not left.exists() and running.exists()
+
+
+# ---------------------------------------------------------------- on another machine
+
+
+def test_a_pack_opens_on_another_machine_without_embedding_anything(
+    full: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packed = pack(full, tmp_path / "out.localmcp")
+    before = packed.read_bytes()
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
+    for name in ("STATE", "CONFIG", "DATA", "CACHE"):
+        monkeypatch.setenv(f"LOCALMCP_{name}_DIR", str(tmp_path / "other" / name.lower()))
+    assert cli("--db", str(packed), "search", "hive queen", "--json") == 0
+    hit = json.loads(capsys.readouterr().out)["results"][0]
+    assert (hit["citation"]["label"], hit["freshness"], hit["matchType"]) == ("notes/bees.md:1", "unverifiable", "both")
+    assert cli("--db", str(packed), "add", str(ROOT / "README.md")) == 3
+    assert "adopt" in capsys.readouterr().err
+    assert packed.read_bytes() == before
+
+
+async def test_a_pack_is_served_over_mcp_on_another_machine(full: Path, tmp_path: Path) -> None:
+    packed = pack(full, tmp_path / "out.localmcp")
+    places = {
+        f"LOCALMCP_{name}_DIR": str(tmp_path / "other" / name.lower()) for name in ("STATE", "CONFIG", "DATA", "CACHE")
+    }
+    environment = {
+        **os.environ,
+        **places,
+        "PYTHONPATH": str(ROOT),
+        "LOCALMCP_MODEL": "hash",
+        "LOCALMCP_DB": str(packed),
+    }
+    parameters = StdioServerParameters(command=sys.executable, args=["-m", "localmcp", "serve"], env=environment)
+    async with Client(parameters) as client:
+        result = await client.call_tool("search", {"query": "hive queen"})
+        assert result.structured_content is not None
+        hit = result.structured_content["results"][0]
+        assert hit["citation"]["path"] == "notes/bees.md"
+        around = await client.call_tool("get_context", {"chunkId": hit["chunkId"]})
+        assert not around.is_error
+
+
+def test_an_adopted_pack_is_an_ordinary_file(full: Path, tmp_path: Path) -> None:
+    packed = pack(full, tmp_path / "out.localmcp")
+    assert cli("adopt", str(packed)) == 0
+    with Workspace(Settings(database=packed, model="hash")) as workspace:
+        workspace.library.add_text("More about wasps.", "Wasps")
+    found = verify(packed)
+    assert found.sound and found.manifest is None
+
+
+# ---------------------------------------------------------------- verify
+
+
+def test_a_pack_is_sound_and_so_is_a_lived_in_file(full: Path, tmp_path: Path) -> None:
+    assert verify(pack(full, tmp_path / "out.localmcp")).problems == []
+    found = verify(full)
+    assert found.problems == [] and found.manifest is None and found.notes
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("update chunks set text = 'X' || substr(text, 2) where id = 1", "digest"),
+        ("update sources set title = 'Another' where id = 1", "digest"),
+        ("update quickstarts set content = '{}'", "digest"),
+        ("update chunks_fts_docsize set sz = sz || x'01'", ""),
+        ("delete from vectors where id = (select max(id) from vectors)", "vectors"),
+        ("update signs set bits = zeroblob(length(bits))", "sign codes"),
+        ("delete from chunks_fts_docsize where id = 1", "keyword index"),
+        ("update sources set chunk_count = 9 where id = 1", "number of passages"),
+        ("delete from chunks where id = 1", "keyword index"),
+        ("update manifest set content = '{}'", "manifest"),
+        ("update manifest set content = replace(content, 'localmcp 0', 'localmcp 1')", "seal"),
+        ("insert into jobs values ('j', '', '', '', 0, null, '', null, '', '', null)", "digest"),
+    ],
+)
+def test_every_change_to_the_rows_of_a_pack_is_seen(full: Path, tmp_path: Path, statement: str, said: str) -> None:
+    packed = pack(full, tmp_path / "out.localmcp")
+    connection = apsw.Connection(str(packed))
+    connection.execute(statement)
+    connection.close()
+    found = verify(packed)
+    assert not found.sound
+    assert said in " ".join(found.problems)
+
+
+def test_the_digest_does_not_depend_on_how_the_pages_lie(full: Path, tmp_path: Path) -> None:
+    packed = pack(full, tmp_path / "out.localmcp")
+    connection = open_copy(packed)
+    before = digest_content(connection)
+    connection.execute("vacuum")
+    assert digest_content(connection) == before
+    connection.close()
+
+
+def test_verify_ends_with_1_when_something_is_wrong_and_says_it(
+    full: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packed = pack(full, tmp_path / "out.localmcp", title="Bees")
+    assert cli("verify", str(packed)) == 0
+    assert "sound" in capsys.readouterr().out
+    data = bytearray(packed.read_bytes())
+    data[5 * 8192 : 5 * 8192 + 3] = b"\xff\xff\xff"
+    packed.write_bytes(data)
+    assert cli("verify", str(packed), "--json") == 1
+    result = json.loads(capsys.readouterr().out)
+    assert not result["sound"] and result["problems"]
+    assert cli("verify", str(tmp_path / "none")) == 3
+
+
+@pytest.mark.parametrize("data", [b"", b"text", b"SQLite format 3\0" + bytes(2000)])
+def test_a_file_that_is_none_of_ours_is_not_sound(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "other.localmcp"
+    path.write_bytes(data)
+    assert len(verify(path).problems) == 1
+
+
+def test_an_older_file_is_verified_as_it_is(tmp_path: Path) -> None:
+    for version in range(1, schema_version() + 1):
+        path = tmp_path / f"v{version}.localmcp"
+        _make_old(path, version)
+        before = path.read_bytes()
+        assert verify(path).problems == []
+        assert path.read_bytes() == before
+        connection = apsw.Connection(str(path))
+        assert read_manifest(connection) is None
+        connection.close()
+
+
+def test_a_missing_file_is_an_error_and_not_a_finding(tmp_path: Path) -> None:
+    with pytest.raises(FileUnavailable, match="no file"):
+        verify(tmp_path / "none.localmcp")
+
+
+# ---------------------------------------------------------------- the command line
+
+
+def test_the_command_writes_a_pack_of_some_collections(
+    full: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "out.localmcp"
+    command = ("--db", str(full), "pack", "-c", "other", "--without-calls", "--title", "T", str(target), "--json")
+    assert cli(*command) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["manifest"]["collections"] == [{"name": "other", "sources": 1, "chunks": 1}]
+    assert result["manifest"]["counts"]["rules"] == 0
+    assert cli(*command) == 2
+    assert cli(*command, "--force") == 0
+    assert state_directory().exists()

@@ -1,0 +1,150 @@
+"""Damaged and hostile files: opened correctly or refused with a clear error, through every door."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import apsw
+import pytest
+
+from localmcp.config import Settings
+from localmcp.errors import LocalMCPError, NotOurFile
+from localmcp.packs.digest import digest_content
+from localmcp.packs.verify import verify
+from localmcp.storage.database import Database
+from localmcp.tools import Scope
+from localmcp.workspace import Workspace
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def mutations(monkeypatch: pytest.MonkeyPatch):
+    """The campaign of the benchmark."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.setenv("PYTHONPATH", str(BENCHMARKS.parent.parent))
+    import mutate_files
+
+    yield mutate_files
+    sys.modules.pop("mutate_files", None)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the campaign watches its workers as POSIX systems can")
+def test_mutated_files_are_opened_correctly_or_refused(mutations, tmp_path: Path) -> None:
+    numbers = [*range(0, 168, 6), *range(1000, 1032)]
+    with ThreadPoolExecutor(2) as pool:
+        halves = pool.map(
+            lambda part: mutations.run(tmp_path / str(part), numbers[part::2], seed=3, quick=True), range(2)
+        )
+        outcomes = [outcome for half in halves for outcome in half]
+    assert len(outcomes) == len(numbers) == 60
+    assert [(each["number"], each["done"], each["problems"]) for each in outcomes if each["problems"]] == []
+    # Some mutations change nothing, such as an index that is not used; most are seen.
+    assert sum(not each["sound"] for each in outcomes) > 48
+
+
+@pytest.fixture
+def base(mutations, tmp_path: Path) -> Path:
+    return mutations.make_base(tmp_path / "base")
+
+
+def change(path: Path, *statements: str) -> None:
+    connection = apsw.Connection(str(path))
+    connection.pragma("foreign_keys", False)
+    for each in statements:
+        connection.execute(each)
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "create view extra as select * from chunks",
+        "create trigger extra after insert on chunks begin delete from chunks; end",
+        "create virtual table extra using fts5 (a)",
+        "pragma application_id = 7",
+        "alter table sources add column more text",
+    ],
+)
+def test_a_schema_that_is_not_ours_is_refused_by_every_door(base: Path, tmp_path: Path, statement: str) -> None:
+    change(base, statement)
+    before = base.read_bytes()
+    with pytest.raises(NotOurFile):
+        Database(base, read_only=True).counters()
+    assert len(verify(base).problems) == 1
+    with Workspace(Settings(database=tmp_path / "own.localmcp", model="hash")) as workspace:
+        with pytest.raises(NotOurFile):
+            workspace.mounts.mount(base)
+        with pytest.raises(NotOurFile):
+            workspace.merging(lambda *_: None).run(base)  # type: ignore[arg-type,return-value]
+    assert base.read_bytes() == before
+
+
+def test_a_newer_file_is_refused_with_what_to_do(base: Path) -> None:
+    change(base, "pragma user_version = 99")
+    with pytest.raises(LocalMCPError, match="newer localmcp") as refused:
+        Database(base, read_only=True).counters()
+    assert "Update localmcp" in str(refused.value)
+    assert "newer" in verify(base).problems[0]
+
+
+def test_rows_that_are_not_ours_get_a_clear_error_and_not_a_crash(base: Path) -> None:
+    change(base, "update models set calibration = '[1, 2'", "update quickstarts set content = '[[['")
+    with Workspace(Settings(database=base, model="hash"), read_only=True) as workspace:
+        with pytest.raises(LocalMCPError, match="localmcp did not write|localmcp verify"):
+            workspace.registry.call("search", {"query": "hive queen"})
+        assert workspace.registry.call("list_sources").value["total"] == 41
+
+
+def test_metadata_and_headings_that_are_no_json_are_read_as_empty(base: Path) -> None:
+    change(base, "update sources set metadata = '{'", "update chunks set headings = 'x'")
+    with Workspace(Settings(database=base, model="hash"), read_only=True) as workspace:
+        hits = workspace.registry.call("search", {"query": "hive queen"}, Scope(caller="cli")).value["results"]
+        assert hits and all(hit["metadata"] == {} for hit in hits)
+
+
+def test_a_value_that_is_too_large_is_refused(base: Path) -> None:
+    change(base, "update chunks set text = hex(zeroblob(40000000)) where id = 1")
+    assert not verify(base).sound
+    with Workspace(Settings(database=base, model="hash"), read_only=True) as workspace:
+        with pytest.raises(LocalMCPError, match="too large"):
+            workspace.registry.call("get_document", {"sourceId": "Document 0"})
+        assert workspace.registry.call("list_sources").value["total"] == 41
+
+
+def test_a_manifest_made_anew_hides_nothing_that_does_not_agree(base: Path) -> None:
+    change(base, "update signs set bits = zeroblob(length(bits))")
+    connection = apsw.Connection(str(base))
+    digest = digest_content(connection)
+    connection.execute("update manifest set content = json_set(content, '$.digest', ?)", (digest,))
+    connection.close()
+    assert any("sign codes" in problem for problem in verify(base).problems)
+
+
+def test_a_mounted_file_whose_model_has_no_dimension_is_left_out_and_told(base: Path, tmp_path: Path) -> None:
+    (sql,) = _schema_of(base, "models")
+    _write_schema(base, "models", sql.replace(" not null", "").replace(") strict", ")"))
+    change(base, "update models set dimension = null")
+    _write_schema(base, "models", sql)
+    with Workspace(Settings(database=tmp_path / "own.localmcp", model="hash")) as workspace:
+        workspace.mounts.mount(base, "odd")
+        found = workspace.registry.call("search", {"query": "hive queen"}, Scope(caller="cli")).value
+        assert found["results"] == [] and "odd (mounted) was not searched" in found["notices"][0]
+        workspace.mounts.unmount("odd")
+
+
+def _schema_of(path: Path, table: str) -> tuple[str]:
+    connection = apsw.Connection(str(path))
+    row = connection.execute("select sql from sqlite_schema where name = ?", (table,)).fetchone()
+    connection.close()
+    return row
+
+
+def _write_schema(path: Path, table: str, sql: str) -> None:
+    connection = apsw.Connection(str(path))
+    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
+    connection.pragma("writable_schema", True)
+    connection.execute("update sqlite_schema set sql = ? where name = ?", (sql, table))
+    connection.close()

@@ -1,0 +1,346 @@
+"""Rules in files: every format that people have is read, written, and read again; broken ones are told by line."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localmcp.cli.program import execute
+from localmcp.cli.session import Session
+from localmcp.config import Settings, sample_directory
+from localmcp.errors import AccessDenied, InvalidInput, NotFound
+from localmcp.rules.files import FORMATS, find_rule_files, read_file, read_text, split_front_matter, write_rules
+from localmcp.rules.rulebook import Rule, Selection, select_rules
+from localmcp.tools import Scope
+from localmcp.workspace import Workspace
+
+CLAUDE = """# The shop
+
+Some words about the shop.
+
+@docs/conventions.md
+
+## Testing
+
+- Write a test for each fix.
+  It must fail before.
+- **Never** mock the database.
+    - Not even in unit tests, please.
+- [Guide](docs/testing.md)
+
+```
+- not a rule, but code in a block
+```
+
+<!-- - not a rule, but a comment here -->
+
+## Layout of the page
+
+When you draw a dialog:
+
+1. Use the grid of eight pixels.
+2. [x] Keep the close button on the right.
+
+Always ask before adding a colour.
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    with Workspace(Settings(database=tmp_path / "rules.localmcp", model="hash")) as workspace:
+        yield workspace
+
+
+def texts(reading: Any) -> list[str]:
+    return [draft.rule_text for draft in reading.drafts]
+
+
+# ---------------------------------------------------------------- reading
+
+
+def test_markdown_gives_list_items_and_paragraphs_that_are_rules() -> None:
+    reading = read_text(CLAUDE, "CLAUDE.md", "CLAUDE.md")
+    assert texts(reading) == [
+        "Write a test for each fix. It must fail before.",
+        "Never mock the database.",
+        "Not even in unit tests, please.",
+        "Use the grid of eight pixels.",
+        "Keep the close button on the right.",
+        "Always ask before adding a colour.",
+    ]
+
+
+def test_headings_become_category_or_context_and_lines_the_origin() -> None:
+    first, *_, last = read_text(CLAUDE, "CLAUDE.md", "CLAUDE.md").drafts
+    assert (first.category, first.context, first.origin) == ("testing", "", "CLAUDE.md:9")
+    assert (last.category, last.context) == ("", "Layout of the page")
+    assert CLAUDE.splitlines()[int(last.origin.rpartition(":")[2]) - 1] == last.rule_text
+
+
+def test_an_item_that_ends_in_a_colon_is_the_context_of_those_below() -> None:
+    reading = read_text(
+        "- For every migration:\n    - Write the way down.\n    - Test it twice.\n- Be kind to all.\n", "a.md", "a"
+    )
+    assert [(draft.rule_text, draft.context) for draft in reading.drafts] == [
+        ("Write the way down.", "For every migration"),
+        ("Test it twice.", "For every migration"),
+        ("Be kind to all.", ""),
+    ]
+
+
+def test_mdc_front_matter_gives_description_globs_and_always_apply() -> None:
+    front = "description: Database\nglobs: migrations/**/*.sql, src/{a,b}/*.py\nalwaysApply: true"
+    [draft] = read_text(f"---\n{front}\n---\n- Write a way down.\n", "db.mdc", "db.mdc").drafts
+    assert draft.context == "Database"
+    assert draft.globs == ("migrations/**/*.sql", "src/{a,b}/*.py")
+    assert draft.always_apply is True
+    assert draft.origin == "db.mdc:6"
+
+
+@pytest.mark.parametrize(
+    ("line", "globs"),
+    [
+        ("globs: *.py", ("*.py",)),
+        ("globs: **/*.ts", ("**/*.ts",)),
+        ('globs: "src/*.py"', ("src/*.py",)),
+        ('globs: ["a/*", "b/*"]', ("a/*", "b/*")),
+        ("globs:", ()),
+        ("globs: **/*", ()),
+        ('applyTo: "**/*.ts,**/*.tsx"', ("**/*.ts", "**/*.tsx")),
+    ],
+)
+def test_patterns_are_read_as_people_write_them(line: str, globs: tuple[str, ...]) -> None:
+    [draft] = read_text(f"---\n{line}\n---\nUse strict types everywhere.\n", "a.mdc", "a.mdc").drafts
+    assert draft.globs == globs
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("---\ndescription: a\nalwaysApply: [\n---\n- Never do this.\n", "a.mdc:4"),
+        ("---\ndescription: never closed\n- Never do this.\n", "a.mdc:1"),
+        ("---\n- a list\n---\n- Never do this.\n", "a.mdc:2"),
+        ("---\nalwaysApply: perhaps\n---\n- Never do this.\n", "a.mdc:2"),
+        ("---\nglobs: [1, 2]\n---\n- Never do this.\n", "a.mdc:2"),
+    ],
+)
+def test_a_broken_front_matter_is_reported_with_its_line_and_skipped(text: str, where: str) -> None:
+    reading = read_text(text, "a.mdc", "a.mdc")
+    assert reading.drafts == []
+    assert [problem.where for problem in reading.problems] == [where]
+
+
+def test_cursor_rules_without_a_list_give_their_paragraphs() -> None:
+    reading = read_text("Answer in German.\n\nShow the diff, not the file.\n", ".cursorrules", ".cursorrules")
+    assert texts(reading) == ["Answer in German.", "Show the diff, not the file."]
+
+
+def test_json_lines_are_taken_line_by_line_and_broken_ones_reported() -> None:
+    rows = [
+        '{"rule_text": "Use UTC.", "category": "Style", "context": "dates", "weight": 1.5, "globs": ["*.py"]}',
+        "{broken",
+        "",
+        '{"category": "style"}',
+        '["no", "object"]',
+        '{"rule_text": "x y", "globs": "a"}',
+        '{"rule_text": "x y", "weight": 7}',
+        '{"rule_text": 5}',
+        '{"rule_text": "Use UTF-8."}',
+    ]
+    reading = read_text("\n".join(rows), "rules.jsonl", "rules.jsonl")
+    assert texts(reading) == ["Use UTC.", "Use UTF-8."]
+    first = reading.drafts[0]
+    assert (first.category, first.context, first.weight, first.globs) == ("style", "dates", 1.5, ("*.py",))
+    assert [problem.where for problem in reading.problems] == [f"rules.jsonl:{n}" for n in (2, 4, 5, 6, 7, 8)]
+
+
+def test_a_file_that_is_no_text_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "CLAUDE.md").write_bytes(b"\xff\xfe\x00binary")
+    [problem] = read_file(tmp_path / "CLAUDE.md").problems
+    assert "not UTF-8" in problem.problem
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_read_without_an_accident(text: str) -> None:
+    for name in ("CLAUDE.md", "a.mdc", ".cursorrules", "a.jsonl"):
+        reading = read_text(text, name, name)
+        assert all(draft.rule_text.strip() for draft in reading.drafts)
+
+
+def test_front_matter_is_parted_from_the_text() -> None:
+    assert split_front_matter("---\na: 1\n---\nrest\n") == ({"a": 1}, "rest\n", 3)
+    assert split_front_matter("no front matter\n") == ({}, "no front matter\n", 0)
+
+
+def test_the_rule_files_of_a_project_are_found(tmp_path: Path) -> None:
+    names = ("CLAUDE.md", "AGENTS.md", ".cursorrules", ".cursor/rules/a.mdc", ".cursor/rules/sub/b.mdc",
+             ".github/copilot-instructions.md", ".github/instructions/x.instructions.md", "rules.jsonl")  # fmt: skip
+    for name in (*names, "README.md", "docs/CLAUDE.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("- Keep it short and simple.\n")
+    assert {path.relative_to(tmp_path).as_posix() for path in find_rule_files(tmp_path)} == set(names)
+
+
+# ---------------------------------------------------------------- writing
+
+
+def rule(number: int, text: str, category: str, context: str = "", **more: Any) -> Rule:
+    values = {"project": None, "globs_json": "[]", "always_apply": 0, "weight": 1.0, **more}
+    return Rule(number, text, category, context, values["weight"], None, 1, "", None, values["project"],
+                values["globs_json"], values["always_apply"], "english", None)  # fmt: skip
+
+
+RULES = [
+    rule(1, "Write a test for each fix.", "testing", "bug fixes"),
+    rule(2, "Never mock the `database`.", "testing"),
+    rule(3, "Use early returns where you can.", "style", "Python › functions"),
+]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_what_is_written_reads_back_the_same(kind: Any) -> None:
+    files = write_rules(RULES, kind)
+    drafts = [draft for name, text in files.items() for draft in read_text(text, Path(name).name, name).drafts]
+    told = {(draft.rule_text, draft.category, draft.context) for draft in drafts}
+    assert told == {(each.rule_text, each.category, each.context) for each in RULES}
+
+
+def test_json_lines_and_mdc_keep_globs_and_standing_rules() -> None:
+    special = rule(
+        4,
+        "Write a way down for migrations.",
+        "style",
+        globs_json='["m/*.sql"]',
+        always_apply=1,
+        project="shop",
+        weight=1.4,
+    )
+    [row] = [json.loads(text) for text in write_rules([special], "jsonl").values()]
+    assert (row["globs"], row["always_apply"], row["project"], row["weight"]) == (["m/*.sql"], True, "shop", 1.4)
+    [(name, text)] = write_rules([special], "mdc").items()
+    [draft] = read_text(text, Path(name).name, name).drafts
+    assert (draft.globs, draft.always_apply) == (("m/*.sql",), True)
+
+
+# ---------------------------------------------------------------- the tools
+
+
+def test_importing_again_adds_nothing(workspace: Workspace) -> None:
+    first = workspace.rule_exchange.import_rules(text=CLAUDE, format="claude")
+    again = workspace.rule_exchange.import_rules(text=CLAUDE, format="claude")
+    assert (first["added"], first["known"]) == (6, 0)
+    assert (again["added"], again["known"]) == (0, 6)
+
+
+def test_a_rule_is_imported_once_for_each_project(workspace: Workspace) -> None:
+    for project in ("a", "b", "b"):
+        workspace.rule_exchange.import_rules(text="- Write a test for each fix.", project=project)
+    assert workspace.rules.stats()["projects"] == {"a": 1, "b": 1}
+
+
+def test_files_are_for_the_person_at_the_machine(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "CLAUDE.md").write_text(CLAUDE)
+    given_path = {"path": str(tmp_path)}
+    with pytest.raises(AccessDenied):
+        workspace.registry.call("importRules", given_path, Scope(caller="stdio", trusted=False))
+    assert workspace.registry.call("importRules", given_path).value["added"] == 6
+
+
+def test_a_path_without_rules_is_told(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for path in (tmp_path / "empty", tmp_path / "missing"):
+        with pytest.raises(NotFound):
+            workspace.rule_exchange.import_paths([path])
+    with pytest.raises(InvalidInput):
+        workspace.rule_exchange.import_rules()
+
+
+def test_exporting_and_importing_elsewhere_keeps_every_rule(workspace: Workspace, tmp_path: Path) -> None:
+    workspace.rule_exchange.import_rules(text=CLAUDE)
+    exported = workspace.rule_exchange.export_rules()
+    with Workspace(Settings(database=tmp_path / "other.localmcp", model="hash")) as other:
+        assert other.rule_exchange.import_rules(text=exported["files"][0]["text"], format="jsonl")["added"] == 6
+        assert other.rule_exchange.export_rules()["files"] == exported["files"]
+
+
+# ---------------------------------------------------------------- the command line
+
+
+def test_the_command_line_imports_searches_edits_and_exports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "CLAUDE.md").write_text(CLAUDE)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        session = Session()
+        try:
+            code = execute(session, ["rules", *arguments])
+        finally:
+            session.close()
+        return code, *capsys.readouterr()
+
+    assert run("import", ".")[2].strip().endswith("6 rules added from 1 file.")
+    assert "Never mock the database." in run("search", "never mock the database", "--threshold", "0.3")[1]
+    assert run("add", "Never mock the database.")[0] == 1
+    assert run("add", "Be kind to each other.", "--category", "style", "--glob", "*.md")[0] == 0
+    assert json.loads(run("list", "--words", "kind", "--json")[1])["rules"][0]["globs"] == ["*.md"]
+    assert run("edit", "7", "--glob", "", "--weight", "1.5")[0] == 0
+    edited = json.loads(run("list", "--words", "kind", "--json")[1])["rules"][0]
+    assert "globs" not in edited and edited["weight"] == 1.5
+    assert run("retire", "7")[0] == run("restore", "7")[0] == 0
+    assert run("remember", "we always sort imports")[0] == 0
+    assert "8 rules in force" in run("stats")[1]
+    assert run("merge", "8", "7")[0] == 0
+    assert run("export", "--format", "claude", "--to", "out")[0] == 0
+    assert (tmp_path / "out" / "CLAUDE.md").read_text(encoding="utf-8").startswith("# Rules")
+    assert run("export", "--format", "claude", "--to", "out")[0] == 2
+    assert run("reembed", "--all")[2].strip() == "7 rules read."
+    assert run("retire", "99")[0] == 1
+
+
+# ---------------------------------------------------------------- the samples, judged
+
+
+@pytest.fixture(scope="module")
+def quality() -> ModuleType:
+    """The benchmark, whose numbers are promises."""
+    spec = importlib.util.spec_from_file_location(
+        "rules_quality", Path(__file__).parents[1] / "benchmarks" / "rules_quality.py"
+    )
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look their module up.
+    import sys
+
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_sample_rules_are_found_for_the_judged_tasks(tmp_path: Path, quality: ModuleType) -> None:
+    with Workspace(Settings(database=tmp_path / "rules.localmcp", model="default")) as workspace:
+        quality.import_samples(workspace)
+        with workspace.database.read() as connection:
+            assert len(select_rules(connection, Selection())) >= 60
+        tasks = quality.read_tasks(workspace, "all")
+        assert len(tasks) >= 40
+        assert sum(not task.best for task in tasks) >= len(tasks) / 3
+        numbers = quality.measure(workspace, tasks)
+    assert numbers["best among five"] >= 0.85
+    assert numbers["precision"] >= 0.5
+    assert numbers["silent where nothing fits"] >= 0.85
+
+
+def test_the_samples_stand_in_every_format(quality: ModuleType) -> None:
+    found = {path.name for path in find_rule_files(sample_directory() / "rules")}
+    assert {"CLAUDE.md", "AGENTS.md", ".cursorrules", "copilot-instructions.md", "migrations.mdc"} <= found

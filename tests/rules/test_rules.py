@@ -1,0 +1,713 @@
+"""Rules: added once, found again when a task needs them, and silent when none fits."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localmcp.config import Settings, load_settings
+from localmcp.embeddings import HashEmbedder, open_embedder
+from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelUnavailable, NotFound
+from localmcp.rules.calibration import Calibration, everyday_requests, find_calibration, is_shipped, store_calibration
+from localmcp.rules.learning import Generalized, RuleMemory, normalize, weigh
+from localmcp.rules.relevance import match_globs, rarity, split_clauses
+from localmcp.rules.rulebook import RuleDraft
+from localmcp.search.collections import find_model
+from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.tools import Scope
+from localmcp.workspace import Workspace
+
+RULES = (
+    ("Write unit tests for every new feature.", "testing", "testing strategies"),
+    ("Use descriptive variable names.", "naming", "naming variables and functions"),
+    ("Bind query parameters; never build SQL by joining strings.", "security", "database access"),
+    ("Hash passwords with argon2id.", "security", "login and registration"),
+    ("Page every endpoint that returns a list.", "performance", "API"),
+    ("Describe every new endpoint in openapi.yaml.", "documentation", "API"),
+)
+TASK = "implement a new api endpoint, write unit tests for it, store the request body in the database"
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    """The real model, opened once."""
+    return open_embedder("default")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, model: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    """An empty file, searched by the real model."""
+    monkeypatch.setattr(Workspace, "_open_embedder", lambda _: model)
+    with Workspace(Settings(database=tmp_path / "rules.localmcp")) as workspace:
+        yield workspace
+
+
+@pytest.fixture
+def ruled(workspace: Workspace) -> Workspace:
+    """The same with six rules, numbered from 1."""
+    workspace.rules.store([RuleDraft(text, category, context) for text, category, context in RULES])
+    return workspace
+
+
+def ask(workspace: Workspace, task: str = TASK, **arguments: Any) -> dict[str, Any]:
+    return workspace.registry.call("getRelevantRules", {"taskDescription": task, **arguments}).value
+
+
+def ids(result: dict[str, Any]) -> list[int]:
+    return [rule["id"] for rule in result["rules"]]
+
+
+# ---------------------------------------------------------------- the contract of getRelevantRules
+
+
+def test_rules_come_with_the_fields_of_the_contract_best_first(ruled: Workspace) -> None:
+    result = ask(ruled)
+    assert result["success"] is True
+    assert 1 in ids(result)
+    scores = [rule["relevance_score"] for rule in result["rules"]]
+    assert scores == sorted(scores, reverse=True)
+    assert all(0.7 <= score <= 1 for score in scores)
+    fields = set("id rule_text category context relevance_score instructions_count last_applied inserted_at".split())
+    for rule in result["rules"]:
+        assert fields <= set(rule)
+        assert rule["last_applied"] is None
+        assert rule["why"]
+
+
+@pytest.mark.parametrize("task", ["", "   ", None, 7])
+def test_an_empty_task_is_a_result_with_the_text_of_the_contract(ruled: Workspace, task: Any) -> None:
+    answer = ruled.registry.call("getRelevantRules", {"taskDescription": task})
+    assert answer.value == {"success": False, "error": "Error: taskDescription cannot be empty"}
+    assert answer.text == "Error: taskDescription cannot be empty"
+    assert answer.is_error
+
+
+def test_a_missing_task_is_told_in_the_same_words(ruled: Workspace) -> None:
+    result = ruled.registry.call("getRelevantRules", {}).value
+    assert result == {"success": False, "error": "Error: taskDescription cannot be empty"}
+
+
+@pytest.mark.parametrize("results", [0, 101, -3, "0", "many"])
+def test_max_results_out_of_range(ruled: Workspace, results: Any) -> None:
+    result = ask(ruled, maxResults=results)
+    assert result["success"] is False
+    assert "maxResults" in result["error"]
+    if results != "many":
+        assert result["error"] == "Error: maxResults must be between 1 and 100"
+
+
+@pytest.mark.parametrize("threshold", [1.1, -1.1, 2])
+def test_threshold_out_of_range(ruled: Workspace, threshold: float) -> None:
+    result = ask(ruled, similarityThreshold=threshold)
+    assert result == {"success": False, "error": "Error: similarityThreshold must be between -1 and 1"}
+
+
+@pytest.mark.parametrize("results", [1, 3, "2", 100])
+def test_max_results_cuts(ruled: Workspace, results: Any) -> None:
+    assert len(ask(ruled, maxResults=results, similarityThreshold=-1)["rules"]) == min(int(results), len(RULES))
+
+
+def test_the_ends_of_both_ranges_are_taken(ruled: Workspace) -> None:
+    assert ask(ruled, similarityThreshold=1)["rules"] == []
+    assert len(ask(ruled, similarityThreshold=-1, maxResults=100)["rules"]) == len(RULES)
+    assert len(ask(ruled, similarityThreshold="-1", maxResults=6)["rules"]) == len(RULES)
+
+
+def test_a_file_without_rules_gives_an_empty_list_without_a_model(tmp_path: Path) -> None:
+    with Workspace(Settings(database=tmp_path / "a.localmcp", model=f"folder:{tmp_path / 'nothing'}")) as workspace:
+        assert ask(workspace) == {"success": True, "rules": []}
+
+
+@pytest.mark.parametrize(
+    "task", ["bake a chocolate cake", "who won the cup final?", "plan a weekend in Vienna with the children"]
+)
+def test_no_rule_is_given_where_none_fits(ruled: Workspace, task: str) -> None:
+    assert ask(ruled, task) == {"success": True, "rules": []}
+
+
+def test_a_failing_model_is_told_in_the_words_of_the_contract(ruled: Workspace) -> None:
+    with Workspace(Settings(database=ruled.database.path)) as broken:
+        broken.embedder._opener = _no_model
+        result = ask(broken)
+    assert result["success"] is False
+    assert result["error"].startswith("Failed to generate embedding for task description: ")
+
+
+def test_a_task_beyond_reason_is_refused(ruled: Workspace) -> None:
+    assert "at most 10000" in ask(ruled, "word " * 3000)["error"]
+
+
+def test_each_clause_of_a_task_gets_its_rule(ruled: Workspace) -> None:
+    for text in ("Return JSON from every API endpoint.", "Version every API endpoint.", "Name endpoints with nouns."):
+        ruled.rules.store([RuleDraft(text, "architecture", "API endpoints")])
+    assert 1 in ids(ask(ruled, maxResults=4))
+
+
+def test_a_repeated_task_is_not_embedded_again(ruled: Workspace) -> None:
+    ask(ruled)
+    misses = ruled.embedder.misses
+    ask(ruled)
+    assert ruled.embedder.misses == misses
+
+
+def test_defaults_come_from_the_variables_of_the_contract(monkeypatch: pytest.MonkeyPatch, ruled: Workspace) -> None:
+    monkeypatch.setenv("SIMILARITY_SEARCH_MAX_RESULTS", "2")
+    monkeypatch.setenv("SIMILARITY_SEARCH_THRESHOLD", "-1")
+    with Workspace(load_settings(database=ruled.database.path)) as workspace:
+        assert len(ask(workspace)["rules"]) == 2
+        assert len(ask(workspace, maxResults=4)["rules"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("SIMILARITY_SEARCH_MAX_RESULTS", "five"),
+        ("SIMILARITY_SEARCH_MAX_RESULTS", "0"),
+        ("SIMILARITY_SEARCH_THRESHOLD", "high"),
+        ("SIMILARITY_SEARCH_THRESHOLD", "1.5"),
+    ],
+)
+def test_a_variable_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigurationError, match=variable):
+        load_settings()
+
+
+# ---------------------------------------------------------------- similarity
+
+
+def test_find_similar_rules_gives_known_vectors_by_cosine(tmp_path: Path) -> None:
+    with Workspace(Settings(database=tmp_path / "a.localmcp", model="hash")) as workspace:
+        workspace.rules.store([RuleDraft("alpha beta", "testing"), RuleDraft("gamma delta", "testing")])
+        near = HashEmbedder().embed_passages(["testing\nalpha beta"])[0]
+        found = workspace.rule_finder.find_similar_rules(near, 5, 0.0)
+        assert [rule.rule_text for rule, _ in found][0] == "alpha beta"
+        assert found[0][1] == pytest.approx(1.0, abs=1e-5)
+        assert [rule.id for rule, _ in workspace.rule_finder.find_similar_rules(near, 5, 0.999)] == [1]
+        assert len(workspace.rule_finder.find_similar_rules(near, 1, -1.0)) == 1
+
+
+def test_a_model_without_calibration_says_so_and_gives_the_cosine(tmp_path: Path) -> None:
+    with Workspace(Settings(database=tmp_path / "a.localmcp", model="hash")) as workspace:
+        workspace.rules.store([RuleDraft("alpha beta gamma", "testing")])
+        result = ask(workspace, "alpha beta gamma", similarityThreshold=0.1)
+        assert result["uncalibrated"] is True
+        assert result["rules"][0]["relevance_score"] >= result["rules"][0]["cosine"] > 0.5
+
+
+def test_a_stored_calibration_is_used_for_its_model(tmp_path: Path) -> None:
+    with Workspace(Settings(database=tmp_path / "a.localmcp", model="hash")) as workspace:
+        workspace.rules.store([RuleDraft("alpha beta gamma", "testing")])
+        with workspace.database.write() as connection:
+            model_id = find_model(connection, workspace.embedder.get().identity)
+            store_calibration(connection, model_id, Calibration(best=50.0))  # type: ignore[arg-type]
+        with workspace.database.read() as connection:
+            assert find_calibration(connection, workspace.embedder.get().identity) == Calibration(best=50.0)
+        assert "uncalibrated" not in ask(workspace, "alpha beta gamma")
+
+
+def test_relevance_falls_with_similarity_and_with_nearness_to_everyday_requests() -> None:
+    rate = Calibration().relevance
+    assert rate(0.5, 0.5, 0.2) > rate(0.4, 0.5, 0.2) > rate(0.2, 0.5, 0.2)
+    assert rate(0.5, 0.5, 0.1) >= rate(0.5, 0.5, 0.6)
+    assert 0 <= rate(-1, 1, 1) < rate(1, 1, -1) <= 1
+
+
+def test_the_vectors_that_are_shipped_are_those_of_the_shipped_requests(model: Any) -> None:
+    assert is_shipped(model.identity)
+    from localmcp.rules.calibration import EverydayRequests
+
+    shipped = EverydayRequests().vectors(model)
+    requests = everyday_requests()
+    assert shipped.shape == (len(requests), 384)
+    some = [0, len(requests) // 2, len(requests) - 1]
+    assert (shipped[some] * model.embed_passages([requests[each] for each in some])).sum(axis=1).min() > 0.99
+
+
+@pytest.mark.parametrize(("holding", "total"), [(1, 1), (1, 100), (50, 100), (100, 100), (3, 2)])
+def test_rarity_is_a_share(holding: int, total: int) -> None:
+    assert 0 <= rarity(holding, total) <= 1
+    assert rarity(1, 1000) > rarity(10, 1000)
+
+
+def test_clauses_are_split_and_single_ones_are_not() -> None:
+    assert split_clauses(TASK) == [
+        "implement a new api endpoint",
+        "write unit tests for it",
+        "store the request body in the database",
+    ]
+    assert split_clauses("rename a variable") == []
+
+
+# ---------------------------------------------------------------- tie-breakers, filters, budget
+
+
+def test_use_and_weight_order_equal_rules_but_lift_none_over_the_threshold(workspace: Workspace) -> None:
+    first, second = workspace.rules.store(
+        [RuleDraft("Write unit tests for new code.", "testing", project=name) for name in ("one", "two")]
+    )
+    workspace.rule_care.edit_rule(second.id, weight=1.5)
+    result = ask(workspace, "write unit tests for the parser")
+    assert ids(result) == [second.id, first.id]
+    score = result["rules"][0]["relevance_score"]
+    assert ask(workspace, "write unit tests for the parser", similarityThreshold=min(1.0, score))["rules"] == []
+
+
+def test_rules_reported_as_not_useful_fade(ruled: Workspace) -> None:
+    before = next(rule for rule in ask(ruled, "write unit tests")["rules"] if rule["id"] == 1)
+    for _ in range(5):
+        ruled.rule_care.report_use([1], useful=False)
+    assert 1 not in ids(ask(ruled, "write unit tests"))
+    after = ask(ruled, "write unit tests", similarityThreshold=0)["rules"]
+    assert next(rule for rule in after if rule["id"] == 1)["relevance_score"] < before["relevance_score"]
+
+
+def test_applying_a_rule_sets_when_and_counts(ruled: Workspace) -> None:
+    used = ruled.rule_care.report_use([1, 1, 4], task="login")
+    assert used["recorded"] == [1, 4]
+    rule = next(rule for rule in ask(ruled, "write unit tests")["rules"] if rule["id"] == 1)
+    assert rule["last_applied"] is not None
+    stats = ruled.rules.stats()
+    assert (stats["uses"], stats["notUseful"], stats["neverApplied"]) == (2, 0, 4)
+    assert {each["id"] for each in stats["mostApplied"]} == {1, 4}
+
+
+def test_rules_applied_together_are_suggested_together(ruled: Workspace) -> None:
+    ruled.rule_care.report_use([1, 4])
+    assert "combinations" not in ask(ruled, "write unit tests for the parser")
+    ruled.rule_care.report_use([1, 4])
+    combined = ask(ruled, "write unit tests for the parser", maxResults=1)["combinations"]
+    assert combined == [{"id": 4, "rule_text": RULES[3][0], "applied_together": 2}]
+
+
+def test_a_category_filter_leaves_others_out(ruled: Workspace) -> None:
+    found = ask(ruled, category="Testing", similarityThreshold=-1)["rules"]
+    assert {rule["category"] for rule in found} == {"testing"}
+    assert ask(ruled, category="nothing of the kind", similarityThreshold=-1)["rules"] == []
+
+
+def test_a_project_sees_its_own_rules_and_general_ones(ruled: Workspace) -> None:
+    here, there = ruled.rules.store(
+        [RuleDraft(f"Write {kind} tests.", "testing", project=name) for kind, name in (("fuzz", "a"), ("load", "b"))]
+    )
+    found = ids(ask(ruled, "write tests", project="a", similarityThreshold=-1, maxResults=50))
+    assert here.id in found and there.id not in found and 1 in found
+
+
+def test_rules_for_other_files_are_left_out(ruled: Workspace) -> None:
+    python, style = ruled.rules.store(
+        [
+            RuleDraft("Write tests with pytest.", "testing", globs=("**/*.py",)),
+            RuleDraft("Write tests with vitest.", "testing", globs=("web/**/*.{ts,tsx}",)),
+        ]
+    )
+    found = ids(ask(ruled, "write tests", files=["src/shop/cart.py"], similarityThreshold=-1, maxResults=50))
+    assert python.id in found and style.id not in found and 1 in found
+    assert style.id in ids(ask(ruled, "write tests", files=["web/cart.tsx"], similarityThreshold=-1, maxResults=50))
+
+
+@pytest.mark.parametrize(
+    ("globs", "path", "expected"),
+    [
+        (["**/*.py"], "a/b/c.py", True),
+        (["*.py"], "a/b/c.py", True),
+        (["src/**"], "src/a/b.ts", True),
+        (["src/*.{ts,tsx}"], "src/a.tsx", True),
+        (["src/*.{ts,tsx}"], "src/a.js", False),
+        (["docs/**/*.md"], "docs\\a\\b.md", True),
+        (["Dockerfile"], "./Dockerfile", True),
+    ],
+)
+def test_globs_are_read_as_cursor_reads_them(globs: list[str], path: str, expected: bool) -> None:
+    assert match_globs(globs, path) is expected
+
+
+def test_a_token_budget_is_kept_and_what_is_left_out_is_counted(ruled: Workspace, model: Any) -> None:
+    result = ask(ruled, maxTokens=12, similarityThreshold=-1)
+    assert sum(model.count_tokens(rule["rule_text"]) for rule in result["rules"]) <= 12
+    assert result["omitted"] == 5 - len(result["rules"]) > 0
+
+
+def test_the_conversation_brings_rules_that_the_task_does_not_name(ruled: Workspace) -> None:
+    alone = ids(ask(ruled, "now do the same for the second one", similarityThreshold=0.3))
+    told = ids(ask(ruled, "now do the same for the second one", context="hash the password of the login form"))
+    assert 4 in told and 4 not in alone
+
+
+def test_standing_rules_come_apart_from_those_that_fit(ruled: Workspace) -> None:
+    ruled.rules.add_rule("Answer in short sentences.", "style", alwaysApply=True)
+    result = ask(ruled, "bake a chocolate cake")
+    assert result["rules"] == []
+    assert [rule["rule_text"] for rule in result["always"]] == ["Answer in short sentences."]
+
+
+def test_the_text_of_the_answer_lists_the_rules(ruled: Workspace) -> None:
+    text = ruled.registry.call("getRelevantRules", {"taskDescription": "write unit tests"}).text
+    assert "- Write unit tests for every new feature. [rule 1, testing," in text
+    nothing = ruled.registry.call("getRelevantRules", {"taskDescription": "bake a chocolate cake"}).text
+    assert nothing == "No relevant rules found for this task."
+
+
+# ---------------------------------------------------------------- keeping rules
+
+
+def test_every_rule_names_the_instruction_it_came_from(ruled: Workspace) -> None:
+    with ruled.database.read() as connection:
+        rows = fetch_all(
+            connection,
+            """
+            select rules.id, instruction, origin, user_instructions.rule_id from rules
+            join user_instructions on user_instructions.id = created_from_instruction_id order by 1
+            """,
+        )
+    assert rows == [(n, text, "added by hand", n) for n, (text, _, _) in enumerate(RULES, 1)]
+
+
+def test_the_embedding_of_a_rule_is_its_row_among_the_vectors(ruled: Workspace, model: Any) -> None:
+    sql = """
+        select rules.id, 1 - vec_distance_cosine(vectors.embedding, :task) from rules
+        join vectors on vectors.id = rules.embedding order by 2 desc limit 1
+    """
+    with ruled.database.read() as connection:
+        best = fetch_one(connection, sql, {"task": model.embed_query("hash the password").tobytes()})
+    assert best[0] == 4
+
+
+def test_a_rule_that_says_nearly_the_same_is_shown_instead(ruled: Workspace) -> None:
+    answer = ruled.rules.add_rule("write unit tests for all new features")
+    assert answer["success"] is False
+    assert answer["duplicate"]["id"] == 1
+    counted = ruled.rules.add_rule("write unit tests for all new features", onDuplicate="count")
+    assert counted["rule"]["instructions_count"] == 2
+    added = ruled.rules.add_rule("write unit tests for all new features", onDuplicate="add")
+    assert added["rule"]["id"] == len(RULES) + 1
+    assert ruled.rules.add_rule("  USE DESCRIPTIVE variable names ")["duplicate"]["id"] == 2
+
+
+def test_opposite_rules_are_not_taken_for_the_same(workspace: Workspace) -> None:
+    workspace.rules.add_rule("Bind query parameters in SQL.", "security")
+    assert workspace.rules.add_rule("Page every endpoint that returns a list.")["success"]
+
+
+def test_a_category_is_chosen_by_meaning(workspace: Workspace) -> None:
+    chosen = [
+        workspace.rules.add_rule(text)["rule"]["category"]
+        for text in ("Write unit tests for every function.", "Hash passwords and keep secrets in the vault.")
+    ]
+    assert chosen == ["testing", "security"]
+
+
+def test_an_edited_rule_is_found_by_its_new_words_only(ruled: Workspace) -> None:
+    ruled.rule_care.edit_rule(1, rule_text="Water the tomatoes in the morning.", category="garden", context="")
+    assert 1 not in ids(ask(ruled, "write unit tests"))
+    found = ask(ruled, "water the tomatoes", similarityThreshold=0.3)
+    assert ids(found)[0] == 1
+    with pytest.raises(InvalidInput, match="Nothing to change"):
+        ruled.rule_care.edit_rule(1)
+
+
+def test_a_retired_rule_is_silent_until_it_is_restored(ruled: Workspace) -> None:
+    ruled.rule_care.retire_rule(1)
+    assert 1 not in ids(ask(ruled, similarityThreshold=-1, maxResults=50))
+    assert ruled.rules.list_rules(retired=True)["rules"][0]["id"] == 1
+    ruled.rule_care.restore_rule(1)
+    ruled.rule_care.restore_rule(1)
+    assert 1 in ids(ask(ruled, "write unit tests"))
+
+
+def test_a_rule_edited_while_retired_is_read_anew_when_restored(ruled: Workspace) -> None:
+    ruled.rule_care.retire_rule(1)
+    ruled.rule_care.edit_rule(
+        1, rule_text="Set a timeout on every network call.", category="error-handling", context=""
+    )
+    ruled.rule_care.restore_rule(1)
+    assert 1 in ids(ask(ruled, "call a remote service over the network"))
+
+
+def test_a_deleted_rule_leaves_its_instruction(ruled: Workspace) -> None:
+    ruled.rule_care.report_use([1])
+    ruled.rule_care.delete_rule(1)
+    with ruled.database.read() as connection:
+        assert fetch_one(connection, "select instruction, rule_id from user_instructions where id = 1")[1] is None
+        assert fetch_one(connection, "select count(*) from vectors") == len(RULES) - 1
+        assert fetch_one(connection, "select count(*) from rule_uses") == 0
+    with pytest.raises(NotFound):
+        ruled.rule_care.delete_rule(1)
+
+
+def test_merging_moves_counts_and_history(ruled: Workspace) -> None:
+    ruled.rule_care.report_use([2])
+    merged = ruled.rule_care.merge_rules(2, 1)["rule"]
+    assert merged["instructions_count"] == 2
+    assert merged["last_applied"] is not None
+    assert ruled.rules.list_rules(retired=True)["rules"][0]["id"] == 2
+    with pytest.raises(InvalidInput, match="both 1"):
+        ruled.rule_care.merge_rules(1, 1)
+
+
+def test_rules_are_listed_newest_first_by_category_and_words(ruled: Workspace) -> None:
+    everything = ruled.rules.list_rules(limit=2, offset=1)
+    assert (everything["count"], everything["total"]) == (2, len(RULES))
+    assert [rule["id"] for rule in everything["rules"]] == [5, 4]
+    assert ruled.rules.list_rules(category="security")["total"] == 2
+    assert [rule["id"] for rule in ruled.rules.list_rules(words="argon2ID")["rules"]] == [4]
+
+
+@pytest.mark.parametrize("text", ["", "   "])
+def test_an_empty_rule_is_refused(workspace: Workspace, text: str) -> None:
+    with pytest.raises(InvalidInput):
+        workspace.registry.call("addRule", {"rule_text": text})
+
+
+def test_rules_of_another_model_are_named_and_read_again_on_demand(ruled: Workspace) -> None:
+    with Workspace(Settings(database=ruled.database.path, model="hash")) as other:
+        other.embedder._opener = lambda: HashEmbedder()
+        result = ask(other, "write unit tests", similarityThreshold=0.1)
+        assert result["rules"] == []
+        assert "reembed" in result["notices"][0]
+        assert other.rules.embed_missing() == len(RULES)
+        assert ids(ask(other, "write unit tests", similarityThreshold=0.1))[0] == 1
+
+
+def test_rules_of_a_model_of_another_dimension_are_named_too(ruled: Workspace) -> None:
+    with Workspace(Settings(database=ruled.database.path, model="hash:64")) as other:
+        other.embedder._opener = lambda: HashEmbedder(64)
+        assert "reembed" in ask(other, "write unit tests")["notices"][0]
+
+
+def test_a_rule_added_without_a_model_waits_for_one(tmp_path: Path, workspace: Workspace) -> None:
+    with Workspace(Settings(database=workspace.database.path, model="hash")) as broken:
+        broken.embedder._opener = _no_model
+        answer = broken.rules.add_rule("Write unit tests.", "testing")
+        assert answer["success"] and "notice" in answer
+    assert workspace.rules.embed_missing() == 1
+    assert ids(ask(workspace, "write unit tests")) == [1]
+
+
+def _no_model() -> Any:
+    raise ModelUnavailable("There is no model.")
+
+
+def test_callers_without_the_rules_see_none(ruled: Workspace) -> None:
+    scope = Scope(collections=frozenset({"default"}))
+    call: Callable[..., Any] = lambda name, **given: ruled.registry.call(name, given, scope).value  # noqa: E731
+    assert call("getRelevantRules", taskDescription="write unit tests") == {"success": True, "rules": []}
+    assert call("listRules")["total"] == 0
+    for name in ("retireRule", "deleteRule"):
+        with pytest.raises(NotFound):
+            call(name, id=1)
+    with pytest.raises(LocalMCPError):
+        call("addRule", rule_text="Something else entirely.")
+
+
+def test_searching_for_documents_never_sees_rules(ruled: Workspace) -> None:
+    ruled.library.add_text("Tomatoes need calcium.", "Garden")
+    assert ruled.knowledge.search("unit tests for new features")["count"] <= 1
+    assert {hit["sourceTitle"] for hit in ruled.knowledge.search("write unit tests")["results"]} <= {"Garden"}
+    stats = ruled.knowledge.get_stats()
+    assert (stats["totalSources"], stats["totalChunks"], stats["chunksWithEmbeddings"]) == (1, 1, 1)
+
+
+def test_rules_are_added_and_searched_by_many_threads(ruled: Workspace) -> None:
+    failures: list[Exception] = []
+
+    def work(number: int) -> None:
+        try:
+            ruled.rules.add_rule(f"Call module number {number} by its long name.", "naming", onDuplicate="add")
+            assert ask(ruled)["success"]
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert ruled.rules.list_rules()["total"] == len(RULES) + 8
+
+
+# ---------------------------------------------------------------- remembering
+
+
+@pytest.mark.parametrize(
+    ("instruction", "rule"),
+    [
+        ("could you please always write tests for new code", "Always write tests for new code."),
+        ("From now on, use tabs instead of spaces.", "Use tabs instead of spaces."),
+        ("You should never commit secrets!", "Never commit secrets."),
+        ("we use snake_case for columns", "Use snake_case for columns."),
+        ("don't catch bare exceptions", "Do not catch bare exceptions."),
+        ("You shouldn't log passwords", "Do not log passwords."),
+        ("I'd like you to keep functions short, please", "Keep functions short."),
+        ("make sure that every endpoint has a timeout", "Every endpoint has a timeout."),
+    ],
+)
+def test_instructions_become_imperatives(instruction: str, rule: str) -> None:
+    assert normalize(instruction) == rule
+
+
+GENERAL = (
+    "Always write a test when you fix a bug",
+    "We use snake_case for column names",
+    "Never log customer e-mail addresses",
+    "Please prefer composition over inheritance",
+    "Functions should not be longer than 40 lines",
+    "from now on document every public function",
+    "Errors must be returned as JSON",
+    "don't use abbreviations in variable names",
+    "Use constants instead of magic numbers",
+    "Add a changelog entry whenever you change the API",
+)
+MOMENTARY = (
+    "Move the button 3 px right",
+    "rename this variable to total",
+    "fix the typo in line 12",
+    "Can you run the tests again?",
+    "delete the file src/old.py",
+    "make the header blue for now",
+    "show me the last commit",
+    "what does this function do?",
+    "change the title to Orders",
+    "undo that",
+)
+
+
+@pytest.mark.parametrize("instruction", GENERAL)
+def test_general_instructions_are_told_apart(model: Any, instruction: str) -> None:
+    assert weigh(instruction, model)[0] > 0
+
+
+@pytest.mark.parametrize("instruction", MOMENTARY)
+def test_instructions_for_the_moment_are_told_apart(model: Any, instruction: str) -> None:
+    assert weigh(instruction, model)[0] <= 0
+
+
+def test_a_general_instruction_is_stored_and_linked(workspace: Workspace) -> None:
+    said = {"instruction": "could you please always write unit tests for new features", "context": "cart module"}
+    answer = workspace.registry.call("rememberDeveloperInstruction", said)
+    assert answer.text == (
+        'Instruction processed successfully. Generated rule: "Always write unit tests for new features." '
+        "(category: testing). Rule ID: 1, Instruction ID: 1"
+    )
+    with workspace.database.read() as connection:
+        row = fetch_one(connection, "select instruction, context, origin, rule_id from user_instructions")
+    assert row == (said["instruction"], "cart module", "remembered", 1)
+    assert ids(ask(workspace, "write unit tests for the basket")) == [1]
+
+
+def test_an_instruction_that_is_known_is_counted(ruled: Workspace) -> None:
+    answer = ruled.rule_memory.remember("we always write unit tests for every new feature")
+    assert answer["counted"] is True
+    assert answer["ruleId"] == 1
+    assert ruled.rules.list_rules(words="unit tests")["rules"][0]["instructions_count"] == 2
+
+
+def test_what_is_meant_for_the_moment_writes_nothing(ruled: Workspace) -> None:
+    answer = ruled.registry.call("rememberDeveloperInstruction", {"instruction": "Move the button 3 px right"})
+    assert answer.value["stored"] is False
+    assert answer.text.startswith("No rule generated. Reason: ")
+    with ruled.database.read() as connection:
+        assert fetch_one(connection, "select count(*) from user_instructions") == len(RULES)
+
+
+def test_a_language_model_may_generalize(workspace: Workspace) -> None:
+    memory = RuleMemory(workspace.rules, lambda instruction, context: Generalized("Be brief.", "", "style"))
+    assert memory.remember("less talk")["rule"] == "Be brief."
+    refusing = RuleMemory(workspace.rules, lambda instruction, context: Generalized(None, "only now"))
+    assert refusing.remember("anything")["message"] == "No rule generated. Reason: only now"
+
+
+def test_a_language_model_that_fails_leaves_it_to_the_patterns(workspace: Workspace) -> None:
+    def fail(instruction: str, context: str) -> Generalized:
+        raise ModelUnavailable("nobody there")
+
+    assert RuleMemory(workspace.rules, fail).remember("Always use early returns")["stored"] is True
+
+
+class Chat:
+    """A chat endpoint in Ollama's dialect, on this machine, that calls what it is told to."""
+
+    def __init__(self) -> None:
+        self.message: dict[str, Any] = {}
+        self.asked: list[dict[str, Any]] = []
+        chat = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                chat.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                body = json.dumps({"message": chat.message}).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.spec = f"http://127.0.0.1:{self.server.server_port}/api#m"
+
+    def says(self, name: str, **arguments: Any) -> None:
+        self.message = {"content": "", "tool_calls": [{"function": {"name": name, "arguments": arguments}}]}
+
+
+@pytest.fixture
+def chat() -> Iterator[Chat]:
+    chat = Chat()
+    thread = threading.Thread(target=chat.server.serve_forever, args=(0.01,))
+    thread.start()
+    yield chat
+    chat.server.shutdown()
+    thread.join()
+    chat.server.server_close()
+
+
+@pytest.fixture
+def advised(tmp_path: Path, chat: Chat) -> Iterator[Workspace]:
+    """An empty file with a language model."""
+    settings = load_settings(database=tmp_path / "a.localmcp", model="hash", language_model=chat.spec)
+    with Workspace(settings) as workspace:
+        yield workspace
+
+
+def test_a_configured_language_model_makes_the_rule(advised: Workspace, chat: Chat) -> None:
+    chat.says("keepRule", rule="Explain each decision in a comment.", category="documentation")
+    answer = advised.rule_memory.remember("why did you do that? tell me next time", "the parser")
+    assert (answer["rule"], answer["category"]) == ("Explain each decision in a comment.", "documentation")
+    assert "tell me next time" in json.dumps(chat.asked)
+
+
+def test_a_configured_language_model_may_refuse(advised: Workspace, chat: Chat) -> None:
+    chat.says("refuseInstruction", reason="about one file")
+    assert advised.rule_memory.remember("always use tabs")["message"] == "No rule generated. Reason: about one file"
+
+
+@pytest.mark.parametrize(
+    "call", [("keepRule", {"rule": " "}), ("keepRule", {"rule": 5}), ("refuseInstruction", {}), ("somethingElse", {})]
+)
+def test_an_answer_that_is_no_rule_leaves_it_to_the_patterns(
+    advised: Workspace, chat: Chat, call: tuple[str, dict[str, Any]]
+) -> None:
+    chat.says(call[0], **call[1])
+    assert advised.rule_memory.remember("Always use tabs")["rule"] == "Always use tabs."
+
+
+def test_a_language_model_that_only_talks_leaves_it_to_the_patterns(advised: Workspace, chat: Chat) -> None:
+    chat.message = {"content": "Sure!"}
+    assert advised.rule_memory.remember("Move the button 3 px right")["stored"] is False
+
+
+def test_only_get_relevant_rules_is_listed(workspace: Workspace) -> None:
+    marks = {each.name: each.mark for each in workspace.registry.tools()}
+    listed = [name for name, mark in marks.items() if mark.visible and "Rule" in name]
+    assert listed == ["getRelevantRules"]
+    hidden = ["addRule", "editRule", "listRules", "mergeRules", "retireRule", "restoreRule", "deleteRule"]
+    for name in (*hidden, "reportRuleUse", "importRules", "exportRules", "rememberDeveloperInstruction"):
+        assert marks[name].keywords and marks[name].examples

@@ -1,0 +1,253 @@
+"""The whole way: a client of localmcp reaches other servers through it, two of them taken from the package index."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+from federation import Farm, is_alive, wait_until
+from mcp import Client, StdioServerParameters
+from mcp.types import ImageContent, TextContent
+
+from localmcp.config import servers_file
+
+INSTALL_SECONDS = 240
+PACKAGES = {
+    "time": ["mcp-server-time==2026.10.19"],
+    # Made for the SDK of the generation before ours, so it brings that along.
+    "sqlite": ["mcp-server-sqlite==2025.4.25", "mcp<2"],
+}
+
+
+@pytest.fixture
+def farm(tmp_path: Path) -> Iterator[Farm]:
+    farm = Farm(tmp_path)
+    yield farm
+    farm.close()
+
+
+@pytest.fixture(scope="session")
+def index_servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Two servers from the package index, each with what it needs in a folder of its own; installed once."""
+    cache = getattr(request.config, "cache", None)
+    base = cache.mkdir("mcp-servers") if cache else tmp_path_factory.mktemp("mcp-servers")
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    return {name: install(words, base / f"{name}-{version}") for name, words in PACKAGES.items()}
+
+
+def install(words: list[str], folder: Path) -> Path:
+    if folder.exists():
+        return folder
+    beside = folder.with_name(f"{folder.name}.{os.getpid()}")
+    options = ["--quiet", "--disable-pip-version-check", "--no-input", "--target", str(beside)]
+    command = [sys.executable, "-m", "pip", "install", *options, *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS)
+    if done.returncode != 0:
+        shutil.rmtree(beside, ignore_errors=True)
+        pytest.skip(f"pip cannot install {words[0]} here: {done.stderr.strip()[-200:]}")
+    try:
+        beside.rename(folder)
+    except OSError:
+        # Another worker was faster.
+        shutil.rmtree(beside, ignore_errors=True)
+    return folder
+
+
+def module_entry(folder: Path, module: str, *arguments: str) -> dict[str, Any]:
+    program = f"import {module}; {module}.main()"
+    return {"command": sys.executable, "args": ["-c", program, *arguments], "env": {"PYTHONPATH": str(folder)}}
+
+
+def serving(farm: Farm, *arguments: str) -> StdioServerParameters:
+    """`localmcp serve`, with the directories of this test."""
+    own = {name: value for name, value in os.environ.items() if name.startswith("LOCALMCP_")}
+    words = ["-m", "localmcp", "serve", "--db", str(farm.folder / "a.localmcp"), *arguments]
+    return StdioServerParameters(command=sys.executable, args=words, env={**own, "LOCALMCP_MODEL": "hash"})
+
+
+def first_text(result: Any) -> str:
+    assert isinstance(result.content[0], TextContent)
+    return result.content[0].text
+
+
+async def execute(client: Client, name: str, **arguments: Any) -> Any:
+    return await client.call_tool("execute_tool", {"name": name, "arguments": arguments})
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="looks at processes with ps")
+async def test_two_servers_from_the_package_index_are_found_run_and_survive_a_kill_in_mid_call(
+    farm: Farm, index_servers: dict[str, Path], tmp_path: Path
+) -> None:
+    database = str(tmp_path / "shop.db")
+    farm.write(
+        clock=module_entry(index_servers["time"], "mcp_server_time", "--local-timezone", "UTC"),
+        shop=module_entry(index_servers["sqlite"], "mcp_server_sqlite", "--db-path", database),
+    )
+    _, opened = farm.open()
+    assert opened.refresh(["clock", "shop"]) == {"clock": 2, "shop": 6}
+    opened.close()
+    assert pids_with(database) == []
+    async with Client(serving(farm)) as client:
+        assert (await names_found(client, "convert time between zones"))[0] == "clock__convert_time"
+        asked = {"source_timezone": "Europe/Rome", "time": "12:00", "target_timezone": "Asia/Tokyo"}
+        converted = await execute(client, "clock__convert_time", **asked)
+        assert converted.structured_content["target"]["timezone"] == "Asia/Tokyo"
+        await execute(client, "shop__create_table", query="create table bees (name text)")
+        await execute(client, "shop__write_query", query="insert into bees values ('maja')")
+        (pid,) = pids_with(database)
+        broken = await killed_in_mid_call(client, pid)
+        assert broken.is_error
+        said = "The MCP server 'shop' ended during the call of read_query (killed by signal 9)."
+        assert first_text(broken).startswith(said)
+        assert "UTC" in first_text(await execute(client, "clock__get_current_time", timezone="UTC"))
+        assert "maja" in first_text(await execute(client, "shop__read_query", query="select * from bees"))
+        (again,) = pids_with(database)
+    assert again != pid
+    assert wait_until(lambda: not is_alive(again))
+
+
+ENDLESS = "select count(*) from (with recursive n(i) as (select 1 union all select i + 1 from n) select i from n)"
+
+
+async def killed_in_mid_call(client: Client, pid: int) -> Any:
+    """What the client gets for a query that never ends, when its server is killed at work on it."""
+    before, found = cpu_seconds(pid), []
+
+    async def call() -> None:
+        found.append(await execute(client, "shop__read_query", query=ENDLESS))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(call)
+        at_work = await anyio.to_thread.run_sync(wait_until, lambda: cpu_seconds(pid) > before)
+        os.kill(pid, signal.SIGKILL)
+    assert at_work
+    return found[0]
+
+
+def pids_with(argument: str) -> list[int]:
+    """The processes that have this argument."""
+    lines = process_list("-e", "-o", "pid=,args=")
+    return [int(line.split()[0]) for line in lines if line.endswith(argument)]
+
+
+def cpu_seconds(pid: int) -> int:
+    """Whole seconds that the process has computed; an idle server adds none."""
+    (shown,) = process_list("-p", str(pid), "-o", "time=")
+    parts = shown.replace("-", ":").split(":")
+    return sum(int(float(part)) * 60**place for place, part in enumerate(reversed(parts)))
+
+
+def process_list(*options: str) -> list[str]:
+    done = subprocess.run(["ps", "-ww", *options], capture_output=True, text=True, check=True)
+    return [line.strip() for line in done.stdout.splitlines()]
+
+
+# ---------------------------------------------------------------- through `localmcp serve`
+
+
+async def names_found(client: Client, query: str) -> list[str]:
+    """What a search finds, best first."""
+    text = first_text(await client.call_tool("tool_search", {"query": query}))
+    return [each["name"] for each in json.loads(text)] if text.startswith("[") else []
+
+
+async def test_hidden_tools_of_other_servers_add_nothing_to_the_list_and_send_their_blocks_whole(farm: Farm) -> None:
+    async with Client(serving(farm)) as client:
+        before = [each.name for each in (await client.list_tools()).tools]
+        farm.write(shop=farm.plain("shop"))
+        while (await names_found(client, "shop__rich"))[:1] != ["shop__rich"]:
+            # The first search does not wait long for a server that was never listed.
+            await anyio.sleep(0.05)
+        assert [each.name for each in (await client.list_tools()).tools] == before
+        rich = await execute(client, "shop__rich")
+        image = rich.content[0]
+        assert isinstance(image, ImageContent) and image.mime_type == "image/png"
+        assert rich.structured_content == {"answer": 42}
+        crashed = await execute(client, "shop__crash")
+        assert crashed.is_error and "The MCP server 'shop' ended during the call" in first_text(crashed)
+        assert first_text(await execute(client, "shop__echo", text="again")) == "again"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+@pytest.mark.parametrize("way", ["stdin", "SIGTERM", "SIGKILL"])
+def test_however_localmcp_ends_no_server_is_left(farm: Farm, way: str) -> None:
+    farm.write(shop=farm.plain("shop", "--stubborn"))
+    served = serving(farm)
+    environment = {**os.environ, **(served.env or {})}
+    command = [served.command, *served.args]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as localmcp:
+        assert localmcp.stdin is not None and localmcp.stdout is not None
+        for message in handshake_and_call("shop__echo", {"text": "x"}):
+            localmcp.stdin.write(json.dumps(message).encode() + b"\n")
+        localmcp.stdin.flush()
+        while b'"id":2' not in localmcp.stdout.readline():
+            pass
+        (pid,) = farm.pids("shop")
+        assert is_alive(pid)
+        if way == "stdin":
+            localmcp.stdin.close()
+        else:
+            localmcp.send_signal(signal.Signals[way])
+        localmcp.wait(20)
+    assert wait_until(lambda: not is_alive(pid))
+
+
+def handshake_and_call(name: str, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+    client = {"name": "test", "version": "1"}
+    opening = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+    return [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": opening},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": name, "arguments": arguments}},
+    ]
+
+
+# ---------------------------------------------------------------- profiles
+
+
+def write_profiles(text: str) -> None:
+    servers_file().parent.mkdir(parents=True, exist_ok=True)
+    (servers_file().parent / "profiles.toml").write_text(text, encoding="utf-8")
+
+
+async def test_a_profile_limits_what_a_client_sees_and_calls(farm: Farm) -> None:
+    farm.write(shop=farm.plain("shop"), bank=farm.plain("bank"))
+    write_profiles('[work]\nproviders = ["mcp:bank"]\nrights = "read"\n[lone]\ntools = ["search"]\n')
+    async with Client(serving(farm, "--profile", "work")) as client:
+        assert first_text(await execute(client, "bank__echo", text="x")) == "x"
+        assert "Tool not found: shop__echo" in first_text(await execute(client, "shop__echo", text="x"))
+        assert "may only read" in first_text(await execute(client, "bank__fail"))
+        listed = [each.name for each in (await client.list_tools()).tools]
+        assert "search" in listed and "add_text" not in listed
+    async with Client(serving(farm, "--profile=lone")) as client:
+        assert [each.name for each in (await client.list_tools()).tools] == ["search"]
+    assert farm.pids("shop") == []
+
+
+async def test_a_profile_that_cannot_be_used_gives_nothing_and_says_why(farm: Farm) -> None:
+    write_profiles("[work]\n")
+    async with Client(serving(farm, "--profile", "wrok")) as client:
+        assert (await client.list_tools()).tools == []
+        refused = await client.call_tool("search", {"query": "x"})
+        assert refused.is_error and "There is no profile 'wrok'" in first_text(refused)
+        assert "There are: work." in first_text(refused)
+
+
+def test_what_a_profile_hides_does_not_stand_in_the_instructions_of_another(farm: Farm) -> None:
+    from localmcp.server import handshake
+
+    handshake.remember_instructions("a.localmcp", "everything")
+    handshake.remember_instructions("a.localmcp", "little", "work")
+    assert handshake.cached_instructions("a.localmcp") == "everything"
+    assert handshake.cached_instructions("a.localmcp", "work") == "little"
+    assert handshake.cached_instructions("a.localmcp", "home") == handshake.FALLBACK_INSTRUCTIONS

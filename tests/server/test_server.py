@@ -1,0 +1,904 @@
+"""The stdio server, through a real client and through raw bytes, in both protocol eras."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import jsonschema
+import mcp.types as types
+import pytest
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.server.subscriptions import ToolsListChanged
+
+import localmcp
+from localmcp import __version__, config
+from localmcp.__main__ import plain_serve
+from localmcp.errors import ConfigurationError
+from localmcp.server import handshake
+from localmcp.server.handlers import MAX_RESULT, ToolServer, build_server
+from localmcp.tools import Answer, Registry, Scope, Tool, ToolMark
+
+ERAS = ["legacy", "auto", "2026-07-28"]
+
+WORKSPACE = '''
+"""A small workspace: the registry is the real one, the tools are made to be awkward."""
+import os, subprocess, sys, threading
+from pathlib import Path
+from typing import Annotated
+from typing_extensions import TypedDict
+from localmcp.errors import LocalMCPError, NotFound, UnknownTool
+from localmcp.tools import Param, Registry, current_scope, integer_or_string, tool
+
+class Panic(BaseException):
+    """As raised by libraries written in Rust."""
+
+class Words(TypedDict, total=False):
+    words: str
+    count: int
+    success: bool
+
+def explain(error):
+    return {"success": False, "words": error.message}
+
+class Service:
+    @tool("echo", title="Echo", accepts={"times": integer_or_string})
+    def echo(self, text: str, times: Annotated[int, Param("How often.", minimum=1, maximum=9)] = 1) -> Words:
+        """Say it again."""
+        return {"words": text * times, "count": len(text)}
+
+    @tool("whoami", title="Who am I")
+    def whoami(self) -> Words:
+        """The caller."""
+        return {"words": f"{current_scope().caller} trusted={current_scope().trusted}"}
+
+    @tool("hidden", title="Hidden", visible=False)
+    def hidden(self) -> Words:
+        """Found by tool_search only."""
+        return {"words": "found"}
+
+    @tool("erase", title="Erase", read_only=False, destructive=True)
+    def erase(self, name: str) -> Words:
+        """Never there."""
+        raise NotFound(f"There is no {name}.", hint="list_sources shows what is there.")
+
+    @tool("explain", title="Explain", on_error=explain)
+    def explain(self) -> Words:
+        """Fails as a result."""
+        raise NotFound("Nothing.")
+
+    @tool("crash", title="Crash")
+    def crash(self, how: str) -> Words:
+        """Break in one of several ways."""
+        raise {"error": RuntimeError, "exit": SystemExit, "panic": Panic}[how]("secret")
+
+    @tool("proxy", title="Proxy")
+    def proxy(self, name: str) -> Words:
+        """A tool that looks for another tool."""
+        raise UnknownTool(f"Tool not found: {name}.")
+
+    @tool("surrogates", title="Surrogates")
+    def surrogates(self) -> Words:
+        """No UTF-8 can carry this."""
+        return {"words": "a\\ud800b"}
+
+    @tool("surrogate_error", title="Surrogates")
+    def surrogate_error(self) -> Words:
+        """Nor this."""
+        raise NotFound("a\\ud800b")
+
+    @tool("big", title="Big")
+    def big(self, size: int) -> Words:
+        """A long answer."""
+        return {"words": "x" * size}
+
+    @tool("noisy", title="Noisy")
+    def noisy(self) -> Words:
+        """Write to stdout, and let a child do it."""
+        print("stray", flush=True)
+        os.write(1, b"stray bytes\\n")
+        child = subprocess.run([sys.executable, "-c", "print(input() if False else 'child')"], check=True)
+        return {"count": child.returncode, "words": repr(sys.stdin.read())}
+
+    @tool("block", title="Block")
+    def block(self) -> Words:
+        """Never end."""
+        os.write(2, b"blocking\\n")
+        threading.Event().wait()
+        return {}
+
+    @tool("announce", title="Announce")
+    def announce(self) -> Words:
+        """Say on stderr that the call has begun, then answer."""
+        os.write(2, b"announced\\n")
+        return {"words": "done"}
+
+class Workspace:
+    def __init__(self, folder=None):
+        self.folder = folder
+        self.registry = Registry()
+        self.registry.add_service(Service())
+        self.background = threading.Event()
+
+    def instructions(self):
+        return "Ask about the garden."
+
+    def start_background(self):
+        self.background.set()
+
+    def close(self):
+        if self.folder:
+            Path(self.folder, "closed").touch()
+'''
+
+SERVE = """
+import sys
+def open_workspace():
+    sys.path.insert(0, {folder!r})
+    from awkward_workspace import Workspace
+    return Workspace({folder!r})
+from localmcp.server.handshake import serve
+serve(open_workspace)
+"""
+
+UNOPENABLE = """
+from localmcp.errors import ConfigurationError
+from localmcp.server.handshake import serve
+def open_workspace():
+    raise ConfigurationError("threads = 'many' cannot be used.", hint="Use a number.")
+serve(open_workspace)
+"""
+
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
+}
+
+
+def initialize(request_id: Any = 0, version: str = "2025-11-25") -> dict[str, Any]:
+    client = {"name": "raw", "version": "1"}
+    params = {"protocolVersion": version, "capabilities": {}, "clientInfo": client}
+    return {"jsonrpc": "2.0", "id": request_id, "method": "initialize", "params": params}
+
+
+def discover(request_id: Any = 0) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": request_id, "method": "server/discover", "params": {"_meta": META}}
+
+
+def call(request_id: Any, name: str, /, **arguments: Any) -> dict[str, Any]:
+    params = {"name": name, "arguments": arguments}
+    return {"jsonrpc": "2.0", "id": request_id, "method": "tools/call", "params": params}
+
+
+def ping(request_id: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": request_id, "method": "ping"}
+
+
+def environment(state: Path) -> dict[str, str]:
+    """The variables of a server process, which must find this checkout."""
+    given = {name: value for name, value in os.environ.items() if name != "LOCALMCP_DB"}
+    return {**given, "LOCALMCP_STATE_DIR": str(state), "PYTHONPATH": str(Path(localmcp.__file__).parents[1])}
+
+
+class Server:
+    """A server process, and the client's ends of its pipes."""
+
+    def __init__(self, command: list[str], state: Path, seconds: float = 60) -> None:
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment(state))
+        assert self.process.stdin and self.process.stdout and self.process.stderr
+        self.stdin, self.stdout, self.stderr = self.process.stdin, self.process.stdout, self.process.stderr
+        # A server that hangs fails its test instead of the whole run.
+        self.watchdog = threading.Timer(seconds, self.process.kill)
+        self.watchdog.start()
+
+    def send(self, *messages: Any) -> None:
+        """Each message as a line; bytes as they are."""
+        lines = [m if isinstance(m, bytes) else json.dumps(m).encode() + b"\n" for m in messages]
+        self.stdin.write(b"".join(lines))
+        self.stdin.flush()
+
+    def receive(self) -> dict[str, Any]:
+        line = self.stdout.readline()
+        assert line, self.stderr.read().decode()
+        return json.loads(line)
+
+    def ask(self, message: Any) -> dict[str, Any]:
+        self.send(message)
+        return self.receive()
+
+    def end(self) -> tuple[int, str, str]:
+        """Close stdin; exit code, the rest of stdout, and of stderr."""
+        if not self.stdin.closed:
+            self.stdin.close()
+        out = "" if self.stdout.closed else self.stdout.read().decode()
+        errors = self.stderr.read().decode()
+        return self.process.wait(), out, errors
+
+    def release(self) -> None:
+        self.watchdog.cancel()
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.stdout, self.stderr):
+            pipe.close()
+        if not self.stdin.closed:
+            try:
+                self.stdin.close()
+            except BrokenPipeError:
+                return
+
+
+def write_scripts(folder: Path) -> Path:
+    (folder / "awkward_workspace.py").write_text(WORKSPACE, encoding="utf-8")
+    (folder / "serve.py").write_text(SERVE.format(folder=str(folder)), encoding="utf-8")
+    (folder / "unopenable.py").write_text(UNOPENABLE, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_scripts(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that many tests use one after the other, which is what it has to survive."""
+    folder = write_scripts(tmp_path_factory.mktemp("lasting"))
+    # All tests of the module together may take minutes on a busy machine.
+    started = Server([sys.executable, str(folder / "serve.py")], folder / "state", seconds=900)
+    assert started.ask(initialize())["id"] == 0
+    yield started
+    code, out, errors = started.end()
+    started.release()
+    assert (code, out) == (0, "") and "Traceback" not in errors
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[Server]:
+    started = Server([sys.executable, str(folder / "serve.py")], folder / "state")
+    yield started
+    started.release()
+
+
+@pytest.fixture
+def ready(server: Server) -> Server:
+    """A server whose handshake is done and whose first call has been answered."""
+    server.send(initialize(), {"jsonrpc": "2.0", "method": "notifications/initialized"}, ping("ready"))
+    assert server.receive()["id"] == 0
+    assert server.receive()["id"] == "ready"
+    return server
+
+
+@pytest.fixture
+def workspace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The awkward workspace in this process."""
+    monkeypatch.syspath_prepend(folder)
+    yield importlib.import_module("awkward_workspace").Workspace()
+    del sys.modules["awkward_workspace"]
+
+
+@pytest.fixture
+def tool_server(workspace: Any) -> ToolServer:
+    return build_server(lambda: workspace, Scope(caller="stdio", trusted=False), instructions="Hello.")
+
+
+async def checked(client: Client, name: str, /, **arguments: Any) -> types.CallToolResult:
+    """Call a tool; its result must fit the schema that tools/list promised."""
+    result = await client.call_tool(name, arguments)
+    promised = {each.name: each.output_schema for each in (await client.list_tools()).tools}
+    if result.structured_content is not None and name in promised:
+        jsonschema.validate(result.structured_content, promised[name] or {})
+    assert result.is_error or result.structured_content is not None
+    return result
+
+
+def text_of(result: types.CallToolResult) -> str:
+    (block,) = result.content
+    assert isinstance(block, types.TextContent)
+    return block.text
+
+
+# ---------------------------------------------------------------- a real client over stdio
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_lists_and_calls_tools_over_stdio(folder: Path, era: Any) -> None:
+    parameters = StdioServerParameters(
+        command=sys.executable, args=[str(folder / "serve.py")], env=environment(folder / "state")
+    )
+    async with Client(parameters, mode=era) as client:
+        listed = (await client.list_tools()).tools
+        assert [each.name for each in listed][:3] == ["echo", "whoami", "erase"]
+        result = await checked(client, "echo", text="ciao", times="2")
+        assert result.structured_content == {"words": "ciaociao", "count": 4}
+        assert text_of(result) == '{"words":"ciaociao","count":4}'
+        assert text_of(await checked(client, "noisy")) == '{"count":0,"words":"\'\'"}'
+        assert (await checked(client, "crash", how="panic")).is_error
+        assert text_of(await checked(client, "whoami")) == '{"words":"stdio trusted=False"}'
+
+
+# ---------------------------------------------------------------- handlers, in memory
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_tools_are_listed_with_everything_a_client_shows(tool_server: ToolServer, era: Any) -> None:
+    async with Client(tool_server, mode=era) as client:
+        listed = {each.name: each for each in (await client.list_tools()).tools}
+        assert list(listed) == [each.name for each in (await client.list_tools()).tools]
+        assert client.server_capabilities is not None
+    assert "hidden" not in listed
+    erase = listed["erase"]
+    assert (erase.title, erase.description) == ("Erase", "Never there.")
+    assert erase.input_schema["required"] == ["name"]
+    assert erase.output_schema is not None and erase.output_schema["type"] == "object"
+    assert erase.annotations == types.ToolAnnotations(
+        read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=False
+    )
+
+
+@pytest.mark.parametrize("era", ERAS[:2])
+async def test_a_hidden_tool_can_be_called_by_name(tool_server: ToolServer, era: Any) -> None:
+    async with Client(tool_server, mode=era) as client:
+        assert (await client.call_tool("hidden", {})).structured_content == {"words": "found"}
+
+
+@pytest.mark.parametrize("era", ERAS[:2])
+async def test_deliberate_errors_are_results_with_message_and_hint(tool_server: ToolServer, era: Any) -> None:
+    async with Client(tool_server, mode=era) as client:
+        result = await checked(client, "erase", name="ledger")
+        assert result.is_error and result.structured_content is None
+        assert text_of(result) == "There is no ledger.\nlist_sources shows what is there."
+        assert "text: required" in text_of(await checked(client, "echo", txet="x"))
+        assert "did you mean 'text'?" in text_of(await checked(client, "echo", txet="x"))
+
+
+@pytest.mark.parametrize("era", ERAS[:2])
+async def test_a_tools_own_error_result_keeps_its_structure(tool_server: ToolServer, era: Any) -> None:
+    async with Client(tool_server, mode=era) as client:
+        result = await checked(client, "explain")
+    assert result.is_error and result.structured_content == {"success": False, "words": "Nothing."}
+
+
+@pytest.mark.parametrize("era", ERAS[:2])
+async def test_an_unknown_tool_is_a_protocol_error(tool_server: ToolServer, era: Any) -> None:
+    async with Client(tool_server, mode=era) as client:
+        with pytest.raises(MCPError) as caught:
+            await client.call_tool("ecko", {})
+    assert (caught.value.code, caught.value.message) == (-32602, "Unknown tool: ecko")
+    assert caught.value.data == {"hint": "Did you mean 'echo'?"}
+
+
+@pytest.mark.parametrize("era", ERAS[:2])
+async def test_a_tool_that_asks_for_an_unknown_tool_answers_as_a_result(tool_server: ToolServer, era: Any) -> None:
+    async with Client(tool_server, mode=era) as client:
+        result = await checked(client, "proxy", name="nobody")
+    assert result.is_error and text_of(result) == "Tool not found: nobody."
+
+
+@pytest.mark.parametrize("era", ERAS[:2])
+@pytest.mark.parametrize("how", ["error", "exit", "panic"])
+async def test_other_exceptions_show_an_incident_and_keep_their_text_in_the_log(
+    tool_server: ToolServer, era: Any, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Client(tool_server, mode=era) as client:
+        text = text_of(await checked(client, "crash", how=how))
+        assert (await checked(client, "echo", text="still here")).structured_content is not None
+    incident = text.partition("(incident ")[2].partition(")")[0]
+    assert len(incident) == 8 and incident in caplog.text
+    assert "secret" not in text and "secret" in caplog.text
+
+
+@pytest.mark.parametrize("era", ERAS[:2])
+async def test_lone_surrogates_in_answers_become_replacement_characters(tool_server: ToolServer, era: Any) -> None:
+    async with Client(tool_server, mode=era) as client:
+        result = await checked(client, "surrogates")
+        assert result.structured_content == {"words": "a\ufffdb"} and "a\ufffdb" in text_of(result)
+        assert text_of(await checked(client, "surrogate_error")) == "a\ufffdb"
+
+
+@pytest.mark.parametrize("era", ERAS[:2])
+async def test_an_answer_over_the_limit_is_replaced_by_advice(tool_server: ToolServer, era: Any) -> None:
+    async with Client(tool_server, mode=era) as client:
+        fits = await checked(client, "big", size=MAX_RESULT // 2 - 100)
+        assert not fits.is_error
+        result = await checked(client, "big", size=MAX_RESULT)
+    assert result.is_error and result.structured_content is None
+    assert "2.0 MB" in text_of(result) and "Ask for less" in text_of(result)
+
+
+async def test_calls_run_side_by_side_in_the_callers_scope(tool_server: ToolServer) -> None:
+    async with Client(tool_server) as client:
+        names = {text_of(await client.call_tool("whoami", {})) for _ in range(5)}
+    assert names == {'{"words":"stdio trusted=False"}'}
+
+
+async def test_a_scope_narrows_the_list_and_the_calls(workspace: Any) -> None:
+    scopes = [Scope(caller="key", tools=frozenset({"whoami"}))]
+    narrow = build_server(lambda: workspace, lambda: scopes[0])
+    async with Client(narrow) as client:
+        assert [each.name for each in (await client.list_tools()).tools] == ["whoami"]
+        with pytest.raises(MCPError, match="Unknown tool: echo"):
+            await client.call_tool("echo", {"text": "x"})
+        scopes[0] = Scope(caller="key-2", tools=frozenset({"echo", "whoami"}))
+        assert (await client.call_tool("echo", {"text": "x"})).structured_content == {"words": "x", "count": 1}
+
+
+@pytest.mark.parametrize("era", ERAS[:2])
+async def test_a_workspace_that_cannot_be_opened_answers_with_its_error(era: Any) -> None:
+    def fail() -> Any:
+        raise ConfigurationError("threads = 'many' cannot be used.", hint="Use a number.")
+
+    async with Client(build_server(fail, Scope()), mode=era) as client:
+        with pytest.raises(MCPError, match="threads = 'many' cannot be used"):
+            await client.list_tools()
+        result = await client.call_tool("echo", {"text": "x"})
+        assert result.is_error and text_of(result) == "threads = 'many' cannot be used.\nUse a number."
+
+
+@pytest.mark.parametrize("era", ERAS[:2])
+async def test_a_crash_while_opening_shows_an_incident_and_not_its_text(era: Any) -> None:
+    def fail() -> Any:
+        raise RuntimeError("secret")
+
+    async with Client(build_server(fail, Scope()), mode=era) as client:
+        with pytest.raises(MCPError, match=r"tools/list failed unexpectedly \(incident") as caught:
+            await client.list_tools()
+        assert caught.value.code == -32603
+        assert "echo failed unexpectedly" in text_of(await client.call_tool("echo", {"text": "x"}))
+
+
+async def test_one_odd_tool_is_left_out_instead_of_spoiling_the_list(
+    workspace: Any, tool_server: ToolServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry: Registry = workspace.registry
+    for name, schema in (("bad name", {"type": "object"}), ("no_object", {"type": "string"}), ("broken", None)):
+        registry.add(odd_tool(name, schema))
+    async with Client(tool_server) as client:
+        names = [each.name for each in (await client.list_tools()).tools]
+    assert "echo" in names and not {"bad name", "no_object", "broken"} & set(names)
+    assert "bad name" in caplog.text
+
+
+def odd_tool(name: str, schema: Any) -> Tool:
+    class Odd(Tool):
+        mark = ToolMark(name, name)
+        description = "Odd."
+
+        @property
+        def input_schema(self) -> Any:
+            if schema is None:
+                raise RuntimeError("no schema")
+            return schema
+
+        def call(self, arguments: Any) -> Answer:
+            return Answer({}, "never called")
+
+    return Odd()
+
+
+async def test_list_changes_are_published_to_modern_clients(tool_server: ToolServer) -> None:
+    async with Client(tool_server, mode="auto") as client:
+        await client.list_tools()
+        async with client.listen(tools_list_changed=True) as changes:
+            threading.Thread(target=tool_server.publish_tools_changed).start()
+            async for event in changes:
+                assert isinstance(event, ToolsListChanged)
+                break
+
+
+async def test_list_changes_are_published_to_clients_of_the_handshake_era(tool_server: ToolServer) -> None:
+    changed = anyio.Event()
+
+    async def receive(message: Any) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            changed.set()
+
+    async with Client(tool_server, mode="legacy", message_handler=receive) as client:
+        assert client.server_capabilities is not None and client.server_capabilities.tools is not None
+        assert client.server_capabilities.tools.list_changed
+        await client.list_tools()
+        threading.Thread(target=tool_server.publish_tools_changed).start()
+        with anyio.fail_after(10):
+            await changed.wait()
+
+
+# ---------------------------------------------------------------- the first reply
+
+
+@pytest.mark.parametrize("version", handshake.HANDSHAKE_VERSIONS)
+def test_known_versions_are_echoed(server: Server, version: str) -> None:
+    result = server.ask(initialize("a", version))["result"]
+    assert result["protocolVersion"] == version
+    assert result["serverInfo"] == {"name": "localmcp", "version": __version__}
+    assert server.end() == (0, "", "")
+
+
+@pytest.mark.parametrize("version", ["1999-01-01", "2026-07-28", ""])
+def test_other_versions_are_answered_with_the_newest_handshake(version: str) -> None:
+    line = json.dumps(initialize(1, version)).encode()
+    reply = handshake.first_reply(line, "Hello.")
+    assert reply is not None and reply["result"]["protocolVersion"] == "2025-11-25"
+
+
+@pytest.mark.parametrize("request_message", [initialize, discover])
+def test_the_quick_reply_is_what_the_sdk_would_say(server: Server, request_message: Any) -> None:
+    server.send(request_message("quick"), request_message("sdk"))
+    quick, sdk = server.receive(), server.receive()
+    assert (quick.pop("id"), sdk.pop("id")) == ("quick", "sdk")
+    assert quick == sdk
+    assert server.end() == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"\n",
+        b"garbage",
+        b"[]",
+        b"5",
+        b'{"jsonrpc":"2.0","id":1,"method":"ping"}',
+        json.dumps({**initialize(), "jsonrpc": "1.0"}).encode(),
+        json.dumps({**initialize(), "id": None}).encode(),
+        json.dumps({**initialize(), "id": True}).encode(),
+        json.dumps(initialize("\ud800")).encode(),
+        json.dumps({**initialize(), "params": {}}).encode(),
+        json.dumps({**initialize(), "params": {**initialize()["params"], "capabilities": 1}}).encode(),
+        json.dumps({**initialize(), "params": {**initialize()["params"], "capabilities": {"roots": 1}}}).encode(),
+        json.dumps({**initialize(), "params": {**initialize()["params"], "clientInfo": {"name": "x"}}}).encode(),
+        json.dumps({**discover(), "params": {"_meta": {}}}).encode(),
+        json.dumps({**discover(), "params": {"_meta": {**META, f"{list(META)[0]}": "2030-01-01"}}}).encode(),
+        json.dumps({**discover(), "params": {"_meta": {**META, f"{list(META)[1]}": None}}}).encode(),
+        b"[" * 100_000,
+    ],
+)
+def test_anything_but_a_proper_handshake_is_left_to_the_sdk(line: bytes) -> None:
+    assert handshake.first_reply(line, "") is None
+
+
+def test_a_handshake_that_the_sdk_refuses_is_answered_once_with_its_error(server: Server) -> None:
+    reply = server.ask({**initialize(7), "params": {}})
+    assert reply["id"] == 7 and reply["error"]["code"] == -32602
+    assert server.end()[:2] == (0, "")
+
+
+def test_nothing_heavy_is_imported_before_the_first_reply(tmp_path: Path) -> None:
+    script = (
+        "import sys, localmcp.__main__\n"
+        "from localmcp.server.handshake import greet\n"
+        "greet()\n"
+        "sys.stderr.write(' '.join(sys.modules))\n"
+    )
+    server = Server([sys.executable, "-c", script], tmp_path)
+    assert server.ask(initialize())["id"] == 0
+    code, _, modules = server.end()
+    server.release()
+    loaded = {name.partition(".")[0] for name in modules.split()}
+    assert code == 0 and "json" in loaded
+    heavy = {"mcp", "mcp_types", "pydantic", "anyio", "apsw", "asyncio", "click", "platformdirs"}
+    assert not loaded & heavy
+
+
+def test_the_console_entry_point_answers(tmp_path: Path) -> None:
+    server = Server([sys.executable, "-m", "localmcp", "--db", str(tmp_path / "x.localmcp"), "serve"], tmp_path)
+    assert server.ask(initialize())["result"]["serverInfo"]["name"] == "localmcp"
+    assert server.end()[:2] == (0, "")
+    server.release()
+    assert not (tmp_path / "x.localmcp").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("serve", (True, None)),
+        ("serve --db a.localmcp", (True, "a.localmcp")),
+        ("--db=a.localmcp serve", (True, "a.localmcp")),
+        ("--db a --db b serve", (True, "b")),
+        ("serve --http", (False, None)),
+        ("serve --help", (False, None)),
+        ("--profile work serve", (False, None)),
+        ("serve --db", (False, "")),
+        ("serve serve", (False, None)),
+        ("search serve", (False, None)),
+        ("", (False, None)),
+    ],
+)
+def test_only_a_plain_serve_takes_the_short_way(line: str, expected: tuple[bool, str | None]) -> None:
+    assert plain_serve(line.split()) == expected
+
+
+# ---------------------------------------------------------------- instructions
+
+
+def test_the_next_start_tells_what_the_last_session_learned(folder: Path, server: Server) -> None:
+    first = server.ask(initialize())["result"]["instructions"]
+    assert first == handshake.FALLBACK_INSTRUCTIONS
+    assert server.ask(call(1, "echo", text="x"))["result"]["structuredContent"] == {"words": "x", "count": 1}
+    assert server.end() == (0, "", "")
+    again = Server([sys.executable, str(folder / "serve.py")], folder / "state")
+    assert again.ask(initialize())["result"]["instructions"] == "Ask about the garden."
+    again.release()
+
+
+def test_instructions_belong_to_their_database_and_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALMCP_STATE_DIR", str(tmp_path / "new" / "state"))
+    monkeypatch.delenv("LOCALMCP_DB", raising=False)
+    handshake.remember_instructions("a.localmcp", "x" * 5000)
+    handshake.remember_instructions(None, "default")
+    assert handshake.cached_instructions(str(Path("a.localmcp").absolute())) == "x" * 1500
+    assert handshake.cached_instructions() == "default"
+    assert handshake.cached_instructions("b.localmcp") == handshake.FALLBACK_INSTRUCTIONS
+    monkeypatch.setenv("LOCALMCP_DB", "a.localmcp")
+    assert handshake.cached_instructions() == "x" * 1500
+    assert [each.name for each in (tmp_path / "new" / "state").iterdir()] == ["instructions.json"]
+
+
+def test_only_the_latest_databases_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALMCP_STATE_DIR", str(tmp_path))
+    for number in range(25):
+        handshake.remember_instructions(f"/{number}", str(number))
+    assert len(json.loads((tmp_path / "instructions.json").read_text())) == 20
+    assert handshake.cached_instructions("/24") == "24"
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"": 5}', b'{"": ""}', b"\xff\xfe", b"[" * 100_000])
+def test_a_spoiled_cache_falls_back_to_the_fixed_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    monkeypatch.setenv("LOCALMCP_STATE_DIR", str(tmp_path))
+    monkeypatch.delenv("LOCALMCP_DB", raising=False)
+    (tmp_path / "instructions.json").write_bytes(content)
+    assert handshake.cached_instructions() == handshake.FALLBACK_INSTRUCTIONS
+    handshake.remember_instructions(None, "mended")
+    assert handshake.cached_instructions() == "mended"
+
+
+def test_the_fixed_instructions_fit() -> None:
+    assert len(handshake.FALLBACK_INSTRUCTIONS) <= handshake.MAX_INSTRUCTIONS
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {"LOCALMCP_STATE_DIR": "~/elsewhere"},
+        {"LOCALMCP_STATE_DIR": "${user_config.state}"},
+        {"XDG_STATE_HOME": os.path.abspath("/somewhere")},
+        {"XDG_STATE_HOME": "relative"},
+    ],
+)
+def test_the_state_folder_is_the_one_of_the_settings(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
+    for name in ("LOCALMCP_STATE_DIR", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert Path(handshake.state_folder()) == config.state_directory()
+
+
+# ---------------------------------------------------------------- raw bytes
+
+
+def test_a_client_may_send_everything_at_once(server: Server) -> None:
+    initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    server.send(initialize(), initialized, {**ping(1), "method": "tools/list"}, call(2, "echo", text="x"))
+    server.stdin.close()
+    code, out, errors = server.end()
+    replies = {each["id"]: each for each in map(json.loads, out.splitlines())}
+    assert (code, errors, len(replies)) == (0, "", 3)
+    assert replies[1]["result"]["tools"][0]["name"] == "echo"
+    assert replies[2]["result"]["structuredContent"] == {"words": "x", "count": 1}
+
+
+def test_a_request_before_the_handshake_is_answered_as_the_sdk_does(server: Server) -> None:
+    assert server.ask({**ping(1), "method": "tools/list"})["error"]["code"] == -32602
+    assert server.ask(ping(2))["result"] == {}
+    assert server.ask(initialize(3))["result"]["protocolVersion"] == "2025-11-25"
+    assert server.ask(call(4, "echo", text="x"))["result"]["isError"] is False
+
+
+def test_a_modern_request_needs_no_handshake(server: Server) -> None:
+    request = call(1, "echo", text="x")
+    request["params"]["_meta"] = META
+    assert server.ask(request)["result"]["structuredContent"] == {"words": "x", "count": 1}
+
+
+BAD_LINES: list[tuple[bytes, int, Any]] = [
+    (b"garbage\n", -32700, None),
+    (b'{"jsonrpc":"2.0","id":1,"method":\n', -32700, None),
+    (b"\x00\x01\x02\n", -32700, None),
+    (b"[" * 100_000 + b"\n", -32700, None),
+    (b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]\n', -32600, None),
+    (b"5\n", -32600, None),
+    (b'{"jsonrpc":"2.0","id":null,"method":"ping"}\n', -32600, None),
+    (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}\n', -32600, None),
+    (b'{"jsonrpc":"2.0","id":{"a":1},"method":"ping"}\n', -32600, None),
+    (b'{"jsonrpc":"1.0","id":5,"method":"ping"}\n', -32600, 5),
+    (b'{"id":"five"}\n', -32600, "five"),
+    (b'{"jsonrpc":"2.0","id":5,"method":"ping","params":[1]}\n', -32600, 5),
+    (b'{"jsonrpc":"2.0","id":5,"method":"no/such"}\n', -32601, 5),
+    (b'{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"echo","arguments":[]}}\n', -32602, 5),
+]
+
+
+def test_every_bad_line_is_answered_and_the_next_one_served(lasting: Server) -> None:
+    for line, code, request_id in BAD_LINES:
+        reply = lasting.ask(line)
+        assert (reply["error"]["code"], reply["id"]) == (code, request_id), line[:80]
+        assert lasting.ask(ping("next"))["id"] == "next"
+
+
+def test_odd_notifications_and_stray_replies_are_passed_over_in_silence(lasting: Server) -> None:
+    cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
+    lasting.send(cancelled, *({**cancelled, "params": {"requestId": each}} for each in ([1], {"a": 1}, None, 99)))
+    lasting.send({"jsonrpc": "2.0", "method": "notifications/unheard_of"}, {"jsonrpc": "2.0", "id": 9, "result": {}})
+    lasting.send({"jsonrpc": "2.0", "id": None, "error": {"code": 1, "message": "x"}})
+    assert lasting.ask(ping("next"))["id"] == "next"
+
+
+def test_a_bad_first_line_is_answered_too(server: Server) -> None:
+    assert server.ask(b"\xff\xfegarbage\n")["error"]["code"] == -32700
+    assert server.ask(initialize(1))["result"]["serverInfo"]["name"] == "localmcp"
+
+
+def test_lone_surrogates_and_invalid_utf8_in_requests_become_replacement_characters(lasting: Server) -> None:
+    assert lasting.ask(call(1, "echo", text="a\ud800b"))["result"]["structuredContent"]["words"] == "a\ufffdb"
+    invalid = json.dumps(call(2, "echo", text="a?b")).encode().replace(b"?", b"\xff") + b"\n"
+    assert lasting.ask(invalid)["result"]["structuredContent"]["words"] == "a\ufffdb"
+    assert lasting.ask(call(3, "no\udfffbody"))["error"]["message"] == "Unknown tool: no\ufffdbody"
+    assert lasting.ask(call("\ud800", "echo", text="x"))["id"] == "\ufffd"
+    assert "not a parameter" in lasting.ask(call(5, "echo", **{"\ud800": 1}))["result"]["content"][0]["text"]
+
+
+def test_a_byte_order_mark_crlf_and_blank_lines_are_tolerated(server: Server) -> None:
+    server.send(b"\xef\xbb\xbf" + json.dumps(initialize(1)).encode() + b"\r\n\r\n\n")
+    assert server.receive()["id"] == 1
+    assert server.ask(b"\xef\xbb\xbf" + json.dumps(ping(2)).encode() + b"\r\n")["id"] == 2
+    assert server.end() == (0, "", "")
+
+
+def test_a_last_line_without_an_end_is_served(ready: Server) -> None:
+    ready.send(json.dumps(ping("last")).encode())
+    code, out, errors = ready.end()
+    assert (code, json.loads(out)["id"], errors) == (0, "last", "")
+
+
+def test_a_line_of_eight_megabytes_is_served(lasting: Server) -> None:
+    text = "é" * (4 * 2**20)
+    reply = lasting.ask(json.dumps(call(1, "proxy", name=text), ensure_ascii=False).encode() + b"\n")
+    assert reply["result"]["isError"] and len(reply["result"]["content"][0]["text"]) < 20_000
+
+
+@pytest.mark.parametrize("id_first", [True, False])
+def test_a_line_of_seventeen_megabytes_is_refused_under_its_id(lasting: Server, id_first: bool) -> None:
+    body = b'"method":"tools/call","params":{"name":"echo","arguments":{"text":"' + b"x" * (17 * 2**20) + b'"}}'
+    head = b'"jsonrpc":"2.0","id":"huge"'
+    reply = lasting.ask(b"{" + (head + b"," + body if id_first else body + b"," + head) + b"}\n")
+    assert (reply["error"]["code"], reply["id"]) == (-32600, "huge")
+    assert "16 MB" in reply["error"]["message"]
+    assert lasting.ask(ping(2))["id"] == 2
+
+
+def test_stray_output_reaches_stderr_and_never_the_wire(ready: Server) -> None:
+    assert ready.ask(call(1, "noisy"))["result"]["isError"] is False
+    code, out, errors = ready.end()
+    assert (code, out) == (0, "")
+    assert {"stray", "stray bytes", "child"} <= set(errors.split("\n"))
+
+
+def test_large_answers_arrive_whole_when_the_client_reads_late(lasting: Server) -> None:
+    lasting.send(*(call(number, "big", size=400_000) for number in range(5)))
+    replies = [lasting.receive() for _ in range(5)]
+    sizes = {reply["id"]: len(reply["result"]["structuredContent"]["words"]) for reply in replies}
+    assert sizes == dict.fromkeys(range(5), 400_000)
+
+
+def test_a_cancelled_call_does_not_end_the_server(ready: Server) -> None:
+    ready.send(call(1, "block"))
+    assert ready.stderr.readline() == b"blocking\n"
+    ready.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
+    assert ready.ask(ping(2)) == {"jsonrpc": "2.0", "id": 2, "result": {}}
+    assert ready.end() == (0, "", "")
+
+
+def test_more_calls_than_workers_leave_lists_and_pings_free(ready: Server) -> None:
+    ready.send(*(call(number, "block") for number in range(12)))
+    assert ready.stderr.readline() == b"blocking\n"
+    assert ready.ask({**ping("list"), "method": "tools/list"})["id"] == "list"
+
+
+def test_a_workspace_that_cannot_be_opened_does_not_end_the_server(folder: Path) -> None:
+    server = Server([sys.executable, str(folder / "unopenable.py")], folder / "state")
+    assert server.ask(initialize())["result"]["instructions"]
+    result = server.ask(call(1, "search", query="x"))["result"]
+    assert result["isError"] and result["content"][0]["text"].startswith("threads = 'many' cannot be used.")
+    code, out, errors = server.end()
+    server.release()
+    assert (code, out) == (0, "") and "Traceback" not in errors
+
+
+# ---------------------------------------------------------------- the end
+
+
+def test_a_client_that_leaves_at_once_gets_silence(server: Server) -> None:
+    assert server.end() == (0, "", "")
+
+
+def test_a_discarded_probe_ends_without_opening_anything(folder: Path, server: Server) -> None:
+    assert server.ask(discover())["result"]["supportedVersions"] == ["2026-07-28"]
+    assert server.end() == (0, "", "")
+    assert not (folder / "closed").exists() and not (folder / "state").exists()
+
+
+def test_the_workspace_is_closed_when_the_client_leaves(folder: Path, ready: Server) -> None:
+    assert ready.ask(call(1, "echo", text="x"))["id"] == 1
+    assert ready.end() == (0, "", "")
+    assert (folder / "closed").exists()
+
+
+def test_a_call_that_outlasts_the_client_is_answered_as_closed(folder: Path, ready: Server) -> None:
+    ready.send(call(1, "block"))
+    assert ready.stderr.readline() == b"blocking\n"
+    code, out, errors = ready.end()
+    assert (code, errors) == (0, "")
+    assert json.loads(out)["error"]["message"] == "Connection closed"
+    assert (folder / "closed").exists()
+
+
+def test_a_client_that_closes_its_reading_end_ends_the_server(folder: Path, ready: Server) -> None:
+    ready.stdout.close()
+    ready.send(ping(1))
+    assert ready.process.wait() == 0
+    assert ready.stderr.read() == b""
+
+
+def test_a_client_that_reads_nothing_of_the_first_reply_ends_the_server(server: Server) -> None:
+    server.stdout.close()
+    server.send(initialize())
+    assert server.process.wait() == 0
+    assert server.stderr.read() == b""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_signal_ends_the_server_cleanly(folder: Path, ready: Server, number: int, busy: bool) -> None:
+    assert ready.ask(call(1, "echo", text="x"))["id"] == 1
+    if busy:
+        ready.send(call(2, "block"))
+        assert ready.stderr.readline() == b"blocking\n"
+    ready.process.send_signal(number)
+    assert ready.process.wait() == 128 + number
+    assert ready.stderr.read() == b""
+    assert (folder / "closed").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+def test_a_signal_ends_a_server_whose_client_has_stopped_reading(ready: Server) -> None:
+    ready.send(*(call(each, "big", size=400_000) for each in range(4)), call(5, "announce"))
+    assert ready.stderr.readline() == b"announced\n"
+    ready.process.send_signal(signal.SIGTERM)
+    assert ready.process.wait() == 143
+    assert ready.stderr.read() == b""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+def test_a_signal_before_the_first_message_ends_the_server(folder: Path) -> None:
+    server = Server([sys.executable, str(folder / "serve.py")], folder / "state")
+    # No pipe holds this much: when all of it is written, the server has begun to read.
+    server.send(b" " * 2**20)
+    server.process.send_signal(signal.SIGINT)
+    assert server.process.wait() == -signal.SIGINT
+    assert server.stderr.read() == b""
+    server.release()

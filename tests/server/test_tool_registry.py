@@ -1,0 +1,603 @@
+"""The library: a registry of hidden tools, its providers, and the two tools it adds to an MCP server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import mcp.types as wire
+import pytest
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server import MCPServer
+from mcp.server.lowlevel.server import Server
+
+import localmcp
+from localmcp import ToolNotFound, ToolRegistry, with_request_providers
+from localmcp.errors import InvalidInput, UnknownTool
+from localmcp.server.tool_registry import EXECUTE_TOOL, TOOL_SEARCH, ToolDefinition, ToolMetadata
+from localmcp.tools import Answer
+
+ROOT = Path(__file__).parents[2]
+
+
+def send_email(to: str, subject: str = "Hello") -> str:
+    """Send an email to a recipient."""
+    return f"Email sent to {to}: {subject}"
+
+
+def fail(reason: str) -> str:
+    """Always fail."""
+    raise ValueError(reason)
+
+
+class Calculator:
+    """A provider as a person writes one."""
+
+    def __init__(self, name: str = "dynamic_calculator", answer: str = "calculated") -> None:
+        self.tool, self.answer = name, answer
+
+    def list_tools(self) -> list[ToolMetadata]:
+        return [ToolMetadata(self.tool, "Does sums", ("math",))]
+
+    def get_tool(self, name: str) -> ToolDefinition | None:
+        return ToolDefinition(name, "Does sums") if name == self.tool else None
+
+    def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
+        if name != self.tool:
+            raise ToolNotFound(name)
+        return self.answer
+
+
+class Broken:
+    """A provider of which nothing works."""
+
+    def list_tools(self) -> list[ToolMetadata]:
+        raise RuntimeError("cannot list")
+
+    def get_tool(self, name: str) -> None:
+        raise RuntimeError("cannot define")
+
+    def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
+        raise RuntimeError("cannot call")
+
+
+@pytest.fixture
+def registry() -> ToolRegistry:
+    registry = ToolRegistry()
+    registry.register_tool(send_email, "email", "communication", "smtp")
+    registry.register_tool(fail)
+    return registry
+
+
+# ---------------------------------------------------------------- registering
+
+
+def test_the_package_offers_the_library_without_importing_it_first() -> None:
+    code = "import sys, localmcp; localmcp.ToolRegistry().register_tool('x', lambda: 1); print('mcp' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert run.stdout.strip() == "False"
+    assert {"ToolRegistry", "ToolNotFound", "with_request_providers"} <= set(localmcp.__all__)
+
+
+def test_a_function_is_its_own_definition(registry: ToolRegistry) -> None:
+    definition = registry.get_tool("send_email")
+    assert definition.description == "Send an email to a recipient."
+    assert definition.input_schema["required"] == ["to"]
+    assert definition.input_schema["properties"]["subject"] == {"default": "Hello", "type": "string"}
+    assert definition.keywords == ("email", "communication", "smtp")
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"name": "greet", "description": "Greet", "parameters": {"who": {"type": "string", "required": True}}},
+        {
+            "name": "greet",
+            "description": "Greet",
+            "inputSchema": {"type": "object", "properties": {"who": {"type": "string"}}, "required": ["who"]},
+        },
+        ToolDefinition(
+            "greet", "Greet", {"type": "object", "properties": {"who": {"type": "string"}}, "required": ["who"]}
+        ),
+        wire.Tool(
+            name="greet",
+            description="Greet",
+            input_schema={"type": "object", "properties": {"who": {"type": "string"}}, "required": ["who"]},
+        ),
+    ],
+)
+def test_a_definition_may_come_in_any_form_with_a_handler(tool: Any) -> None:
+    registry = ToolRegistry()
+    registry.register_tool(tool, lambda who: f"Hello, {who}", "welcome")
+    assert registry.call_tool("greet", {"who": "Ada"}).text == "Hello, Ada"
+    assert registry.get_tool("greet").description == "Greet"
+    assert [hit["name"] for hit in registry.search("welcome")] == ["greet"]
+    with pytest.raises(InvalidInput, match="who: required"):
+        registry.call_tool("greet")
+
+
+def test_a_name_with_parameters_is_enough() -> None:
+    registry = ToolRegistry()
+    registry.register_tool("add", lambda a, b=1: a + b, description="Add", parameters={"a": "int", "b": float})
+    assert registry.call_tool("add", {"a": 2}).value == {"result": 3}
+    schema = registry.get_tool("add").input_schema
+    assert schema["properties"] == {"a": {"type": "integer"}, "b": {"type": "number"}}
+
+
+def takes_mapping(arguments: dict[str, Any]) -> Any:
+    return sorted(arguments)
+
+
+async def takes_names_later(a: int, b: int = 0) -> int:
+    return a + b
+
+
+@pytest.mark.parametrize(
+    ("handler", "expected"),
+    [
+        (takes_mapping, {"result": ["a", "b"]}),
+        (lambda **given: given, {"a": 1, "b": 2}),
+        (takes_names_later, {"result": 3}),
+        (lambda b, a: [a, b], {"result": [1, 2]}),
+    ],
+)
+def test_a_handler_takes_names_or_one_mapping(handler: Callable[..., Any], expected: Any) -> None:
+    registry = ToolRegistry()
+    registry.register_tool({"name": "it", "parameters": {"a": "integer", "b": "integer"}}, handler)
+    assert registry.call_tool("it", {"a": 1, "b": 2}).value == expected
+
+
+def test_a_tool_that_cannot_be_run_or_described_is_refused_in_words(registry: ToolRegistry) -> None:
+    with pytest.raises(InvalidInput, match="needs a handler"):
+        registry.register_tool({"name": "x"})
+    with pytest.raises(InvalidInput, match=r"takes \(x, y\), but the tool has \(a\)"):
+        registry.register_tool({"name": "it", "parameters": {"a": "integer"}}, lambda x, y: x)
+    with pytest.raises(InvalidInput, match=r"takes \(a\), but the tool has \(a, b\)"):
+        registry.register_tool({"name": "it", "parameters": {"a": "integer", "b": "integer"}}, lambda a: a)
+    with pytest.raises(InvalidInput, match="its parameter a has no type hint"):
+        registry.register_tool(lambda a: a)
+    with pytest.raises(InvalidInput, match="A tool needs a name"):
+        registry.register_tool({"description": "x"}, send_email)
+
+
+def test_the_last_registration_of_a_name_wins_and_can_be_taken_back(registry: ToolRegistry) -> None:
+    registry.register_tool("send_email", lambda: "new")
+    assert registry.call_tool("send_email").text == "new"
+    assert registry.unregister_tool("send_email") is True
+    assert registry.unregister_tool("send_email") is False
+    with pytest.raises(ToolNotFound):
+        registry.call_tool("send_email")
+
+
+# ---------------------------------------------------------------- searching and calling
+
+
+def test_search_gives_scores_and_schemas_of_hidden_tools(registry: ToolRegistry) -> None:
+    hit = registry.search("email", 10)[0]
+    assert (hit["name"], hit["input_schema"]["type"]) == ("send_email", "object")
+    assert hit["inputSchema"] == hit["input_schema"]
+
+
+def test_search_cuts_only_when_asked_to() -> None:
+    registry = ToolRegistry()
+    for number in range(20):
+        registry.register_tool(f"tool_{number}", lambda: "x", "common")
+    assert len(registry.search("common", 5)) == 5
+    assert len(registry.search("common", 0)) == len(registry.search("common")) == 20
+
+
+def test_the_classic_profile_scores_by_the_ladder_alone(registry: ToolRegistry) -> None:
+    assert [(hit["name"], hit["score"]) for hit in registry.search("smtp", profile="classic")] == [("send_email", 0.85)]
+    assert [(hit["name"], hit["score"]) for hit in registry.search("send", profile="classic")] == [("send_email", 0.9)]
+    assert {hit["score"] for hit in registry.search("", profile="classic")} == {1.0}
+
+
+def test_with_a_model_tools_are_found_by_meaning() -> None:
+    registry = ToolRegistry(model="default")
+    registry.register_tool("weather_forecast", lambda: "rain", description="Tell the weather of the coming days")
+    registry.register_tool("compress_image", lambda: "small", description="Make a picture file smaller")
+    assert registry.embedder is not None
+    registry.embedder.get()
+    assert [hit["name"] for hit in registry.search("shrink a photo")] == ["compress_image"]
+
+
+def test_a_call_may_leave_the_arguments_out() -> None:
+    registry = ToolRegistry()
+    registry.register_tool("greeter", lambda: "Hello!")
+    assert registry.call_tool("greeter", None).text == "Hello!"
+
+
+def test_an_unknown_name_is_not_found_and_the_nearest_is_named(registry: ToolRegistry) -> None:
+    for look in (registry.call_tool, registry.get_tool):
+        with pytest.raises(ToolNotFound, match="Did you mean 'send_email'") as error:
+            look("send_mail")
+        assert isinstance(error.value, UnknownTool)
+
+
+def test_what_a_handler_raises_passes_through(registry: ToolRegistry) -> None:
+    with pytest.raises(ValueError, match="no luck"):
+        registry.call_tool("fail", {"reason": "no luck"})
+
+
+@pytest.mark.parametrize(
+    ("returned", "value", "text"),
+    [
+        ("word", {"result": "word"}, "word"),
+        ({"a": 1}, {"a": 1}, '{"a":1}'),
+        ([1, "é"], {"result": [1, "é"]}, '[1,"é"]'),
+        (None, {"result": None}, "null"),
+        (float("inf"), {"result": "Infinity"}, "Infinity"),
+        (Answer({"x": 1}, "said"), {"x": 1}, "said"),
+        (wire.CallToolResult(content=[wire.TextContent(text="t")], structured_content={"s": 1}), {"s": 1}, "t"),
+        ([wire.TextContent(text="t"), wire.TextContent(text="u")], {"result": "t\nu"}, "t\nu"),
+    ],
+)
+def test_a_handler_may_return_anything(returned: Any, value: Any, text: str) -> None:
+    registry = ToolRegistry()
+    registry.register_tool("it", lambda: returned)
+    answer = registry.call_tool("it")
+    assert (answer.value, answer.text) == (value, text)
+
+
+async def test_an_async_handler_runs_inside_a_running_loop_too() -> None:
+    registry = ToolRegistry()
+    registry.register_tool({"name": "it", "parameters": {"a": "integer"}}, takes_names_later)
+    assert registry.call_tool("it", {"a": 5}).value == {"result": 5}
+
+
+# ---------------------------------------------------------------- providers
+
+
+def test_a_global_provider_is_searched_and_called_until_it_is_removed(registry: ToolRegistry) -> None:
+    provider = Calculator()
+    registry.add_provider(provider)
+    assert [hit["name"] for hit in registry.search("math")] == ["dynamic_calculator"]
+    assert registry.call_tool("dynamic_calculator").text == "calculated"
+    assert registry.remove_provider(provider) is True
+    assert registry.remove_provider(provider) is False
+    assert registry.search("math") == []
+
+
+def test_registered_tools_come_first_then_providers_in_order(registry: ToolRegistry) -> None:
+    registry.add_provider(Calculator("shared", "first"))
+    registry.add_provider(Calculator("shared", "second"))
+    registry.add_provider(Calculator("send_email", "never"))
+    assert registry.call_tool("shared").text == "first"
+    assert registry.call_tool("send_email", {"to": "a"}).text == "Email sent to a: Hello"
+    assert sorted(each.name for each in registry.list_tools()) == ["fail", "send_email", "shared"]
+
+
+def test_a_miss_goes_on_to_the_next_provider(registry: ToolRegistry) -> None:
+    registry.add_provider(Calculator("one"))
+    registry.add_provider(Calculator("two", "from two"))
+    assert registry.call_tool("two").text == "from two"
+
+
+def test_another_error_of_a_provider_ends_the_call(registry: ToolRegistry) -> None:
+    registry.add_provider(Broken())
+    registry.add_provider(Calculator("two"))
+    with pytest.raises(RuntimeError, match="cannot call"):
+        registry.call_tool("two")
+
+
+def test_a_provider_that_fails_is_skipped_in_searches_and_definitions(registry: ToolRegistry) -> None:
+    registry.add_provider(Broken())
+    registry.add_provider(Calculator())
+    assert [hit["name"] for hit in registry.search("math")] == ["dynamic_calculator"]
+    assert registry.get_tool("dynamic_calculator").description == "Does sums"
+
+
+@pytest.mark.parametrize("failing", [True, False])
+def test_a_tool_whose_definition_is_missing_is_found_without_schema_and_called(
+    registry: ToolRegistry, failing: bool
+) -> None:
+    class NoDefinition(Calculator):
+        def get_tool(self, name: str) -> ToolDefinition | None:
+            if failing:
+                raise RuntimeError("cannot define")
+            return None
+
+    registry.add_provider(NoDefinition())
+    assert "input_schema" not in registry.search("math")[0]
+    assert registry.call_tool("dynamic_calculator").text == "calculated"
+
+
+def test_a_provider_may_be_async_and_speak_in_mappings(registry: ToolRegistry) -> None:
+    class Later:
+        async def list_tools(self) -> list[dict[str, Any]]:
+            return [{"name": "later", "description": "Later", "keywords": ["soon"]}]
+
+        async def get_tool(self, name: str) -> dict[str, Any] | None:
+            return {"name": "later", "parameters": {"n": "integer"}} if name == "later" else None
+
+        async def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
+            return {"doubled": arguments["n"] * 2}
+
+    registry.add_provider(Later())
+    assert registry.search("soon")[0]["input_schema"]["properties"] == {"n": {"type": "integer"}}
+    assert registry.call_tool("later", {"n": 4}).value == {"doubled": 8}
+
+
+def test_what_is_no_provider_is_refused(registry: ToolRegistry) -> None:
+    for wrong in (object(), registry):
+        with pytest.raises(InvalidInput):
+            registry.add_provider(wrong)
+    with pytest.raises(InvalidInput, match="needs list_tools"), with_request_providers(object()):
+        pass
+
+
+def test_request_providers_exist_inside_the_block_and_nested_ones_add_up(registry: ToolRegistry) -> None:
+    def names() -> set[str]:
+        return {each.name for each in registry.list_tools()} - {"send_email", "fail"}
+
+    with with_request_providers(Calculator("outer")):
+        with with_request_providers(Calculator("inner"), Calculator("innermost")):
+            assert names() == {"outer", "inner", "innermost"}
+            assert registry.call_tool("inner").text == "calculated"
+        assert names() == {"outer"}
+    assert names() == set()
+    with pytest.raises(ToolNotFound):
+        registry.call_tool("outer")
+
+
+def test_a_registry_is_a_provider_of_another_and_even_of_itself_in_a_request(registry: ToolRegistry) -> None:
+    other = ToolRegistry()
+    other.register_tool("theirs", lambda: "from the other")
+    with with_request_providers(other, registry):
+        assert [hit["name"] for hit in registry.search("theirs")] == ["theirs"]
+        assert registry.call_tool("theirs").text == "from the other"
+    other.add_provider(Calculator())
+    registry.add_provider(other)
+    assert registry.call_tool("dynamic_calculator").text == "calculated"
+    with pytest.raises(ToolNotFound):
+        registry.call_tool("nobodys")
+
+
+def test_requests_in_parallel_do_not_see_each_others_tools(registry: ToolRegistry) -> None:
+    seen: dict[int, Any] = {}
+    barrier = threading.Barrier(20)
+
+    def request(number: int) -> None:
+        with with_request_providers(Calculator(f"mine_{number}", str(number))):
+            barrier.wait()
+            names = [each.name for each in registry.list_tools() if each.name.startswith("mine")]
+            seen[number] = (names, registry.call_tool(f"mine_{number}").text)
+
+    threads = [threading.Thread(target=request, args=(number,)) for number in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == {number: ([f"mine_{number}"], str(number)) for number in range(20)}
+
+
+def test_a_hundred_threads_registering_searching_and_calling_lose_nothing() -> None:
+    registry = ToolRegistry()
+    failures: list[BaseException | str] = []
+    barrier = threading.Barrier(100)
+
+    def work(number: int) -> None:
+        try:
+            barrier.wait()
+            for turn in range(5):
+                name = f"tool_{number}_{turn}"
+                registry.register_tool(name, lambda name=name: name, f"key{number}x{turn}y")
+                if registry.call_tool(name).text != name:
+                    failures.append(f"{name} answers wrongly")
+                if registry.search(f"key{number}x{turn}y", 1)[0]["name"] != name:
+                    failures.append(f"{name} is not found")
+            provider = Calculator(f"provided_{number}")
+            registry.add_provider(provider)
+            if registry.call_tool(f"provided_{number}").text != "calculated":
+                failures.append(f"provided_{number} answers wrongly")
+            if not registry.remove_provider(provider):
+                failures.append(f"provided_{number} was lost")
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(100)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert {each.name for each in registry.list_tools()} == {f"tool_{n}_{t}" for n in range(100) for t in range(5)}
+
+
+# ---------------------------------------------------------------- attached to a server
+
+
+def high_level() -> MCPServer[Any]:
+    server = MCPServer("high")
+
+    @server.tool()
+    def native(a: int = 0) -> str:
+        """A tool of the server's own."""
+        return f"native {a}"
+
+    return server
+
+
+def low_level() -> Server[Any]:
+    async def list_tools(ctx: Any, params: Any) -> wire.ListToolsResult:
+        return wire.ListToolsResult(tools=[wire.Tool(name="native", input_schema={"type": "object"})])
+
+    async def call_tool(ctx: Any, params: wire.CallToolRequestParams) -> wire.CallToolResult:
+        if params.name != "native":
+            raise MCPError(code=wire.INVALID_PARAMS, message=f"Unknown tool: {params.name}")
+        return wire.CallToolResult(content=[wire.TextContent(text=f"native {(params.arguments or {}).get('a', 0)}")])
+
+    return Server("low", on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+@pytest.fixture(params=["high", "low"])
+def server(request: pytest.FixtureRequest, registry: ToolRegistry) -> Any:
+    server = high_level() if request.param == "high" else low_level()
+    registry.register_tool("native", lambda: "the registry's")
+    registry.attach(server)
+    registry.attach(server)
+    return server
+
+
+@pytest.fixture(params=["auto", "legacy"])
+def client(request: pytest.FixtureRequest, server: Any) -> Client:
+    """To be entered by the test itself: a connection must end in the task that began it."""
+    return Client(server, mode=request.param)
+
+
+def said(result: Any) -> str:
+    return result.content[0].text
+
+
+async def test_exactly_two_tools_are_added_however_often(client: Client) -> None:
+    async with client:
+        listed = (await client.list_tools()).tools
+    assert [each.name for each in listed] == ["native", TOOL_SEARCH, EXECUTE_TOOL]
+    descriptions = " ".join(each.description or "" for each in listed)
+    assert "execute_tool" in descriptions and "folders" not in descriptions
+
+
+async def test_tool_search_gives_an_array_as_text_and_an_object_beside_it(client: Client) -> None:
+    async with client:
+        result = await client.call_tool(TOOL_SEARCH, {"query": "email"})
+        nothing = await client.call_tool(TOOL_SEARCH, {"query": "zzzzqqqq"})
+    assert [hit["name"] for hit in json.loads(said(result))] == ["send_email"]
+    assert result.structured_content is not None and result.structured_content["count"] == 1
+    assert said(nothing).startswith("No tools found")
+
+
+async def test_execute_tool_runs_hidden_tools(client: Client) -> None:
+    async with client:
+        for key in ("arguments", "parameters"):
+            result = await client.call_tool(EXECUTE_TOOL, {"name": "send_email", key: {"to": "Ada"}})
+            assert (said(result), result.is_error) == ("Email sent to Ada: Hello", False)
+
+
+async def test_execute_tool_tells_what_is_wrong(client: Client) -> None:
+    async with client:
+        unknown = await client.call_tool(EXECUTE_TOOL, {"name": "nonexistent_tool"})
+        nameless = await client.call_tool(EXECUTE_TOOL, {})
+        missing = await client.call_tool(EXECUTE_TOOL, {"name": "send_email", "arguments": {"too": "x"}})
+        failed = await client.call_tool(EXECUTE_TOOL, {"name": "fail", "arguments": {"reason": "no luck"}})
+    assert "Tool not found: nonexistent_tool. Use tool_search to discover available tools." in said(unknown)
+    assert not unknown.is_error
+    assert said(nameless) == "Tool name is required"
+    assert missing.is_error and "to: required" in said(missing)
+    assert failed.is_error and "no luck" in said(failed)
+
+
+async def test_a_hidden_tool_answers_to_its_own_name_but_never_hides_the_servers(client: Client) -> None:
+    async with client:
+        assert said(await client.call_tool("send_email", {"to": "Ada"})) == "Email sent to Ada: Hello"
+        assert said(await client.call_tool("native", {"a": 3})) == "native 3"
+
+
+async def test_an_empty_low_level_server_gets_the_two_tools(registry: ToolRegistry) -> None:
+    server: Server[Any] = Server("empty")
+    registry.attach(server)
+    async with Client(server) as client:
+        assert [each.name for each in (await client.list_tools()).tools] == [TOOL_SEARCH, EXECUTE_TOOL]
+        with pytest.raises(MCPError, match="Unknown tool: nobodys"):
+            await client.call_tool("nobodys", {})
+
+
+def test_only_servers_of_the_mcp_package_can_be_attached_to(registry: ToolRegistry) -> None:
+    class Something:
+        pass
+
+    with pytest.raises(InvalidInput, match="Something is no server"):
+        registry.attach(Something())  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- the example
+
+
+@asynccontextmanager
+async def user(app: Any, user_id: str | None) -> AsyncIterator[Client]:
+    """A client of the example over HTTP, whose every request carries the user."""
+    headers = {"X-User-ID": user_id} if user_id else {}
+    transport = httpx2.ASGITransport(app=app)
+    async with (
+        httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8090", headers=headers) as http,
+        Client(streamable_http_client("http://127.0.0.1:8090/mcp", http_client=http)) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    import importlib.util
+
+    path = ROOT / "sample_data" / "examples" / "tool_registry.py"
+    spec = importlib.util.spec_from_file_location("tool_registry_example", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    shops: list[Any] = []
+    start = module.Shop.__init__
+
+    def remember(shop: Any) -> None:
+        start(shop)
+        shops.append(shop)
+
+    monkeypatch.setattr(module.Shop, "__init__", remember)
+    yield module
+    # The example keeps its database for its whole life; from Python 3.13 on, one that nobody closed is warned about.
+    for shop in shops:
+        shop.database.close()
+
+
+async def run_tool(client: Client, tool: str, **arguments: Any) -> str:
+    return said(await client.call_tool(EXECUTE_TOOL, {"name": tool, "arguments": arguments}))
+
+
+async def names_found(client: Client, query: str) -> set[str]:
+    text = said(await client.call_tool(TOOL_SEARCH, {"query": query}))
+    return {hit["name"] for hit in json.loads(text)} if text.startswith("[") else set()
+
+
+def test_the_profile_best_goes_by_words_where_there_is_no_model() -> None:
+    registry = ToolRegistry()
+    registry.register_tool(send_email)
+    registry.register_tool(fail)
+    assert registry.embedder is None
+    assert [hit["name"] for hit in registry.search("write an email to Bob", profile="best")][0] == "send_email"
+    assert registry.search("order a pizza", profile="best") == []
+
+
+async def test_the_example_gives_each_user_tools_of_their_own(example: Any) -> None:
+    server = example.build_server()
+    app = example.build_app(server)
+    async with server.session_manager.run(), user(app, "anna") as anna, user(app, "bruno") as bruno:
+        for client in (anna, bruno):
+            assert [each.name for each in (await client.list_tools()).tools] == [TOOL_SEARCH, EXECUTE_TOOL]
+            assert "send_email" in await names_found(client, "email")
+        assert await run_tool(anna, "add_note", text="buy bees") == "Noted for anna"
+        assert await run_tool(bruno, "my_notes") == "[]"
+        assert await run_tool(anna, "my_notes") == '["buy bees"]'
+        async with user(app, None) as nobody:
+            assert "my_notes" not in await names_found(nobody, "my_notes")
+            assert (await run_tool(nobody, "my_notes")).startswith("Tool not found: my_notes.")
+
+
+async def test_the_examples_database_email_and_document_tools_work(example: Any) -> None:
+    server = example.build_server()
+    app = example.build_app(server)
+    async with server.session_manager.run(), user(app, None) as client:
+        assert "sql_query" in await names_found(client, "database")
+        rows = await run_tool(client, "sql_query", query="select customer, sum(total) as s from orders group by 1")
+        assert json.loads(rows) == [{"customer": "Anna", "s": 19.75}, {"customer": "Bruno", "s": 80.0}]
+        assert "readonly" in await run_tool(client, "sql_query", query="delete from orders")
+        assert await run_tool(client, "send_email", to="user@example.com", subject="Hello", body="World") == (
+            "Email sent to user@example.com"
+        )
+        await run_tool(client, "create_document", title="Bees", text="Bees live in hives.")
+        assert await run_tool(client, "find_documents", word="hives") == '["Bees"]'

@@ -1,0 +1,269 @@
+"""Late writing: callers never wait, and a file that cannot be written costs the record, never the call."""
+
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from localmcp.storage import migrations, write_behind
+from localmcp.storage.database import Database, fetch_all
+from localmcp.storage.write_behind import LateWriter
+
+
+def insert(connection: apsw.Connection, names: list[str]) -> None:
+    connection.executemany("insert into collections (name, created_at) values (?, '')", [(name,) for name in names])
+
+
+def names_in(path: Path) -> list[str]:
+    database = Database(path)
+    with database.read() as connection:
+        rows = fetch_all(connection, "select name from collections order by id")
+    database.close()
+    return [row[0] for row in rows]
+
+
+@pytest.fixture
+def writer(database: Database) -> Iterator[LateWriter[str]]:
+    writer = LateWriter(database, insert, "names")
+    yield writer
+    writer.close()
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the writer says; a thread that another test left behind may speak too."""
+    records = [each for each in caplog.records if each.name == write_behind.__name__]
+    return [each.getMessage() for each in records if each.levelno >= logging.WARNING]
+
+
+def test_items_are_written_by_the_thread_in_their_order(database: Database) -> None:
+    written = threading.Event()
+
+    def store(connection: apsw.Connection, names: list[str]) -> None:
+        insert(connection, names)
+        written.set()
+
+    writer = LateWriter(database, store, "names")
+    database.ensure_writable()
+    for name in "abc":
+        writer.add(name)
+    assert written.wait(timeout=30)
+    writer.close()
+    assert names_in(database.path) == ["a", "b", "c"]
+
+
+def test_closing_writes_what_waits_and_takes_no_more(database: Database, writer: LateWriter[str]) -> None:
+    database.ensure_writable()
+    writer.add("a")
+    writer.close()
+    writer.add("late")
+    writer.close()
+    assert names_in(database.path) == ["a"]
+
+
+def test_no_file_is_made_and_what_waits_is_written_once_there_is_one(
+    database: Database, writer: LateWriter[str]
+) -> None:
+    writer.add("early")
+    writer.flush()
+    assert not database.path.exists()
+    database.ensure_writable()
+    writer.flush()
+    assert names_in(database.path) == ["early"]
+
+
+def test_a_file_that_never_comes_is_no_loss_worth_a_word(
+    database: Database, writer: LateWriter[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    writer.add("early")
+    writer.close()
+    assert not database.path.exists()
+    assert warnings(caplog) == []
+
+
+def test_an_older_file_is_not_upgraded(
+    tmp_path: Path, writer: LateWriter[str], database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.ensure_writable()
+    database.close()
+    steps = migrations.MIGRATIONS
+    monkeypatch.setattr(migrations, "MIGRATIONS", [*steps, lambda connection: connection.execute("select 1")])
+    writer.add("early")
+    writer.flush()
+    with apsw.Connection(str(database.path)) as connection:
+        assert connection.pragma("user_version") == len(steps)
+    connection.close()
+    database.ensure_writable()
+    writer.flush()
+    assert names_in(database.path) == ["early"]
+
+
+@pytest.mark.parametrize("kind", ["opened read-only", "from elsewhere", "too new", "another program's"])
+def test_a_file_that_may_not_be_changed_stays_byte_for_byte_without_a_word(
+    kind: str, database: Database, own_directories: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    database.ensure_writable()
+    database.close()
+    if kind == "from elsewhere":
+        for known in (own_directories / "state" / "files").iterdir():
+            known.unlink()
+    elif kind != "opened read-only":
+        pragma = "user_version = 999" if kind == "too new" else "application_id = 1"
+        with apsw.Connection(str(database.path)) as connection:
+            connection.execute(f"pragma {pragma}")
+        connection.close()
+    before = database.path.read_bytes()
+    writer = LateWriter(Database(database.path, read_only=kind == "opened read-only"), insert, "names")
+    writer.add("a")
+    writer.flush()
+    writer.add("b")
+    writer.close()
+    assert database.path.read_bytes() == before
+    assert warnings(caplog) == []
+
+
+def test_while_another_program_holds_the_file_items_wait(
+    database: Database, writer: LateWriter[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(write_behind, "BUSY_MILLISECONDS", 10)
+    database.ensure_writable()
+    holder = apsw.Connection(str(database.path))
+    holder.execute("begin immediate")
+    writer.add("a")
+    writer.flush()
+    writer.add("b")
+    holder.execute("rollback")
+    holder.close()
+    writer.flush()
+    assert names_in(database.path) == ["a", "b"]
+    assert warnings(caplog) == []
+
+
+def test_a_file_that_stays_locked_to_the_end_costs_the_items_and_one_warning(
+    database: Database, writer: LateWriter[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(write_behind, "CLOSING_SECONDS", 0.02)
+    database.ensure_writable()
+    holder = apsw.Connection(str(database.path))
+    holder.execute("begin immediate")
+    for name in "abc":
+        writer.add(name)
+    writer.close()
+    holder.execute("rollback")
+    holder.close()
+    assert names_in(database.path) == []
+    assert writer.lost == 3
+    [warning] = warnings(caplog)
+    assert "part of the names is lost: the file is locked" in warning
+
+
+def test_the_file_of_a_long_write_in_the_same_process_is_waited_for(
+    database: Database, writer: LateWriter[str]
+) -> None:
+    with database.write() as connection:
+        insert(connection, ["first"])
+        writer.add("second")
+    writer.flush()
+    assert names_in(database.path) == ["first", "second"]
+
+
+def test_a_full_disk_costs_the_batch_and_one_warning_and_later_ones_are_written(
+    database: Database, writer: LateWriter[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    database.ensure_writable()
+    full = lambda connection: connection.pragma("max_page_count", 1)  # noqa: E731
+    with monkeypatch.context() as patched:
+        patched.setattr(write_behind, "PRACTICES", (*write_behind.PRACTICES, full))
+        for _ in range(2):
+            for number in range(500):
+                writer.add(f"{number:0100}")
+            writer.flush()
+    writer.add("later")
+    writer.flush()
+    assert names_in(database.path) == ["later"]
+    assert writer.lost == 1000
+    assert len(warnings(caplog)) == 1
+
+
+def test_the_oldest_are_given_up_when_too_many_wait(
+    database: Database, writer: LateWriter[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(write_behind, "MOST_WAITING", 3)
+    for name in "abcdef":
+        writer.add(name)
+    database.ensure_writable()
+    writer.flush()
+    assert names_in(database.path) == ["d", "e", "f"]
+    assert writer.lost == 3
+    assert len(warnings(caplog)) == 1
+
+
+def test_a_batch_that_cannot_be_stored_does_not_stop_the_next(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    def store(connection: apsw.Connection, names: list[str]) -> None:
+        insert(connection, names)
+        if "odd" in names:
+            raise ValueError("odd")
+
+    writer = LateWriter(database, store, "names")
+    database.ensure_writable()
+    writer.add("odd")
+    writer.flush()
+    writer.add("good")
+    writer.close()
+    assert names_in(database.path) == ["good"]
+    assert writer.lost == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="an open file cannot be replaced there")
+def test_a_file_that_takes_the_place_of_another_is_written_instead(
+    tmp_path: Path, database: Database, writer: LateWriter[str]
+) -> None:
+    database.ensure_writable()
+    writer.add("a")
+    writer.flush()
+    database.close()
+    other = Database(tmp_path / "other.localmcp")
+    other.ensure_writable()
+    other.close()
+    for beside in tmp_path.glob(f"{database.path.name}-*"):
+        beside.unlink()
+    other.path.replace(database.path)
+    writer.add("b")
+    writer.flush()
+    assert names_in(database.path) == ["b"]
+
+
+WRITE = """
+import sys
+from test_write_behind import insert
+from localmcp.storage.database import Database
+from localmcp.storage.write_behind import LateWriter
+writer = LateWriter(Database(sys.argv[1]), insert, "names")
+for number in range(50):
+    writer.add(f"{sys.argv[2]}{number}")
+    if number % 5 == 0:
+        writer.flush()
+writer.close()
+print(writer.lost)
+"""
+
+
+def test_several_processes_write_into_one_file(database: Database) -> None:
+    database.ensure_writable()
+    here = Path(__file__).parent
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", f"import sys; sys.path[:0] = [{str(here)!r}, {str(here.parents[1])!r}]\n{WRITE}"]
+            + [str(database.path), name],
+            stdout=subprocess.PIPE,
+        )
+        for name in "abc"
+    ]
+    assert [run.communicate(timeout=60)[0].strip() for run in runs] == [b"0"] * 3
+    assert len(names_in(database.path)) == 150

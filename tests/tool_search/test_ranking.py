@@ -1,0 +1,269 @@
+"""Finding tools by words, meaning and use: what fits, in which order, and when nothing does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from localmcp.embeddings import DefaultEmbedder, HashEmbedder, LazyEmbedder
+from localmcp.errors import ConfigurationError, ModelUnavailable
+from localmcp.text_vectors import TextVectors
+from localmcp.tool_search.background_requests import general_requests, request_vectors, scale_of
+from localmcp.tool_search.query import ToolDescription, take_apart, take_query_apart
+from localmcp.tool_search.ranking import FAMILIAR, Findings, ToolFinder
+
+WAIT = 120.0
+
+
+def described(name: str, description: str, *keywords: str, **parameters: str) -> ToolDescription:
+    properties = {each: {"type": "string", "description": says} for each, says in parameters.items()}
+    return ToolDescription(name, description, keywords, schema={"type": "object", "properties": properties})
+
+
+ZOO = [
+    described("feedAnimals", "Puts fodder into the trough of an enclosure.", enclosure="Which pen"),
+    described("zoo__open_gate", "Opens the gate of an enclosure for the keepers."),
+    described("weigh_animal", "Records how heavy an animal is.", "scales"),
+    described("list_visitors", "Number of visitors by day.", "tickets", "crowd"),
+    described("play_announcement", "Plays a spoken message over the loudspeakers.", text="What is said"),
+    described("start_container", "Begins the transport of a crate."),
+    described("book_vet", "Makes an appointment with the veterinarian.", day="When"),
+]
+
+
+@pytest.fixture(scope="module")
+def embedder() -> LazyEmbedder:
+    return LazyEmbedder(DefaultEmbedder)
+
+
+@pytest.fixture(scope="module")
+def finder(embedder: LazyEmbedder) -> ToolFinder:
+    return ToolFinder(embedder)
+
+
+def names(found: Findings) -> list[str]:
+    return [each.tool.name for each in found.hits]
+
+
+def find(finder: ToolFinder, query: str) -> list[str]:
+    return names(finder.find(query, ZOO, patience=WAIT))
+
+
+class TestWhatFits:
+    @pytest.mark.parametrize(
+        ("query", "name"),
+        [
+            ("give the animals something to eat", "feedAnimals"),
+            ("how heavy is the elephant", "weigh_animal"),
+            ("get an appointment with the animal doctor", "book_vet"),
+            ("how many visitors came yesterday", "list_visitors"),
+            ("say something over the speakers", "play_announcement"),
+            ("opne the gaet for a keeper", "zoo__open_gate"),
+            ("anouncement over the loudspekers", "play_announcement"),
+        ],
+    )
+    def test_is_found_by_meaning_and_in_spite_of_typing_errors(self, finder: ToolFinder, query: str, name: str) -> None:
+        assert find(finder, query)[0] == name
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "order a pizza",
+            "what is the capital of France",
+            "solve a quadratic equation",
+            "xqzzt plorfid",
+            "? !",
+            "the of",
+        ],
+    )
+    def test_is_nothing_where_no_tool_serves(self, finder: ToolFinder, query: str) -> None:
+        assert find(finder, query) == []
+
+    def test_keeps_the_ladders_score_for_names_and_single_words(self, finder: ToolFinder) -> None:
+        expected = {
+            "weigh_animal": ("weigh_animal", 1.0),
+            "Weigh Animal": ("weigh_animal", 1.0),
+            "feed animals": ("feedAnimals", 1.0),
+            "open gate": ("zoo__open_gate", 0.8),
+            "weigh": ("weigh_animal", 0.9),
+            "animal": ("weigh_animal", 0.8),
+            "scales": ("weigh_animal", 0.85),
+            "ticket": ("list_visitors", 0.7),
+            "veterinarian": ("book_vet", 0.6),
+            "trough": ("feedAnimals", 0.6),
+            "loudspeak": ("play_announcement", 0.5),
+        }
+        found = {query: finder.find(query, ZOO, patience=WAIT).hits[0] for query in expected}
+        assert {query: (hit.tool.name, hit.score) for query, hit in found.items()} == expected
+
+    def test_is_not_a_short_word_inside_another_one(self, finder: ToolFinder) -> None:
+        assert "start_container" not in find(finder, "art")
+        assert "start_container" in find(finder, "con")
+
+    def test_names_the_nearest_where_nothing_fits(self, finder: ToolFinder) -> None:
+        found = finder.find("close the gate at night", ZOO, patience=WAIT)
+        near = [each.name for each in found.nearest] or names(found)
+        assert near[0] == "zoo__open_gate"
+        assert finder.find("who won the match", ZOO, patience=WAIT) == Findings(())
+
+    def test_of_no_tools_is_nothing(self, finder: ToolFinder) -> None:
+        assert finder.find("feed the lions", []) == Findings(())
+
+    @given(st.text(max_size=80).filter(str.strip))
+    def test_comes_best_first_with_scores_up_to_one(self, query: str) -> None:
+        scores = [each.score for each in ToolFinder().find(query, ZOO).hits]
+        assert scores == sorted(scores, reverse=True) and all(0 < score <= 1 for score in scores)
+
+
+class TestTheModel:
+    def test_when_it_is_missing_words_decide(self) -> None:
+        for error in (ModelUnavailable("none here"), ConfigurationError("no such model")):
+
+            def fail(error: Exception = error) -> DefaultEmbedder:
+                raise error
+
+            assert find(ToolFinder(LazyEmbedder(fail)), "weigh the heavy animal")[0] == "weigh_animal"
+
+    def test_while_it_loads_nobody_waits_longer_than_asked(self) -> None:
+        loaded = threading.Event()
+
+        def load() -> HashEmbedder:
+            loaded.wait()
+            return HashEmbedder(64)
+
+        slow = ToolFinder(LazyEmbedder(load))
+        assert names(slow.find("weigh the heavy animal", ZOO, patience=0))[0] == "weigh_animal"
+        loaded.set()
+
+    def test_while_the_tools_are_embedded_nobody_waits_longer_than_asked(self) -> None:
+        slow = Slow()
+        finder = ToolFinder(LazyEmbedder(lambda: slow))
+        finder._embedder.get()  # pyright: ignore
+        assert names(finder.find("weigh the heavy animal", ZOO, patience=0))[0] == "weigh_animal"
+        slow.free.set()
+        finder.find("weigh the heavy animal", ZOO, patience=WAIT)
+        assert slow.asked
+
+    def test_that_fails_while_embedding_is_asked_again_at_the_next_search(self) -> None:
+        slow = Slow(failures=1)
+        slow.free.set()
+        finder = ToolFinder(LazyEmbedder(lambda: slow))
+        assert names(finder.find("weigh the heavy animal", ZOO, patience=WAIT))[0] == "weigh_animal"
+        finder.find("weigh the heavy animal", ZOO, patience=WAIT)
+        assert slow.asked
+
+    def test_embeds_a_tool_once_whoever_searches_which_part(self, tmp_path: Path) -> None:
+        slow = Slow()
+        slow.free.set()
+        finder = ToolFinder(LazyEmbedder(lambda: slow), tmp_path)
+        finder.find("weigh the heavy animal", ZOO, patience=WAIT)
+        made = slow.passages
+        finder.find("weigh the heavy animal", ZOO[:4], patience=WAIT)
+        again = ToolFinder(LazyEmbedder(lambda: slow), tmp_path)
+        again.find("weigh the heavy animal", ZOO[2:], patience=WAIT)
+        assert slow.passages == made > 0
+
+    def test_of_another_scale_is_brought_to_the_default_models(self) -> None:
+        rows = request_vectors(DefaultEmbedder(), TextVectors())
+        assert scale_of(rows) == pytest.approx((1.0, 0.0), abs=0.02)
+        # A model that puts every two texts near each other, as some do.
+        near = np.concatenate([rows * 0.6, np.full((len(rows), 1), 0.8, np.float32)], axis=1)
+        factor, offset = scale_of(near)
+        assert factor == 2.0 and factor * (0.64 + 0.36 * 0.07) + offset == pytest.approx(0.07, abs=0.02)
+
+
+class Slow:
+    """An embedder that embeds passages when it is let."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.inner = HashEmbedder(64)
+        self.identity = self.inner.identity
+        self.free = threading.Event()
+        self.asked: list[str] = []
+        self.passages = 0
+        self.failures = failures
+
+    def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self.free.wait()
+        if self.failures:
+            self.failures -= 1
+            raise ModelUnavailable("not this time")
+        self.passages += len(texts)
+        return self.inner.embed_passages(texts)
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        self.asked.append(text)
+        return self.inner.embed_query(text)
+
+    def count_tokens(self, text: str) -> int:
+        return self.inner.count_tokens(text)
+
+
+TWINS = [described(f"{place}_lamp_on", "Switches the lamp on.") for place in ("attic", "barn", "cellar")]
+
+
+def used(counts: dict[str, int]) -> Callable[[str], int]:
+    return lambda name: counts.get(name, 0)
+
+
+class TestUse:
+    def test_settles_a_close_race(self) -> None:
+        assert names(ToolFinder().find("switch the lamp on", TWINS))[0] == "attic_lamp_on"
+        often = ToolFinder(usage=used({"cellar_lamp_on": 40, "barn_lamp_on": 3}))
+        found = names(often.find("switch the lamp on", TWINS))
+        assert found == ["cellar_lamp_on", "barn_lamp_on", "attic_lamp_on"]
+
+    def test_never_turns_a_clear_one(self) -> None:
+        often = ToolFinder(usage=used({"attic_lamp_on": 10**9}))
+        assert names(often.find("switch the lamp in the cellar on", TWINS))[0] == "cellar_lamp_on"
+        assert FAMILIAR < 0.2
+
+    def test_does_not_make_anything_fit(self) -> None:
+        often = ToolFinder(usage=used({"attic_lamp_on": 10**9}))
+        assert often.find("order a pizza", TWINS).hits == ()
+
+
+class TestTakenApart:
+    def test_a_name_gives_its_words_in_every_notation(self) -> None:
+        for name in ("feedWildAnimals", "feed_wild_animals", "feed-wild-animals", "zoo__feed_wild_animals"):
+            taken = take_apart(ToolDescription(name))
+            assert taken.texts[0] == "feed wild animals"
+            assert {"feed", "wild", "anim"} <= taken.weights.keys()
+
+    def test_parameters_enums_and_nested_ones_count_too(self) -> None:
+        schema = {
+            "properties": {
+                "pen": {"type": "object", "properties": {"roofColour": {"enum": ["magenta"]}}},
+                "rows": {"type": "array", "items": {"properties": {"deep": {"description": "Quill length"}}}},
+                "odd": True,
+            }
+        }
+        weights = take_apart(ToolDescription("x", schema=schema)).weights
+        assert {"roof", "colour", "magenta", "quill", "length"} <= weights.keys()
+
+    @pytest.mark.parametrize("schema", [{"properties": []}, {"properties": {"a": {"enum": 3}}}, {"properties": None}])
+    def test_a_schema_that_is_none_does_no_harm(self, schema: dict[str, object]) -> None:
+        assert take_apart(ToolDescription("atlas", schema=schema)).texts == ("atlas",)
+
+    def test_a_query_has_its_short_forms_written_out(self) -> None:
+        query = take_query_apart("open a PR in the repo")
+        assert query.text == "open a pull request in the repository"
+        assert [each.said for each in query.words] == ["open", "pull", "request", "repository"]
+
+    @given(st.text(max_size=60), st.text(max_size=200), st.lists(st.text(max_size=20), max_size=3))
+    def test_any_text_is_taken_apart(self, name: str, description: str, keywords: list[str]) -> None:
+        assert take_apart(ToolDescription(name, description, tuple(keywords))).texts or not name.strip()
+        assert take_query_apart(description).text == take_query_apart(description).text
+
+
+def test_the_general_requests_are_told_apart() -> None:
+    requests = general_requests()
+    assert len(requests) == len(set(requests)) > 1500
+    assert request_vectors(DefaultEmbedder(), TextVectors()).shape == (len(requests), 384)

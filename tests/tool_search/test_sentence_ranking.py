@@ -1,0 +1,244 @@
+"""Ranking tools for a sentence: phrases, words, typing errors, meaning, and abstention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from localmcp.embeddings import DefaultEmbedder, HashEmbedder, LazyEmbedder
+from localmcp.errors import ModelUnavailable
+from localmcp.tool_search.arguments import fill_arguments
+from localmcp.tool_search.phrases import PhraseMatch, match_phrase, parse_phrase, trim, written
+from localmcp.tool_search.sentence_ranking import Ranking, ToolRanking
+from localmcp.tools import Param, Tool, tool, tools_of
+from localmcp.wording.normalize import stem
+from localmcp.wording.sentences import tokenize
+
+
+class Garden:
+    """Tools of a service of the tests' own, so that nothing here is tuned to localmcp's."""
+
+    @tool(
+        "waterPlants",
+        title="Water the plants",
+        keywords=("irrigation", "hose"),
+        examples=("water the {bed} for {minutes} minutes", "water the {bed}"),
+    )
+    def water(
+        self, bed: Annotated[str, Param("Which bed")], minutes: Annotated[int, Param("How long, minutes")] = 5
+    ) -> dict[str, Any]:
+        """Opens the hose over a bed."""
+        return {}
+
+    @tool("plan_harvest", title="Plan the harvest", keywords=("crop", "ripe"), examples=("when can I harvest {crop}",))
+    def harvest(self, crop: Annotated[str, Param("Vegetable or fruit")]) -> dict[str, Any]:
+        """Tells the week in which a crop is ripe."""
+        return {}
+
+    @tool("read_sensor", title="Read a sensor", keywords=("temperature", "humidity"))
+    def sensor(self, id: Annotated[str, Param("Id of the sensor")]) -> dict[str, Any]:  # noqa: A002
+        """Returns temperature and humidity of the soil."""
+        return {}
+
+    @tool("import_seeds", title="Import a seed list", examples=("load the seeds from {path}",))
+    def seeds(self, path: Annotated[str, Param("File with the list")], format: str = "csv") -> dict[str, Any]:  # noqa: A002
+        """Reads names and quantities of seeds from a file."""
+        return {}
+
+
+TOOLS: list[Tool] = list(tools_of(Garden()))
+
+
+@pytest.fixture(scope="module")
+def ranking() -> ToolRanking:
+    return ToolRanking(LazyEmbedder(DefaultEmbedder))
+
+
+def best_name(ranked: Ranking) -> str | None:
+    return ranked.best.tool.name if ranked.best else None
+
+
+def arguments(ranked: Ranking) -> dict[str, Any]:
+    assert ranked.best
+    return fill_arguments(ranked.sentence, ranked.tokens, ranked.best, {}).arguments
+
+
+def match(phrase: str, sentence: str, **types: str) -> PhraseMatch | None:
+    properties = {name: {"type": kind} for name, kind in types.items()}
+    return match_phrase(parse_phrase(phrase), tokenize(sentence), properties)
+
+
+class TestPhrases:
+    def test_said_word_for_word_score_one(self) -> None:
+        found = match("water the {bed}", "Water the tomatoes!")
+        assert found and found.score > 0.97
+
+    def test_forgive_courtesies_articles_and_typing_errors(self) -> None:
+        sentence = "could you please irigate my quickstrats about beans, thanks"
+        found = match("irrigate quickstarts about {topic}", sentence)
+        tokens = tokenize(sentence)
+        assert found and found.score > 0.8
+        assert written(sentence, trim([tokens[place] for place in found.captured["topic"]])) == "beans"
+
+    def test_written_apart_are_the_same_word(self) -> None:
+        found = match("find the {name} quickstart", "find the insights-apis quick start")
+        assert found and found.score > 0.9
+
+    def test_without_any_of_their_nouns_do_not_match(self) -> None:
+        assert match("find the {name} quickstart", "find the cheapest hotel") is None
+
+    def test_a_number_slot_takes_only_a_number(self) -> None:
+        numbers = {"a": "number", "b": "number"}
+        found = match("add {a} and {b}", "add 2 and -3.5", **numbers)
+        worse = match("add {a} and {b}", "add milk and eggs", **numbers)
+        assert found and found.score > 0.97 and set(found.captured) == {"a", "b"}
+        assert worse is None or not worse.captured
+
+    def test_constants_and_the_singular_are_part_of_the_notation(self) -> None:
+        phrase = parse_phrase("docs|documentation on {description:singular} {displayName=documentation}")
+        assert dict(phrase.constants) == {"displayName": "documentation"}
+        found = match_phrase(phrase, tokenize("documentation on policies"), {})
+        assert found and found.is_singular("description")
+
+    def test_of_two_phrases_said_in_full_the_more_specific_weighs_more(self) -> None:
+        sentence = "water the roses for 10 minutes"
+        longer = match("water the {bed} for {minutes} minutes", sentence, bed="string", minutes="integer")
+        shorter = match("water the {bed}", sentence, bed="string")
+        assert longer and shorter and longer.weight > shorter.weight
+
+    @given(st.text(max_size=200), st.text(max_size=60))
+    def test_take_any_text(self, sentence: str, phrase: str) -> None:
+        found = match_phrase(parse_phrase(phrase), tokenize(sentence), {})
+        assert found is None or 0 < found.score <= 1
+
+
+class TestRanking:
+    @pytest.mark.parametrize(
+        ("sentence", "name"),
+        [
+            ("water the roses for 10 minutes", "waterPlants"),
+            ("please wter the plants of the north bed", "waterPlants"),
+            ("when are the tomatoes ripe for harvest?", "plan_harvest"),
+            ("read sensor 1f0c3a52-7b5e-4c1d-9a66-0d2f4b8c9e10", "read_sensor"),
+            ("load the seeds from /home/ada/seeds.csv", "import_seeds"),
+        ],
+    )
+    def test_finds_the_tool_that_is_meant(self, ranking: ToolRanking, sentence: str, name: str) -> None:
+        assert best_name(ranking.rank(sentence, TOOLS)) == name
+
+    @pytest.mark.parametrize(
+        "sentence", ["who won the match", "translate this into Korean", "xyzzy", "?", "", "the of"]
+    )
+    def test_abstains_where_nothing_fits(self, ranking: ToolRanking, sentence: str) -> None:
+        assert ranking.rank(sentence, TOOLS).best is None
+
+    def test_certainties_and_none_share_one(self, ranking: ToolRanking) -> None:
+        ranked = ranking.rank("how warm is the ground", TOOLS)
+        assert sum(each.certainty for each in ranked.tools) + ranked.none == pytest.approx(1)
+        assert len(ranked.tools) == len(TOOLS)
+
+    def test_meaning_finds_a_tool_whose_words_are_not_said(self, ranking: ToolRanking) -> None:
+        by_words = ToolRanking().rank("how warm is the ground", TOOLS).tools[0].evidence
+        assert by_words.example is None
+        assert ranking.rank("how warm and moist is the ground", TOOLS).tools[0].tool.name == "read_sensor"
+
+    def test_works_by_words_while_the_model_is_unavailable(self) -> None:
+        def fail() -> DefaultEmbedder:
+            raise ModelUnavailable("no model here")
+
+        ranked = ToolRanking(LazyEmbedder(fail)).rank("irrigation of the plants with a hose", TOOLS)
+        assert ranked.tools[0].tool.name == "waterPlants"
+
+    def test_of_no_tools_is_empty(self, ranking: ToolRanking) -> None:
+        ranked = ranking.rank("water the roses", [])
+        assert (ranked.tools, ranked.best, ranked.none) == ([], None, 1)
+
+    def test_a_repaired_word_is_shown(self, ranking: ToolRanking) -> None:
+        best = ranking.rank("humidty of the soil", TOOLS).tools[0]
+        assert best.tool.name == "read_sensor"
+        assert set(best.repairs.values()) == {stem("humidity", "english")}
+
+    @given(st.text(max_size=300))
+    def test_takes_any_sentence(self, sentence: str) -> None:
+        ranked = ToolRanking().rank(sentence, TOOLS)
+        assert 0 <= ranked.none <= 1
+
+
+class TestArguments:
+    @pytest.mark.parametrize(
+        ("sentence", "expected"),
+        [
+            ("water the roses for 10 minutes", {"bed": "roses", "minutes": 10}),
+            ("water the 'north bed'", {"bed": "north bed"}),
+            ("load the seeds from ~/My-seeds.txt please", {"path": "~/My-seeds.txt"}),
+            ("Load seeds: C:\\data\\seeds.csv", {"path": "C:\\data\\seeds.csv"}),
+            ("when can I harvest sweet corn?", {"crop": "sweet corn"}),
+        ],
+    )
+    def test_come_out_of_the_sentence(self, sentence: str, expected: dict[str, Any]) -> None:
+        assert arguments(ToolRanking().rank(sentence, TOOLS)) == expected
+
+    def test_that_are_nowhere_are_told(self) -> None:
+        ranked = ToolRanking().rank("read a sensor", TOOLS)
+        filled = fill_arguments(ranked.sentence, ranked.tokens, ranked.tools[0], {})
+        assert (ranked.tools[0].tool.name, filled.missing) == ("read_sensor", ("id",))
+
+    def test_given_beside_the_sentence_go_first_and_only_where_they_belong(self) -> None:
+        ranked = ToolRanking().rank("water the roses for 10 minutes", TOOLS)
+        filled = fill_arguments(ranked.sentence, ranked.tokens, ranked.tools[0], {"minutes": 3, "limit": 5})
+        assert filled.arguments == {"bed": "roses", "minutes": 3}
+
+    @given(st.text(max_size=200))
+    def test_never_break(self, words: str) -> None:
+        ranked = ToolRanking().rank(f"water {words}", TOOLS)
+        assert 0 <= ranked.none <= 1
+        for each in ranked.tools:
+            filled = fill_arguments(ranked.sentence, ranked.tokens, each, {})
+            assert set(filled.arguments) <= set(each.tool.input_schema["properties"])
+
+
+class Counting:
+    """An embedder that counts the passages it is given."""
+
+    def __init__(self) -> None:
+        self.inner = HashEmbedder(64)
+        self.identity = self.inner.identity
+        self.passages = 0
+
+    def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self.passages += len(texts)
+        return self.inner.embed_passages(texts)
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        return self.inner.embed_query(text)
+
+    def count_tokens(self, text: str) -> int:
+        return self.inner.count_tokens(text)
+
+
+class TestVectorsOfTools:
+    def test_are_made_once_and_kept_for_the_next_process(self, tmp_path: Path) -> None:
+        embedder = Counting()
+        first = ToolRanking(LazyEmbedder(lambda: embedder), tmp_path)
+        before = first.rank("how warm is the ground", TOOLS)
+        made = embedder.passages
+        first.rank("is it warm outside", TOOLS)
+        again = ToolRanking(LazyEmbedder(lambda: embedder), tmp_path).rank("how warm is the ground", TOOLS)
+        assert embedder.passages == made > 0
+        assert [each.certainty for each in again.tools] == [each.certainty for each in before.tools]
+
+    def test_in_a_broken_file_are_made_again(self, tmp_path: Path) -> None:
+        embedder = Counting()
+        ToolRanking(LazyEmbedder(lambda: embedder), tmp_path).rank("how warm is the ground", TOOLS)
+        made = embedder.passages
+        for path in tmp_path.iterdir():
+            path.write_bytes(path.read_bytes()[:100])
+        ToolRanking(LazyEmbedder(lambda: embedder), tmp_path).rank("how warm is the ground", TOOLS)
+        assert embedder.passages == 2 * made

@@ -1,0 +1,64 @@
+"""What a request wants done and to what."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localmcp.tool_search.synonyms import read_lines
+from localmcp.tool_search.verbs import known_verbs, looking, thing_asked, verbs_asked
+from localmcp.wording.normalize import stem
+
+
+@pytest.mark.parametrize(
+    ("request_", "verb"),
+    [
+        ("call off the regatta", "cancel"),
+        ("turn the radio down", "set"),
+        ("throw the old maps away", "delete"),
+        ("make my own copy of the chart", "duplicate"),
+        ("who rows in the second boat", "list"),
+        ("get a berth for the night", "book"),
+        ("caulk the boat", "caulk"),
+    ],
+)
+def test_a_request_asks_for_the_verbs_of_the_tools_that_do_it(request_: str, verb: str) -> None:
+    assert stem(verb, "english") in verbs_asked(request_.split())
+
+
+@pytest.mark.parametrize("request_", ["cheap sails", "the harbour at night", "i lost an oar", ""])
+def test_what_names_no_verb_asks_for_none(request_: str) -> None:
+    assert verbs_asked(request_.split()) == frozenset()
+
+
+def test_a_verb_that_is_a_thing_as_well_asks_for_looking_too_unless_a_thing_follows() -> None:
+    assert looking() <= verbs_asked("share price of the shipyard".split())
+    assert not looking() & verbs_asked("share the logbook".split())
+
+
+@pytest.mark.parametrize(
+    ("request_", "thing"),
+    [
+        ("rename the whole harbour signal", "signal"),
+        ("which berths are free", "berth"),
+        ("is the bridge raised", "bridge"),
+        ("which logbooks list the wreck", "logbook"),
+        ("send a flare to the coast guard", "flare"),
+        ("delete it", ""),
+    ],
+)
+def test_the_thing_is_the_last_word_of_the_first_name(request_: str, thing: str) -> None:
+    assert thing_asked(request_.split()) == (stem(thing, "english") if thing else "")
+
+
+@given(st.lists(st.text(max_size=12), max_size=10))
+def test_any_words_can_be_asked(words: list[str]) -> None:
+    assert isinstance(thing_asked(words), str)
+    assert isinstance(verbs_asked(words), frozenset)
+
+
+def test_the_shipped_words_are_well_formed() -> None:
+    assert all(len(line.split()) > 1 for line in read_lines("tool_synonyms.txt"))
+    assert all(line.count(":") == 1 and line.partition(":")[2].strip() for line in read_lines("tool_verbs.txt"))
+    assert "*" not in known_verbs()

@@ -1,0 +1,381 @@
+"""The frame: the first run, other processes, a file that goes away, errors, the palette, colors, the start."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from folders import write
+from textual.app import App
+from tui_driver import RunningTui, make_library, open_tui, settings_of
+
+from localmcp.config import Settings, sample_directory
+from localmcp.errors import ConfigurationError
+from localmcp.storage.database import Database
+from localmcp.tui.app import ERRORS_AT_ONCE, LocalMcpApp
+from localmcp.tui.logs import log_file, logging_to_file
+from localmcp.tui.services import Services
+from localmcp.workspace import Workspace
+
+ROOT = Path(__file__).parents[2]
+
+
+# ---------------------------------------------------------------- the first run
+
+
+async def test_three_keys_lead_from_nothing_to_a_first_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "package" / "documents" / "boiler.md", "# Boiler\n\nE110: the siphon of the boiler is blocked.\n")
+    monkeypatch.setattr("localmcp.tui.welcome.sample_directory", lambda: tmp_path / "package")
+    async with open_tui(tmp_path / "library.localmcp") as tui:
+        assert "Nothing is indexed yet" in tui.text()
+        await tui.press("d", "enter")
+        await tui.until(lambda: tui.pane.hits, "a first passage")
+        assert tui.pane.hits[0]["sourceTitle"] == "Boiler"
+        assert tui.pane.hits[0]["collection"] == "samples"
+
+
+def test_the_samples_of_the_first_run_are_there() -> None:
+    assert (sample_directory() / "documents" / "welcome.md").exists()
+
+
+async def test_looking_at_every_pane_makes_no_file(tmp_path: Path) -> None:
+    async with open_tui(tmp_path / "library.localmcp") as tui:
+        for pane in ("library", "quickstarts", "rules", "tools", "activity", "keys", "doctor"):
+            await tui.go(pane)
+            assert tui.error() == ""
+    assert not (tmp_path / "library.localmcp").exists()
+
+
+async def test_what_to_paste_into_a_client_can_be_copied(tmp_path: Path) -> None:
+    services = Services(client_configuration=lambda: json.dumps({"mcpServers": {}}))
+    async with open_tui(tmp_path / "library.localmcp", services=services) as tui:
+        await tui.press("m")
+        assert "mcpServers" in tui.text()
+        await tui.press("y")
+        assert json.loads(tui.app.clipboard) == {"mcpServers": {}}
+
+
+# ---------------------------------------------------------------- other processes
+
+
+async def test_what_another_process_adds_appears_in_the_search_that_stands_there(tmp_path: Path) -> None:
+    async with open_tui(make_library(tmp_path)) as tui:
+        await tui.type("zebra")
+        before = len(tui.pane.hits)
+        write(tmp_path / "new" / "zebra.md", "# Zebra\n\nA zebra has stripes.\n")
+        with Workspace(settings_of(tmp_path)) as other:
+            other.library.add_paths([tmp_path / "new"])
+        await tui.until(lambda: tui.pane.hits and tui.pane.hits[0]["sourceTitle"] == "Zebra", "the new passage")
+        assert len(tui.pane.hits) > before
+        assert "6 documents" in tui.text()
+
+
+async def test_a_file_that_another_process_makes_ends_the_first_run(tmp_path: Path) -> None:
+    async with open_tui(tmp_path / "library.localmcp") as tui:
+        assert "Nothing is indexed yet" in tui.text()
+        make_library(tmp_path)
+        await tui.until(lambda: "Type to search" in tui.text())
+
+
+async def test_a_file_that_goes_away_is_told_and_its_return_too(tmp_path: Path) -> None:
+    file = make_library(tmp_path)
+    async with open_tui(file) as tui:
+        for each in list(tmp_path.glob("library.localmcp*")):
+            each.rename(tmp_path / f"away-{each.name}")
+        await tui.until(lambda: "no longer there" in tui.error(), "the message")
+        await tui.type("bees")
+        for each in list(tmp_path.glob("away-*")):
+            each.rename(tmp_path / each.name.removeprefix("away-"))
+        await tui.until(lambda: not tui.error(), "the message to go")
+        assert tui.pane.hits
+
+
+async def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
+    file = make_library(tmp_path)
+    async with open_tui(file) as tui:
+        await tui.type("queen")
+        with Workspace(Settings(database=tmp_path / "other.localmcp", model="hash")) as other:
+            other.library.add_text("A queen of another file.", "Another")
+        with Database(tmp_path / "other.localmcp").write() as connection:
+            connection.execute("select 1")
+        subprocess.run(["sqlite3", "--version"], capture_output=True, check=False)
+        for each in tmp_path.glob("library.localmcp*"):
+            each.unlink()
+        (tmp_path / "other.localmcp").replace(file)
+        await tui.until(
+            lambda: tui.pane.hits and tui.pane.hits[0]["sourceTitle"] == "Another", "what the other file holds"
+        )
+
+
+async def test_a_foreign_file_shows_that_it_is_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = make_library(tmp_path)
+    monkeypatch.setenv("LOCALMCP_STATE_DIR", str(tmp_path / "another-machine"))
+    async with open_tui(file) as tui:
+        await tui.until(lambda: "read-only" in tui.text())
+        await tui.type("queen")
+        assert tui.pane.hits
+        await tui.go("library")
+        await tui.press("enter", "down", "d", "y")
+        await tui.until(lambda: "localmcp adopt" in tui.error())
+
+
+# ---------------------------------------------------------------- errors
+
+
+async def test_a_file_that_is_none_of_ours_is_told_in_one_line_with_details_on_demand(tmp_path: Path) -> None:
+    write(tmp_path / "library.localmcp", "This is no database. " * 500)
+    async with open_tui(tmp_path / "library.localmcp") as tui:
+        await tui.until(lambda: "not a SQLite database" in tui.error())
+        await tui.press("f2")
+        assert "tui.log" in tui.text().replace("\n", "")
+
+
+async def test_settings_that_cannot_be_used_are_told(tmp_path: Path) -> None:
+    def opener() -> Workspace:
+        raise ConfigurationError("threads = 'x' cannot be used.", hint="Set a number.")
+
+    app = LocalMcpApp(opener, tmp_path / "a.localmcp")
+    async with app.run_test(size=(120, 34)) as pilot:
+        tui = RunningTui(app, pilot)
+        await tui.until(lambda: "threads = 'x' cannot be used." in tui.error())
+        await tui.press("escape", "5")
+        assert "✗ not open" in tui.text()
+
+
+async def test_an_unexpected_error_is_a_line_and_its_traceback_goes_to_the_log(tmp_path: Path) -> None:
+    def fail() -> None:
+        raise ValueError("something odd")
+
+    file = make_library(tmp_path)
+    with logging_to_file("warning"):
+        async with open_tui(file) as tui:
+            tui.app.call_later(fail)
+            await tui.until(lambda: "Unexpected ValueError: something odd" in tui.error())
+            assert "Traceback" not in tui.text()
+            tui.app.unexpected.clear()
+            await tui.type("queen")
+            assert tui.pane.hits
+    assert "Traceback" in log_file().read_text(encoding="utf-8")
+
+
+async def test_errors_without_end_end_the_app_in_one_line(tmp_path: Path) -> None:
+    def fail() -> None:
+        raise ValueError("again and again")
+
+    app = LocalMcpApp(lambda: Workspace(settings_of(tmp_path)), tmp_path / "library.localmcp")
+    async with app.run_test() as pilot:
+        for _ in range(ERRORS_AT_ONCE + 2):
+            app.call_later(fail)
+        for _ in range(100):
+            await pilot.pause(0.02)
+            if app.return_code is not None:
+                break
+    assert app.return_code == 1
+
+
+# ---------------------------------------------------------------- palette, colors, mouse
+
+
+async def test_the_palette_finds_commands_and_documents(tmp_path: Path) -> None:
+    async with open_tui(make_library(tmp_path)) as tui:
+        await tui.press("ctrl+p")
+        await tui.type("Go to Rules")
+        await tui.until(lambda: "Key 4" in tui.text())
+        await tui.press("enter")
+        await tui.until(lambda: tui.app.pane.id == "rules")
+        await tui.press("ctrl+p")
+        await tui.type("kflg")
+        await tui.until(lambda: "Kafka lag" in tui.text())
+        await tui.press("down", "enter")
+        await tui.until(lambda: "whole document" in tui.text(), "the document")
+
+
+async def test_a_theme_is_chosen_in_the_palette_and_remembered(tmp_path: Path) -> None:
+    saved: list[str] = []
+    services = Services(save_theme=saved.append)
+    async with open_tui(make_library(tmp_path), services=services) as tui:
+        tui.app.choose_theme()
+        await tui.settle()
+        await tui.type("terminal")
+        await tui.until(lambda: "terminal" in tui.text())
+        await tui.press("down", "enter")
+        await tui.until(lambda: saved == ["terminal"])
+        assert tui.app.current_theme.ansi
+
+
+async def test_a_theme_that_is_not_there_is_told(tmp_path: Path) -> None:
+    async with open_tui(make_library(tmp_path), theme="mauve") as tui:
+        assert "There is no theme 'mauve'" in tui.error()
+        assert tui.app.theme == "localmcp"
+
+
+async def test_without_colours_the_choice_is_told_by_other_means(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with open_tui(make_library(tmp_path)) as tui:
+        await tui.type("queen")
+        await tui.press("escape")
+        strips = tui.app.screen._compositor.render_strips()
+        colors = {
+            (part.style.color.name, part.style.bgcolor.name)
+            for strip in strips for part in strip
+            if part.style and part.style.color and part.style.bgcolor
+        }  # fmt: skip
+        shades = [color for pair in colors for color in pair if color.startswith("#")]
+        assert all(color[1:3] == color[3:5] == color[5:7] for color in shades)
+
+
+async def test_the_mouse_turns_to_a_pane_and_changes_the_mode(tmp_path: Path) -> None:
+    async with open_tui(make_library(tmp_path)) as tui:
+        await tui.pilot.click("#mode")
+        assert tui.pane.mode == "keyword"
+        await tui.pilot.click("#tabs", offset=(14, 0))
+        await tui.until(lambda: tui.app.pane.id == "library")
+
+
+@pytest.mark.parametrize("size", [(60, 18), (80, 24), (200, 60)])
+async def test_every_pane_fits_every_size(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with open_tui(make_library(tmp_path), size) as tui:
+        for pane in ("library", "quickstarts", "rules", "tools", "activity", "keys", "doctor", "search"):
+            await tui.go(pane)
+            lines = tui.text().splitlines()
+            assert len(lines) == size[1]
+            assert tui.error() == ""
+        await tui.pilot.resize_terminal(100, 30)
+        await tui.settle()
+        assert "localmcp" in tui.text()
+
+
+async def test_the_help_is_that_of_the_pane_in_front(tmp_path: Path) -> None:
+    async with open_tui(make_library(tmp_path), (120, 45)) as tui:
+        await tui.press("f1")
+        assert "Help: Search" in tui.text()
+        assert "letters are keys after esc" in tui.text()
+        await tui.press("escape")
+        await tui.go("keys")
+        await tui.press("question_mark")
+        assert "Help: Keys" in tui.text()
+
+
+# ---------------------------------------------------------------- the start
+
+
+@pytest.mark.parametrize("library", ["mcp", "onnxruntime", "numpy", "pydantic", "fastembed", "tokenizers"])
+def test_drawing_the_first_pane_needs_no_heavy_library(library: str) -> None:
+    code = "import sys, localmcp.cli.tui, localmcp.tui.app; print(*{n.split('.')[0] for n in sys.modules})"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert library not in run.stdout.split()
+    assert "textual" in run.stdout.split()
+
+
+@pytest.mark.parametrize("command", ["tui", "find"])
+def test_where_there_is_no_terminal_another_command_is_named(command: str) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "localmcp", command], stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=ROOT
+    )
+    assert run.returncode == 3
+    assert "needs a terminal" in run.stderr
+    assert "localmcp search" in run.stderr
+
+
+def test_the_app_is_a_textual_app_that_writes_its_log_to_the_state_directory() -> None:
+    assert issubclass(LocalMcpApp, App)
+    assert os.environ["LOCALMCP_STATE_DIR"] in str(log_file())
+
+
+# ---------------------------------------------------------------- a real terminal
+
+POSIX = pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
+
+
+class Terminal:
+    """The program on a pseudo-terminal; stdout may be a pipe."""
+
+    def __init__(self, *arguments: str, pipe_stdout: bool = False) -> None:
+        import pty
+
+        self.main, side = pty.openpty()
+        environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30", "PYTHONWARNINGS": ""}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "localmcp", *arguments], stdin=side, stderr=side, cwd=ROOT, env=environment,
+            stdout=subprocess.PIPE if pipe_stdout else side, start_new_session=True,
+        )  # fmt: skip
+        os.close(side)
+        self.seen = b""
+        # What hangs fails instead of holding the whole run.
+        self.watchdog = threading.Timer(60, self.process.kill)
+        self.watchdog.start()
+
+    def wait_for(self, text: str) -> None:
+        while text.encode() not in self.seen:
+            try:
+                more = os.read(self.main, 65536)
+            except OSError:
+                more = b""
+            assert more, self.seen.decode(errors="replace")[-3000:]
+            self.seen += more
+
+    def send(self, keys: str) -> None:
+        os.write(self.main, keys.encode())
+
+    def drain(self) -> None:
+        """Read until the program has let go of the terminal."""
+        while True:
+            try:
+                if not os.read(self.main, 65536):
+                    break
+            except OSError:
+                break
+
+    def end(self) -> tuple[int, str]:
+        self.drain()
+        out = self.process.stdout.read().decode() if self.process.stdout else ""
+        code = self.process.wait()
+        self.watchdog.cancel()
+        if self.process.stdout:
+            self.process.stdout.close()
+        os.close(self.main)
+        return code, out
+
+
+@pytest.fixture
+def hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
+    return make_library(tmp_path)
+
+
+@POSIX
+def test_the_command_draws_in_a_terminal_and_leaves_it_clean(hashed: Path) -> None:
+    terminal = Terminal("tui", str(hashed))
+    terminal.wait_for("8 Doctor")
+    terminal.wait_for("ready")
+    terminal.send("\x11")
+    code, _ = terminal.end()
+    assert code == 0
+    assert b"Traceback" not in terminal.seen
+
+
+@POSIX
+def test_the_picked_passage_goes_to_stdout_and_nothing_else(hashed: Path, tmp_path: Path) -> None:
+    terminal = Terminal("find", "queen", "--db", str(hashed), pipe_stdout=True)
+    terminal.wait_for("enter picks")
+    terminal.wait_for("Bees")
+    terminal.send("\r")
+    code, out = terminal.end()
+    assert code == 0
+    assert out == f"{tmp_path / 'docs' / 'bees.md'}:1\n"
+
+
+@POSIX
+def test_giving_up_prints_nothing(hashed: Path) -> None:
+    terminal = Terminal("find", "--db", str(hashed), pipe_stdout=True)
+    terminal.wait_for("gives up")
+    terminal.send("\x1b")
+    assert terminal.end() == (130, "")

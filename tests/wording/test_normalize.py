@@ -1,0 +1,175 @@
+"""The words that the keyword index and the query builder share."""
+
+import apsw
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localmcp.wording.normalize import (
+    LONGEST_WORD,
+    SUPPORTED_LANGUAGES,
+    detect_language,
+    fold,
+    index_text,
+    phrases,
+    stem,
+    stems,
+    stop_words,
+    words,
+)
+
+_tokenizer = apsw.Connection(":memory:").fts5_tokenizer("unicode61", ["remove_diacritics", "2"])
+
+
+def fts5_tokens(text: str) -> list[str]:
+    options = {"include_offsets": False, "include_colocated": False}
+    return _tokenizer(text.encode(), apsw.FTS5_TOKENIZE_DOCUMENT, None, **options)
+
+
+# Ordinary text, any character at all, and identifiers.
+texts = st.one_of(
+    st.text(),
+    st.text(st.characters(codec="latin-1")),
+    st.text("aZ9_.-é́ⅷ日本กй½ß"),
+    st.from_regex(r"[a-z]{1,4}([A-Z][a-z]{0,3}|_|[0-9]){0,12}", fullmatch=True),
+)
+
+
+@given(texts)
+def test_fts5_takes_every_word_as_one_token_unchanged(text: str):
+    assert fts5_tokens(" ".join(words(text))) == words(text)
+
+
+@given(texts, st.sampled_from([*sorted(SUPPORTED_LANGUAGES), "klingon"]))
+def test_fts5_takes_every_stem_as_one_token_unchanged(text: str, language: str):
+    indexed = index_text(text, language)
+    assert fts5_tokens(indexed) == indexed.split() == stems(words(text), language)
+
+
+def test_fts5_and_words_agree_on_every_character_of_unicode():
+    every_character = (chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000)
+    found = words(" ".join(every_character))
+    assert len(found) > 100_000
+    assert fts5_tokens(" ".join(found)) == found
+
+
+@given(texts)
+def test_words_are_folded_and_folding_twice_changes_nothing(text: str):
+    assert fold(fold(text)) == fold(text)
+    assert all(fold(word) == word for word in words(text))
+
+
+@given(texts)
+def test_phrases_hold_the_words_in_order(text: str):
+    assert [word for phrase in phrases(text) for word in phrase] == words(text)
+
+
+@given(texts, texts)
+def test_a_text_has_the_words_of_its_lines(above: str, below: str):
+    assert words(f"{above}\n{below}") == words(above) + words(below)
+
+
+@pytest.mark.parametrize(
+    ("text", "folded"),
+    [
+        ("Città", "citta"),
+        ("CITTA\u0300", "citta"),
+        ("Straße", "strasse"),
+        ("ﬁne ①", "fine 1"),
+        ("Ёлка", "елка"),
+        ("мой", "мой"),
+        ("が", "が"),
+    ],
+)
+def test_fold_removes_case_and_diacritics_but_not_what_makes_another_letter(text: str, folded: str):
+    assert fold(text) == folded
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Dell'Università di Forlì", ["dell", "universita", "di", "forli"]),
+        ("getUserName()", ["getusername", "get", "user", "name"]),
+        ("max_results=3", ["maxresults", "max", "results", "3"]),
+        ("HTTPServer", ["httpserver", "http", "server"]),
+        ("sha256Sum", ["sha256sum", "sha256", "sum"]),
+        ("__init__ _ __", ["init"]),
+        ("APIs 3D B2B", ["apis", "3d", "b2b"]),
+        ("Python 3.11.7", ["python", "3", "11", "7"]),
+        ("日本語text", ["日", "本", "語", "text"]),
+        ("ไทย", ["ไ", "ท", "ย"]),
+        ("", []),
+    ],
+)
+def test_words_come_in_order_with_the_parts_of_identifiers(text: str, expected: list[str]):
+    assert words(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("fix CVE-2024-1234", [("fix",), ("cve", "2024", "1234")]),
+        ("ISO-9001.", [("iso", "9001")]),
+        ("version 3.11.7", [("version",), ("3", "11", "7")]),
+        ("well-known", [("well",), ("known",)]),
+        ("東京 tower", [("東", "京"), ("tower",)]),
+        ("getName", [("getname",), ("get",), ("name",)]),
+    ],
+)
+def test_phrases_keep_codes_and_scripts_without_spaces_together(text: str, expected: list[tuple[str, ...]]):
+    assert phrases(text) == expected
+
+
+def test_encoded_data_stays_whole_and_is_cut():
+    assert words("aB" * 500) == [("ab" * 500)[:LONGEST_WORD]]
+
+
+def test_stems_meet_with_and_without_accents():
+    assert stems(words("università perché"), "italian") == stems(words("universita perche"), "italian")
+    assert stem("running", "english") == stem("runs", "english") == "run"
+    assert stem("gatti", "italian") == stem("gatto", "italian")
+
+
+def test_numbers_and_unknown_languages_are_not_stemmed():
+    assert stem("2024s", "english") == "2024s"
+    assert stem("running", "klingon") == stem("running", None) == "running"
+    assert index_text("Running tests", None) == "running tests"
+
+
+def test_index_text_is_the_stems_of_the_words():
+    assert index_text("The getUserNames of Cities", "english") == "the getusernam get user name of citi"
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("The server does not start after the update", "english"),
+        ("Come si configura il server della posta", "italian"),
+        ("perché il server cade", "italian"),
+        ("perche il server cade", "italian"),
+        ("Los archivos que están en el servidor", "spanish"),
+        ("Où est le fichier de configuration du serveur", "french"),
+        ("Wo ist die Datei mit den Einstellungen", "german"),
+        ("O servidor não responde porque está desligado", "portuguese"),
+        ("Waar is het bestand van de server", "dutch"),
+        ("Где находится файл настроек", "russian"),
+        ("Πού είναι το αρχείο", "greek"),
+        ("the server", "english"),
+        ("?", None),
+        ("", None),
+        ("server", None),
+        ("die hard movie", None),
+        ("man page", None),
+        ("x = foo(y, d[s]) + bar", None),
+    ],
+)
+def test_language_is_told_by_function_words_and_left_open_when_they_are_missing(text: str, language: str | None):
+    assert detect_language(text) == language
+
+
+def test_stop_words_are_folded_and_default_to_english_and_italian():
+    for language in SUPPORTED_LANGUAGES:
+        assert all(words(word) == [word] for word in stop_words(language))
+    assert stop_words(None) == stop_words("english") | stop_words("italian")
+    assert {"the", "perche"} <= stop_words(None)
+    assert stop_words("klingon") == frozenset()
