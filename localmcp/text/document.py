@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any, Literal, cast
 
 from localmcp.errors import UnreadableDocument
+from localmcp.text.worker import count_text
 
 Markup = Literal["markdown", "plain", "code"]
 
@@ -23,7 +24,7 @@ class Document:
     text: str
     """The whole text: no NUL, no lone surrogate, no byte order mark; text formats keep their line ends."""
     format: str
-    """markdown, text, rst, html, pdf, docx, pptx, xlsx, epub, json, jsonl, csv, code or notebook."""
+    """markdown, text, html, pdf, docx, xlsx, mail, conversation, subtitles, code, …: which reader made it."""
     markup: Markup
     """How to chunk the text."""
     source_type: SourceType
@@ -31,6 +32,22 @@ class Document:
     """JSON values: front matter, author, created, encoding (if not utf-8), language of code, sheets…"""
     page_starts: tuple[int, ...] = ()
     """Code-point offset in `text` of page (or slide) 1, 2, 3…; empty when the format has no pages."""
+    row_starts: tuple[tuple[int, int], ...] = ()
+    """(offset, row): the line at this offset is that row of its sheet, and every line after it one more."""
+    time_starts: tuple[tuple[int, str], ...] = ()
+    """(offset, time): what is said from this offset on is said at that time, `0:01:30`."""
+    appendix: int | None = None
+    """Offset from which the text only repeats others (quoted replies, signatures): it is found by word only."""
+    date: str = ""
+    """When it was written, ISO 8601, a date or a date and time; "" when the document does not say."""
+    date_from: str = ""
+    """front matter, mail header, document properties or export: where the date is from."""
+    member: str = ""
+    """Name inside a file that holds several documents, unique and stable there; "" for the file itself."""
+    parent: str = ""
+    """`member` of the document that it belongs to, as an attachment to its mail; "" for the file itself."""
+    failure: str = ""
+    """Why this member cannot be read; its text is empty then, and the other members are not concerned."""
 
 
 Reader = Callable[[bytes, str], Document]
@@ -47,11 +64,18 @@ def make_document(
     title: str = "",
     metadata: dict[str, Any] | None = None,
     page_starts: tuple[int, ...] = (),
+    **places: Any,
 ) -> Document:
+    """Return a document that keeps the promises of `Document`; `places`: its other fields.
+
+    Raises:
+        UnreadableDocument: there is no visible character, or more text than the limit.
+    """
     if not text.strip():
         raise UnreadableDocument(f"{name} holds no text.")
+    count_text(len(text))
     line = one_line(title) or _readable_stem(name)
-    return Document(line, _clean(text), kind, markup, source_type, metadata or {}, page_starts)
+    return Document(line, _clean(text), kind, markup, source_type, metadata or {}, page_starts, **places)
 
 
 def _clean(text: str) -> str:

@@ -54,6 +54,11 @@ def read_html(data: bytes, name: str) -> Document:
     return make_document(name, markdown, "html", "markdown", "website", title=found, metadata=metadata)
 
 
+def html_markdown(text: str, name: str) -> str:
+    """Return a page or a mail in HTML as Markdown."""
+    return _page_markdown(parse_html(text, name))
+
+
 def parse_html(text: str, name: str) -> "LexborHTMLParser":
     from selectolax.lexbor import LexborHTMLParser
 

@@ -10,13 +10,16 @@ import logging
 import re
 import stat
 import zlib
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any, BinaryIO
 
 from localmcp.errors import LocalMCPError, NotFound, UnreadableDocument
 from localmcp.text.document import Document, Markup, Reader, make_document
 from localmcp.text.encodings import HEAD, decode_text, looks_like_text
 from localmcp.text.epub import read_epub
 from localmcp.text.html import read_html
+from localmcp.text.mail import looks_like_mail, looks_like_mailbox, read_mail, read_mailbox
 from localmcp.text.markdown import markdown_head, read_markdown, read_notebook
 from localmcp.text.office import read_docx, read_pptx, read_xlsx
 from localmcp.text.packages import OLE_MAGIC, in_megabytes, suffix_of
@@ -28,28 +31,78 @@ MAX_BYTES = 50_000_000
 
 
 def read(path: Path, *, max_bytes: int = MAX_BYTES) -> Document:
-    """The document in a file of at most `max_bytes`, also after decompressing a .gz.
+    """Return the document in a file of at most `max_bytes`, also after decompressing a .gz; of a container the first.
 
-    Raises NotFound for no such file, MissingExtra when an optional library is needed, and UnreadableDocument, saying
-    why, for everything else that cannot be turned into text.
+    Raises:
+        NotFound: no such file.
+        UnreadableDocument: why it cannot be turned into text.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise UnreadableDocument(f"{path} is not a regular file.")
         with path.open("rb") as file:
-            data = file.read(max_bytes + 1)
+            return _first(read_documents(file, path.name, max_bytes=max_bytes), path.name)
     except FileNotFoundError as error:
         raise NotFound(f"There is no file {path}.") from error
     except (OSError, ValueError) as error:
         raise UnreadableDocument(f"{path} cannot be read: {_reason(error)}.") from error
-    if len(data) > max_bytes:
-        raise UnreadableDocument(f"{path.name} is larger than {in_megabytes(max_bytes)}.")
-    return _read(data, path.name, max_bytes)
 
 
 def read_bytes(data: bytes, name: str) -> Document:
-    """The document in `data`, as if it were a file called `name`; raises as `read` does."""
-    return _read(data, PurePosixPath(PureWindowsPath(name).as_posix()).name, MAX_BYTES)
+    """Return the document in `data`, as if it were a file called `name`; raises as `read` does."""
+    name = PurePosixPath(PureWindowsPath(name).as_posix()).name
+    return _first(read_documents(io.BytesIO(data), name), name)
+
+
+def read_documents(
+    file: BinaryIO, name: str, start: Any = None, *, max_bytes: int = MAX_BYTES, archive: bool = False
+) -> Iterator[Document]:
+    """Yield the documents in an open file: one, or those of a container (mail, mailbox, conversations, archive).
+
+    `start`: where to go on in a container, as `worker.begin_member` was told. `max_bytes` bounds each member.
+    `archive`: read .zip and .tar files as folders. A member that cannot be read has a `failure`.
+
+    Raises:
+        UnreadableDocument: why the file as a whole cannot be turned into text.
+    """
+    file.seek(0)
+    head = file.read(HEAD)
+    file.seek(0)
+    if not head:
+        raise UnreadableDocument(f"{name} is empty.")
+    kind = container_kind(head, name, archive=archive)
+    if kind == "mailbox":
+        yield from read_mailbox(file, name, read_bytes, start, max_bytes=max_bytes)
+        return
+    data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise UnreadableDocument(f"{name} is larger than {in_megabytes(max_bytes)}.")
+    if kind == "mail":
+        yield from read_mail(data, name, read_bytes, start)
+    else:
+        yield _read(data, name, max_bytes)
+
+
+def container_kind(head: bytes, name: str, *, archive: bool = False) -> str:
+    """Return mailbox or mail for a file whose documents come one by one, else "".
+
+    A mailbox may be larger than the limit for files: it is never held as a whole.
+    """
+    suffix = suffix_of(name)
+    if suffix == ".mbox" or (suffix in _MAILBOX_SUFFIXES and looks_like_mailbox(head)):
+        return "mailbox"
+    if suffix == ".eml" or (_reader_for(name) is None and looks_like_mail(head)):
+        return "mail"
+    return ""
+
+
+def _first(documents: Iterator[Document], name: str) -> Document:
+    document = next(documents, None)
+    if document is None:
+        raise UnreadableDocument(f"{name} is empty.")
+    if document.failure:
+        raise UnreadableDocument(document.failure)
+    return document
 
 
 def read_text(text: str, title: str, *, markup: Markup = "markdown") -> Document:
@@ -77,8 +130,6 @@ def why_skipped(path: Path) -> str | None:
 
 
 def _read(data: bytes, name: str, max_bytes: int) -> Document:
-    if not data:
-        raise UnreadableDocument(f"{name} is empty.")
     if reason := _why_unreadable(data[:HEAD], name):
         raise UnreadableDocument(f"{name} cannot be read: {reason}.", hint=_HINTS.get(suffix_of(name)))
     if suffix_of(name) == ".gz":
@@ -215,6 +266,8 @@ _HINTS = {
     ".mobi": "Convert it to .epub.",
     ".azw3": "Convert it to .epub.",
 }
+
+_MAILBOX_SUFFIXES = ("", ".mbx", ".mail")
 
 _MAGIC = (
     (b"\x89PNG", "PNG image"),

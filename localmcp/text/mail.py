@@ -1,0 +1,289 @@
+"""Reads mail: single messages, mailboxes and their attachments, each as a document."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from email.utils import parsedate_to_datetime
+from functools import partial
+from typing import Any, BinaryIO, cast
+
+from localmcp.errors import LocalMCPError, UnreadableDocument
+from localmcp.text.document import Document, make_document, one_line
+from localmcp.text.encodings import decode_text
+from localmcp.text.html import html_markdown
+from localmcp.text.worker import begin_member
+
+log = logging.getLogger(__name__)
+
+ReadBytes = Callable[[bytes, str], Document]
+"""How an attachment is read: its bytes and its file name."""
+Position = tuple[int, int]
+"""Byte offset of a message in the file, and how many of its documents (itself, then attachments) are left out."""
+
+LONGEST_HEADER = 10_000
+"""Characters; the parser of the standard library takes quadratic time."""
+
+_HEADER_LINE = rb"[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*"
+_MAIL_START = re.compile(rb"(?:%s){3,}" % _HEADER_LINE)
+_MAIL_MARKS = re.compile(rb"(?im)^(?:message-id|received|mime-version|return-path|delivered-to):")
+_MAILBOX_START = re.compile(rb"From \S+ [^\n]*\d{4}[^\n]*\r?\n")
+_ESCAPED_FROM = re.compile(rb"(?m)^>(>*From )")
+
+
+def looks_like_mail(head: bytes) -> bool:
+    """Whether a file begins as a mail does; those of a Maildir have no suffix."""
+    start = _MAIL_START.match(head)
+    return bool(start and re.search(rb"(?im)^(?:from|subject):", start[0]) and _MAIL_MARKS.search(start[0]))
+
+
+def looks_like_mailbox(head: bytes) -> bool:
+    """Whether a file begins as a mailbox does; programs name it after the folder, without a suffix."""
+    separator = _MAILBOX_START.match(head)
+    return bool(separator and _MAIL_START.match(head, separator.end()))
+
+
+def read_mail(data: bytes, name: str, read: ReadBytes, start: Position | None = None) -> Iterator[Document]:
+    """Yield a message and its attachments; attachments name their message as the parent."""
+    yield from _read_message(data, name, "", read, start or (0, 0), after=len(data))
+
+
+def read_mailbox(
+    file: BinaryIO, name: str, read: ReadBytes, start: Position | None = None, *, max_bytes: int
+) -> Iterator[Document]:
+    """Yield the messages of a mailbox with their attachments, without holding more than one of them."""
+    begin, _ = start or (0, 0)
+    members: dict[str, int] = {}
+    for offset, after, data in _split_mailbox(file, begin, max_bytes):
+        if data is None:
+            yield failed_member(f"message at {offset:,}", f"It is larger than {max_bytes // 1_000_000} MB.")
+            continue
+        member = _member_name(data, offset)
+        members[member] = members.get(member, 0) + 1
+        if members[member] > 1:
+            member = f"{member} at {offset}"
+        yield from _read_message(data, name, member, read, start if start and offset == begin else (offset, 0), after)
+
+
+def _split_mailbox(file: BinaryIO, begin: int, max_bytes: int) -> Iterator[tuple[int, int, bytes | None]]:
+    """Yield (offset, offset of the next, bytes) of each message; None for the bytes of one that is too large."""
+    file.seek(begin)
+    offset, position, size = begin, begin, 0
+    lines: list[bytes] = []
+    blank = True
+    while line := file.readline(1 << 16):
+        if blank and line.startswith(b"From ") and position > offset:
+            yield offset, position, b"".join(lines) if size <= max_bytes else None
+            offset, size, lines = position, 0, []
+        position += len(line)
+        size += len(line)
+        if size <= max_bytes:
+            lines.append(line)
+        blank = line in (b"\n", b"\r\n")
+    if position > offset:
+        yield offset, position, b"".join(lines) if size <= max_bytes else None
+
+
+def _member_name(data: bytes, offset: int) -> str:
+    match = re.search(rb"(?im)^message-id:\s*<([^>\s]{1,200})>", data[:65_536])
+    return match[1].decode("ascii", "replace") if match else f"message at {offset}"
+
+
+def failed_member(member: str, reason: str, parent: str = "") -> Document:
+    """Return the document that stands for a member which cannot be read."""
+    return Document(
+        one_line(member) or "untitled", "", "", "plain", "text", member=member, parent=parent, failure=reason
+    )
+
+
+def _read_message(
+    data: bytes, name: str, member: str, read: ReadBytes, position: Position, after: int
+) -> Iterator[Document]:
+    """Yield a message and what is attached to it, without the first `position[1]` of these documents."""
+    offset, done = position
+    if not done:
+        begin_member(member or name, (after, 0))
+    separator = _MAILBOX_START.match(data)
+    if separator:
+        data = _ESCAPED_FROM.sub(rb"\1", data[separator.end() :])
+    message = message_from_bytes(data, policy=policy.default)
+    attachments = list(_attachments(message))
+    if not done:
+        yield _guarded(partial(_message_document, message, name, [title for title, _ in attachments]), member, "")
+    for number, (title, part) in enumerate(attachments, 1):
+        if number < done:
+            continue
+        path = f"{member}/{title}" if member else title
+        begin_member(path, (offset, number + 1))
+        yield _guarded(partial(_read_attachment, part, title, read), path, member)
+
+
+def _guarded(make: Callable[[], Document], member: str, parent: str) -> Document:
+    """The document, or the reason why it cannot be read."""
+    try:
+        return replace(make(), member=member, parent=parent)
+    except LocalMCPError as error:
+        return failed_member(member, str(error), parent)
+    except Exception as error:  # The standard library's parser raises anything on a broken header.
+        log.debug("a mail cannot be read", exc_info=True)
+        return failed_member(member, f"It is damaged: {type(error).__name__}: {error}"[:300], parent)
+
+
+def _read_attachment(part: EmailMessage, title: str, read: ReadBytes) -> Document:
+    """Return the document in an attachment; what is attached to an attached mail is among the attachments already."""
+    if part.get_content_type() != "message/rfc822":
+        return read(cast(bytes, part.get_payload(decode=True)) or b"", title)
+    inner = next(iter(part.iter_parts()), None)
+    if inner is None:
+        raise UnreadableDocument("It is empty.")
+    return _message_document(cast(EmailMessage, inner), title, [])
+
+
+def _attachments(message: EmailMessage) -> Iterator[tuple[str, EmailMessage]]:
+    """Yield (unique file name, part) of what is attached; pictures shown inside the text are not."""
+    names: dict[str, int] = {}
+    for part in message.walk():
+        if part.is_multipart() and part.get_content_type() != "message/rfc822":
+            continue
+        name = _attachment_name(part)
+        if not name:
+            continue
+        names[name] = names.get(name, 0) + 1
+        yield (name if names[name] == 1 else f"{names[name]}-{name}"), part
+
+
+def _attachment_name(part: EmailMessage) -> str:
+    """The file name of an attachment; "" for the text of the mail and for pictures in it."""
+    if part.get_content_type() == "message/rfc822":
+        return one_line(_filename(part)) or "forwarded.eml"
+    if part.get_content_maintype() == "image" and part["content-id"] and part.get_content_disposition() != "attachment":
+        return ""
+    name = one_line(_filename(part)).replace("/", "_")
+    if name or part.get_content_disposition() != "attachment":
+        return name
+    return "attachment" + {"text/plain": ".txt", "text/html": ".html"}.get(part.get_content_type(), ".bin")
+
+
+def _filename(part: EmailMessage) -> str:
+    try:
+        return part.get_filename() or ""
+    except Exception:
+        return ""
+
+
+# ---------------------------------------------------------------- one message
+
+
+def _message_document(message: EmailMessage, name: str, attachments: list[str]) -> Document:
+    if message.get_content_type() in ("multipart/encrypted", "application/pkcs7-mime", "application/x-pkcs7-mime"):
+        raise UnreadableDocument("It is encrypted.", hint="Save a decrypted copy and add that.")
+    fields = {key: _header(message, key) for key in ("subject", "from", "to", "cc", "date", "message-id")}
+    if not any(fields.values()):
+        raise UnreadableDocument(f"{name} holds no mail.")
+    date = _date(fields["date"])
+    metadata: dict[str, Any] = {key: fields[key] for key in ("from", "to", "cc") if fields[key]}
+    metadata |= {
+        key: value for key, value in (("date", date), ("messageId", fields["message-id"].strip("<>"))) if value
+    }
+    if attachments:
+        metadata["attachments"] = attachments
+    said, repeated = split_quotes(_body(message, name))
+    top = "\n".join(f"{key.capitalize()}: {fields[key]}" for key in ("from", "to", "cc", "date") if fields[key])
+    if attachments:
+        top += f"\nAttachments: {', '.join(attachments)}"
+    text = f"{top.strip()}\n\n{said}".strip()
+    appendix = len(text) if repeated else None
+    text += f"\n\n{repeated}" if repeated else ""
+    title = fields["subject"] or "(no subject)"
+    return make_document(
+        name,
+        text,
+        "mail",
+        "plain",
+        "text",
+        title=title,
+        metadata=metadata,
+        appendix=appendix,
+        date=date,
+        date_from="mail header" if date else "",
+    )
+
+
+def _header(message: EmailMessage, key: str) -> str:
+    raw = next((str(value) for name, value in message.raw_items() if name.lower() == key), "")
+    if len(raw) > LONGEST_HEADER:
+        return one_line(raw)
+    try:
+        return one_line(str(message[key] or ""))
+    except Exception:  # Broken headers make the parser raise anything; as they are, they still say something.
+        return one_line(raw)
+
+
+def _date(value: str) -> str:
+    try:
+        return parsedate_to_datetime(value).isoformat() if value else ""
+    except (ValueError, TypeError, IndexError):
+        return ""
+
+
+def _body(message: EmailMessage, name: str) -> str:
+    """The text of a mail: its plain part, or its HTML part as text."""
+    plain = message.get_body(("plain",))
+    text = _decoded(plain) if plain else ""
+    if text.strip():
+        return text
+    html = message.get_body(("html",))
+    return html_markdown(_decoded(html), name) if html else ""
+
+
+def _decoded(part: Any) -> str:
+    payload = part.get_payload(decode=True) or b""
+    charset = part.get_content_charset()
+    try:
+        text = payload.decode(charset or "ascii")
+    except (LookupError, UnicodeDecodeError, ValueError):
+        text = decode_text(payload)[0]
+    return text.replace("\r\n", "\n")
+
+
+_QUOTE_INTRODUCTION = re.compile(
+    r"(?:On|Am|Il(?: giorno)?|Le|El|Em|Op)\b[^\n]{0,200}\d[^\n]{0,200}(?:\n[^\n]{0,100})?"
+    r"(?:wrote|schrieb[^\n]{0,80}|ha scritto|a écrit|escribió|escreveu|schreef[^\n]{0,80})\s?:\s*"
+)
+_FORWARDED = re.compile(
+    r"(?m)^(?:-{3,} ?(?:original message|ursprüngliche nachricht|messaggio originale|message d'origine|"
+    r"mensaje original|oorspronkelijk bericht) ?-{3,}|_{20,})[ \t]*$",
+    re.I,
+)
+
+
+def split_quotes(text: str) -> tuple[str, str]:
+    """Split the text of a mail into what its sender wrote, and the replies it quotes with its signature."""
+    text = text.strip("\n")
+    said, repeated = text, list[str]()
+    if below := _FORWARDED.search(said):
+        said, rest = said[: below.start()], said[below.start() :]
+        repeated.append(rest.strip())
+    body, mark, signature = said.partition("\n-- \n")
+    if not mark and said.startswith("-- \n"):
+        body, signature = "", said
+    paragraphs = re.split(r"\n[ \t]*\n", body)
+    own = [part for part in paragraphs if not _is_quote(part)]
+    quotes = [part for part in paragraphs if _is_quote(part)]
+    # A mail that only quotes or forwards is about what it quotes.
+    if not any(part.strip() for part in own):
+        return text, ""
+    return "\n\n".join(own).strip(), "\n\n".join(filter(None, [*quotes, *repeated, signature.strip()]))
+
+
+def _is_quote(paragraph: str) -> bool:
+    text = paragraph.strip()
+    if introduction := _QUOTE_INTRODUCTION.match(text):
+        text = text[introduction.end() :]
+    return bool(text or introduction) and all(
+        line.lstrip().startswith(">") for line in text.split("\n") if line.strip()
+    )

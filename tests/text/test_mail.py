@@ -1,0 +1,130 @@
+"""Mail is read as its sender meant it: decoded, message by message, with its attachments."""
+
+import io
+import mailbox
+from email import policy
+from email.message import EmailMessage
+
+import pytest
+
+from localmcp.errors import UnreadableDocument
+from localmcp.text.readers import read_bytes, read_documents
+
+
+def make_mail(subject="Trasferta a Torino – è confermata", text="Il treno parte alle 7:40.\n", number=1):
+    mail = EmailMessage()
+    mail["Subject"], mail["From"], mail["To"] = subject, "Àda Rossi <ada@example.org>", "bob@example.org"
+    mail["Date"], mail["Message-ID"] = "Fri, 03 May 2024 10:00:00 +0200", f"<m{number}@example.org>"
+    mail.set_content(text, cte="base64")
+    return mail
+
+
+def documents(data, name="a.eml"):
+    return list(read_documents(io.BytesIO(data), name))
+
+
+def test_a_mail_is_decoded_and_says_who_wrote_it_when():
+    mail = read_bytes(make_mail().as_bytes(), "a.eml")
+    assert mail.title == "Trasferta a Torino – è confermata"
+    assert "Il treno parte alle 7:40." in mail.text and "=?" not in mail.text
+    assert mail.metadata["from"] == "Àda Rossi <ada@example.org>"
+    assert (mail.date, mail.date_from) == ("2024-05-03T10:00:00+02:00", "mail header")
+    assert (mail.format, mail.source_type, mail.member) == ("mail", "text", "")
+
+
+def test_mail_that_is_only_html_becomes_text():
+    mail = EmailMessage()
+    mail["Subject"], mail["From"] = "News", "a@example.org"
+    mail.set_content("<html><style>p{}</style><p>The <b>fee</b> is 12 €</p></html>", subtype="html")
+    assert read_bytes(mail.as_bytes(), "a.eml").text == "From: a@example.org\n\nThe fee is 12 €"
+
+
+def test_quotes_and_signatures_come_last_and_are_marked():
+    text = "Yes, on Monday.\n\nOn Fri, 3 May 2024 at 10:00, Bob <b@x.org> wrote:\n> When do we meet?\n\nBye\n"
+    text += "-- \nAda\nACME\n"
+    mail = read_bytes(make_mail(text=text).as_bytes(), "a.eml")
+    own, repeated = mail.text[: mail.appendix], mail.text[mail.appendix :]
+    assert own.endswith("Yes, on Monday.\n\nBye")
+    assert "> When do we meet?" in repeated and repeated.endswith("Ada\nACME")
+    forwarded = read_bytes(make_mail(text="> only a quote\n").as_bytes(), "a.eml")
+    assert forwarded.appendix is None and "only a quote" in forwarded.text
+
+
+def test_attachments_are_documents_with_the_mail_as_parent():
+    mail = make_mail()
+    mail.add_attachment(b"# Invoice\n\n421 EUR\n", maintype="text", subtype="markdown", filename="invoice.md")
+    mail.add_attachment(b"\x89PNG\r\n\x1a\n\0\0", maintype="image", subtype="png", filename="photo.png")
+    mail.add_attachment(make_mail("Inner", "A mail in a mail", 2))
+    first, invoice, photo, inner = documents(mail.as_bytes())
+    assert first.metadata["attachments"] == ["invoice.md", "photo.png", "forwarded.eml"]
+    assert (invoice.member, invoice.parent, invoice.title) == ("invoice.md", "", "Invoice")
+    assert photo.failure == "photo.png cannot be read: binary file (PNG image)." and not photo.text
+    assert (inner.title, inner.format) == ("Inner", "mail")
+
+
+def test_a_mailbox_is_a_document_per_message(tmp_path):
+    path = tmp_path / "archive.mbox"
+    box = mailbox.mbox(path)
+    for number in range(3):
+        mail = make_mail(f"Mail {number}", f"From here on it is number {number}.\n\nFrom me\n", number)
+        if number == 1:
+            mail.add_attachment(b"plain words", maintype="text", subtype="plain", filename="a.txt")
+        box.add(mail)
+    box.close()
+    with path.open("rb") as file:
+        members = list(read_documents(file, path.name))
+        assert [member.member for member in members] == [
+            "m0@example.org",
+            "m1@example.org",
+            "m1@example.org/a.txt",
+            "m2@example.org",
+        ]
+        assert members[2].parent == "m1@example.org"
+        assert "From here on it is number 2.\n\nFrom me" in members[3].text
+        assert [member.text for member in read_documents(file, "Inbox")] == [member.text for member in members]
+
+
+def test_a_mailbox_goes_on_behind_any_of_its_members(tmp_path, monkeypatch):
+    begun = []
+    monkeypatch.setattr("localmcp.text.mail.begin_member", lambda name, resume: begun.append((name, resume)))
+    data = b"".join(
+        b"From a@x Fri May  3 10:00:00 2024\n" + make_mail(f"Mail {number}", "text\n", number).as_bytes() + b"\n"
+        for number in range(2)
+    )
+    mail = make_mail("Mail 2", "with more", 2)
+    mail.add_attachment(b"one", maintype="text", subtype="plain", filename="1.txt")
+    mail.add_attachment(b"two", maintype="text", subtype="plain", filename="2.txt")
+    data += b"From a@x Fri May  3 10:00:00 2024\n" + mail.as_bytes()
+    titles = [document.title for document in documents(data, "a.mbox")]
+    assert titles == ["Mail 0", "Mail 1", "Mail 2", "1", "2"]
+    for position, (_, resume) in enumerate(list(begun), 1):
+        rest = read_documents(io.BytesIO(data), "a.mbox", resume)
+        # A mail that was killed takes its attachments along.
+        assert [document.title for document in rest] == (titles[position:] if position != 3 else [])
+
+
+def test_a_message_of_a_maildir_needs_no_suffix():
+    assert read_bytes(make_mail().as_bytes(), "1714723200.M1P2.host:2,S").format == "mail"
+    assert read_bytes(b"From: here\nTo: there\nnotes\n", "notes").format == "text"
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"no mail at all", "holds no mail"),
+        (b"", "is empty"),
+        (b"From: a@x\nContent-Type: application/pkcs7-mime\n\nMIAGCSq", "encrypted"),
+    ],
+)
+def test_what_is_no_readable_mail_says_why(data, reason):
+    with pytest.raises(UnreadableDocument, match=reason):
+        read_bytes(data, "a.eml")
+
+
+def test_broken_headers_do_not_hide_the_text():
+    data = (
+        b"From: =?x?=?= <<\nDate: yesterday\nSubject: =?utf-8?b?8?=\nContent-Type: text/plain; charset=nope\n\nwords\n"
+    )
+    mail = read_bytes(data, "a.eml")
+    assert mail.text.endswith("words") and mail.date == ""
+    assert make_mail().as_bytes(policy=policy.SMTP) != b""
