@@ -116,7 +116,7 @@ class Settings:
     model: str = _setting(
         "default",
         env="LOCALMCP_MODEL",
-        says="Embedding model: default, fast, hash, fastembed:NAME, folder:PATH, ollama:NAME, openai:NAME or URL#NAME.",
+        says="Embedding model: default, hash, fastembed:NAME, folder:PATH, ollama:NAME, openai:NAME or URL#NAME.",
     )
     model_api_key: str = _setting(
         "", env="LOCALMCP_MODEL_API_KEY", says="Key for an embedding endpoint; never logged.", secret=True

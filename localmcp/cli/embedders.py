@@ -10,7 +10,7 @@ import click
 from localmcp import config
 from localmcp.cli import terminal
 from localmcp.cli.session import Session, group, pass_session
-from localmcp.embeddings import has_fast_form, list_fastembed_models
+from localmcp.embeddings import list_fastembed_models
 
 Json = dict[str, Any]
 
@@ -42,15 +42,13 @@ def list_models(session: Session, everything: bool) -> None:
 @click.argument("spec")
 @pass_session
 def add_model(session: Session, spec: str) -> None:
-    """Make the fast form of the default model (fast), or download a model such as fastembed:BAAI/bge-small-en-v1.5.
+    """Download a model such as fastembed:BAAI/bge-small-en-v1.5.
 
     This is the only command that contacts a host by itself, and only for a spec of the form fastembed:NAME. Other
     specs are opened and tried.
     """
     from localmcp.embeddings import open_embedder, parse_spec
 
-    if parse_spec(spec).kind == "fast":
-        session.note("Making the fast form of the default model …")
     if parse_spec(spec).kind == "fastembed":
         session.note(f"Fetching {spec} into {config.models_directory()} …")
     embedder = open_embedder(
@@ -80,8 +78,8 @@ def export_model(session: Session, spec: str, target: Path) -> None:
     """Write a model that is on this machine to one file, for a machine that never sees a network.
 
     \b
-      localmcp models export fast fast.zip
-      localmcp models import fast.zip       on the other machine
+      localmcp models export fastembed:BAAI/bge-small-en-v1.5 bge.zip
+      localmcp models import bge.zip        on the other machine
     """
     from localmcp.embeddings.model_archive import write_parcel
 
@@ -158,11 +156,6 @@ def _shipped() -> list[Json]:
             "spec": "default",
             "state": "ready",
             "says": "all-MiniLM-L6-v2, ships with localmcp; English, 384 dimensions",
-        },
-        {
-            "spec": "fast",
-            "state": "ready" if has_fast_form(config.models_directory()) else "to make",
-            "says": "Its fast form, over three times the passages a second; made here in seconds",
         },
         {"spec": "hash", "state": "ready", "says": "Word hashes, for tests; no meaning"},
     ]

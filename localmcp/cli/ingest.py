@@ -54,10 +54,6 @@ def add(session: Session, paths: tuple[str, ...], **options: Any) -> int:
     if paths == ("-",):
         return _add_stdin(session, common, replace=options["replace"])
 
-    from localmcp.cli.faster_model import offer_fast_form
-
-    offer_fast_form(session, paths, options)
-
     def work(show: Show | None) -> Report:
         return session.workspace.library.add_paths(
             paths, progress=show, include_hidden=options["hidden"], patterns=options["patterns"], **common

@@ -37,7 +37,8 @@ def reembed(session: Session, collection: str | None, model: str | None, rollbac
     goes on. The old vectors stay until --clean, and answer again at once after --rollback.
 
     \b
-      localmcp reembed --model fast && localmcp config set model fast
+      localmcp reembed --model fastembed:BAAI/bge-small-en-v1.5
+      localmcp config set model fastembed:BAAI/bge-small-en-v1.5
       localmcp reembed --rollback
     """
     if rollback + clean + bool(model) > 1:

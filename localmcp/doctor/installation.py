@@ -25,7 +25,6 @@ NEEDED = (
 """Distributions without which some part does not start."""
 EXTRAS = {
     "office": (("mammoth", "python-pptx", "openpyxl"), "Word, PowerPoint and Excel files"),
-    "fast": (("onnx",), "making the fast form of the model"),
     "milvus": (("pymilvus",), "collections in Milvus"),
 }
 """Extra -> its distributions, and what they are for."""

@@ -56,6 +56,7 @@ class EndpointEmbedder:
             retry_delay=retry_delay,
         )
         self._model = model
+        self.token_counter = estimate_tokens
         self._retries = retries
         self._dimension = dimension
         self.identity = ModelIdentity(
@@ -95,7 +96,7 @@ class EndpointEmbedder:
 
     def count_tokens(self, text: str) -> int:
         """A third of the UTF-8 bytes, rounded up: an estimate on the high side, as the tokenizer is not known here."""
-        return -(-len(text.encode("utf-8", "surrogatepass")) // 3)
+        return estimate_tokens(text)
 
     def _request(self, texts: list[str], retries: int) -> NDArray[np.float32]:
         payload: dict[str, Any] = {"model": self._model, "input": texts}
@@ -116,6 +117,10 @@ class EndpointEmbedder:
                 hint="Correct the option dimension; if the model was changed there, index into another collection.",
             )
         return vectors
+
+
+def estimate_tokens(text: str) -> int:
+    return -(-len(text.encode("utf-8", "surrogatepass")) // 3)
 
 
 def _read_vectors(body: bytes, count: int) -> NDArray[np.float32]:

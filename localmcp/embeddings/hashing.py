@@ -41,6 +41,7 @@ class HashEmbedder:
             dimension=dimension,
             max_tokens=256,
         )
+        self.token_counter = count_words
 
     def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of shape (n, dimension), unit rows."""
@@ -57,7 +58,7 @@ class HashEmbedder:
 
     def count_tokens(self, text: str) -> int:
         """Words."""
-        return len(_WORD.findall(text))
+        return count_words(text)
 
     def _sum_words(self, text: str) -> NDArray[np.float32]:
         import numpy as np
@@ -68,6 +69,10 @@ class HashEmbedder:
         digests = b"".join(hashlib.shake_256(_utf8(word)).digest(dimension // 8) for word in words)
         bits = np.unpackbits(np.frombuffer(digests, np.uint8)).reshape(len(words), dimension)
         return bits.sum(axis=0, dtype=np.float32) * 2 - len(words)
+
+
+def count_words(text: str) -> int:
+    return len(_WORD.findall(text))
 
 
 def _utf8(word: str) -> bytes:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from localmcp.embeddings.default_model import DEFAULT_NAME
 from localmcp.embeddings.embedder import Embedder
-from localmcp.embeddings.fast import FAST_NAME, has_fast_form
-from localmcp.embeddings.onnx import DEFAULT_NAME, list_fastembed_models
+from localmcp.embeddings.fastembed_models import list_fastembed_models
 from localmcp.embeddings.spec import open_embedder
 from localmcp.errors import LocalMCPError
 
@@ -34,8 +34,6 @@ def _spec(name: str, dimension: int, models_directory: Path) -> str | None:
         return f"hash:{dimension}"
     if name == DEFAULT_NAME:
         return "default"
-    if name == FAST_NAME:
-        return "fast" if has_fast_form(models_directory) else None
     here = {path.name.lower() for path in models_directory.glob("models--*")}
     if not here:
         return None

@@ -17,15 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
-from localmcp.embeddings.fast import fast_weights
-from localmcp.embeddings.onnx import list_fastembed_models
+from localmcp.embeddings.fastembed_models import list_fastembed_models
 from localmcp.embeddings.spec import parse_spec
 from localmcp.errors import InvalidInput, ModelUnavailable, UnreadableDocument
 
 PARCEL, FORM = "parcel.json", "localmcp-model-1"
 MOST_FILES, MOST_BYTES = 200, 20_000_000_000
 MOST_LIST_BYTES = 1_000_000
-FAST_FOLDER = "localmcp-fast"
 BLOCK = 1 << 20
 
 
@@ -77,13 +75,11 @@ def model_folder(spec: str, models_directory: Path) -> Path:
         ModelUnavailable: it is not on this machine.
     """
     parsed = parse_spec(spec)
-    if parsed.kind == "fast":
-        return fast_weights(models_directory).parent
     if parsed.kind != "fastembed":
         why = {"default": "comes with localmcp", "hash": "has no files", "folder": "is a folder that can be copied"}
         raise InvalidInput(
             f"{spec} {why.get(parsed.kind, 'is not on this machine')}; there is nothing to put into a file.",
-            hint="Give fast, or fastembed:NAME (localmcp models list).",
+            hint="Give fastembed:NAME (localmcp models list).",
         )
     repository = next((r for name, r, _, _ in list_fastembed_models() if name.lower() == parsed.target.lower()), "")
     wanted = f"models--{repository.replace('/', '--')}".lower()
@@ -167,10 +163,10 @@ def _parse(said: Any) -> Parcel:
         raise ValueError("its description is not of the right form")
     named = cast("dict[str, Any]", files)
     kind = parse_spec(spec).kind
-    if (kind == "fast" and folder != FAST_FOLDER) or (kind == "fastembed" and not folder.startswith("models--")):
-        raise ValueError(f"'{folder}' is not the folder of {spec}")
-    if kind not in ("fast", "fastembed"):
+    if kind != "fastembed":
         raise ValueError(f"{spec} is not a model that is kept in files")
+    if not folder.startswith("models--"):
+        raise ValueError(f"'{folder}' is not the folder of {spec}")
     for name in (folder, *named):
         _check_name(name)
     if PurePosixPath(folder).name != folder:

@@ -1,7 +1,6 @@
 """The grammar by which a person names an embedding model, and the opening of what it names.
 
     default                       all-MiniLM-L6-v2, shipped with localmcp; no network
-    fast                          its fast form, made on this machine by `localmcp models add fast`; no network
     hash, hash:DIMENSION          word hashes, for tests; no weights at all
     fastembed:NAME                a model that fastembed knows, for instance fastembed:BAAI/bge-small-en-v1.5
     folder:PATH, or just PATH     a folder with model.onnx, tokenizer.json and tokenizer_config.json
@@ -22,23 +21,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
+from localmcp.embeddings.default_model import DefaultEmbedder
 from localmcp.embeddings.embedder import Embedder
 from localmcp.embeddings.endpoint import EndpointEmbedder
-from localmcp.embeddings.fast import FastEmbedder, has_fast_form, make_fast_form
+from localmcp.embeddings.fastembed_models import FastEmbedModel, FolderEmbedder
 from localmcp.embeddings.hashing import HashEmbedder
-from localmcp.embeddings.onnx import DefaultEmbedder, FastEmbedModel, FolderEmbedder
 from localmcp.errors import ConfigurationError
 
 ACCEPTED = (
-    "Accepted: default, fast, hash, hash:DIMENSION, fastembed:NAME, folder:PATH, openai:MODEL, ollama:MODEL,"
+    "Accepted: default, hash, hash:DIMENSION, fastembed:NAME, folder:PATH, openai:MODEL, ollama:MODEL,"
     " http://HOST/v1#MODEL or https://HOST/v1#MODEL."
 )
 
-_BARE = ("default", "fast", "hash")
+_BARE = ("default", "hash")
 _PREFIXES = ("query_prefix", "passage_prefix")
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "default": (),
-    "fast": (),
     "hash": (),
     "fastembed": _PREFIXES,
     "folder": (*_PREFIXES, "pooling"),
@@ -52,7 +50,7 @@ class ModelSpec:
     """A parsed model setting: nothing is opened yet."""
 
     kind: str
-    """default, fast, hash, fastembed, folder or endpoint."""
+    """default, hash, fastembed, folder or endpoint."""
     target: str = ""
     """Dimension, name, path, or URL of the endpoint, by kind."""
     model: str = ""
@@ -78,8 +76,8 @@ def open_embedder(
     Args:
         api_key: for endpoints only.
         threads: for models that run here; None or 0 means up to 4, by the number of cores.
-        models_directory: where models are kept; needed for `fastembed:` and `fast` only.
-        download: let `fastembed:` fetch a missing model, and `fast` make its own; only for a command the person typed.
+        models_directory: where models are kept; needed for `fastembed:` only.
+        download: let `fastembed:` fetch a missing model; only for a command the person typed.
 
     Raises:
         ConfigurationError: the spec does not follow the grammar; says what is accepted.
@@ -90,11 +88,6 @@ def open_embedder(
     match parsed.kind:
         case "default":
             return DefaultEmbedder(threads=threads)
-        case "fast":
-            directory = _needed(models_directory, spec)
-            if download and not has_fast_form(directory):
-                make_fast_form(directory)
-            return FastEmbedder(directory, threads=threads)
         case "hash":
             return HashEmbedder(_number(parsed.target, "hash:DIMENSION")) if parsed.target else HashEmbedder()
         case "folder":
@@ -141,6 +134,12 @@ def _parse_body(body: str) -> ModelSpec:
         return ModelSpec(scheme, _expand_home(rest))
     if colon and rest and scheme in ("hash", "fastembed"):
         return ModelSpec(scheme, rest)
+    if body == "fast":
+        # A model by itself in earlier versions; files that it embedded hold other vectors.
+        raise ConfigurationError(
+            "There is no model 'fast' any more: the default model is as fast.",
+            hint="Use it with: localmcp config set model default && localmcp reembed",
+        )
     raise ConfigurationError(f"'{body}' names no embedding model.{_guess(body)}", hint=ACCEPTED)
 
 

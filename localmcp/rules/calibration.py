@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from localmcp.embeddings import Embedder, ModelIdentity
 
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
-FAST_NAME = "all-MiniLM-L6-v2-fast"
-"""Its fast form, whose cosines differ by less than a hundredth: the same numbers hold."""
 RELEVANT = 0.7
 """The documented default threshold; the maps below are laid so that a rule passes it exactly when it should count."""
 _AT_THRESHOLD = math.log(RELEVANT / (1 - RELEVANT))
@@ -68,7 +66,7 @@ def find_calibration(connection: apsw.Connection, identity: ModelIdentity) -> Ca
     if table:
         known = {each.name for each in fields(Calibration)}
         return Calibration(**{name: float(value) for name, value in table.items() if name in known})
-    return Calibration() if is_shipped(identity) or identity.name == FAST_NAME else None
+    return Calibration() if is_shipped(identity) else None
 
 
 def store_calibration(connection: apsw.Connection, model_id: int, calibration: Calibration) -> None:

@@ -15,8 +15,7 @@ from typing import Any
 import apsw
 
 from localmcp.embeddings import Embedder, ModelIdentity
-from localmcp.embeddings.fast import FAST_NAME
-from localmcp.embeddings.onnx import DEFAULT_NAME
+from localmcp.embeddings.default_model import DEFAULT_NAME
 from localmcp.errors import ModelMismatch, NotFound
 from localmcp.search.collections import Collection, ensure_model, visible_collections
 from localmcp.search.records import EMBEDDED_TITLE
@@ -399,5 +398,5 @@ def collections_to_reembed(connection: apsw.Connection) -> list[Collection]:
 
 def spec_of(name: str, dimension: int = 0) -> str:
     """The setting that chooses a model by the name that a file gives it, which is returned when it is unknown."""
-    known = {DEFAULT_NAME: "default", FAST_NAME: "fast", "hash": f"hash:{dimension}" if dimension else "hash"}
+    known = {DEFAULT_NAME: "default", "hash": f"hash:{dimension}" if dimension else "hash"}
     return known.get(name) or (f"fastembed:{name}" if name.count("/") == 1 else name)

@@ -1,10 +1,9 @@
-"""Passages embedded a second by the default model and by its fast form: same text, two threads, in turns; peak memory.
+"""Passages embedded a second by the default model as floats and as int8: same text, two threads, by turns; peak memory.
 
     python tests/benchmarks/ingest_speed.py [--passages 300] [--rounds 3] [--json FILE]
 
 The text is the project's own prose and code, cut into passages of 150 words (about 200 tokens). Each round of each
-model runs in a process of its own, so that peak memory is that model's. The fast form is made first when it is not
-there (`localmcp models add fast`). A processor without VNNI instructions gains less.
+arithmetic runs in a process of its own. A processor without VNNI instructions gains less.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from localmcp.config import Settings
-from localmcp.workspace import Workspace
+from localmcp.embeddings import DefaultEmbedder
+from localmcp.embeddings.encoder import Arithmetic
 
 ROOT = Path(__file__).resolve().parents[2]
-MODELS = ("default", "fast")
+ARITHMETICS: tuple[Arithmetic, ...] = ("float", "int8")
 WORDS = 150
 
 
@@ -33,16 +32,16 @@ def read_passages(count: int) -> list[str]:
     return passages[:count]
 
 
-def embed_once(model: str, count: int) -> dict[str, float]:
+def embed_once(arithmetic: Arithmetic, count: int) -> dict[str, float]:
     """Passages a second and peak memory of this process."""
     passages = read_passages(count)
-    with Workspace(Settings(database=Path("unused.localmcp"), model=model, threads=2)) as workspace:
-        embedder = workspace.embedder.get()
-        embedder.embed_passages(passages[:4])
-        start = time.perf_counter()
-        embedder.embed_passages(passages)
-        rate = len(passages) / (time.perf_counter() - start)
-    return {"passages_per_s": rate, "peak_mb": peak_megabytes()}
+    embedder = DefaultEmbedder(threads=2, arithmetic=arithmetic)
+    embedder.embed_passages(passages[:4])
+    start, spent = time.perf_counter(), time.process_time()
+    embedder.embed_passages(passages)
+    seconds, processor = time.perf_counter() - start, time.process_time() - spent
+    rates = {"passages_per_s": len(passages) / seconds, "passages_per_processor_s": len(passages) / processor}
+    return {**rates, "peak_mb": peak_megabytes()}
 
 
 def peak_megabytes() -> float:
@@ -54,36 +53,36 @@ def peak_megabytes() -> float:
 
 
 def measure(count: int, rounds: int) -> dict[str, Any]:
-    """Model -> medians over the rounds; `fast_over_default` is the median of the rounds' ratios."""
-    runs: dict[str, list[dict[str, float]]] = {model: [] for model in MODELS}
+    """Arithmetic -> medians over the rounds; `int8_over_float` is the median of the rounds' ratios."""
+    runs: dict[str, list[dict[str, float]]] = {arithmetic: [] for arithmetic in ARITHMETICS}
     for _ in range(rounds):
-        for model in MODELS:
-            command = [sys.executable, __file__, "--child", model, "--passages", str(count)]
+        for arithmetic in ARITHMETICS:
+            command = [sys.executable, __file__, "--child", arithmetic, "--passages", str(count)]
             ran = subprocess.run(command, capture_output=True, text=True, check=True)
-            runs[model].append(json.loads(ran.stdout))
-    found: dict[str, Any] = {
-        model: {key: statistics.median(each[key] for each in runs[model]) for key in runs[model][0]} for model in MODELS
+            runs[arithmetic].append(json.loads(ran.stdout))
+    medians: dict[str, Any] = {
+        arithmetic: {key: statistics.median(row[key] for row in rows) for key in rows[0]}
+        for arithmetic, rows in runs.items()
     }
-    pairs = zip(runs["fast"], runs["default"], strict=True)
-    found["fast_over_default"] = statistics.median(a["passages_per_s"] / b["passages_per_s"] for a, b in pairs)
-    return found
+    pairs = zip(runs["int8"], runs["float"], strict=True)
+    ratios = [a["passages_per_processor_s"] / b["passages_per_processor_s"] for a, b in pairs]
+    return {**medians, "int8_over_float": statistics.median(ratios)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passages", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--child", choices=MODELS, help=argparse.SUPPRESS)
+    parser.add_argument("--child", choices=ARITHMETICS, help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if options.child:
         print(json.dumps(embed_once(options.child, options.passages)))
         return
-    subprocess.run([sys.executable, "-m", "localmcp", "models", "add", "fast"], check=True, capture_output=True)
-    found = measure(options.passages, options.rounds)
-    print(json.dumps(found, indent=1))
+    measured = measure(options.passages, options.rounds)
+    print(json.dumps(measured, indent=1))
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+        options.json.write_text(json.dumps(measured, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Retrieval quality on judged collections: nDCG@10 of each arm and fusion, and of peers' pipelines on the same vectors.
 
-    python tests/benchmarks/retrieval_quality.py --workdir DIR FOLDER [FOLDER ...] [--model fast] [--json FILE]
+    python tests/benchmarks/retrieval_quality.py --workdir DIR FOLDER [FOLDER ...] [--model SPEC] [--json FILE]
         [--subsamples 5]
 
 A FOLDER holds a collection in BEIR form, as for `quality.py`, which makes the file (`DIR/NAME.localmcp`) when it is not

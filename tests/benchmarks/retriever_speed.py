@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 from search_speed import DIMENSION, SEED, ClusterEmbedder, Corpus, build, resident_megabytes
 
-from localmcp.embeddings import LazyEmbedder
-from localmcp.embeddings.onnx import DefaultEmbedder
+from localmcp.embeddings import DefaultEmbedder, LazyEmbedder
 from localmcp.retriever.search import Retriever
 from localmcp.search.backend_choice import Places
 from localmcp.search.index import Index

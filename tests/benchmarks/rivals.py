@@ -142,10 +142,6 @@ def localmcp(folder: Path, peers: Path, model: str = "default") -> Rival:
     )
 
 
-def localmcp_fast(folder: Path, peers: Path) -> Rival:
-    return localmcp(folder, peers, "fast")
-
-
 def qdrant(folder: Path, peers: Path) -> Rival:
     python = python_of("qdrant", peers)
     cache, store = folder / "fastembed", folder / "store"
@@ -187,7 +183,6 @@ def chroma(folder: Path, peers: Path) -> Rival:
 
 RIVALS: dict[str, Callable[[Path, Path], Rival]] = {
     "localmcp": localmcp,
-    "localmcp-fast": localmcp_fast,
     "mcp-server-qdrant": qdrant,
     "chroma-mcp": chroma,
 }

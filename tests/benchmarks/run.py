@@ -105,7 +105,7 @@ def quality(run: Run) -> Any:
     if not run.collections:
         raise Unavailable("no judged collections were named (--collections)")
     folders = [each for each in run.collections if not run.quick or (each / "corpus.jsonl").stat().st_size < 2e6]
-    return run.part("retrieval_quality", *folders, "--workdir", run.workdir / "ir", "--model", "fast")
+    return run.part("retrieval_quality", *folders, "--workdir", run.workdir / "ir")
 
 
 def discovery(run: Run) -> Any:

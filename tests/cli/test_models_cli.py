@@ -12,10 +12,8 @@ import pytest
 from folders import write
 
 from localmcp import config
-from localmcp.cli import faster_model
 from localmcp.cli.program import execute
 from localmcp.cli.session import Session
-from localmcp.embeddings import has_fast_form, open_embedder
 from localmcp.embeddings.model_archive import unpack_parcel, write_parcel
 from localmcp.errors import UnreadableDocument
 
@@ -58,27 +56,6 @@ def test_a_model_travels_in_one_file_with_links_as_files(models: Path, tmp_path:
     assert (there / "snapshots" / "1234" / "model.onnx").read_text() == "weights"
     assert not (there / "snapshots" / "1234" / "model.onnx").is_symlink()
     assert [each.name for each in (tmp_path / "other").iterdir()] == [parcel.folder]
-
-
-def test_the_fast_form_works_on_a_machine_that_never_made_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("onnx")
-    parcel = tmp_path / "fast.zip"
-    assert run(capsys, "models", "add", "fast")[0] == 0
-    code, out, _ = run(capsys, "models", "export", "fast", str(parcel))
-    assert code == 0 and str(parcel) in out
-    made = open_embedder("fast", models_directory=config.models_directory()).identity
-    monkeypatch.setenv("LOCALMCP_CACHE_DIR", str(tmp_path / "elsewhere"))
-    assert run(capsys, "models", "verify", "fast")[0] == 3
-    code, out, _ = run(capsys, "--json", "models", "import", str(parcel))
-    told = json.loads(out)
-    assert (code, told["fingerprint"], told["dimension"]) == (0, made.fingerprint, 384)
-    assert told["similarity"] > 0.5
-    damaged = config.models_directory() / "localmcp-fast" / "model.onnx"
-    damaged.write_bytes(damaged.read_bytes()[:-1])
-    code, _, said = run(capsys, "models", "verify", "fast")
-    assert code == 3 and "damaged" in said
 
 
 def test_models_that_have_no_files_to_give_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,7 +107,7 @@ def rename(name: str) -> Any:
         rename("a/../../evil"),
         rename("a\\..\\evil"),
         lambda said, files: said.update(folder="../evil"),
-        lambda said, files: said.update(folder="localmcp-fast"),
+        lambda said, files: said.update(folder="elsewhere"),
         lambda said, files: said.update(spec="folder:/etc"),
         lambda said, files: said.update(form="other"),
         lambda said, files: said.update(files=[]),
@@ -164,77 +141,3 @@ def test_a_damaged_parcel_leaves_the_model_that_is_there(models: Path, tmp_path:
     with pytest.raises(UnreadableDocument, match="damaged"):
         unpack_parcel(tmp_path / "bad.zip", models)
     assert (models / FAKE / "blobs" / "abc").read_text() == "weights"
-
-
-# ---------------------------------------------------------------- the offer
-
-
-@pytest.fixture
-def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that counts as large, of which only one short file is read."""
-    monkeypatch.setattr(faster_model, "LARGE", 100)
-    write(tmp_path / "docs" / "a.md", "# Bees\n\n" + "A hive has one queen. " * 20)
-    return tmp_path / "docs"
-
-
-def test_where_nobody_can_answer_much_text_gets_one_line_of_advice(
-    large: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = str(tmp_path / "library.localmcp")
-    code, out, said = run(capsys, "--db", path, "add", str(large))
-    assert code == 0 and out == ""
-    advice = [line for line in said.splitlines() if "localmcp models add fast" in line]
-    assert len(advice) == 1 and "reembed" not in advice[0]
-    _, _, said = run(capsys, "--db", path, "add", str(large))
-    assert "localmcp reembed" in said
-    _, _, said = run(capsys, "--db", path, "--quiet", "add", str(large))
-    assert said == ""
-
-
-def test_whoever_chose_a_model_is_not_asked(
-    large: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LOCALMCP_MODEL", "hash:64")
-    assert "fast" not in run(capsys, "--db", str(tmp_path / "a.localmcp"), "add", str(large))[2]
-    monkeypatch.setenv("LOCALMCP_MODEL", "default")
-    assert "fast" not in run(capsys, "--db", str(tmp_path / "b.localmcp"), "add", str(large))[2]
-
-
-class Terminal:
-    """A stream on which somebody types."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def isatty(self) -> bool:
-        return True
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-@pytest.mark.parametrize(("answer", "model"), [("\n", "fast"), ("n\n", "default")])
-def test_on_a_terminal_the_fast_form_is_offered_and_made_on_a_yes(
-    answer: str, model: str, large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import io
-    import sys
-
-    pytest.importorskip("onnx")
-    monkeypatch.setattr(sys, "stdin", Terminal(io.StringIO(answer)))
-    monkeypatch.setattr(sys, "stderr", Terminal(sys.stderr))
-    session = Session()
-    session.database = str(tmp_path / "library.localmcp")
-    faster_model.offer_fast_form(session, [str(large)], {})
-    assert session.settings.model == model
-    assert has_fast_form(config.models_directory()) == (model == "fast")
-    assert config.load_settings().model == model
-
-
-def test_small_folders_and_what_is_left_out_are_not_counted(tmp_path: Path) -> None:
-    write(tmp_path / "docs" / "a.md", "x" * 1000)
-    write(tmp_path / "docs" / "b.bin", "\0" * 1000)
-    write(tmp_path / "docs" / "c.log", "y" * 1000)
-    write(tmp_path / "docs" / ".gitignore", "*.log\n")
-    (tmp_path / "docs" / "d.pdf").write_bytes(b"%PDF" + bytes(996))
-    assert faster_model.estimate_text([str(tmp_path / "docs")], {}) == 1000 + 200

