@@ -52,7 +52,9 @@ def _title(page: str) -> str:
 
 def _print_subjects(subjects: dict[str, str]) -> None:
     terminal.echo("\n".join(terminal.table(("subject", "page"), list(subjects.items()))))
-    terminal.echo(f"\n{terminal.dim('$')} localmcp help search      {terminal.dim('and of a command:')} localmcp add --help")
+    terminal.echo(
+        f"\n{terminal.dim('$')} localmcp help search      {terminal.dim('and of a command:')} localmcp add --help"
+    )
 
 
 def _print_page(session: Session, text: str) -> None:
