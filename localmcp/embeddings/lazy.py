@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 import time
@@ -23,18 +24,24 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 CACHED_QUERIES = 1024
+IDLE_SECONDS = 600.0
 
 
 class LazyEmbedder:
     """Holds the way to open a model, opens it at most once at a time, and keeps it.
 
     A failure is kept as well, so that every call says the same thing; after `retry_after` seconds,
-    or `reset`, the next call tries again.
+    or `reset`, the next call tries again. A model that nobody used for `idle_seconds` is dropped: several copies of
+    the server run on one laptop, and loading it again takes a quarter of a second.
     """
 
-    def __init__(self, opener: Callable[[], Embedder], *, retry_after: float = 30.0) -> None:
+    def __init__(
+        self, opener: Callable[[], Embedder], *, retry_after: float = 30.0, idle_seconds: float = IDLE_SECONDS
+    ) -> None:
         self._opener = opener
         self._retry_after = retry_after
+        self._idle_seconds = idle_seconds
+        self._used = time.monotonic()
         self._lock = threading.Lock()
         self._attempt: _Attempt | None = None
         self._queries: QueryCache = OrderedDict()
@@ -74,12 +81,16 @@ class LazyEmbedder:
             ModelUnavailable: still loading after `wait` seconds, or it cannot be loaded.
             ConfigurationError: the setting names no model.
         """
+        self._used = time.monotonic()
         attempt = self._current_attempt()
         if not attempt.done.wait(None if wait is None else max(wait, self.patience)):
             raise ModelUnavailable("The embedding model is still loading.", hint="Try again in a few seconds.")
-        if attempt.embedder is None:
-            raise attempt.failure().with_traceback(None)
-        return attempt.embedder
+        if (embedder := attempt.embedder) is not None:
+            return embedder
+        if attempt.dropped:
+            # Between the two lines above it was idle for long enough.
+            return self.get(wait)
+        raise attempt.failure().with_traceback(None)
 
     def embed_query(self, text: str, wait: float | None = 5.0) -> NDArray[np.float32]:
         """The read-only unit vector of `text`, from the cache of the last 1024 queries when it is there.
@@ -123,9 +134,28 @@ class LazyEmbedder:
         with self._lock:
             attempt = self._attempt
             if attempt is None or attempt.failed_before(time.monotonic() - self._retry_after):
-                attempt = self._attempt = _Attempt(self._opener)
+                attempt = self._attempt = _Attempt(self._opener, self._drop_when_idle)
                 attempt.start()
             return attempt
+
+    def _drop_when_idle(self) -> None:
+        """Wait in the thread that loaded the model until nobody has used it for long, then drop it."""
+        attempt = self._attempt
+        while attempt is not None and self._attempt is attempt:
+            idle = time.monotonic() - self._used
+            if idle >= self._idle_seconds:
+                self._drop(attempt)
+                return
+            time.sleep(self._idle_seconds - idle)
+
+    def _drop(self, attempt: _Attempt) -> None:
+        with self._lock:
+            if self._attempt is attempt:
+                self._attempt = None
+        attempt.dropped = True
+        attempt.embedder = None
+        gc.collect()
+        return_freed_memory()
 
     def _reserve(self, text: str) -> tuple[Future[NDArray[np.float32]], bool]:
         """The future that holds the query's vector, and whether the caller is the one to fill it."""
@@ -173,10 +203,13 @@ class LazyEmbedder:
 class _Attempt:
     """One try at opening the model, in its own thread."""
 
-    def __init__(self, opener: Callable[[], Embedder]) -> None:
+    def __init__(self, opener: Callable[[], Embedder], loaded: Callable[[], None]) -> None:
+        """`loaded` is called in the thread when the model is there and those who wait for it were let go."""
         self._opener = opener
+        self._loaded = loaded
         self.done = threading.Event()
         self.embedder: Embedder | None = None
+        self.dropped = False
         self._error: LocalMCPError | None = None
         self._ended = 0.0
 
@@ -204,6 +237,8 @@ class _Attempt:
             self._end(ModelUnavailable(f"The embedding model cannot be loaded: {error}."))
         finally:
             self.done.set()
+        if self.embedder is not None:
+            self._loaded()
 
     def _end(self, error: LocalMCPError) -> None:
         self._ended = time.monotonic()

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -649,6 +650,17 @@ class TestLazyLoading:
             lazy.get()
         lazy.reset()
         assert lazy.get().identity.name == "hash"
+
+    def test_gives_its_memory_back_when_nobody_has_used_it_for_long(self) -> None:
+        opened: list[Embedder] = []
+        lazy = LazyEmbedder(lambda: opened.append(HashEmbedder()) or opened[-1], idle_seconds=0.05)
+        first = lazy.embed_query("text")
+        deadline = time.monotonic() + 10
+        while lazy.loaded and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not lazy.loaded
+        assert np.array_equal(lazy.get().embed_query("text"), first)
+        assert len(opened) == 2
 
 
 class TestEndOfTheProgram:
