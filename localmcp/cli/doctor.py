@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localmcp.cli import terminal
+from localmcp.cli.adoption import keep_options, print_dropped
 from localmcp.cli.removal import confirmed
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import ConfigurationError, FileUnavailable
@@ -124,24 +125,33 @@ def backup(session: Session, target: Path | None) -> None:
 @command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--other", is_flag=True, help="The backup is of another file.")
+@keep_options
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @pass_session
-def restore(session: Session, file: Path, other: bool, yes: bool) -> int:
+def restore(session: Session, file: Path, other: bool, yes: bool, **keep: bool) -> int:
     """Bring back what a backup holds; what is in the file now is kept beside it.
 
     The backup is checked first. Programs that have the file open need not be stopped: they see the old content until
-    the new one is complete. Any copy works, such as one that `localmcp backup` or an upgrade made.
+    the new one is complete. Any copy works, such as one that `localmcp backup` or an upgrade made. One from another
+    machine loses its API keys, watched folders and jobs unless you keep them.
     """
     from localmcp.doctor.backups import restore as bring_back
+    from localmcp.storage.adoption import Keep
 
     path = session.settings.database
     if not file.expanduser().is_file():
         raise FileUnavailable(f"There is no file {file}.", hint=f"Backups lie beside {path}, or where you put them.")
     if path.exists() and not confirmed(session, f"Replace what is in {path}?", yes):
         return WRONG
-    restored = bring_back(path, file, other=other)
+    powers = Keep(**{name.removeprefix("keep_"): value for name, value in keep.items()})
+    restored = bring_back(path, file, other=other, powers=powers)
     result = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(restored).items()}
-    session.answer(result, lambda _: terminal.echo(f"{path} holds what {file} holds."))
+
+    def render(_: object) -> None:
+        terminal.echo(f"{path} holds what {file} holds.")
+        print_dropped(restored.dropped)
+
+    session.answer(result, render)
     if restored.kept:
         session.note(f"What was in it is kept in {restored.kept}")
     return 0

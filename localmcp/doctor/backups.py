@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -13,12 +12,14 @@ from pathlib import Path
 
 import apsw
 
+from localmcp import files
 from localmcp.doctor.file import MAGIC
 from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, NotOurFile
 from localmcp.packs.verify import Verification, verify
+from localmcp.storage.adoption import Dropped, Keep, drop_powers
 from localmcp.storage.database import Database, fetch_all, fetch_one, open_copy
 from localmcp.storage.migrations import apply_migrations, schema_version
-from localmcp.storage.provenance import adopt_file
+from localmcp.storage.provenance import adopt_file, is_adopted
 
 PAGES_AT_ONCE = 2000
 FAR_AHEAD = 1_000_000
@@ -79,9 +80,11 @@ class Restored:
     kept: Path | None
     """Where the file as it was is kept; None when there was none."""
     counts: dict[str, int]
+    dropped: Dropped
+    """Powers of a backup from another machine that were not taken over."""
 
 
-def restore(path: Path, backup: Path, *, other: bool = False) -> Restored:
+def restore(path: Path, backup: Path, *, other: bool = False, powers: Keep | None = None) -> Restored:
     """Bring the content of a backup into the file at `path`, all of it or nothing.
 
     The backup is checked first and not changed. What is in the file is copied beside it. A file that others have open
@@ -90,6 +93,7 @@ def restore(path: Path, backup: Path, *, other: bool = False) -> Restored:
 
     Args:
         other: the backup may be of another file.
+        powers: those that stay although this machine did not make or adopt the backup; none by default.
 
     Raises:
         FileUnavailable: there is no such backup, it is not sound, the file is locked, or the disk is full.
@@ -104,11 +108,15 @@ def restore(path: Path, backup: Path, *, other: bool = False) -> Restored:
         prepared = scratch / "prepared"
         with closing(Database(backup, read_only=True)) as source:
             source.copy_to(prepared)
+        dropped = _drop_foreign_powers(prepared, powers or Keep())
         if not path.exists():
-            return _place(prepared, path, None, counts)
+            _place(prepared, path)
+            return Restored(path, None, counts, dropped)
         current = _open_current(path)
         if current is None:
-            return _place(prepared, path, _keep_bytes(path), counts)
+            kept = _keep_bytes(path)
+            _place(prepared, path)
+            return Restored(path, kept, counts, dropped)
         with closing(current):
             _check_same_file(current, prepared, backup, other)
             kept = _free_name(path)
@@ -119,7 +127,7 @@ def restore(path: Path, backup: Path, *, other: bool = False) -> Restored:
 
             _overtake(prepared, current)
             _pour(prepared, path, keep)
-    return Restored(path, kept, counts)
+    return Restored(path, kept, counts, dropped)
 
 
 def _read_to_its_end(path: Path, otherwise: str, hint: str) -> Verification:
@@ -207,7 +215,18 @@ def _pour(prepared: Path, path: Path, keep: Callable[[], None]) -> None:
         raise FileUnavailable(f"{path} cannot be written: {error}.") from error
 
 
-def _place(prepared: Path, path: Path, kept: Path | None, counts: dict[str, int]) -> Restored:
+def _drop_foreign_powers(prepared: Path, keep: Keep) -> Dropped:
+    """Drop the powers of a backup whose file this machine neither made nor adopted."""
+    with closing(open_copy(prepared)) as connection:
+        if is_adopted(fetch_one(connection, "select id from file")):
+            return Dropped()
+        connection.execute("begin immediate")
+        dropped = drop_powers(connection, keep)
+        connection.execute("commit")
+        return dropped
+
+
+def _place(prepared: Path, path: Path) -> None:
     """Put the prepared file where none is, or where one is that cannot be read."""
     with closing(open_copy(prepared)) as connection:
         if int(connection.pragma("user_version")) < schema_version():
@@ -219,7 +238,6 @@ def _place(prepared: Path, path: Path, kept: Path | None, counts: dict[str, int]
     for ending in ("-wal", "-shm", "-journal"):
         path.with_name(f"{path.name}{ending}").unlink(missing_ok=True)
     os.replace(prepared, path)
-    return Restored(path, kept, counts)
 
 
 def _keep_bytes(path: Path) -> Path:
@@ -250,8 +268,8 @@ def _check_free(target: Path) -> None:
 def _scratch(folder: Path) -> Generator[Path]:
     """A folder beside the target, so that the last step is a rename."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".localmcp-backup-", dir=folder) as scratch:
-            yield Path(scratch)
+        files.make_private_folder(folder)
+        with files.scratch_folder(folder) as scratch:
+            yield scratch
     except OSError as error:
         raise FileUnavailable(f"{folder} cannot be written: {error.strerror or error}.") from error

@@ -32,7 +32,7 @@ LEAST_FREE = 100_000_000
 LARGE_LOG = 64_000_000
 FORGOTTEN_SECONDS = 3600
 """What is unfinished and older belongs to a process that was killed."""
-UNFINISHED = ("{stem}*.part", ".localmcp-pack-*", ".localmcp-backup-*")
+UNFINISHED = ("{stem}*.part", ".localmcp-scratch-*")
 COPIES = ("{name}.v*-backup", "{name}.before-restore*", "{stem}-backup-*{suffix}", "{stem}-before-repair-*{suffix}")
 
 

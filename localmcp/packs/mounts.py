@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from localmcp.embeddings import Embedder, LazyEmbedder
 from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, ModelUnavailable, NotFound
+from localmcp.files import write_atomically
 from localmcp.packs.manifest import read_manifest
 from localmcp.search.index import MODEL_WAIT_SECONDS, Index, Mode
 from localmcp.storage.database import Database, fetch_all, fetch_one
@@ -265,12 +266,8 @@ class Mounts:
     def _remember(self, entry: Entry) -> None:
         content = {"name": entry.name, "path": str(entry.path), "mounted_at": entry.mounted_at, "into": str(self.own)}
         place = self._folder / f"{entry.name}.json"
-        # Written beside and moved over, so that no other process reads half an entry.
-        beside = self._folder / f"{entry.name}.{os.getpid()}.part"
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            beside.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
-            os.replace(beside, place)
+            write_atomically(place, json.dumps(content, ensure_ascii=False))
         except OSError as error:
             raise FileUnavailable(f"{place} cannot be written: {error.strerror}.") from error
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
-import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -15,13 +12,13 @@ from pathlib import Path
 
 import apsw
 
-from localmcp import __version__
+from localmcp import __version__, files
 from localmcp.errors import FileUnavailable, InvalidInput
 from localmcp.packs.digest import digest_content
 from localmcp.packs.manifest import Manifest, count_contents, seal_of
 from localmcp.packs.places import hide_places
 from localmcp.search.collections import choose_collections
-from localmcp.storage.database import Database, fetch_all, open_copy
+from localmcp.storage.database import Database, fetch_all
 from localmcp.storage.migrations import apply_migrations, expected_schema, schema_of, schema_version, utc_now
 from localmcp.text.chunking import CHUNKER_VERSION
 
@@ -30,9 +27,6 @@ PRIVATE_TABLES = (
     "replica_changes", "replicas", "roots", "rule_uses",
 )  # fmt: skip
 """Who may ask, what was asked, where things lay on this machine, and how far the person got."""
-SCRATCH = ".localmcp-pack-"
-FORGOTTEN_AFTER_SECONDS = 600
-"""A scratch folder beside the target that nothing was written to for so long was left by a process that was killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +46,9 @@ def write_pack(
 ) -> Manifest:
     """Write a pack of `database` to `target`, whole or not at all.
 
-    The live file is copied in one snapshot, private rows and what was not asked for are deleted in the copy, the
-    keyword indexes are merged into one piece without them, and only then are the pages written that will be given
-    away: deleting alone would leave the text in the file.
+    One snapshot of the live file is copied into a temporary file without a name, so that a kill leaves no private
+    rows on the disk. There they and what was not asked for are deleted, the keyword indexes are merged into one piece
+    without them, and only then are the pages written that will be given away: deleting alone would leave the text.
 
     Raises:
         InvalidInput: the target exists, or is the file itself.
@@ -64,11 +58,10 @@ def write_pack(
     target = target.expanduser().absolute()
     _check_target(database, target, options.overwrite)
     unwanted = _unwanted(database, options)
-    _clear_away(target.parent)
     try:
-        with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=target.parent) as scratch:
-            packed = Path(scratch) / "packed"
-            manifest = _write(database, Path(scratch) / "copy", packed, unwanted, options, say)
+        with files.scratch_folder(target.parent) as scratch:
+            packed = scratch / "packed"
+            manifest = _write(database, packed, unwanted, options, say)
             os.replace(packed, target)
     except apsw.FullError as error:
         raise FileUnavailable("The disk is full; no pack was written.", hint="Free some space.") from error
@@ -78,12 +71,11 @@ def write_pack(
 
 
 def _write(
-    database: Database, copy: Path, packed: Path, unwanted: Sequence[int] | None, options: PackOptions,
+    database: Database, packed: Path, unwanted: Sequence[int] | None, options: PackOptions,
     say: Callable[[str], None],
 ) -> Manifest:  # fmt: skip
     say("copying")
-    database.copy_to(copy)
-    with closing(open_copy(copy)) as connection:
+    with closing(database.copy_unnamed()) as connection:
         say("leaving out what is private")
         _reduce(connection, unwanted)
         say("counting")
@@ -92,17 +84,6 @@ def _write(
         say("writing")
         connection.execute("vacuum into ?", (str(packed),))
     return manifest
-
-
-def _clear_away(folder: Path) -> None:
-    """Remove what a killed run left: it holds a copy of everything."""
-    for each in folder.glob(f"{SCRATCH}*"):
-        try:
-            latest = max(path.stat().st_mtime for path in (each, *each.iterdir()))
-        except OSError:
-            continue
-        if time.time() - latest > FORGOTTEN_AFTER_SECONDS:
-            shutil.rmtree(each, ignore_errors=True)
 
 
 def _check_target(database: Database, target: Path, overwrite: bool) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import apsw
 
@@ -54,13 +54,10 @@ class Generations:
 class Database:
     """One SQLite file. Constructing it touches nothing; the first `read` or `write` opens, creates or migrates it."""
 
-    def __init__(
-        self, path: str | os.PathLike[str], *, read_only: bool = False, adopt: bool = False, foreign: bool = False
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False, foreign: bool = False) -> None:
         """`foreign`: it may come from anybody, even if this machine once adopted it."""
         self.path = Path(path).expanduser().absolute()
         self.read_only = read_only
-        self._adopt = adopt
         self._foreign = foreign
         self._why_read_only = "it was opened read-only" if read_only else ""
         self._writing = threading.RLock()
@@ -160,6 +157,26 @@ class Database:
         with self._translated():
             self._ensure_open()
             self._vacuum_into(target)
+
+    def copy_unnamed(self) -> apsw.Connection:
+        """Copy one snapshot into a temporary file without a name; it is gone with the connection, or the process.
+
+        Raises:
+            FileUnavailable: the disk for temporary files is full, or the file cannot be read.
+        """
+        with self._translated():
+            self._ensure_open()
+            copy = open_copy("")
+            try:
+                with (
+                    closing(self._connect(apsw.SQLITE_OPEN_READONLY)) as reader,
+                    copy.backup("main", reader, "main") as pages,
+                ):
+                    pages.step(-1)
+            except BaseException:
+                copy.close()
+                raise
+            return copy
 
     def ensure_writable(self) -> None:
         """Raise now what `write` would raise because the file is read-only.
@@ -277,7 +294,7 @@ class Database:
     def _find_why_read_only(self, file_id: str) -> str:
         if self.read_only:
             return "it was opened read-only"
-        if not self._is_ours(file_id):
+        if not is_adopted(file_id):
             return "it comes from somewhere else and has not been adopted"
         if self._immutable or not os.access(self.path, os.W_OK) or not os.access(self.path.parent, os.W_OK):
             return "the file or its folder is write-protected"
@@ -296,11 +313,6 @@ class Database:
                 raise
             self._immutable = True
             return self._connect(apsw.SQLITE_OPEN_READONLY)
-
-    def _is_ours(self, file_id: str) -> bool:
-        if self._adopt:
-            adopt_file(file_id)
-        return is_adopted(file_id)
 
     def _migrate(self) -> None:
         with closing(self._connect(apsw.SQLITE_OPEN_READWRITE)) as connection:
@@ -340,7 +352,7 @@ class Database:
         try:
             yield
         except apsw.Error as error:
-            told = _in_our_words(error, self.path)
+            told = translate_error(error, self.path)
             if told is None and self._outdated and isinstance(error, apsw.SQLError):
                 told = FileUnavailable(
                     f"{self.path} was made by an older localmcp and lacks what this needs.", hint=self._how_to_write()
@@ -378,7 +390,7 @@ def _identity_of(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _in_our_words(error: apsw.Error, path: Path) -> LocalMCPError | None:
+def translate_error(error: apsw.Error, path: Path) -> LocalMCPError | None:
     """What happened, for the person; None for what only a mistake in our SQL can cause."""
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return FileUnavailable(f"{path} is locked by another program.", hint="Try again when it has finished.")
@@ -399,9 +411,10 @@ def _in_our_words(error: apsw.Error, path: Path) -> LocalMCPError | None:
     return None
 
 
-def open_copy(path: Path) -> apsw.Connection:
-    """A bare connection to a copy that nobody else knows of, hardened like all others but outside every promise."""
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+def open_copy(path: Path | Literal[""]) -> apsw.Connection:
+    """Open a copy that nobody else knows of, hardened like all others; "" is a temporary file without a name."""
+    flags = apsw.SQLITE_OPEN_READWRITE | (0 if path else apsw.SQLITE_OPEN_CREATE)
+    connection = apsw.Connection(str(path), flags=flags)
     for practice in PRACTICES:
         practice(connection)
     load_sqlite_vec(connection)

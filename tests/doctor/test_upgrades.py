@@ -12,7 +12,7 @@ import pytest
 
 import localmcp
 from localmcp.errors import FileTooNew, FileUnavailable
-from localmcp.storage.database import Database
+from localmcp.storage.adoption import adopt
 from localmcp.storage.migrations import expected_schema, schema_version
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -25,11 +25,6 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[int, Path]:
     path = tmp_path / "kept.localmcp"
     path.write_bytes(gzip.decompress((FIXTURES / f"v{request.param}.localmcp.gz").read_bytes()))
     return request.param, path
-
-
-def adopt(path: Path) -> None:
-    """As the machine that made the file has done."""
-    Database(path, adopt=True).ensure_writable()
 
 
 def version_of(path: Path) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +89,8 @@ def _plant(connection: apsw.Connection) -> None:
     """)
 
 
-def pack(path: Path, target: Path, *, adopt: bool = False, **options: Any) -> Path:
-    database = Database(path, adopt=adopt)
+def pack(path: Path, target: Path, **options: Any) -> Path:
+    database = Database(path)
     write_pack(database, target, PackOptions(**options))
     database.close()
     return target
@@ -220,14 +222,38 @@ def test_an_unknown_collection_is_refused_and_leaves_nothing(full: Path, tmp_pat
 
 
 def test_what_a_killed_run_left_is_cleared_away(full: Path, tmp_path: Path) -> None:
-    left, running = tmp_path / ".localmcp-pack-left", tmp_path / ".localmcp-pack-running"
-    for each in (left, running):
-        each.mkdir()
-        (each / "copy").write_bytes(b"everything")
-    for path in (left / "copy", left):
-        os.utime(path, (1, 1))
+    script = f"""
+        import sys
+        from pathlib import Path
+        from localmcp.files import scratch_folder
+        with scratch_folder(Path({str(tmp_path)!r})) as scratch:
+            print(scratch, flush=True)
+            sys.stdin.read()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    killed = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert killed.stdout and running.stdout
+    folders = [Path(process.stdout.readline().strip()) for process in (killed, running)]
+    killed.kill()
+    killed.communicate()
     pack(full, tmp_path / "out.localmcp")
-    assert not left.exists() and running.exists()
+    assert [folder.exists() for folder in folders] == [False, True]
+    running.communicate("")
+    assert not folders[1].exists()
+
+
+def test_a_pack_that_is_killed_leaves_no_private_rows_on_the_disk(full: Path, tmp_path: Path) -> None:
+    """The copy that is made smaller has no name: what a kill leaves was cleaned before it was written."""
+    seen: list[bytes] = []
+
+    def look(step: str) -> None:
+        seen.extend(path.read_bytes() for path in tmp_path.glob(".localmcp-*/*") if path.is_file())
+
+    database = Database(full)
+    write_pack(database, tmp_path / "out.localmcp", PackOptions(), look)
+    database.close()
+    assert seen and not any(b"SQLite format 3" in content for content in seen)
 
 
 # ---------------------------------------------------------------- on another machine

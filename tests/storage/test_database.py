@@ -19,6 +19,7 @@ from localmcp import config
 from localmcp.errors import FileTooNew, FileUnavailable, NotOurFile
 from localmcp.storage import database as database_module
 from localmcp.storage import migrations
+from localmcp.storage.adoption import adopt
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one, read_generations
 from localmcp.storage.migrations import APPLICATION_ID
 
@@ -172,9 +173,7 @@ def test_a_file_from_elsewhere_is_read_only_until_it_is_adopted(tmp_path: Path, 
         pass
     database.close()
 
-    adopting = Database(path, adopt=True)
-    adopting.ensure_writable()
-    adopting.close()
+    adopt(path)
 
     again = Database(path)
     with again.write() as connection:
@@ -219,8 +218,8 @@ def test_an_exported_copy_is_live_again_when_it_is_opened(tmp_path: Path) -> Non
 @pytest.mark.parametrize("file_id", ["../../escape", "x" * 5000, "", "ABC"])
 def test_an_id_that_we_never_give_is_refused(tmp_path: Path, file_id: str) -> None:
     path = tampered(tmp_path / "a.localmcp", f"update file set id = '{file_id}'")
-    with pytest.raises(NotOurFile, match="no valid id"), Database(path, adopt=True).read():
-        pass
+    with pytest.raises(NotOurFile, match="no valid id"):
+        adopt(path)
     assert not (config.state_directory() / "files" / file_id[:100]).is_file()
 
 

@@ -1,0 +1,115 @@
+"""Writing files so that nobody reads half of one, and only its owner reads it at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
+SCRATCH = ".localmcp-scratch-"
+ABANDONED_SECONDS = 60
+"""A scratch folder without a lock is younger than this only while another process is making it."""
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make the folder and its parents; those that are made are the owner's alone.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    if folder.is_dir():
+        return
+    make_private_folder(folder.parent)
+    with suppress(FileExistsError):
+        folder.mkdir(mode=PRIVATE_FOLDER)
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write the whole file or nothing; a new one is the owner's alone, an old one keeps its mode.
+
+    Raises:
+        OSError: the folder or the file cannot be written.
+    """
+    make_private_folder(path.parent)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    beside = Path(name)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content.encode("utf-8") if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            shutil.copymode(path, beside)
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def scratch_folder(parent: Path) -> Generator[Path]:
+    """Yield a private folder below `parent` that is removed afterwards; those of killed processes go first.
+
+    A lock on a file in it tells a folder in use from one that was left behind.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    remove_abandoned(parent)
+    folder = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=parent))
+    try:
+        with open(folder / "lock", "wb") as lock:
+            _try_lock(lock.fileno())
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_abandoned(parent: Path) -> None:
+    """Remove scratch folders whose process is gone."""
+    for folder in parent.glob(f"{SCRATCH}*"):
+        if _is_abandoned(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_abandoned(folder: Path) -> bool:
+    try:
+        with open(folder / "lock", "r+b") as lock:
+            return _try_lock(lock.fileno())
+    except FileNotFoundError:
+        with suppress(OSError):
+            return time.time() - folder.stat().st_mtime > ABANDONED_SECONDS
+    except OSError:
+        pass
+    return False
+
+
+def _try_lock(descriptor: int) -> bool:
+    """Lock the file until it is closed; False where another process has it, or the disk knows no locks."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def is_regular(path: Path) -> bool:
+    """Whether it is an ordinary file: not a device, a pipe or a socket, which could block or never end."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,96 @@
+"""Taking over a file from elsewhere: its content is kept, the powers in it are dropped unless asked for."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import apsw
+
+from localmcp.storage.database import Database, fetch_one, open_copy, translate_error
+from localmcp.storage.migrations import schema_of
+from localmcp.storage.provenance import adopt_file, is_adopted
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Which powers of a file from elsewhere stay."""
+
+    keys: bool = False
+    """API keys: whoever has one may read the file over HTTP, and change it if the key says so."""
+    watched_folders: bool = False
+    """Folders of this machine that the next refresh reads, such as `~/.ssh`."""
+    jobs: bool = False
+    """Work that was begun and would go on here."""
+    replicas: bool = False
+    """Collections that are copied to the Milvus server of this machine's settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """How many rows of each power were removed."""
+
+    keys: int = 0
+    watched_folders: int = 0
+    jobs: int = 0
+    replicas: int = 0
+
+    def summary(self) -> list[str]:
+        """One phrase for each power that was dropped, with the option that keeps it."""
+        return [
+            f"{count} {label if count > 1 else label.removesuffix('s')} (--keep-{field.name.replace('_', '-')})"
+            for field in fields(self)
+            if (count := int(getattr(self, field.name))) and (label := _LABELS[field.name])
+        ]
+
+
+_LABELS = {
+    "keys": "API keys", "watched_folders": "watched folders", "jobs": "unfinished jobs", "replicas": "copies on Milvus",
+}  # fmt: skip
+_TABLES = {"keys": "api_keys", "watched_folders": "roots", "jobs": "jobs", "replicas": "replicas"}
+_LIVE = {"jobs": " where status = 'running'"}
+
+
+def adopt(path: str | os.PathLike[str], keep: Keep | None = None) -> Dropped:
+    """Allow changes to a file from elsewhere, after dropping its powers; a file of this machine stays as it is.
+
+    Raises:
+        NotOurFile, FileTooNew: the file is not one of this program, or of a newer one.
+        FileUnavailable: it cannot be read or written.
+    """
+    with closing(Database(path, read_only=True, foreign=True)) as foreign:
+        file_id, place = foreign.file_id, foreign.path
+    dropped = Dropped()
+    if not is_adopted(file_id):
+        dropped = _drop_powers_of(place, keep or Keep())
+        # Only now: a kill before this leaves a file without powers that nobody may change yet.
+        adopt_file(file_id)
+    with closing(Database(place)) as database, database.write() as connection:
+        # What a pack says of itself is no longer true once the file changes.
+        connection.execute("delete from manifest")
+    return dropped
+
+
+def _drop_powers_of(path: Path, keep: Keep) -> Dropped:
+    try:
+        with closing(open_copy(path)) as connection:
+            connection.execute("begin immediate")
+            dropped = drop_powers(connection, keep)
+            connection.execute("commit")
+            return dropped
+    except apsw.Error as error:
+        raise translate_error(error, path) or error from error
+
+
+def drop_powers(connection: apsw.Connection, keep: Keep) -> Dropped:
+    """Delete the rows that would act on this machine; part of the caller's transaction. Any schema version."""
+    tables = {name for kind, name in schema_of(connection) if kind == "table"}
+    counts: dict[str, int] = {}
+    for power, table in _TABLES.items():
+        if getattr(keep, power) or table not in tables:
+            continue
+        counts[power] = int(fetch_one(connection, f"select count(*) from {table}{_LIVE.get(power, '')}"))
+        connection.execute(f"delete from {table}")
+    return Dropped(**counts)

@@ -1,0 +1,104 @@
+"""Files from elsewhere: their content is taken over, what would act on this machine is not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from folders import write
+
+from localmcp.cli.program import execute
+from localmcp.cli.session import Session
+from localmcp.config import Settings, state_directory
+from localmcp.doctor.backups import back_up, restore
+from localmcp.search.index import SearchRequest
+from localmcp.storage.adoption import Dropped, Keep, adopt
+from localmcp.storage.database import Database, fetch_one
+from localmcp.workspace import Workspace
+
+
+@pytest.fixture
+def trojan(tmp_path: Path) -> Path:
+    """A stranger's file: a document, an admin key, a watched folder, a job that waits, a copy on Milvus."""
+    path = tmp_path / "theirs.localmcp"
+    write(tmp_path / "ssh" / "key.md", "# Secret\n\nA private key.\n")
+    with Workspace(Settings(database=path, model="hash")) as workspace:
+        workspace.library.add_text("A hive has one queen.", "Bees")
+        workspace.library.add_paths([tmp_path / "ssh"])
+        workspace.api_keys.create(name="back door", scopes=("admin",))
+        with workspace.database.write() as connection:
+            connection.execute("""
+                insert into jobs (id, kind, arguments, status, started_at, heartbeat_at)
+                    values ('j', 'add', '{}', 'running', '2026', '2026'), ('k', 'add', '{}', 'done', '2026', '2026');
+                insert into replicas (collection_id, backend, name, model_id, state)
+                    select id, 'milvus', 'mine', model_id, 'following' from collections limit 1;
+            """)
+    for known in (state_directory() / "files").iterdir():
+        known.unlink()
+    return path
+
+
+def powers(path: Path) -> Dropped:
+    database = Database(path)
+    with database.read() as connection:
+        tables = ("api_keys", "roots", "jobs", "replicas")
+        counts = [fetch_one(connection, f"select count(*) from {table}") for table in tables]
+    database.close()
+    return Dropped(*counts)
+
+
+def test_an_adopted_file_keeps_its_documents_and_loses_its_powers(trojan: Path) -> None:
+    assert adopt(trojan) == Dropped(keys=1, watched_folders=1, jobs=1, replicas=1)
+    assert powers(trojan) == Dropped()
+    with Workspace(Settings(database=trojan, model="hash")) as workspace:
+        assert [hit.passage.title for hit in workspace.index.search(SearchRequest("hive queen")).hits][0] == "Bees"
+        assert workspace.library.refresh().indexed == 0
+
+
+def test_each_power_is_kept_on_request(trojan: Path) -> None:
+    keep = Keep(keys=True, watched_folders=True, jobs=True, replicas=True)
+    assert adopt(trojan, keep) == Dropped()
+    assert powers(trojan) == Dropped(keys=1, watched_folders=1, jobs=2, replicas=1)
+
+
+def test_a_file_of_this_machine_keeps_everything_when_it_is_adopted_again(trojan: Path) -> None:
+    adopt(trojan, Keep(keys=True))
+    assert adopt(trojan) == Dropped()
+    assert powers(trojan).keys == 1
+
+
+@pytest.mark.parametrize("present", [False, True])
+def test_a_restored_backup_of_a_stranger_loses_its_powers(trojan: Path, tmp_path: Path, present: bool) -> None:
+    mine = tmp_path / "mine.localmcp"
+    if present:
+        with Workspace(Settings(database=mine, model="hash")) as workspace:
+            workspace.library.add_text("Mine.", "Mine")
+    restored = restore(mine, trojan, other=True)
+    assert restored.dropped == Dropped(keys=1, watched_folders=1, jobs=1, replicas=1)
+    assert powers(mine) == Dropped()
+    assert powers(trojan).keys == 1
+
+
+def test_a_backup_of_this_machine_comes_back_whole(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.localmcp"
+    with Workspace(Settings(database=mine, model="hash")) as workspace:
+        workspace.api_keys.create(name="mine", scopes=("admin",))
+        made = back_up(workspace.database, tmp_path / "copy.localmcp")
+    mine.unlink()
+    assert restore(mine, made.path).dropped == Dropped()
+    assert powers(mine).keys == 1
+
+
+def test_the_command_line_says_what_was_dropped_and_how_to_keep_it(
+    trojan: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(Session(), ["adopt", str(trojan), "--keep-jobs"]) == 0
+    captured = capsys.readouterr().out
+    assert "1 API key (--keep-keys), 1 watched folder (--keep-watched-folders)" in captured
+
+
+def test_the_answer_as_json_counts_what_was_dropped(trojan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(Session(), ["adopt", str(trojan), "--keep-jobs", "--json"]) == 0
+    dropped = json.loads(capsys.readouterr().out)["dropped"]
+    assert dropped == {"keys": 1, "watched_folders": 1, "jobs": 0, "replicas": 1}
