@@ -9,6 +9,7 @@ from collections import Counter
 import apsw
 
 from localmcp.search.lexicon import LONGEST_WORD, heading_of
+from localmcp.search.vector_queue import miscounted
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.wording.normalize import stems, words
 
@@ -53,6 +54,8 @@ def _indexes(connection: apsw.Connection) -> list[str]:
     if set(codes) != live & vectors or max(codes.values(), default=1) > 1:
         found.append(f"{len(live & vectors)} live vectors, {codes.total()} sign codes of {len(codes)} chunks")
     stored = {row[0] for row in fetch_all(connection, "select id from chunks")}
+    if wrong := miscounted(connection):
+        found.append(f"{wrong} documents wait for other vectors than the queue says")
     if not vectors <= stored:
         found.append(f"{len(vectors - stored)} vectors of no chunk")
     return found

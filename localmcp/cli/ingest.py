@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,7 +21,7 @@ from localmcp.errors import NeedsConfirmation
 
 if TYPE_CHECKING:
     from localmcp.knowledge.ledger import Entry
-    from localmcp.knowledge.report import Report
+    from localmcp.knowledge.report import Progress, Report
     from localmcp.workspace import Workspace
 
 INTERRUPTED = 130
@@ -41,6 +43,7 @@ SOURCE_TYPE = click.Choice(["text", "website", "docs", "qa", "notion"])
 )
 @click.option("--hidden", is_flag=True, help="Hidden files and folders too.")
 @click.option("--replace", is_flag=True, help="The text on stdin may replace another of the same title.")
+@click.option("--no-wait", is_flag=True, help="Return when everything is found by its words.")
 @pass_session
 def add(session: Session, paths: tuple[str, ...], **options: Any) -> int:
     """Add files, folders, or text from stdin (-), and index them.
@@ -48,6 +51,9 @@ def add(session: Session, paths: tuple[str, ...], **options: Any) -> int:
     Folders are remembered, and `localmcp refresh` looks at them again. Ignore files (.gitignore, .localmcpignore) are
     honoured. What is indexed already and has not changed is not read again, so the same command goes on where an
     earlier one was stopped.
+
+    Documents are found by their words first; then their meaning is read, which takes longer. It may be stopped at any
+    time, and goes on when localmcp runs.
     """
     common = {name: options[name] for name in ("collection", "partition", "source_type", "title")}
     common["metadata"] = parse_metadata(options["meta"])
@@ -56,10 +62,12 @@ def add(session: Session, paths: tuple[str, ...], **options: Any) -> int:
 
     def work(show: Show | None) -> Report:
         return session.workspace.library.add_paths(
-            paths, progress=show, include_hidden=options["hidden"], patterns=options["patterns"], **common
+            paths, progress=show, include_hidden=options["hidden"], patterns=options["patterns"], wait=False, **common
         )
 
-    return _run(session, work, lambda: _entries(session.workspace, paths, options["collection"]))
+    target = options["collection"] or session.settings.collection
+    ingest = Ingest(session, target, wait=not options["no_wait"])
+    return ingest.run(work, lambda: _entries(session.workspace, paths, options["collection"]))
 
 
 def _add_stdin(session: Session, options: dict[str, Any], *, replace: bool) -> int:
@@ -78,8 +86,9 @@ def _add_stdin(session: Session, options: dict[str, Any], *, replace: bool) -> i
 @command()
 @click.option("-c", "--collection", help="Only this collection.")
 @click.option("--yes", "--confirm-removals", "confirmed", is_flag=True, help="Many files are gone on purpose.")
+@click.option("--no-wait", is_flag=True, help="Return when everything is found by its words.")
 @pass_session
-def refresh(session: Session, collection: str | None, confirmed: bool) -> int:
+def refresh(session: Session, collection: str | None, confirmed: bool, no_wait: bool) -> int:
     """Look at everything that was added again, and index what changed.
 
     New, changed, moved and deleted files are noticed. If many are gone at once, as when a disk is not mounted, it asks
@@ -88,38 +97,86 @@ def refresh(session: Session, collection: str | None, confirmed: bool) -> int:
     workspace = session.existing()
 
     def work(show: Show | None, confirmed: bool = confirmed) -> Report:
-        return workspace.library.refresh(collection=collection, confirm_removals=confirmed, progress=show)
+        return workspace.library.refresh(collection=collection, confirm_removals=confirmed, progress=show, wait=False)
 
     def entries() -> list[Entry]:
         return _entries(workspace, [root.path for root in workspace.library.roots()], collection)
 
+    ingest = Ingest(session, collection, wait=not no_wait)
     try:
-        return _run(session, work, entries)
+        return ingest.run(work, entries)
     except NeedsConfirmation as error:
         if session.as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise
         terminal.echo(error.message, err=True, color=session.color)
         if not click.confirm("Put those documents into the trash?", err=True):
             return error.exit_code
-        return _run(session, lambda show: work(show, confirmed=True), entries)
+        return ingest.run(lambda show: work(show, confirmed=True), entries)
 
 
 # ---------------------------------------------------------------- running, and telling
 
 
-def _run(session: Session, work: Callable[[Show | None], Report], entries: Callable[[], list[Entry]]) -> int:
-    """Run an ingest and tell what it came to. The exit code is 1 if a file failed; a skipped one is no failure."""
+@dataclass(frozen=True, slots=True)
+class Ingest:
+    """An ingest in the terminal: words first, then the meaning."""
+
+    session: Session
+    collection: str | None
+    """Whose meaning is waited for; None = all."""
+    wait: bool = True
+
+    def run(self, work: Callable[[Show | None], Report], entries: Callable[[], list[Entry]]) -> int:
+        """Run it and tell what it came to. The exit code is 1 if a file failed; a skipped one is no failure."""
+        report: Report | None = None
+        with shown_progress(self.session) as show, ended_by_signals():
+            try:
+                report = work(show)
+                if self.wait and report.waiting:
+                    self._read_meaning(report, show)
+            except KeyboardInterrupt:
+                if report is None:
+                    hint = "What was done is kept. Run the same command again to go on."
+                    return self.session.fail("interrupted", "Stopped.", hint, INTERRUPTED)
+        if self.session.as_json:
+            self.session.print_json(report_json(report))
+        else:
+            tell(self.session, report, entries() if report.skipped or report.failed else [])
+        return 1 if report.failed else 0
+
+    def _read_meaning(self, report: Report, show: Show | None) -> None:
+        library, missing = self.session.workspace.library, report.waiting
+        before = report.seconds
+
+        def noted(now: Progress) -> None:
+            report.seconds, report.waiting = before + now.seconds, now.waiting
+            report.vectors_added = max(missing - now.waiting - report.chunks_added, 0)
+            if show is not None:
+                show(now)
+
+        made = library.make_vectors(collection=self.collection, progress=noted)
+        report.seconds, report.embed_seconds, report.waiting = before + made.seconds, made.embed_seconds, made.waiting
+        for notice in made.notices:
+            report.add_notice(notice)
+
+
+@contextmanager
+def ended_by_signals() -> Generator[None]:
+    """Let SIGTERM end the work as Ctrl-C does."""
+
+    def end(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
     try:
-        with shown_progress(session) as show:
-            report = work(show)
-    except KeyboardInterrupt:
-        hint = "What was done is kept. Run the same command again to go on."
-        return session.fail("interrupted", "Stopped.", hint, INTERRUPTED)
-    if session.as_json:
-        session.print_json(report_json(report))
-    else:
-        tell(session, report, entries() if report.skipped or report.failed else [])
-    return 1 if report.failed else 0
+        before = signal.signal(signal.SIGTERM, end)
+    except ValueError:
+        # Only the main thread takes signals.
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def report_json(report: Report) -> dict[str, Any]:
@@ -147,6 +204,10 @@ def tell(session: Session, report: Report, entries: Iterable[Entry]) -> None:
         session.note(terminal.dim("  …   localmcp why PATH tells of each"))
     for notice in report.notices:
         session.note(terminal.warned(notice))
+    if report.waiting:
+        passages = terminal.counted(report.waiting, "passage")
+        session.note(f"{passages} found by word only so far. Their meaning is read when localmcp runs, or now with:")
+        session.note("  localmcp refresh")
     if report.indexed:
         session.note(terminal.dim('Search it with: localmcp search "…"'))
 

@@ -1,8 +1,9 @@
-"""How an ingest is seen while it runs: a bar on a terminal, a line now and then with -v, nothing elsewhere."""
+"""How an ingest is seen while it runs: two lines on a terminal, elsewhere one every ten seconds."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 Show = Callable[["Progress"], None]
 
-SECONDS_BETWEEN_LINES = 5.0
+SECONDS_BETWEEN_LINES = 10.0
+STOPPABLE = "you can stop, it continues when localmcp runs"
 
 
 @contextmanager
@@ -28,7 +30,7 @@ def shown_progress(session: Session) -> Generator[Show | None]:
         with _bar(session) as show:
             yield show
     else:
-        yield _Lines(session) if session.verbosity else None
+        yield _Lines(session)
 
 
 @contextmanager
@@ -41,15 +43,17 @@ def _bar(session: Session) -> Generator[Show]:
     console = Console(stderr=True, no_color=session.color is False, highlight=False)
     columns = (SpinnerColumn(), BarColumn(bar_width=30), TextColumn("{task.description}", markup=False))
     with Bar(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("looking at the files", total=None)
+        words = bar.add_task("looking at the files", total=None)
+        meaning = bar.add_task("", total=None, visible=False)
 
         def show(now: Progress) -> None:
-            bar.update(
-                task,
-                total=max(now.bytes_total, 1),
-                completed=now.bytes_done,
-                description=describe(now, max(console.width - 36, 20)),
-            )
+            line = describe(now, max(console.width - 36, 20))
+            if now.phase == "words":
+                bar.update(words, total=max(now.bytes_total, 1), completed=now.bytes_done, description=line)
+                return
+            total = max(now.vectors_total, 1)
+            bar.update(words, total=1, completed=1, description="every document is found by word")
+            bar.update(meaning, total=total, completed=now.vectors_done, visible=True, description=line)
 
         yield show
 
@@ -72,36 +76,38 @@ def shown_steps(session: Session, what: str, total: int) -> Generator[Callable[[
 
 
 class _Lines:
-    """A line every few seconds, for logs."""
+    """A line every ten seconds, for logs."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._last = 0.0
+        self._last = time.monotonic()
+        self._documents = 0
 
     def __call__(self, now: Progress) -> None:
-        if now.seconds - self._last >= SECONDS_BETWEEN_LINES:
-            self._last = now.seconds
-            self._session.note(describe(now, terminal.PIPED_COLUMNS))
+        if now.phase == "words":
+            self._documents = now.done
+        moment = time.monotonic()
+        if moment - self._last < SECONDS_BETWEEN_LINES:
+            return
+        self._last = moment
+        line = describe(now, terminal.PIPED_COLUMNS)
+        if now.phase == "meaning":
+            documents = terminal.counted(self._documents, "document")
+            self._session.note(f"{documents} found by word. {line}" if self._documents else line)
+        else:
+            self._session.note(line)
 
 
 def describe(now: Progress, width: int) -> str:
-    """`12 of 43 files · 210 passages · 21 passages/s · 14 s left · notes/a.md`, as much as fits."""
-    parts = [f"{now.done} of {terminal.counted(now.total, 'file')}", terminal.counted(now.chunks, "passage")]
-    if now.chunks and now.seconds > 1:
-        parts.append(f"{now.chunks / now.seconds:.0f}/s")
-    left = seconds_left(now)
-    if left is not None:
-        parts.append(f"{terminal.duration(left)} left")
-    line = " · ".join(parts)
+    """`12 of 43 files · 210 passages · 14 s left · notes/a.md`, or `Meaning: 12 %, 4 min left; …`, as much as fits."""
+    left = "" if now.seconds_left is None else f"{terminal.duration(now.seconds_left)} left"
+    if now.phase == "meaning":
+        share = f"Meaning: {100 * now.vectors_done // max(now.vectors_total, 1)} %"
+        return f"{', '.join(filter(None, (share, left)))}; {STOPPABLE}"[:width]
+    parts = [f"{now.done} of {terminal.counted(now.total, 'file')}", terminal.counted(now.chunks, "passage"), left]
+    line = " · ".join(filter(None, parts))
     room = width - len(line) - 3
     path = visible(terminal.short_path(now.path))
     if room < 12:
         return line[:width]
     return f"{line} · {path if len(path) <= room else '…' + path[-room + 1 :]}"
-
-
-def seconds_left(now: Progress) -> float | None:
-    """By the bytes that are done; None until enough is done to tell."""
-    if now.seconds < 2 or not now.bytes_done or now.done == now.total:
-        return None
-    return now.seconds * (now.bytes_total - now.bytes_done) / now.bytes_done

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 import sys
 import unicodedata
@@ -29,7 +30,7 @@ PIPED_COLUMNS = 100
 
 _PLAIN_WORD = re.compile(r"[\w@%+=:,./~\\-]+")
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
-_ESCAPE = f"␛{os.urandom(8).hex()}"
+_ESCAPE = f"␛{secrets.token_hex(8)}"
 """Where `echo` writes ESC. No document can know it, so styles come only from here."""
 _STYLE = re.compile(re.escape(_ESCAPE) + r"\[[\d;]*m")
 

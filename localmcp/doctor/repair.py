@@ -20,6 +20,7 @@ from localmcp.search.consistency import disagreements
 from localmcp.search.lexicon import add_to_index, indexed_texts
 from localmcp.search.reembedding import KIND as REEMBED
 from localmcp.search.reembedding import rebuild_signs
+from localmcp.search.vector_queue import requeue_collection
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
 from localmcp.storage.migrations import utc_now
 
@@ -122,6 +123,8 @@ def _delete_wrong_vectors(database: Database) -> int:
         connection.execute(sql)
         removed = connection.changes()
         connection.execute("update rules set embedding = null where embedding not in (select id from vectors)")
+        for (collection_id,) in fetch_all(connection, "select id from collections"):
+            requeue_collection(connection, collection_id)
         return removed
 
 

@@ -16,6 +16,7 @@ from localmcp.knowledge.search import PassageSearch
 from localmcp.search.collections import Collection, choose_collections, visible_collections
 from localmcp.search.index import Index
 from localmcp.search.passages import Passage, find_passage, passages_of_source, read_metadata
+from localmcp.search.vector_queue import word_only_passages
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.text.signals import signals
 from localmcp.tools import Param, compact_json, current_scope, integer_or_string, tool
@@ -136,6 +137,9 @@ class StatsResult(TypedDict):
     totalChunks: int
     chunksWithEmbeddings: int
     chunksWithoutEmbeddings: int
+    """Those that wait for one."""
+    chunksByWordOnly: int
+    """Those that never get one: lock files, minified code, tables of numbers."""
     collections: list[CollectionStats]
     languages: dict[str, int]
     trashedSources: int
@@ -283,6 +287,7 @@ class KnowledgeBase(PassageSearch):
             ids = [each.id for each in collections]
             stats = [_collection_stats(connection, each) for each in collections]
             embedded = sum(_embedded_chunks(connection, each) for each in collections)
+            by_word_only = word_only_passages(connection, ids)
             marks = ",".join("?" * len(ids))
             languages = fetch_all(
                 connection,
@@ -302,7 +307,8 @@ class KnowledgeBase(PassageSearch):
             "totalSources": sum(each["sources"] for each in stats),
             "totalChunks": chunks,
             "chunksWithEmbeddings": embedded,
-            "chunksWithoutEmbeddings": chunks - embedded,
+            "chunksWithoutEmbeddings": chunks - embedded - by_word_only,
+            "chunksByWordOnly": by_word_only,
             "collections": stats,
             "languages": dict(languages),
             "trashedSources": trashed,

@@ -6,7 +6,8 @@ import hashlib
 import logging
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +17,8 @@ from localmcp.config import Settings
 from localmcp.embeddings import Embedder, LazyEmbedder
 from localmcp.errors import FileUnavailable, InvalidInput, ModelMismatch, ModelUnavailable, NeedsConfirmation
 from localmcp.knowledge import ledger, trash
-from localmcp.knowledge.indexing import Indexer, digests_without_vector, drop_pending, no_model_notice
+from localmcp.knowledge.indexing import Indexer
 from localmcp.knowledge.ledger import Entry, Explanation, Kind, Root
-from localmcp.knowledge.missing_vectors import fill_vectors, lacks_vectors
 from localmcp.knowledge.options import (
     Options,
     check_options,
@@ -43,6 +43,7 @@ from localmcp.search.collections import (
     visible_collections,
 )
 from localmcp.search.sources import Indexed, put_source
+from localmcp.search.vector_queue import BEHIND, FRONT, MOST_BATCH, MOST_BEHIND, QueueWorker, waiting
 from localmcp.storage.database import Database, fetch_one
 from localmcp.storage.migrations import utc_now
 from localmcp.text.readers import Document, read_text
@@ -77,9 +78,11 @@ class Library:
         remember: bool = True,
         include_hidden: bool = False,
         patterns: Sequence[str] = (),
+        wait: bool = True,
     ) -> Report:
         """Add files, and folders with everything in them that no ignore rule keeps out.
 
+        Documents are found by their words first; then the vectors of the collection are made, unless `wait` is false.
         What is there already and has not changed is not read again. The paths are remembered for `refresh` unless
         `remember` is false. `patterns` (gitignore syntax) choose the files of a folder.
 
@@ -96,11 +99,9 @@ class Library:
             place = self._open_collection(collection, partition)
             self._note_absent(run, place, [path for path, kind in targets.items() if kind is None])
             plans = self._plan_adding(place, targets, options)
-            waiting = self._set_aside(plans, confirmed=False)
+            questions = self._set_aside(plans, confirmed=False)
             self._carry_out(place, plans, run, remember=remember)
-        self._adapt_weights()
-        _ask(waiting)
-        return run.end()
+        return self._finish(run, [place], questions, wait)
 
     def refresh(
         self,
@@ -108,8 +109,11 @@ class Library:
         collection: str | None = None,
         confirm_removals: bool = False,
         progress: ProgressCallback | None = None,
+        wait: bool = True,
     ) -> Report:
-        """Look at everything that was added again: new, changed, moved and deleted files; then make missing vectors.
+        """Look at everything that was added again: new, changed, moved and deleted files.
+
+        Then the vectors are made that are missing, unless `wait` is false.
 
         Raises:
             NotFound: no such collection.
@@ -118,20 +122,88 @@ class Library:
             ModelMismatch: there are changes for a collection whose vectors come from another model.
         """
         run = Run(progress)
-        waiting: list[str] = []
+        questions: list[str] = []
         with self._running:
             with self._database.read() as connection:
                 collections = choose_collections(connection, [collection] if collection else None)
             for each in collections:
                 plans = self._plan_refresh(each)
-                waiting += self._set_aside(plans, confirmed=confirm_removals)
+                questions += self._set_aside(plans, confirmed=confirm_removals)
                 self._carry_out(each, plans, run)
-                self._fill_vectors(each, run)
             with self._database.write() as connection:
                 trash.purge(connection, self._settings.trash_days)
-        self._adapt_weights()
-        _ask(waiting)
+        return self._finish(run, collections, questions, wait)
+
+    def make_vectors(
+        self,
+        *,
+        collection: str | None = None,
+        behind: bool = False,
+        progress: ProgressCallback | None = None,
+        pause: Callable[[], bool] = lambda: False,
+    ) -> Report:
+        """Make the vectors that are missing in one collection, or in all that the caller sees.
+
+        `behind`: in small batches, and only while no other process makes vectors. `pause` is called between batches;
+        true ends the work.
+        """
+        run = Run(progress)
+        with self._database.read() as connection:
+            collections = choose_collections(connection, [collection] if collection else None)
+        self._work_off(run, collections, behind=behind, pause=pause)
         return run.end()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the file was opened so far."""
+        return self._database.is_open
+
+    def _finish(self, run: Run, collections: Sequence[Collection], questions: Sequence[str], wait: bool) -> Report:
+        if wait:
+            self._work_off(run, collections)
+        else:
+            self._count_waiting(run, collections)
+        _ask(questions)
+        return run.end()
+
+    def _work_off(
+        self, run: Run, collections: Sequence[Collection], *, sources: Sequence[int] | None = None,
+        behind: bool = False, pause: Callable[[], bool] = lambda: False,
+    ) -> None:  # fmt: skip
+        """Make the vectors of what waits; without a model, or when it fails, the rest keeps waiting."""
+        run.begin_vectors()
+        left = self._count_waiting(run, collections)
+        if not left:
+            return
+        run.finish_vectors(0, left)
+        added, made = run.report.chunks_added, 0
+
+        def tell(passages: int, characters: int) -> None:
+            nonlocal made
+            made += passages
+            run.finish_vectors(characters, self._count_waiting(run, collections))
+
+        start = time.perf_counter()
+        try:
+            worker = QueueWorker(
+                self._database, self._embedder.get(), BEHIND if behind else FRONT, MOST_BEHIND if behind else MOST_BATCH
+            )
+            worker.run([each.id for each in collections], sources=sources, tell=tell, stop=pause)
+        except ModelUnavailable as error:
+            log.info("no more vectors are made: %s", error)
+            run.report.add_notice(_no_model_notice(error))
+        run.report.embed_seconds += time.perf_counter() - start
+        run.report.vectors_added = max(made - added, 0)
+        self._count_waiting(run, collections)
+        if made:
+            self._adapt_weights()
+
+    def _count_waiting(self, run: Run, collections: Sequence[Collection]) -> int:
+        """Note how many passages wait, and return their characters."""
+        with self._database.read() as connection:
+            left = waiting(connection, [each.id for each in collections])
+        run.report.waiting = left.passages
+        return left.characters
 
     def _open_collection(self, name: str | None, partition: str | None) -> Collection:
         with self._database.write() as connection:
@@ -209,7 +281,7 @@ class Library:
             for plan in plans:
                 self._begin(connection, plan, run, remember)
         run.expect(len(tasks), sum(task.file.size for task in tasks))
-        indexer = Indexer(self._database, collection, embedder, run)
+        indexer = Indexer(self._database, collection, run)
         stop = threading.Event()
         groups = read_groups(until(stop, tasks), Chunker.fitting(embedder), self._settings.max_file_mb * 1_000_000)
         try:
@@ -228,7 +300,7 @@ class Library:
         try:
             embedder = self._embedder.get()
         except ModelUnavailable as error:
-            run.report.add_notice(no_model_notice(error))
+            run.report.add_notice(_no_model_notice(error))
             return None
         with self._database.read() as connection:
             sql = "select name, id from models where id = (select model_id from collections where id = ?)"
@@ -277,15 +349,6 @@ class Library:
             now = utc_now()
             sql = "update roots set walked_at = ? where id = ?"
             connection.executemany(sql, ((now, plan.root.id) for plan in plans))
-
-    def _fill_vectors(self, collection: Collection, run: Run) -> None:
-        with self._database.read() as connection:
-            current = next((c for c in visible_collections(connection) if c.id == collection.id), collection)
-        if not lacks_vectors(self._database, current):
-            return
-        embedder = self._model(collection, run)
-        if embedder is not None:
-            fill_vectors(self._database, Indexer(self._database, collection, embedder, run))
 
     def _adapt_weights(self) -> None:
         """Measure kinds of text that have grown much since they were last measured; without a model at hand, later."""
@@ -338,28 +401,18 @@ class Library:
                 f"'{document.title}' is already in collection '{place.name}' with another text.",
                 hint="Ask for it to be replaced (replace: true), or choose another title.",
             )
-        indexed = self._put_text(place, document, origin, before)
-        self._adapt_weights()
+        indexed = self._put_text(place, document, origin)
+        self._work_off(Run(), [place], sources=[indexed.source_id])
         return indexed
 
-    def _put_text(self, place: Collection, document: Document, origin: Origin, before: _Text | None) -> Indexed:
-        run = Run()
-        indexer = Indexer(self._database, place, self._model(place, run), run)
-        draft, texts = draft_source(document, Chunker.fitting(indexer.embedder), origin)
-        missing: Iterable[bytes] = ()
-        if indexer.embedder is not None:
-            with self._database.read() as connection:
-                model_id = find_model(connection, indexer.embedder.identity)
-                missing = digests_without_vector(connection, draft, before.id if before else None, model_id)
-        embeddings = indexer.make_vectors({digest: texts[digest] for digest in missing}, draft.title)
+    def _put_text(self, place: Collection, document: Document, origin: Origin) -> Indexed:
+        draft = draft_source(document, Chunker.fitting(self._model(place, Run())), origin)
         with self._database.write() as connection:
             # Looked up again inside the transaction: another caller may have added it meanwhile.
             before = _find_text(connection, place, draft.title, origin.uri)
             if before and before.sha256 == draft.sha256:
                 return before.unchanged()
-            model_id = indexer.claim(connection, bool(embeddings))
-            drop_pending(connection, model_id, embeddings)
-            return put_source(connection, draft, embeddings, model_id, replaces=before.id if before else None)
+            return put_source(connection, draft, {}, None, replaces=before.id if before else None)
 
     # ------------------------------------------------------------ out, and back
 
@@ -445,9 +498,13 @@ def _is_at(connection: apsw.Connection, entry: Entry) -> bool:
     return fetch_one(connection, sql, (entry.source_id,)) == entry.path
 
 
-def _ask(waiting: Sequence[str]) -> None:
-    if waiting:
+def _no_model_notice(error: ModelUnavailable) -> str:
+    return f"Found by words only until a refresh finds the model: {error}"
+
+
+def _ask(questions: Sequence[str]) -> None:
+    if questions:
         raise NeedsConfirmation(
-            f"{'; '.join(waiting)}. Nothing of that was changed.",
+            f"{'; '.join(questions)}. Nothing of that was changed.",
             hint="If they were deleted on purpose, refresh with --confirm-removals (confirmRemovals: true).",
         )

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, cast
+from typing import Any, Literal, Protocol, cast
 
 from localmcp.errors import LocalMCPError, NotFound
 from localmcp.storage.database import Database, fetch_all, fetch_one
@@ -26,8 +26,22 @@ ABANDONED_SECONDS = 60.0
 KEPT_DAYS = 7
 REMEMBERED = 100
 
-Tell = Callable[[int, int, str], None]
-"""Called by the work with done, total and a word on what it is at."""
+READY_SECONDS = 0.5
+"""A call whose result is ready waits so long for the end of the job, which spares the caller a second question."""
+
+
+class Tell(Protocol):
+    """What the work says while it runs."""
+
+    def __call__(self, done: int, total: int, message: str) -> None:
+        """Say how far it is, and a word on what it is at."""
+        ...
+
+    def ready(self, result: Json) -> None:
+        """Give the call its result although the job goes on."""
+        ...
+
+
 Work = Callable[[Json, Tell], Json]
 """Runs a job from its arguments and returns its result. It may run again after a kill, so it is incremental."""
 
@@ -44,6 +58,7 @@ class JobState:
     message: str
     """The file it is at, or why it failed."""
     result: Json | None
+    """While it runs: what is ready."""
     started_at: str
     finished_at: str | None
 
@@ -58,7 +73,7 @@ class Jobs:
         self._ours: dict[str, _Execution] = {}
 
     def run(self, kind: str, arguments: Json, *, wait: float = WAIT_SECONDS) -> JobState:
-        """Start a job and wait up to `wait` seconds for its end; after that it goes on in its thread.
+        """Start a job and wait up to `wait` seconds for its result; after that it goes on in its thread.
 
         Raises:
             LocalMCPError: what the work raised, if it did so within that time.
@@ -82,7 +97,8 @@ class Jobs:
                 row,
             )
         self._start(job)
-        job.finished.wait(wait)
+        if job.has_result.wait(wait):
+            job.finished.wait(min(wait, READY_SECONDS))
         if job.error is not None:
             raise job.error
         return job.state()
@@ -145,7 +161,7 @@ class Jobs:
     def _work(self, job: _Execution) -> None:
         try:
             with use_scope(job.scope):
-                job.result = self._kinds[job.kind](job.arguments, job.tell)
+                job.result = self._kinds[job.kind](job.arguments, job)
         except LocalMCPError as error:
             job.error = error
         except Exception as error:
@@ -159,6 +175,7 @@ class Jobs:
             log.warning("the end of job %s could not be written: %s", job.id, error)
         finally:
             job.finished.set()
+            job.has_result.set()
 
     def _beat(self, job: _Execution) -> None:
         while not job.finished.wait(HEARTBEAT_SECONDS):
@@ -215,9 +232,14 @@ class _Execution:
     started_at: str = field(default_factory=utc_now)
     finished_at: str | None = None
     finished: threading.Event = field(default_factory=threading.Event)
+    has_result: threading.Event = field(default_factory=threading.Event)
 
-    def tell(self, done: int, total: int, message: str) -> None:
+    def __call__(self, done: int, total: int, message: str) -> None:
         self.done, self.total, self.message = done, total, message
+
+    def ready(self, result: Json) -> None:
+        self.result = result
+        self.has_result.set()
 
     def state(self, *, over: bool = False) -> JobState:
         status = "running" if not (over or self.finished.is_set()) else "failed" if self.error else "done"

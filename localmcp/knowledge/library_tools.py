@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Annotated, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
@@ -15,6 +16,9 @@ from localmcp.knowledge.report import Progress, Report
 from localmcp.knowledge.walk import below
 from localmcp.storage.database import Database
 from localmcp.tools import Json, Param, current_scope, tool
+
+POLL_SECONDS = 0.3
+"""How often a job asks whether somebody else has made the vectors."""
 
 SourceType = Literal["text", "website", "docs", "qa", "notion"]
 
@@ -38,7 +42,8 @@ class Problem(TypedDict):
 
 
 class IngestResult(TypedDict):
-    """What adding or refreshing files came to, counted in files; while it runs only jobId, done and total."""
+    """What adding or refreshing files came to, counted in files. While it runs: jobId, done and total, and the counts
+    once everything is found by its words."""
 
     status: Literal["done", "running"]
     jobId: NotRequired[str]
@@ -55,6 +60,8 @@ class IngestResult(TypedDict):
     chunksAdded: NotRequired[int]
     chunksKept: NotRequired[int]
     vectorsAdded: NotRequired[int]
+    waiting: NotRequired[int]
+    """Passages that are found by their words, and not yet by their meaning."""
     seconds: NotRequired[float]
     problems: NotRequired[list[Problem]]
     notices: NotRequired[list[str]]
@@ -296,13 +303,32 @@ class LibraryTools:
             collection=arguments["collection"],
             partition=arguments["partition"],
             progress=_teller(tell),
+            wait=False,
         )
-        return _report_json(report)
+        return self._with_vectors(report, arguments["collection"] or self._settings.collection, tell)
 
     def _run_refresh(self, arguments: Json, tell: Tell) -> Json:
+        collection, confirmed = arguments["collection"], arguments["confirm"]
         report = self._library.refresh(
-            collection=arguments["collection"], confirm_removals=arguments["confirm"], progress=_teller(tell)
+            collection=collection, confirm_removals=confirmed, progress=_teller(tell), wait=False
         )
+        return self._with_vectors(report, collection, tell)
+
+    def _with_vectors(self, report: Report, collection: str | None, tell: Tell) -> Json:
+        """Make what vectors are missing, after the caller has got the report on the words."""
+        if not report.waiting:
+            return _report_json(report)
+        note = f"{report.waiting} passages are found by words; their meaning is being read."
+        tell.ready(_report_json(report, note))
+        missing = report.waiting
+        while True:
+            made = self._library.make_vectors(collection=collection, behind=True, progress=_teller(tell))
+            report.waiting, report.notices = made.waiting, [*report.notices, *made.notices]
+            if not made.waiting or made.notices:
+                break
+            # Another process, or the upkeep of this one, makes them.
+            time.sleep(POLL_SECONDS)
+        report.vectors_added = max(missing - made.waiting - report.chunks_added, 0)
         return _report_json(report)
 
     def _allowed(self, path: str) -> str:
@@ -327,13 +353,16 @@ class LibraryTools:
 
 
 def _teller(tell: Tell) -> Any:
-    def progress(each: Progress) -> None:
-        tell(each.done, each.total, each.path)
+    def progress(now: Progress) -> None:
+        if now.phase == "words":
+            tell(now.done, now.total, now.path)
+        else:
+            tell(now.vectors_done, now.vectors_total, "reading the meaning")
 
     return progress
 
 
-def _report_json(report: Report) -> Json:
+def _report_json(report: Report, *notes: str) -> Json:
     return {
         "indexed": report.indexed,
         "updated": report.updated,
@@ -346,13 +375,16 @@ def _report_json(report: Report) -> Json:
         "chunksAdded": report.chunks_added,
         "chunksKept": report.chunks_kept,
         "vectorsAdded": report.vectors_added,
+        "waiting": report.waiting,
         "seconds": round(report.seconds, 3),
         "problems": [{"path": path, "reason": reason} for path, reason in report.problems],
-        "notices": report.notices,
+        "notices": [*report.notices, *notes],
     }
 
 
 def _ingest_result(state: JobState) -> IngestResult:
-    if state.result is None:
-        return {"status": "running", "jobId": state.id, "done": state.done, "total": state.total}
-    return IngestResult(status="done", **state.result)
+    if state.status == "running":
+        return IngestResult(
+            status="running", jobId=state.id, done=state.done, total=state.total, **(state.result or {})
+        )
+    return IngestResult(status="done", **(state.result or {}))

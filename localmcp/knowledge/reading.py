@@ -33,6 +33,9 @@ DEFAULT_LANGUAGE = "english"
 CANNOT_BE_READ = "cannot be read"
 """Begins the reason of a file that the system does not let us read."""
 
+GROUP_CHUNKS, GROUP_FILES, GROUP_SECONDS = 1000, 200, 0.5
+"""A transaction holds about so many passages, at most so many files, and what was read in about so long."""
+
 T = TypeVar("T")
 
 
@@ -49,15 +52,13 @@ class Task:
 
 @dataclass(slots=True)
 class Reading:
-    """What reading a file came to: `draft` and `texts`, or `unchanged`, or the reason why not."""
+    """What reading a file came to: a `draft`, or `unchanged`, or the reason why not."""
 
     task: Task
     sha256: str | None = None
     size: int = 0
     mtime_ns: int = 0
     draft: SourceDraft | None = None
-    texts: dict[bytes, str] = field(default_factory=dict[bytes, str])
-    """Digest -> embedded text of the draft's chunks."""
     unchanged: bool = False
     skipped: str = ""
     failed: str = ""
@@ -135,7 +136,7 @@ def _why_skipped(path: Path, size: int, max_bytes: int) -> str | None:
 
 def _draft(reading: Reading, document: Document, chunker: Chunker) -> None:
     root = reading.task.root
-    reading.draft, reading.texts = draft_source(
+    reading.draft = draft_source(
         document,
         chunker,
         Origin(
@@ -153,16 +154,16 @@ def _draft(reading: Reading, document: Document, chunker: Chunker) -> None:
 
 
 def read_groups(tasks: Iterator[Task], chunker: Chunker, max_bytes: int) -> Iterator[list[Reading]]:
-    """Readings in groups of about 64 chunks: a group fills the model's batches, and is one transaction."""
+    """Readings in groups, each of which is one transaction: of 1000 chunks, or what was read in half a second."""
     group: list[Reading] = []
-    chunks = 0
+    chunks, start = 0, time.monotonic()
     for task in tasks:
         reading = read_file(task, chunker, max_bytes)
         group.append(reading)
-        chunks += len(reading.texts)
-        if chunks >= 64 or len(group) >= 200:
+        chunks += len(reading.draft.chunks) if reading.draft else 0
+        if chunks >= GROUP_CHUNKS or len(group) >= GROUP_FILES or time.monotonic() - start > GROUP_SECONDS:
             yield group
-            group, chunks = [], 0
+            group, chunks, start = [], 0, time.monotonic()
     if group:
         yield group
 
@@ -221,13 +222,11 @@ class Origin:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-def draft_source(document: Document, chunker: Chunker, origin: Origin) -> tuple[SourceDraft, dict[bytes, str]]:
-    """The source to store, and digest -> embedded text of its chunks."""
+def draft_source(document: Document, chunker: Chunker, origin: Origin) -> SourceDraft:
+    """Return the source to store."""
     title = origin.title or document.title
     language = detect_language(document.text) or DEFAULT_LANGUAGE
-    texts: dict[bytes, str] = {}
-    drafts: list[ChunkDraft] = []
-    for chunk in split(
+    chunks = split(
         document.text,
         markup=document.markup,
         count_tokens=chunker.count_tokens,
@@ -235,11 +234,8 @@ def draft_source(document: Document, chunker: Chunker, origin: Origin) -> tuple[
         page_starts=document.page_starts,
         limit=chunker.limit,
         target=min(200, chunker.limit),
-    ):
-        draft = _draft_chunk(chunk, title, language)
-        texts[draft.digest] = chunk.embedded_text(title)
-        drafts.append(draft)
-    source = SourceDraft(
+    )
+    return SourceDraft(
         collection_id=origin.collection_id,
         partition_id=origin.partition_id,
         title=title,
@@ -251,9 +247,8 @@ def draft_source(document: Document, chunker: Chunker, origin: Origin) -> tuple[
         mtime_ns=origin.mtime_ns,
         language=language,
         metadata={**document.metadata, **origin.metadata},
-        chunks=drafts,
+        chunks=[_draft_chunk(chunk, title, language) for chunk in chunks],
     )
-    return source, texts
 
 
 def _draft_chunk(chunk: Chunk, title: str, document_language: str) -> ChunkDraft:

@@ -5,8 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 SHOWN_PROBLEMS = 50
+SMOOTHING_SECONDS = 20.0
+"""The rate of the last so many seconds counts most in an estimate."""
+EARLIEST_ESTIMATE = 2.0
+"""Seconds of work before a rate says anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +22,51 @@ class Progress:
     """Files finished, of `total` that are to be read; files known to be unchanged are not among them."""
     total: int
     chunks: int
-    """Chunks that are ready so far: embedded, or stored as they were."""
+    """Passages that are found by their words so far."""
     bytes_done: int
     bytes_total: int
     path: str
     seconds: float
     """Since the run began."""
+    phase: Literal["words", "meaning"] = "words"
+    vectors_done: int = 0
+    """Characters of the passages that got their vectors, of `vectors_total`."""
+    vectors_total: int = 0
+    waiting: int = 0
+    """Passages that have no vector yet."""
+    seconds_left: float | None = None
+    """Of the phase, by bytes or characters; None until enough is done to tell."""
+
+
+class Estimate:
+    """The time that is left, from a smoothed rate. It does not rise unless the work slows down for good."""
+
+    def __init__(self) -> None:
+        self._last = self._begin = time.perf_counter()
+        self._done = 0.0
+        self._rate = 0.0
+        self._shown: tuple[float, float] | None = None
+
+    def left(self, done: float, total: float) -> float | None:
+        """Return the seconds left when `done` of `total` units are done."""
+        now = time.perf_counter()
+        seconds = now - self._last
+        if seconds > 0 and done > self._done:
+            weight = max(seconds / SMOOTHING_SECONDS, seconds / (now - self._begin))
+            self._rate += min(weight, 1.0) * ((done - self._done) / seconds - self._rate)
+            self._last, self._done = now, done
+        if not self._rate or now - self._begin < EARLIEST_ESTIMATE or done >= total:
+            return None
+        return self._settled((total - done) / self._rate, now)
+
+    def _settled(self, left: float, now: float) -> float:
+        """What was said before, less the time since; a new estimate only if it is shorter, or half as long again."""
+        if self._shown is not None:
+            expected = max(self._shown[0] - (now - self._shown[1]), 0.0)
+            if expected < left < 1.5 * expected:
+                return expected
+        self._shown = (left, now)
+        return left
 
 
 @dataclass(slots=True)
@@ -44,11 +88,13 @@ class Report:
     chunks_added: int = 0
     chunks_kept: int = 0
     vectors_added: int = 0
-    """Of chunks that had been stored without one."""
+    """Of passages that were in the file before this run."""
+    waiting: int = 0
+    """Passages of the collections that were looked at which have no vector yet."""
     seconds: float = 0.0
     embed_seconds: float = 0.0
     read_seconds: float = 0.0
-    """In a thread of its own, beside the embedding."""
+    """Beside the writing."""
     write_seconds: float = 0.0
     problems: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """(path, reason) of the first 50 failures; `problem_count` counts all."""
@@ -62,17 +108,17 @@ class Report:
         if len(self.problems) < SHOWN_PROBLEMS:
             self.problems.append((path, reason))
 
-    def add_notice(self, notice: str) -> None:
-        """Keep a sentence for the person, once."""
-        if notice not in self.notices:
-            self.notices.append(notice)
+    def add_notice(self, text: str) -> None:
+        """Something the person should know, once."""
+        if text not in self.notices:
+            self.notices.append(text)
 
 
 ProgressCallback = Callable[[Progress], None]
 
 
 class Run:
-    """One run's report and its progress so far."""
+    """One run: its report, and its progress so far."""
 
     def __init__(self, progress: ProgressCallback | None = None) -> None:
         self.report = Report()
@@ -80,8 +126,11 @@ class Run:
         self.bytes_total = 0
         self._progress = progress
         self._start = time.perf_counter()
-        self._done = self._chunks = self._bytes = 0
+        self._done = self._bytes = 0
         self._path = ""
+        self._phase: Literal["words", "meaning"] = "words"
+        self._vectors_done = self._vectors_total = 0
+        self._estimate = Estimate()
 
     def expect(self, files: int, size: int) -> None:
         """So many more files and bytes are to be read."""
@@ -93,13 +142,17 @@ class Run:
         self._done += 1
         self._bytes += size
         self._path = path
-        self._tell()
+        self._tell(self._estimate.left(self._bytes, self.bytes_total))
 
-    def finish_chunks(self, path: str, count: int) -> None:
-        """So many chunks are ready."""
-        self._chunks += count
-        self._path = path
-        self._tell()
+    def begin_vectors(self) -> None:
+        """The words are in; vectors follow."""
+        self._phase, self._estimate = "meaning", Estimate()
+
+    def finish_vectors(self, done: int, left: int) -> None:
+        """So many characters more have their vectors, and so many still wait."""
+        self._vectors_done += done
+        self._vectors_total = self._vectors_done + left
+        self._tell(self._estimate.left(self._vectors_done, self._vectors_total))
 
     def end(self) -> Report:
         """The report, with the time it took."""
@@ -110,8 +163,13 @@ class Run:
     def seconds(self) -> float:
         return time.perf_counter() - self._start
 
-    def _tell(self) -> None:
-        if self._progress:
-            self._progress(
-                Progress(self._done, self.total, self._chunks, self._bytes, self.bytes_total, self._path, self.seconds)
+    def _tell(self, seconds_left: float | None) -> None:
+        if self._progress is None:
+            return
+        chunks = self.report.chunks_added + self.report.chunks_kept
+        self._progress(
+            Progress(
+                self._done, self.total, chunks, self._bytes, self.bytes_total, self._path, self.seconds, self._phase,
+                self._vectors_done, self._vectors_total, self.report.waiting, seconds_left,
             )
+        )  # fmt: skip

@@ -1,8 +1,10 @@
-"""Upkeep: while nobody asks anything, look at the added folders again."""
+"""Upkeep: while nobody asks anything, look at the added folders again, and make the vectors that are missing."""
 
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import threading
 import time
 
@@ -14,27 +16,35 @@ log = logging.getLogger(__name__)
 
 QUIET_SECONDS = 5.0
 """A call within this time means that somebody is at work: the folders can wait."""
+POLL_SECONDS = 2.0
+"""How often the queue of passages without vectors is asked for: one look-up in an index."""
+PAUSE_SECONDS = 1.0
+"""Vectors wait for so long after a call."""
+LONGEST_PAUSE = 5.0
+"""Between two batches, however many calls there are."""
+NICENESS = 10
 
 
 class Upkeep:
-    """A thread that refreshes the library whenever the program has been idle for a while."""
+    """A thread that looks after the library whenever the program has been idle for a while."""
 
     def __init__(self, library: Library, seconds: float) -> None:
+        """`seconds`: between two looks at the folders; 0 = never."""
         self._library = library
         self._seconds = seconds
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
-        self._last_call = time.monotonic()
+        self._last_call = self._last_walk = time.monotonic()
 
     def start(self) -> None:
-        """Begin, once; does nothing when the interval is 0 or after `stop`."""
-        if self._seconds <= 0 or self._thread is not None or self._ended.is_set():
+        """Begin, once; does nothing after `stop`."""
+        if self._thread is not None or self._ended.is_set():
             return
         self._thread = threading.Thread(target=self._run, name="localmcp-upkeep", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after the walk that it may be on."""
+        """End the thread after the walk or the batch that it may be on."""
         self._ended.set()
 
     def note_call(self, _record: CallRecord) -> None:
@@ -42,14 +52,36 @@ class Upkeep:
         self._last_call = time.monotonic()
 
     def _run(self) -> None:
-        while not self._ended.wait(self._seconds):
-            if time.monotonic() - self._last_call < QUIET_SECONDS:
-                continue
+        _be_nice()
+        while not self._ended.wait(min(POLL_SECONDS, self._seconds or POLL_SECONDS)):
             try:
-                report = self._library.refresh()
+                if self._seconds > 0 and time.monotonic() - self._last_walk >= self._seconds:
+                    self._walk()
+                if self._library.is_open:
+                    self._library.make_vectors(behind=True, pause=self._pause)
             except LocalMCPError as error:
                 # A missing disk, a locked file or the end of the program: the next round, or the person, deals with it.
-                log.info("the folders were not refreshed: %s", error)
-                continue
-            if report.indexed or report.updated or report.removed:
-                log.info("refreshed: %d new, %d changed, %d gone", report.indexed, report.updated, report.removed)
+                log.info("the library was not looked after: %s", error)
+
+    def _walk(self) -> None:
+        if time.monotonic() - self._last_call < QUIET_SECONDS:
+            return
+        self._last_walk = time.monotonic()
+        report = self._library.refresh(wait=False)
+        if report.indexed or report.updated or report.removed:
+            log.info("refreshed: %d new, %d changed, %d gone", report.indexed, report.updated, report.removed)
+
+    def _pause(self) -> bool:
+        """Wait while calls come; true when the work must stop, also for a walk that is due."""
+        begin = time.monotonic()
+        while time.monotonic() - self._last_call < PAUSE_SECONDS and time.monotonic() - begin < LONGEST_PAUSE:
+            if self._ended.wait(0.1):
+                return True
+        walk_is_due = self._seconds > 0 and time.monotonic() - self._last_walk >= self._seconds
+        return walk_is_due or self._ended.is_set()
+
+
+def _be_nice() -> None:
+    """Let every other thread go first. Linux gives each thread a priority of its own; elsewhere it is the process's."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

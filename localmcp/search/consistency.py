@@ -10,6 +10,7 @@ from typing import Any
 import apsw
 
 from localmcp.search.vector import SEGMENT_SIZE
+from localmcp.search.vector_queue import QUEUE_VERSION, miscounted
 from localmcp.storage.database import fetch_all, fetch_one
 
 _LIVE = "select chunks.id from chunks join sources on sources.id = source_id where trashed_at is null"
@@ -21,7 +22,10 @@ def disagreements(connection: apsw.Connection) -> list[str]:
     Checked: live passages are those of the keyword index; passages continue each other and are counted by their
     document; vectors have the model's length and belong to a passage or a rule; sign codes are those of the vectors.
     """
-    return [*_keyword_index(connection), *_passages(connection), *_vectors(connection), *_sign_codes(connection)]
+    return [
+        *_keyword_index(connection), *_passages(connection), *_vectors(connection), *_queue(connection),
+        *_sign_codes(connection),
+    ]  # fmt: skip
 
 
 def _keyword_index(connection: apsw.Connection) -> Iterator[str]:
@@ -79,6 +83,11 @@ def _vectors(connection: apsw.Connection) -> Iterator[str]:
     )
     if orphans:
         yield f"{orphans} vectors belong to no passage"
+
+
+def _queue(connection: apsw.Connection) -> Iterator[str]:
+    if connection.pragma("user_version") >= QUEUE_VERSION and (wrong := miscounted(connection)):
+        yield f"{wrong} documents wait for other vectors than the queue says"
 
 
 def _sign_codes(connection: apsw.Connection) -> Iterator[str]:

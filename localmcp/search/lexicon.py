@@ -15,6 +15,11 @@ from localmcp.wording.normalize import stems, words
 LONGEST_WORD = 32
 """Longer runs of letters are data, not words that somebody misspells."""
 
+FORMAT = "record"
+"""`sources.format` of a record: its title, unless the metadata hold one, is the beginning of its text."""
+EMBEDDED_TITLE = f"iif(sources.format = '{FORMAT}' and json_type(metadata, '$.title') is not 'text', '', sources.title)"
+"""SQL of the title that is embedded with a chunk: the made-up one of a record is not."""
+
 
 @dataclass(frozen=True, slots=True)
 class IndexedText:

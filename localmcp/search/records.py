@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from localmcp.errors import InvalidInput
+from localmcp.search.lexicon import FORMAT as FORMAT
 from localmcp.search.lexicon import heading_of
 from localmcp.search.sources import ChunkDraft, SourceDraft
 from localmcp.text.chunking import Chunk, TokenCounter, shorten_prefix, split
 from localmcp.wording.normalize import detect_language
 
-FORMAT = "record"
-"""`sources.format` of a record: its title, unless the metadata hold one, is the beginning of its text."""
 LONGEST_RECORD = 254
 """Tokens of an embedded text that the default model reads."""
 DEFAULT_LANGUAGE = "english"
@@ -23,8 +22,6 @@ TITLE_CHARACTERS = 80
 
 TITLE_COLUMN = f"iif(sources.format = '{FORMAT}', null, sources.title)"
 """SQL of the title that is told in a chunk's metadata."""
-EMBEDDED_TITLE = f"iif(sources.format = '{FORMAT}' and json_type(metadata, '$.title') is not 'text', '', sources.title)"
-"""SQL of the title that is embedded with a chunk: the made-up one of a record is not."""
 
 
 @dataclass(frozen=True, slots=True)

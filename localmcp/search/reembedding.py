@@ -7,8 +7,7 @@ vectors, and the way back, is one transaction: the collection names the model, a
 from __future__ import annotations
 
 import json
-from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,13 +17,21 @@ from localmcp.embeddings import Embedder, ModelIdentity
 from localmcp.embeddings.default_model import DEFAULT_NAME
 from localmcp.errors import ModelMismatch, NotFound
 from localmcp.search.collections import Collection, ensure_model, visible_collections
-from localmcp.search.records import EMBEDDED_TITLE
 from localmcp.search.replicas import replica_of
-from localmcp.search.sources import chunks_without_vector
-from localmcp.search.vector import add_signs, vector_id, write_vectors
+from localmcp.search.vector import add_signs, vector_id
+from localmcp.search.vector_queue import (
+    WORD_ONLY,
+    Passage,
+    front_lease,
+    make_vectors,
+    passages_lacking,
+    remember_keys,
+    requeue_collection,
+    still_lacking,
+    write_batch,
+)
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
 from localmcp.storage.migrations import utc_now
-from localmcp.text.chunking import shorten_prefix
 
 KIND = "reembed"
 """`jobs.kind` of the row that remembers which model a collection had; it stays until the old vectors are deleted."""
@@ -175,18 +182,21 @@ def _fill(database: Database, collection: Collection, embedder: Embedder, tell: 
     """Embed what has no vector of the model yet, in small transactions; returns how many vectors were made."""
     made, total = 0, _count_missing(database, collection, embedder.identity)
     tell(0, total)
-    while pairs := _missing(database, collection, embedder.identity):
-        for start in range(0, len(pairs), BATCH):
-            made += _fill_some(database, collection, embedder, pairs[start : start + BATCH])
-            tell(min(made, total), total)
+    with front_lease(database) as lease:
+        while passages := _missing(database, collection, embedder.identity):
+            for start in range(0, len(passages), BATCH):
+                batch = passages[start : start + BATCH]
+                blobs = make_vectors(database, embedder, batch)
+                with database.write() as connection:
+                    made += _write(connection, collection, ensure_model(connection, embedder.identity), batch, blobs)
+                    lease.take(connection)
+                tell(min(made, total), total)
     return made
 
 
-def _missing(database: Database, collection: Collection, identity: ModelIdentity) -> list[tuple[int, int]]:
-    with database.write() as connection:
-        model_id = ensure_model(connection, identity)
+def _missing(database: Database, collection: Collection, identity: ModelIdentity) -> list[Passage]:
     with database.read() as connection:
-        return chunks_without_vector(connection, collection.id, model_id, AT_ONCE)
+        return passages_lacking(connection, collection.id, _id_of(connection, identity), AT_ONCE)
 
 
 def _count_missing(database: Database, collection: Collection, identity: ModelIdentity) -> int:
@@ -195,68 +205,23 @@ def _count_missing(database: Database, collection: Collection, identity: ModelId
 
 
 def count_missing(connection: apsw.Connection, collection_id: int, model_id: int) -> int:
-    """Passages of a collection, those in the trash aside, that have no vector of the model."""
-    sql = """
-        select count(*) from chunks join sources on sources.id = source_id
-        where collection_id = ? and trashed_at is null
+    """Passages of a collection that wait for a vector of the model; those in the trash do not."""
+    sql = f"""
+        select count(*) from chunks join sources on sources.id = source_id join groups on groups.id = group_id
+        where sources.collection_id = ? and trashed_at is null and groups.kind <> '{WORD_ONLY}'
             and not exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
     """
     return fetch_one(connection, sql, (collection_id, model_id))
 
 
-def _fill_some(database: Database, collection: Collection, embedder: Embedder, pairs: Sequence[tuple[int, int]]) -> int:
-    with database.read() as connection:
-        texts = embedded_texts(connection, [chunk_id for chunk_id, _ in pairs])
-    if not texts:
-        return 0
-    vectors = embedder.embed_passages(list(texts.values())).astype("<f4", copy=False)
-    blobs = {chunk_id: row.tobytes() for chunk_id, row in zip(texts, vectors, strict=True)}
-    with database.write() as connection:
-        model_id = ensure_model(connection, embedder.identity)
-        rows = _still_lacking(connection, model_id, blobs)
-        _write(connection, collection, model_id, rows, blobs)
-    return len(rows)
-
-
-def embedded_texts(connection: apsw.Connection, chunk_ids: Iterable[int]) -> dict[int, str]:
-    """Chunk id -> text as ingest embeds it; chunks that are gone meanwhile are left out."""
-    sql = f"""
-        select chunks.id, {EMBEDDED_TITLE}, headings, text from chunks join sources on sources.id = source_id
-        where chunks.id in (select value from carray(?)) order by chunks.id
-    """
-    rows = fetch_all(connection, sql, (apsw.carray(array("q", chunk_ids)),))
-    return {chunk_id: _joined(title, json.loads(headings), text) for chunk_id, title, headings, text in rows}
-
-
-def _joined(title: str, headings: Sequence[str], text: str) -> str:
-    prefix = shorten_prefix(title, tuple(headings))
-    return f"{prefix}\n{text.strip()}" if prefix else text.strip()
-
-
-def _still_lacking(connection: apsw.Connection, model_id: int, chunk_ids: Iterable[int]) -> list[tuple[int, int]]:
-    """Looked up again inside the transaction: a chunk may be gone, or have got its vector from another process."""
-    sql = """
-        select chunks.id, source_id from chunks join sources on sources.id = source_id
-        where chunks.id in (select value from carray(?)) and trashed_at is null
-            and not exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
-        order by chunks.id
-    """
-    return fetch_all(connection, sql, (apsw.carray(array("q", chunk_ids)), model_id))
-
-
 def _write(
-    connection: apsw.Connection, collection: Collection, model_id: int, rows: Sequence[tuple[int, int]],
+    connection: apsw.Connection, collection: Collection, model_id: int, passages: Sequence[Passage],
     blobs: dict[int, bytes],
-) -> None:  # fmt: skip
-    ids = [chunk_id for chunk_id, _ in rows]
-    bound = _bound_model(connection, collection)
-    if bound is None:
-        connection.execute("update collections set model_id = ? where id = ?", (model_id, collection.id))
-    if bound in (None, model_id):
-        embeddings = [blobs[each] for each in ids]
-        write_vectors(connection, model_id, collection.id, [source_id for _, source_id in rows], ids, embeddings)
-        bump_generations(connection, "signs")
-        return
+) -> int:  # fmt: skip
+    if _bound_model(connection, collection) in (None, model_id):
+        return len(write_batch(connection, model_id, passages, blobs))
+    passages = still_lacking(connection, model_id, passages)
+    ids = [passage.chunk_id for passage in passages]
     dimension = fetch_one(connection, "select dimension from models where id = ?", (model_id,))
     if any(len(blobs[each]) != 4 * dimension for each in ids):
         raise ModelMismatch(f"The model made vectors of another length than the {dimension} numbers it promised.")
@@ -264,6 +229,8 @@ def _write(
     connection.executemany("insert into vectors (id, embedding) values (?, ?)", keys)
     sql = "update jobs set done = done + ?, heartbeat_at = ? where id = ?"
     connection.execute(sql, (len(ids), utc_now(), _job_id(collection.id)))
+    remember_keys(connection, passages)
+    return len(ids)
 
 
 # ---------------------------------------------------------------- switching
@@ -275,7 +242,7 @@ def _switch(
     """Let the model's vectors answer; False when passages came meanwhile that have none yet."""
     with database.write() as connection:
         model_id, before = ensure_model(connection, identity), _bound_model(connection, collection)
-        if not even_if_some_lack and chunks_without_vector(connection, collection.id, model_id, 1):
+        if not even_if_some_lack and passages_lacking(connection, collection.id, model_id, 1):
             return False
         if before == model_id:
             return True
@@ -289,6 +256,7 @@ def _switch(
 def _let_answer(connection: apsw.Connection, collection: Collection, model_id: int, done: Reembedded) -> None:
     connection.execute("update collections set model_id = ? where id = ?", (model_id, collection.id))
     rebuild_signs(connection, collection.id, model_id)
+    requeue_collection(connection, collection.id)
     # How much meaning counts was measured with the other model.
     connection.execute(
         "update groups set gap = null, semantic_weight = null, measured_chunks = 0 where collection_id = ?",

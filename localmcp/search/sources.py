@@ -15,6 +15,7 @@ from localmcp.errors import InvalidInput
 from localmcp.search import vector
 from localmcp.search.lexicon import IndexedText, add_to_index, heading_of, indexed_texts, remove_from_index
 from localmcp.search.replicas import note_changes
+from localmcp.search.vector_queue import requeue
 from localmcp.storage.database import bump_generations, fetch_all, fetch_one
 from localmcp.storage.migrations import utc_now
 
@@ -99,6 +100,7 @@ def put_source(
     if model_id is not None:
         missing = _without_vector(connection, model_id, [(kept[p], c) for p, c in enumerate(draft.chunks) if p in kept])
         _write_vectors(connection, model_id, draft.collection_id, indexed.source_id, [*missing, *fresh], embeddings)
+    requeue(connection, [indexed.source_id])
     # Their place, page, metadata or partition may be another.
     note_changes(connection, draft.collection_id, kept.values())
     bump_generations(connection, "content", "words", "signs")
@@ -290,19 +292,20 @@ def _hide_chunks(connection: apsw.Connection, collection_id: int, chunk_ids: Seq
 def trash_sources(connection: apsw.Connection, source_ids: Iterable[int]) -> int:
     """Put sources into the trash: out of every index, text and vectors kept. Returns how many were not there yet."""
     chunks: dict[int, list[int]] = {}
-    moved, now = 0, utc_now()
+    moved, now = list[int](), utc_now()
     for source_id in source_ids:
         collection_id = _collection_of(connection, source_id, trashed=False)
         if collection_id is None:
             continue
         chunks.setdefault(collection_id, []).extend(_chunk_ids(connection, source_id))
         connection.execute("update sources set trashed_at = ? where id = ?", (now, source_id))
-        moved += 1
+        moved.append(source_id)
+    requeue(connection, moved)
     # Together, because each look for chunks reads every segment of the collection.
     for collection_id, chunk_ids in chunks.items():
         _hide_chunks(connection, collection_id, chunk_ids)
     bump_generations(connection, "content", "words", "signs")
-    return moved
+    return len(moved)
 
 
 def restore_source(connection: apsw.Connection, source_id: int) -> bool:
@@ -322,6 +325,7 @@ def restore_source(connection: apsw.Connection, source_id: int) -> bool:
     if model_id is not None and chunk_ids:
         vector.add_signs(connection, model_id, collection_id, [source_id] * len(chunk_ids), chunk_ids)
     connection.execute("update sources set trashed_at = null where id = ?", (source_id,))
+    requeue(connection, [source_id])
     bump_generations(connection, "content", "words", "signs")
     return True
 
@@ -354,22 +358,3 @@ def _collection_of(connection: apsw.Connection, source_id: int, *, trashed: bool
 
 def _chunk_ids(connection: apsw.Connection, source_id: int) -> list[int]:
     return [row[0] for row in fetch_all(connection, "select id from chunks where source_id = ?", (source_id,))]
-
-
-# ---------------------------------------------------------------- chunks that still lack a vector
-
-
-def chunks_without_vector(
-    connection: apsw.Connection, collection_id: int, model_id: int, limit: int
-) -> list[tuple[int, int]]:
-    """(chunk id, source id) of chunks of a collection that have no vector of that model yet."""
-    return fetch_all(
-        connection,
-        """
-        select chunks.id, source_id from chunks join sources on sources.id = source_id
-        where collection_id = ? and trashed_at is null
-            and not exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
-        order by chunks.id limit ?
-        """,
-        (collection_id, model_id, limit),
-    )

@@ -443,3 +443,36 @@ def m006_manifest(connection: apsw.Connection) -> None:
             content text not null      -- JSON: title, author, note, when, what is in it, and the digest over all of it
         ) strict;
     """)
+
+
+@migration
+def m007_vector_queue(connection: apsw.Connection) -> None:
+    """What waits for its vectors, who makes them, and which passages are equal."""
+    connection.execute("""
+        create table vector_queue (    -- documents with passages that have no vector of their collection's model
+            source_id integer primary key references sources (id) on delete cascade,
+            passages integer not null,
+            characters integer not null
+        ) strict;
+        create index vector_queue_by_size on vector_queue (passages, source_id);
+
+        create table leases (          -- who does what only one process does at a time
+            name text primary key,
+            holder text not null,
+            rank integer not null,     -- a higher one takes it over
+            beat_at text not null
+        ) strict, without rowid;
+
+        create table equal_passages (  -- by what is embedded: a passage whose vector others share
+            key integer primary key,
+            chunk_id integer not null
+        ) strict;
+
+        insert into vector_queue (source_id, passages, characters)
+        select sources.id, count(*), sum(stop - start) from sources
+        join collections on collections.id = sources.collection_id join chunks on chunks.source_id = sources.id
+        where trashed_at is null and collections.kind = 'documents' and not exists (
+            select 1 from vectors where vectors.id = (coalesce(collections.model_id, 0) << 40 | chunks.id)
+        )
+        group by sources.id;
+    """)

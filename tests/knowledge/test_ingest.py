@@ -20,6 +20,7 @@ from localmcp.embeddings import Embedder, HashEmbedder, LazyEmbedder, open_embed
 from localmcp.errors import InvalidInput, ModelMismatch, ModelUnavailable, NotFound
 from localmcp.knowledge.ingest import Library, Progress
 from localmcp.knowledge.reading import estimate_tokens
+from localmcp.search.vector_queue import requeue_collection
 from localmcp.storage.database import Database, fetch_one
 
 
@@ -413,6 +414,7 @@ def test_vectors_made_later_are_those_that_would_have_been_made_at_once(database
     with database.write() as connection:
         connection.execute("delete from vectors")
         connection.execute("delete from signs")
+        requeue_collection(connection, 1)
     model.embedded.clear()
     Library(database, LazyEmbedder(lambda: model), Settings()).refresh()
     assert dict.fromkeys(model.embedded) == at_once

@@ -1,6 +1,7 @@
 """The idle look at the added folders."""
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ def test_an_idle_program_notices_a_new_file(
     refreshed = threading.Event()
     refresh = workspace.library.refresh
     monkeypatch.setattr("localmcp.knowledge.upkeep.QUIET_SECONDS", 0.0)
-    monkeypatch.setattr(workspace.library, "refresh", lambda: (refresh(), refreshed.set())[0])
+    monkeypatch.setattr(workspace.library, "refresh", lambda wait: (refresh(wait=wait), refreshed.set())[0])
     upkeep = Upkeep(workspace.library, 0.05)
     upkeep.start()
     assert refreshed.wait(20)
@@ -47,9 +48,9 @@ def test_a_folder_that_vanished_is_left_alone_and_the_thread_goes_on(
     rounds = threading.Semaphore(0)
     refresh = workspace.library.refresh
 
-    def count() -> object:
+    def count(wait: bool) -> object:
         rounds.release()
-        return refresh()
+        return refresh(wait=wait)
 
     monkeypatch.setattr("localmcp.knowledge.upkeep.QUIET_SECONDS", 0.0)
     monkeypatch.setattr(workspace.library, "refresh", count)
@@ -61,9 +62,26 @@ def test_a_folder_that_vanished_is_left_alone_and_the_thread_goes_on(
     workspace.close()
 
 
-def test_an_interval_of_zero_and_a_stopped_upkeep_start_no_thread(workspace: Workspace) -> None:
+def test_what_was_added_without_waiting_is_found_by_meaning_soon(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = tmp_path / "note.md"
+    note.write_text("A note about anchors.\n")
+    assert workspace.library.add_paths([note], wait=False).waiting == 1
+    assert workspace.knowledge.get_stats()["chunksWithoutEmbeddings"] == 1
+    monkeypatch.setattr("localmcp.knowledge.upkeep.POLL_SECONDS", 0.02)
+    upkeep = Upkeep(workspace.library, 0)
+    upkeep.start()
+    deadline = time.monotonic() + 20
+    while workspace.knowledge.get_stats()["chunksWithoutEmbeddings"] and time.monotonic() < deadline:
+        time.sleep(0.02)
+    upkeep.stop()
+    assert workspace.knowledge.search("anchors", mode="semantic")["count"] == 1
+    workspace.close()
+
+
+def test_a_stopped_upkeep_starts_no_thread(workspace: Workspace) -> None:
     before = threading.active_count()
-    Upkeep(workspace.library, 0).start()
     stopped = Upkeep(workspace.library, 0.01)
     stopped.stop()
     stopped.start()

@@ -18,8 +18,9 @@ from library import Library
 from localmcp.embeddings import HashEmbedder
 from localmcp.errors import InvalidInput, ModelMismatch
 from localmcp.search.lexicon import heading_of
-from localmcp.search.sources import chunks_without_vector, purge_sources, restore_source, trash_sources
+from localmcp.search.sources import purge_sources, restore_source, trash_sources
 from localmcp.search.vector import pack_signs
+from localmcp.search.vector_queue import Waiting, waiting
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.wording.normalize import stems, words
 
@@ -169,15 +170,14 @@ def test_a_chunk_without_a_vector_is_stored_and_found_to_be_without_one(
 ) -> None:
     stored = Library(database, None).put("No model was there.")
     with database.read() as connection:
-        (chunk,) = fetch_all(connection, "select id, source_id from chunks")
         collection_id = fetch_one(connection, "select id from collections")
-        assert chunks_without_vector(connection, collection_id, 1, 10) == [chunk]
+        assert waiting(connection, [collection_id]) == Waiting(passages=1, characters=len("No model was there."))
     check_everything(database)
 
     filled = Library(database, hash_embedder).put("No model was there.", replaces=stored.source_id)
     assert filled.kept == 1
     with database.read() as connection:
-        assert chunks_without_vector(connection, collection_id, 1, 10) == []
+        assert waiting(connection, [collection_id]) == Waiting()
     check_everything(database)
 
 
