@@ -24,7 +24,6 @@ NEEDED = (
 )  # fmt: skip
 """Distributions without which some part does not start."""
 EXTRAS = {
-    "office": (("mammoth", "python-pptx", "openpyxl"), "Word, PowerPoint and Excel files"),
     "milvus": (("pymilvus",), "collections in Milvus"),
 }
 """Extra -> its distributions, and what they are for."""

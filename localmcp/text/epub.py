@@ -2,7 +2,6 @@
 
 import logging
 import posixpath
-import zipfile
 from collections.abc import Iterator
 from urllib.parse import unquote
 
@@ -11,57 +10,65 @@ from localmcp.text.document import Document, make_document, set_fields
 from localmcp.text.encodings import declared_encoding, decode_text
 from localmcp.text.html import NEVER_TEXT, close_empty, element_markdown, parse_html
 from localmcp.text.markdown import first_heading
-from localmcp.text.packages import XmlElement, open_package, xml_elements
+from localmcp.text.office import document_date
+from localmcp.text.packages import Package, XmlElement
 
 logger = logging.getLogger(__name__)
 
+MAX_CHAPTER = 20_000_000
+"""Most bytes of one chapter: the tree that the parser makes of it takes 5 to 20 times as much memory."""
+
 
 def read_epub(data: bytes, name: str) -> Document:
-    with open_package(data, name) as package:
-        root = _epub_root(package)
-        elements = xml_elements(package.read(root))
-        paths = [posixpath.normpath(posixpath.join(posixpath.dirname(root), href)) for href in _spine(elements)]
-        _refuse_drm(package, paths, name)
-        text = "\n\n".join(chapter for path in paths if (chapter := _chapter_markdown(package, path, name)))
-    found = {each.tag: each.text for each in reversed(elements)}
-    metadata = set_fields(author=found.get("creator"), created=found.get("date"), language=found.get("language"))
-    title = found.get("title", "") or first_heading(text[:10_000])
-    return make_document(name, text, "epub", "markdown", "docs", title=title, metadata=metadata)
+    package = Package(data, name)
+    root = _epub_root(package)
+    elements = package.elements(root)
+    # A spine that lists a chapter twice would only repeat it.
+    paths = list(
+        dict.fromkeys(posixpath.normpath(posixpath.join(posixpath.dirname(root), h)) for h in _spine(elements))
+    )
+    _refuse_drm(package, paths)
+    text = "\n\n".join(chapter for path in paths if (chapter := _chapter_markdown(package, path)))
+    values = {element.tag: element.text for element in reversed(elements)}
+    metadata = set_fields(author=values.get("creator"), created=values.get("date"), language=values.get("language"))
+    title = values.get("title", "") or first_heading(text[:10_000])
+    dates = document_date(dict(metadata))
+    return make_document(name, text, "epub", "markdown", "docs", title=title, metadata=metadata, **dates)
 
 
-def _epub_root(package: zipfile.ZipFile) -> str:
-    container = xml_elements(package.read("META-INF/container.xml"))
-    return next(each.attributes["full-path"] for each in container if each.tag == "rootfile")
+def _epub_root(package: Package) -> str:
+    container = package.elements("META-INF/container.xml")
+    return next(element.attributes["full-path"] for element in container if element.tag == "rootfile")
 
 
 def _spine(elements: list[XmlElement]) -> Iterator[str]:
     """The chapters of a book, relative to its package file, in reading order."""
     pages = {
-        each.attributes["id"]: unquote(each.attributes["href"])
-        for each in elements
-        if each.tag == "item" and "html" in each.attributes.get("media-type", "html")
+        element.attributes["id"]: unquote(element.attributes["href"])
+        for element in elements
+        if element.tag == "item" and "html" in element.attributes.get("media-type", "html")
     }
-    for each in elements:
-        if each.tag == "itemref" and (href := pages.get(each.attributes["idref"])):
+    for element in elements:
+        if element.tag == "itemref" and (href := pages.get(element.attributes["idref"])):
             yield href
 
 
-def _refuse_drm(package: zipfile.ZipFile, chapters: list[str], name: str) -> None:
+def _refuse_drm(package: Package, chapters: list[str]) -> None:
     """Obfuscated fonts are listed in the same file and do no harm."""
-    if "META-INF/encryption.xml" not in package.namelist():
+    if "META-INF/encryption.xml" not in package:
         return
-    listed = xml_elements(package.read("META-INF/encryption.xml"))
-    encrypted = {unquote(each.attributes.get("URI", "")) for each in listed if each.tag == "CipherReference"}
+    listed = package.elements("META-INF/encryption.xml")
+    encrypted = {unquote(element.attributes.get("URI", "")) for element in listed if element.tag == "CipherReference"}
     if encrypted.intersection(chapters):
-        raise UnreadableDocument(f"{name} is protected by DRM: its chapters are encrypted.")
+        raise UnreadableDocument(f"{package.name} is protected by DRM: its chapters are encrypted.")
 
 
-def _chapter_markdown(package: zipfile.ZipFile, path: str, name: str) -> str:
-    if path not in package.namelist():
-        logger.warning("%s lists a chapter that it does not hold: %s", name, path)
+def _chapter_markdown(package: Package, path: str) -> str:
+    if path not in package:
+        logger.warning("%s lists a chapter that it does not hold: %s", package.name, path)
         return ""
-    data = package.read(path)
-    tree = parse_html(close_empty(decode_text(data, declared_encoding(data))[0]), name)
+    data = package.read(path, MAX_CHAPTER)
+    tree = parse_html(close_empty(decode_text(data, declared_encoding(data))[0]), package.name)
     for node in tree.css(NEVER_TEXT):
         node.decompose()
     return element_markdown(tree.body) if tree.body else ""

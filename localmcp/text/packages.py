@@ -1,26 +1,25 @@
 """Opens zip packages (office files, EPUB) and their XML with bounds on what they unpack to."""
 
+from __future__ import annotations
+
 import io
 import zipfile
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
+from typing import IO, Any, Protocol
 from xml.parsers import expat
 
 from localmcp.errors import UnreadableDocument
-from localmcp.text.document import password_protected, set_fields
+from localmcp.text.document import password_protected
 
 MAX_UNPACKED = 400_000_000
 """Most bytes that one office file or EPUB may hold once unpacked, pictures included."""
 
+MAX_PART = 100_000_000
+"""Most bytes of one part that is held as a whole."""
+
 OLE_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """Old Office files; also the envelope of a .docx, .pptx or .xlsx with a password."""
-
-_DOCTYPES = tuple("<!DOCTYPE".encode(encoding) for encoding in ("ascii", "utf-16-le", "utf-16-be"))
-
-_MEDIA = frozenset(
-    ".png .jpg .jpeg .gif .bmp .tif .tiff .emf .wmf .wdp .mp3 .mp4 .m4a .wav .avi .mov .wmv .ttf .otf".split()
-)
 
 
 def suffix_of(name: str) -> str:
@@ -31,41 +30,100 @@ def in_megabytes(size: int) -> str:
     return f"{size / 1_000_000:g} MB"
 
 
-def open_package(data: bytes, name: str, *, bound: int = MAX_UNPACKED, media: bool = True) -> zipfile.ZipFile:
-    """The zip archive of an office file or EPUB, refused when it would unpack to more than `bound` bytes.
+class Package:
+    """The zip archive of an office file or a book; what is unpacked counts each time that it is asked for."""
 
-    zipfile never yields more than the declared size of a member, so the sum of the sizes is a true bound.
-    """
-    if data.startswith(OLE_MAGIC):
-        raise password_protected(name)
-    package = zipfile.ZipFile(io.BytesIO(data))
-    members = package.infolist()
-    counted = (each.file_size for each in members if media or suffix_of(each.filename) not in _MEDIA)
-    if sum(counted) > bound or sum(each.file_size for each in members) > MAX_UNPACKED:
-        raise UnreadableDocument(f"{name} unpacks to more than {in_megabytes(bound)}.")
-    return package
+    def __init__(self, data: bytes, name: str) -> None:
+        if data.startswith(OLE_MAGIC):
+            raise password_protected(name)
+        self.name = name
+        self._archive = zipfile.ZipFile(io.BytesIO(data))
+        self._members = {member.filename: member for member in self._archive.infolist()}
+        self._unpacked = 0
+        if sum(member.file_size for member in self._members.values()) > MAX_UNPACKED:
+            raise self._too_large()
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._members
+
+    @property
+    def paths(self) -> list[str]:
+        """The members, in the order of the archive."""
+        return list(self._members)
+
+    def read(self, path: str, most: int = MAX_PART) -> bytes:
+        """Return the bytes of a member.
+
+        Raises:
+            UnreadableDocument: there is none, it is encrypted, or it is too large.
+        """
+        with self.open(path) as member:
+            data = member.read(most + 1)
+        if len(data) > most:
+            raise UnreadableDocument(f"{self.name} is refused: {path} unpacks to more than {in_megabytes(most)}.")
+        return data
+
+    def open(self, path: str) -> IO[bytes]:
+        """Open a member, whose declared size is a true bound: zipfile never yields more."""
+        member = self._members.get(path)
+        if member is None:
+            raise UnreadableDocument(f"{self.name} is damaged: it holds no {path}.")
+        if member.flag_bits & 1:
+            raise password_protected(self.name)
+        self._unpacked += member.file_size
+        if self._unpacked > MAX_UNPACKED:
+            raise self._too_large()
+        return self._archive.open(member)
+
+    def walk(self, path: str, handler: XmlHandler) -> None:
+        """Hand every element and text of an XML member to `handler`, in document order."""
+        with self.open(path) as member:
+            walk_xml(member, handler, self.name)
+
+    def elements(self, path: str) -> list[XmlElement]:
+        """Return every element of a small XML member in document order."""
+        return xml_elements(self.read(path))
+
+    def _too_large(self) -> UnreadableDocument:
+        return UnreadableDocument(f"{self.name} unpacks to more than {in_megabytes(MAX_UNPACKED)}.")
 
 
-def open_office(data: bytes, name: str, **bounds: Any) -> dict[str, Any]:
-    """Checks an office file before another library opens it; returns its title, author and creation date."""
-    with open_package(data, name, **bounds) as package:
-        for member in package.infolist():
-            if suffix_of(member.filename) in (".xml", ".rels"):
-                _refuse_dtd(package, member, name)
-        if "docProps/core.xml" not in package.namelist():
-            return {}
-        elements = {each.tag: each.text for each in xml_elements(package.read("docProps/core.xml"))}
-    return set_fields(title=elements.get("title"), author=elements.get("creator"), created=elements.get("created"))
+class XmlHandler(Protocol):
+    """Takes what an XML parser meets; names come without their namespace (`r:id` keeps its prefix)."""
+
+    def start(self, tag: str, attributes: dict[str, str], /) -> None: ...
+
+    def end(self, tag: str, /) -> None: ...
+
+    def text(self, piece: str, /) -> None: ...
 
 
-def _refuse_dtd(package: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> None:
-    """Office formats forbid document types; one in a part is an attempt to expand entities."""
-    with package.open(member) as part:
-        before = b""
-        while block := part.read(1 << 20):
-            if any(mark in before + block for mark in _DOCTYPES):
-                raise UnreadableDocument(f"{name} is refused: {member.filename} declares a document type.")
-            before = block[-32:]
+def walk_xml(stream: IO[bytes], handler: XmlHandler, name: str) -> None:
+    """Parse XML as it is read; entities, of which a few lines can become gigabytes, are refused."""
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        handler.start(tag.rpartition(" ")[2], {_local(key): value for key, value in attributes.items()})
+
+    def end(tag: str) -> None:
+        handler.end(tag.rpartition(" ")[2])
+
+    def refuse(*_declaration: Any) -> None:
+        raise UnreadableDocument(f"{name} is refused: it declares XML entities.")
+
+    parser = expat.ParserCreate(namespace_separator=" ")
+    parser.buffer_text = True
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.CharacterDataHandler, parser.EntityDeclHandler = handler.text, refuse
+    try:
+        parser.ParseFile(stream)
+    except expat.ExpatError as error:
+        raise UnreadableDocument(f"{name} is damaged: {error}.") from error
+
+
+def _local(key: str) -> str:
+    """An attribute without its namespace; only those that name a relationship collide with others."""
+    space, _, local = key.rpartition(" ")
+    return f"r:{local}" if space.endswith("/relationships") else local
 
 
 @dataclass(slots=True)
@@ -76,27 +134,24 @@ class XmlElement:
 
 
 def xml_elements(data: bytes) -> list[XmlElement]:
-    """Every element in document order, with the beginning of its own text; entity declarations are refused."""
-    elements: list[XmlElement] = []
-    stack: list[XmlElement] = []
+    """Return every element in document order, with the beginning of its own text; document types are refused."""
+    collector = _Collector()
+    walk_xml(io.BytesIO(data), collector, "The file")
+    return collector.elements
 
-    def start(tag: str, attributes: dict[str, str]) -> None:
-        stack.append(XmlElement(tag.rpartition(" ")[2], attributes))
-        elements.append(stack[-1])
 
-    def end(_tag: str) -> None:
-        stack.pop()
+class _Collector:
+    def __init__(self) -> None:
+        self.elements: list[XmlElement] = []
+        self._open: list[XmlElement] = []
 
-    def text(piece: str) -> None:
-        if len(stack[-1].text) < 2000:
-            stack[-1].text += piece
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        self._open.append(XmlElement(tag, attributes))
+        self.elements.append(self._open[-1])
 
-    def entity(*_declaration: Any) -> None:
-        raise UnreadableDocument("The file is refused: it declares XML entities.")
+    def end(self, _tag: str) -> None:
+        self._open.pop()
 
-    parser = expat.ParserCreate(namespace_separator=" ")
-    parser.buffer_text = True
-    parser.StartElementHandler, parser.EndElementHandler = start, end
-    parser.CharacterDataHandler, parser.EntityDeclHandler = text, entity
-    parser.Parse(data, True)
-    return elements
+    def text(self, piece: str) -> None:
+        if self._open and len(self._open[-1].text) < 2000:
+            self._open[-1].text += piece

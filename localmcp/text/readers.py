@@ -16,14 +16,16 @@ from typing import Any, BinaryIO
 
 from localmcp.errors import LocalMCPError, NotFound, UnreadableDocument
 from localmcp.text.document import Document, Markup, Reader, make_document
+from localmcp.text.docx import read_docx
 from localmcp.text.encodings import HEAD, decode_text, looks_like_text
 from localmcp.text.epub import read_epub
 from localmcp.text.html import read_html
 from localmcp.text.mail import looks_like_mail, looks_like_mailbox, read_mail, read_mailbox
 from localmcp.text.markdown import markdown_head, read_markdown, read_notebook
-from localmcp.text.office import read_docx, read_pptx, read_xlsx
 from localmcp.text.packages import OLE_MAGIC, in_megabytes, suffix_of
 from localmcp.text.pdf import read_pdf
+from localmcp.text.pptx import read_pptx
+from localmcp.text.xlsx import read_xlsx
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,305 @@
+"""Reads Word files (.docx) as Markdown, part by part as they are unpacked."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from localmcp.errors import UnreadableDocument
+from localmcp.text.document import Document, make_document
+from localmcp.text.markdown import first_heading, pipe_table
+from localmcp.text.office import Comment, document_date, main_part, office_lines, read_properties, related, relations
+from localmcp.text.packages import Package
+
+_SKIPPED = frozenset(("Fallback", "del", "moveFrom", "rPr", "pPrChange", "sectPr"))
+"""Elements that are not the text: older forms of the same thing, what was deleted, formats."""
+_BREAKS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-", "ptab": "\t"}
+
+
+def read_docx(data: bytes, name: str) -> Document:
+    """Return the body with notes and comments below what they are about; headers and footers last."""
+    package = Package(data, name)
+    part = main_part(package, "word/document.xml")
+    parts = relations(package, part)
+    remarks = {
+        kind: _read_remarks(package, path, element)
+        for kind, path, element in (
+            ("footnoteReference", related(parts, "footnotes"), "footnote"),
+            ("endnoteReference", related(parts, "endnotes"), "endnote"),
+            ("commentReference", related(parts, "comments"), "comment"),
+        )
+    }
+    body = _Body(
+        _read_styles(package, related(parts, "styles")), _numbered(package, related(parts, "numbering")), remarks
+    )
+    package.walk(part, body)
+    blocks = body.blocks + _margins(package, related(parts, "header"), "Header")
+    blocks += _margins(package, related(parts, "footer"), "Footer")
+    text = "\n\n".join(blocks).replace("\n\n\0", "\n")
+    properties = read_properties(package)
+    title = properties.pop("title", "") or first_heading(text[:10_000])
+    dates = document_date(properties)
+    return make_document(name, text, "docx", "markdown", "docs", title=title, metadata=properties, **dates)
+
+
+@dataclass(slots=True)
+class _Style:
+    name: str = ""
+    parent: str = ""
+    level: int | None = None
+    """0-based level in the outline."""
+    numbering: str = ""
+    """List that its paragraphs are items of."""
+
+
+@dataclass(slots=True)
+class _Paragraph:
+    pieces: list[str] = field(default_factory=list[str])
+    style: str = ""
+    level: int | None = None
+    numbering: str | None = None
+    indent: int = 0
+    remarks: list[str] = field(default_factory=list[str])
+
+    def text(self) -> str:
+        return office_lines("".join(self.pieces))
+
+
+@dataclass(slots=True)
+class _Table:
+    rows: list[list[str]] = field(default_factory=list[list[str]])
+    cell: list[str] = field(default_factory=list[str])
+
+
+class _Body:
+    """Writes the paragraphs, lists and tables of a part as blocks of Markdown.
+
+    A block that begins with NUL follows the one before without an empty line: items of one list.
+    """
+
+    def __init__(
+        self,
+        styles: dict[str, _Style] | None = None,
+        numbered: dict[tuple[str, int], bool] | None = None,
+        remarks: dict[str, dict[str, Comment]] | None = None,
+    ) -> None:
+        self.blocks: list[str] = []
+        self._styles = styles or {}
+        self._numbered = numbered or {}
+        self._remarks = remarks or {}
+        self._paragraphs: list[_Paragraph] = []
+        self._tables: list[_Table] = []
+        self._counts: dict[tuple[str, int], int] = {}
+        self._skipping = 0
+        self._in_text = False
+        self._list = ""
+        """Numbering of the list whose item was written last."""
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        if self._skipping or tag in _SKIPPED:
+            self._skipping += 1
+        elif tag == "p":
+            self._paragraphs.append(_Paragraph())
+        elif tag == "t":
+            self._in_text = True
+        elif tag == "tbl":
+            self._tables.append(_Table())
+        elif tag == "tr" and self._tables:
+            self._tables[-1].rows.append([])
+        elif self._paragraphs:
+            self._describe(self._paragraphs[-1], tag, attributes)
+
+    def _describe(self, paragraph: _Paragraph, tag: str, attributes: dict[str, str]) -> None:
+        value = attributes.get("val", "")
+        if tag in _BREAKS:
+            # A stop of the tabulator has the same name as the character, with a position.
+            paragraph.pieces.append("" if "pos" in attributes else _BREAKS[tag])
+        elif tag == "pStyle":
+            paragraph.style = value
+        elif tag == "outlineLvl" and value.isdecimal():
+            paragraph.level = int(value)
+        elif tag == "ilvl" and value.isdecimal():
+            paragraph.indent = min(int(value), 8)
+        elif tag == "numId":
+            paragraph.numbering = value
+        elif tag == "docPr" and attributes.get("descr"):
+            paragraph.pieces.append(f" {attributes['descr']} ")
+        elif tag in self._remarks and (remark := self._remarks[tag].get(attributes.get("id", ""))):
+            label = {"commentReference": "Comment", "footnoteReference": "Footnote"}.get(tag, "Endnote")
+            paragraph.remarks.append(remark.block(label))
+
+    def text(self, piece: str) -> None:
+        if self._in_text and self._paragraphs and not self._skipping:
+            self._paragraphs[-1].pieces.append(piece)
+
+    def end(self, tag: str) -> None:
+        if self._skipping:
+            self._skipping -= 1
+        elif tag == "t":
+            self._in_text = False
+        elif tag == "p" and self._paragraphs:
+            self._add(self._paragraphs.pop())
+        elif tag == "tc" and self._tables and self._tables[-1].rows:
+            table = self._tables[-1]
+            table.rows[-1].append(" ".join(table.cell))
+            table.cell.clear()
+        elif tag == "tbl" and self._tables:
+            self._put(pipe_table(self._tables.pop().rows))
+
+    def _add(self, paragraph: _Paragraph) -> None:
+        text = paragraph.text()
+        style, level, numbering = self._look_up(paragraph.style)
+        if paragraph.numbering is None:
+            paragraph.numbering = numbering
+        if text and not style.startswith("toc "):
+            self._put(self._block(paragraph, text, level if paragraph.level is None else paragraph.level))
+        for remark in paragraph.remarks:
+            self._put(remark)
+
+    def _block(self, paragraph: _Paragraph, text: str, level: int | None) -> str:
+        if level is not None and level < 9 and not self._tables:
+            return f"{'#' * min(level + 1, 6)} {' '.join(text.split())}"
+        numbering = paragraph.numbering
+        if not numbering or numbering == "0":
+            return text
+        joined, self._list = "\0" if self._list == numbering else "", numbering
+        return f"{joined}{'  ' * paragraph.indent}{self._mark(paragraph)} {' '.join(text.split())}"
+
+    def _mark(self, paragraph: _Paragraph) -> str:
+        key = (paragraph.numbering or "", paragraph.indent)
+        if not self._numbered.get(key):
+            return "-"
+        self._counts[key] = self._counts.get(key, 0) + 1
+        for number, indent in list(self._counts):
+            if number == key[0] and indent > key[1]:
+                del self._counts[number, indent]
+        return f"{self._counts[key]}."
+
+    def _put(self, block: str) -> None:
+        if not block:
+            return
+        if not re.match(r"\0? *(-|\d+\.) ", block):
+            self._list = ""
+        if self._tables:
+            self._tables[-1].cell.append(block.lstrip("\0 "))
+            self._list = ""
+        else:
+            self.blocks.append(block)
+
+    def _look_up(self, identifier: str) -> tuple[str, int | None, str]:
+        """Name, level in the outline and list of a style, or of those that it is based on."""
+        name, numbering, level = "", "", None
+        for _ in range(10):
+            style = self._styles.get(identifier)
+            if style is None:
+                break
+            name, numbering = name or style.name, numbering or style.numbering
+            level = style.level if level is None else level
+            identifier = style.parent
+        return name, level, numbering
+
+
+class _StyleReader:
+    def __init__(self) -> None:
+        self.styles: dict[str, _Style] = {}
+        self._style = _Style()
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        value = attributes.get("val", "")
+        if tag == "style":
+            self._style = self.styles[attributes.get("styleId", "")] = _Style()
+        elif tag == "name":
+            self._style.name = value.lower()
+            if match := re.fullmatch(r"heading (\d)", self._style.name):
+                self._style.level = int(match[1]) - 1
+            elif self._style.name == "title":
+                self._style.level = 0
+        elif tag == "basedOn":
+            self._style.parent = value
+        elif tag == "outlineLvl" and value.isdecimal():
+            self._style.level = int(value)
+        elif tag == "numId":
+            self._style.numbering = value
+
+    def end(self, tag: str) -> None:
+        if tag == "style":
+            self._style = _Style()
+
+    def text(self, piece: str) -> None:
+        pass
+
+
+def _read_styles(package: Package, paths: list[str]) -> dict[str, _Style]:
+    reader = _StyleReader()
+    for path in paths:
+        if path in package:
+            package.walk(path, reader)
+    return reader.styles
+
+
+def _numbered(package: Package, paths: list[str]) -> dict[tuple[str, int], bool]:
+    """Return (numbering id, level) -> whether its items are numbered rather than marked by bullets."""
+    formats: dict[tuple[str, int], bool] = {}
+    numbered: dict[tuple[str, int], bool] = {}
+    abstract, number, level = "", "", 0
+    for path in paths:
+        for element in package.elements(path) if path in package else ():
+            value = element.attributes.get("val", "")
+            if element.tag == "abstractNum":
+                abstract, number = element.attributes.get("abstractNumId", ""), ""
+            elif element.tag == "lvl":
+                level = (
+                    int(element.attributes.get("ilvl", "0")) if element.attributes.get("ilvl", "0").isdecimal() else 0
+                )
+            elif element.tag == "numFmt" and not number:
+                formats[abstract, level] = value not in ("bullet", "none")
+            elif element.tag == "num":
+                number = element.attributes.get("numId", "")
+            elif element.tag == "abstractNumId" and number:
+                numbered |= {(number, at): flag for (key, at), flag in formats.items() if key == value}
+    return numbered
+
+
+class _RemarkReader(_Body):
+    """Footnotes or comments by their id."""
+
+    def __init__(self, element: str) -> None:
+        super().__init__()
+        self.remarks: dict[str, Comment] = {}
+        self._element = element
+        self._remark: tuple[str, str] | None = None
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        if tag == self._element:
+            # Separators between the text and the notes are notes too, of a type.
+            self._remark = None if attributes.get("type") else (attributes.get("id", ""), attributes.get("author", ""))
+            self.blocks.clear()
+        super().start(tag, attributes)
+
+    def end(self, tag: str) -> None:
+        super().end(tag)
+        if tag == self._element and self._remark and self.blocks:
+            identifier, author = self._remark
+            self.remarks[identifier] = Comment("\n".join(self.blocks).replace("\0", ""), author)
+
+
+def _read_remarks(package: Package, paths: list[str], element: str) -> dict[str, Comment]:
+    reader = _RemarkReader(element)
+    for path in paths:
+        if path in package:
+            package.walk(path, reader)
+    return reader.remarks
+
+
+def _margins(package: Package, paths: list[str], label: str) -> list[str]:
+    """Headers or footers of the pages, each text once."""
+    texts: dict[str, None] = {}
+    for path in paths:
+        body = _Body()
+        try:
+            package.walk(path, body)
+        except UnreadableDocument:
+            continue  # The text counts more than what is above and below it.
+        if text := " ".join(" ".join(body.blocks).split()):
+            texts[text] = None
+    return [f"{label}: {text}" for text in texts if re.search(r"[^\W\d]{2}", text)]

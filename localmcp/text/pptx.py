@@ -1,0 +1,163 @@
+"""Reads slides (.pptx): each is a page with its title, text, tables, comments and speaker notes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from localmcp.errors import UnreadableDocument
+from localmcp.text.document import Document, join_pages, make_document, one_line
+from localmcp.text.markdown import pipe_table
+from localmcp.text.office import (
+    Comment,
+    document_date,
+    main_part,
+    office_lines,
+    read_properties,
+    related,
+    relations,
+)
+from localmcp.text.packages import Package
+
+_NO_TITLE = ("", "PowerPoint Presentation", "Presentazione standard di PowerPoint")
+_FRAME = ("sldNum", "dt", "ftr", "hdr", "sldImg")
+"""Placeholders that every slide repeats."""
+
+
+def read_pptx(data: bytes, name: str) -> Document:
+    """Return the slides in the order of the presentation; hidden ones say so."""
+    package = Package(data, name)
+    part = main_part(package, "ppt/presentation.xml")
+    parts = relations(package, part)
+    order = [element.attributes.get("r:id", "") for element in package.elements(part) if element.tag == "sldId"]
+    slides = [_read_slide(package, parts[key].path) for key in order if key in parts]
+    if not any(slide.title or slide.blocks for slide in slides):
+        raise UnreadableDocument(f"{name} holds no text: its slides are pictures or empty.")
+    text, starts = join_pages([slide.markdown(number) for number, slide in enumerate(slides, 1)])
+    properties = read_properties(package)
+    title = properties.pop("title", "")
+    if title in _NO_TITLE:
+        title = next((slide.title for slide in slides if slide.title), "")
+    dates = document_date(properties)
+    metadata = properties | {"slides": len(slides)}
+    return make_document(
+        name, text, "pptx", "markdown", "docs", title=title, metadata=metadata, page_starts=starts, **dates
+    )
+
+
+@dataclass(slots=True)
+class _Slide:
+    title: str = ""
+    hidden: bool = False
+    blocks: list[str] = field(default_factory=list[str])
+
+    def markdown(self, number: int) -> str:
+        heading = f"## {self.title or f'Slide {number}'}{' (hidden)' if self.hidden else ''}"
+        return "\n\n".join([heading, *self.blocks])
+
+
+def _read_slide(package: Package, path: str) -> _Slide:
+    reader = _SlideReader()
+    package.walk(path, reader)
+    slide = reader.slide
+    parts = relations(package, path)
+    for diagram in related(parts, "diagramData"):
+        slide.blocks += _paragraphs(package, diagram)
+    for comments in related(parts, "comments"):
+        slide.blocks += [Comment(text).block() for text in _paragraphs(package, comments)]
+    for notes in related(parts, "notesSlide"):
+        if text := "\n".join(_notes(package, notes)):
+            slide.blocks.append(f"Notes: {text}")
+    return slide
+
+
+def _paragraphs(package: Package, path: str) -> list[str]:
+    reader = _SlideReader()
+    if path in package:
+        package.walk(path, reader)
+    return reader.slide.blocks + reader.loose
+
+
+def _notes(package: Package, path: str) -> list[str]:
+    reader = _SlideReader()
+    if path in package:
+        package.walk(path, reader)
+    return [block for block in (reader.slide.title, *reader.slide.blocks) if block]
+
+
+class _SlideReader:
+    """Collects the shapes of one slide; groups are looked into."""
+
+    def __init__(self) -> None:
+        self.slide = _Slide()
+        self.loose: list[str] = []
+        """Text outside of paragraphs: comments of older versions."""
+        self._placeholder: str | None = None
+        self._lines: list[tuple[int, str]] = []
+        self._pieces: list[str] = []
+        self._level = 0
+        self._rows: list[list[str]] | None = None
+        self._in_text = ""
+        self._skipping = 0
+        """Depth inside of a form for older programs."""
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        if self._skipping or tag == "Fallback":
+            self._skipping += 1
+        elif tag == "sld":
+            self.slide.hidden = attributes.get("show") in ("0", "false")
+        elif tag == "sp":
+            self._placeholder, self._lines = None, []
+        elif tag == "ph":
+            self._placeholder = attributes.get("type", "body")
+        elif tag == "p":
+            self._pieces, self._level = [], 0
+        elif tag == "pPr":
+            level = attributes.get("lvl", "0")
+            self._level = min(int(level), 8) if level.isdecimal() else 0
+        elif tag == "br":
+            self._pieces.append("\n")
+        elif tag == "tbl":
+            self._rows = []
+        elif tag == "tr" and self._rows is not None:
+            self._rows.append([])
+        elif tag == "tc":
+            self._lines = []
+        elif tag in ("t", "text"):
+            self._in_text = tag
+            self._pieces = self._pieces if tag == "t" else []
+
+    def text(self, piece: str) -> None:
+        if self._in_text and not self._skipping:
+            self._pieces.append(piece)
+
+    def end(self, tag: str) -> None:
+        if self._skipping:
+            self._skipping -= 1
+            return
+        if tag in ("t", "text"):
+            self._in_text = ""
+        if tag == "text":
+            self.loose.append(office_lines("".join(self._pieces)))
+        elif tag == "p":
+            if line := office_lines("".join(self._pieces)):
+                self._lines.append((self._level, line))
+        elif tag == "tc" and self._rows:
+            self._rows[-1].append(" ".join(line for _, line in self._lines))
+            self._lines = []
+        elif tag == "tbl":
+            if self._rows and (table := pipe_table(self._rows)):
+                self.slide.blocks.append(table)
+            self._rows = None
+        elif tag in ("sp", "pt", "cm"):
+            self._end_shape()
+
+    def _end_shape(self) -> None:
+        lines, self._lines = self._lines, []
+        if not lines or self._placeholder in _FRAME:
+            return
+        if self._placeholder in ("title", "ctrTitle") and not self.slide.title:
+            self.slide.title = one_line(" ".join(line for _, line in lines))
+        elif len(lines) > 1 and self._placeholder:
+            self.slide.blocks.append("\n".join("  " * level + "- " + " ".join(line.split()) for level, line in lines))
+        else:
+            self.slide.blocks.append("\n\n".join(line for _, line in lines))

@@ -1,0 +1,251 @@
+"""Reads workbooks (.xlsx): every row is a line that names its values, sheet by sheet, as they are unpacked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from localmcp.errors import UnreadableDocument
+from localmcp.text.document import Document, make_document, one_line
+from localmcp.text.office import Relation, document_date, main_part, read_properties, related, relations
+from localmcp.text.packages import Package
+from localmcp.text.tables import Cells, Row, SheetWriter
+
+EXCEL_ROWS = 1_048_576
+EXCEL_COLUMNS = 16_384
+_DATE_FORMATS = frozenset([*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)])
+"""Numbers of the formats for dates and times that every workbook has (ECMA-376, 18.8.30)."""
+_LAST_DAY = 2_958_465
+"""9999-12-31 as Excel counts."""
+
+
+RawCell = tuple[str, str, str]
+"""Type, number of the style, value, as the file has them."""
+
+
+def read_xlsx(data: bytes, name: str) -> Document:
+    """Return the values as they were last computed, with comments; hidden sheets say so."""
+    package = Package(data, name)
+    part = main_part(package, "xl/workbook.xml")
+    parts = relations(package, part)
+    book = _Book(package, parts)
+    sheets: list[str] = []
+    writer = SheetWriter()
+    for element in package.elements(part):
+        if element.tag == "workbookPr":
+            book.from_1904 = element.attributes.get("date1904") in ("1", "true")
+        relation = parts.get(element.attributes.get("r:id", ""))
+        if element.tag != "sheet" or relation is None or relation.kind != "worksheet":
+            continue
+        hidden = element.attributes.get("state", "visible") != "visible"
+        title = one_line(element.attributes.get("name", "")) + (" (hidden)" if hidden else "")
+        sheets.append(title)
+        writer.begin_sheet(title)
+        book.write_rows(relation.path, writer)
+    properties = read_properties(package)
+    title = properties.pop("title", "")
+    dates = document_date(properties)
+    metadata = properties | {"sheets": sheets}
+    rows = tuple(writer.row_starts)
+    return make_document(
+        name, writer.text(), "xlsx", "markdown", "docs", title=title, metadata=metadata, row_starts=rows, **dates
+    )
+
+
+class _Book:
+    """What the sheets of a workbook share: strings and formats."""
+
+    def __init__(self, package: Package, parts: dict[str, Relation]) -> None:
+        self.from_1904 = False
+        self._package = package
+        self._strings = _read_strings(package, related(parts, "sharedStrings"))
+        self._dated = _dated_styles(package, related(parts, "styles"))
+
+    def write_rows(self, path: str, writer: SheetWriter) -> None:
+        """Write the rows of a sheet that hold anything."""
+        comments = self._comments(path)
+
+        def write(number: int, cells: dict[int, RawCell]) -> None:
+            values: Cells = {}
+            for column, cell in sorted(cells.items()):
+                if text := self._text(*cell):
+                    values[column] = text
+            if values or number in comments:
+                only_words = all(kind in ("s", "inlineStr", "str") for kind, _, value in cells.values() if value)
+                writer.add(Row(number, values, only_words, tuple(comments.get(number, ()))))
+
+        self._package.walk(path, _SheetReader(self._package.name, write))
+
+    def _text(self, kind: str, style: str, value: str) -> str:
+        if kind == "s":
+            number = int(value) if value.isdecimal() else -1
+            return self._strings[number] if 0 <= number < len(self._strings) else ""
+        if kind in ("inlineStr", "str", "e", "d"):
+            return " ".join(value.split())
+        if kind == "b":
+            return "True" if value == "1" else "False"
+        try:
+            number = float(value)
+        except ValueError:
+            return " ".join(value.split())
+        if style.isdecimal() and int(style) in self._dated and 0 <= number <= _LAST_DAY:
+            return self._date(number)
+        return str(int(number)) if number.is_integer() and abs(number) < 1e15 else f"{number:.15g}"
+
+    def _date(self, days: float) -> str:
+        if days < 1 and not self.from_1904:
+            return (datetime(1900, 1, 1) + timedelta(days=days)).time().isoformat("seconds")
+        # Excel counts a 29th of February 1900 that there was not.
+        start = datetime(1904, 1, 1) if self.from_1904 else datetime(1899, 12, 30 if days >= 60 else 31)
+        moment = start + timedelta(seconds=round(days * 86_400))
+        return moment.date().isoformat() if days == int(days) else moment.isoformat()
+
+    def _comments(self, sheet: str) -> dict[int, list[str]]:
+        """Return row -> its comments."""
+        comments: dict[int, list[str]] = {}
+        for path in related(relations(self._package, sheet), "comments"):
+            reader = _CommentReader()
+            self._package.walk(path, reader)
+            for cell, text in reader.comments:
+                comments.setdefault(_row(cell), []).append(f"comment on {cell}: {text}")
+        return comments
+
+
+class _SheetReader:
+    """Hands the cells of a sheet that have a value to `write`, row by row."""
+
+    def __init__(self, name: str, write: Callable[[int, dict[int, RawCell]], None]) -> None:
+        self._write = write
+        self._name = name
+        self._row = 0
+        self._cells: dict[int, RawCell] = {}
+        self._column = -1
+        self._kind = self._style = ""
+        self._value: list[str] = []
+        self._in_value = False
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        if tag == "row":
+            self._begin_row(attributes.get("r", ""))
+        elif tag == "c":
+            self._column = _column(attributes.get("r", ""), self._column + 1)
+            self._kind, self._style = attributes.get("t", "n"), attributes.get("s", "")
+            self._value.clear()
+        elif tag in ("v", "t"):
+            self._in_value = True
+        elif tag == "rPh":
+            self._in_value = False
+
+    def _begin_row(self, number: str) -> None:
+        self._row = int(number) if number.isdecimal() else self._row + 1
+        self._column = -1
+        self._cells = {}
+        if self._row > EXCEL_ROWS:
+            raise UnreadableDocument(f"{self._name} is refused: a sheet claims more than {EXCEL_ROWS:,} rows.")
+
+    def text(self, piece: str) -> None:
+        if self._in_value:
+            self._value.append(piece)
+
+    def end(self, tag: str) -> None:
+        if tag in ("v", "t"):
+            self._in_value = False
+        elif tag == "c" and self._value and self._column < EXCEL_COLUMNS:
+            self._cells[self._column] = self._kind, self._style, "".join(self._value)
+        elif tag == "row" and self._cells:
+            self._write(self._row, self._cells)
+
+
+def _column(reference: str, following: int) -> int:
+    """0-based column of `AB12`; cells without a reference follow one another."""
+    letters = re.match(r"[A-Z]{1,3}", reference)
+    if not letters:
+        return following
+    column = 0
+    for letter in letters[0]:
+        column = column * 26 + ord(letter) - 64
+    return column - 1
+
+
+def _row(reference: str) -> int:
+    digits = re.search(r"\d{1,7}", reference)
+    return int(digits[0]) if digits else 0
+
+
+class _StringReader:
+    """The strings that cells share, without their phonetic readings."""
+
+    def __init__(self) -> None:
+        self.strings: list[str] = []
+        self._pieces: list[str] = []
+        self._in_text = self._phonetic = False
+
+    def start(self, tag: str, _attributes: dict[str, str]) -> None:
+        if tag == "si":
+            self._pieces = []
+        elif tag == "rPh":
+            self._phonetic = True
+        self._in_text = tag == "t" and not self._phonetic
+
+    def text(self, piece: str) -> None:
+        if self._in_text:
+            self._pieces.append(piece)
+
+    def end(self, tag: str) -> None:
+        self._in_text = False
+        if tag == "rPh":
+            self._phonetic = False
+        elif tag == "si":
+            self.strings.append(" ".join("".join(self._pieces).split()))
+
+
+def _read_strings(package: Package, paths: list[str]) -> list[str]:
+    reader = _StringReader()
+    for path in paths:
+        if path in package:
+            package.walk(path, reader)
+    return reader.strings
+
+
+class _CommentReader(_StringReader):
+    """The comments of a sheet with their cells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.comments: list[tuple[str, str]] = []
+        self._reference = ""
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        if tag == "comment":
+            self._reference, self._pieces = attributes.get("ref", ""), []
+        super().start(tag, attributes)
+
+    def end(self, tag: str) -> None:
+        super().end(tag)
+        if tag == "comment":
+            # What a threaded comment says to older programs is not part of it.
+            text = "".join(self._pieces).rpartition("\nComment:\n")[2]
+            self.comments.append((self._reference, " ".join(text.split())))
+
+
+def _dated_styles(package: Package, paths: list[str]) -> set[int]:
+    """Return the numbers of the cell styles that show a number as a date or time."""
+    dated: set[int] = set()
+    formats: dict[str, bool] = {}
+    for path in paths:
+        in_cells, number = False, 0
+        for element in package.elements(path) if path in package else ():
+            if element.tag == "numFmt":
+                code = re.sub(r'"[^"]*"|\\.|\[[^\]]*\]', "", element.attributes.get("formatCode", ""))
+                formats[element.attributes.get("numFmtId", "")] = bool(re.search(r"[ymdhs]", code, re.I))
+            elif element.tag in ("cellXfs", "cellStyleXfs"):
+                in_cells = element.tag == "cellXfs"
+            elif element.tag == "cellStyles":
+                in_cells = False
+            elif element.tag == "xf" and in_cells:
+                identifier = element.attributes.get("numFmtId", "0")
+                if formats.get(identifier, identifier.isdecimal() and int(identifier) in _DATE_FORMATS):
+                    dated.add(number)
+                number += 1
+    return dated
