@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import stat
 import uuid
 from pathlib import Path
 from typing import Annotated, Literal, NotRequired
@@ -102,12 +103,17 @@ def check_freshness(uri: str | None, size: int, mtime_ns: int | None, sha256: st
         return "missing"
     except (OSError, ValueError):
         return "unverifiable"
+    if not stat.S_ISREG(found.st_mode):
+        # A device or a pipe could block, or never end.
+        return "unverifiable"
     if found.st_size == size and found.st_mtime_ns == mtime_ns:
         return "fresh"
     if found.st_size != size or size > HASH_AT_MOST:
         return "changed"
     try:
-        return "fresh" if hashlib.sha256(Path(uri).read_bytes()).hexdigest() == sha256 else "changed"
+        with open(uri, "rb") as file:
+            content = file.read(HASH_AT_MOST + 1)
+        return "fresh" if hashlib.sha256(content).hexdigest() == sha256 else "changed"
     except OSError:
         return "unverifiable"
 

@@ -90,6 +90,11 @@ def save_root(connection: apsw.Connection, root: Root) -> None:
     )
 
 
+def forget_root(connection: apsw.Connection, collection_id: int, path: str) -> None:
+    """Forget the root that is exactly this path, as for a document: what a foreign file calls `/` covers nothing."""
+    connection.execute("delete from roots where collection_id = ? and path = ?", (collection_id, path))
+
+
 def forget_roots(connection: apsw.Connection, collection_id: int, path: str) -> int:
     """Forget the roots at or below a path; returns how many there were."""
     sql = "delete from roots where collection_id = ? and (path = ? or path >= ? and path < ?)"

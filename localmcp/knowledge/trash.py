@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import apsw
 
 from localmcp.errors import InvalidInput, NotFound
-from localmcp.knowledge.ledger import Status, forget_purged, forget_roots, mark, roots_of
+from localmcp.knowledge.ledger import Status, forget_purged, forget_root, forget_roots, mark, roots_of
 from localmcp.knowledge.walk import below, prefix_of
 from localmcp.search.collections import Collection
 from localmcp.search.sources import purge_sources, restore_source, trash_sources
@@ -107,7 +107,7 @@ def carry_out(connection: apsw.Connection, collections: Sequence[Collection], re
     """
     for row in removal.sources:
         if row.uri is not None:
-            forget_roots(connection, row.collection_id, row.uri)
+            forget_root(connection, row.collection_id, row.uri)
             mark(connection, row.collection_id, row.uri, "removed", reason)
     if removal.path is None:
         return

@@ -173,6 +173,8 @@ class CatalogueWords:
         return self._words_holding(word)
 
     def _words_holding(self, part: str) -> list[str]:
+        if len(part) <= 2:
+            return [word for word in self.vocabulary if part in word]
         found: list[str] = []
         place = self._blob.find(part)
         while place >= 0:
@@ -276,8 +278,7 @@ def _relations(query: Query) -> list[Relation]:
     if query.only_stop_words:
         return relations
     if len(relations) == 1:
-        letters = len(query.words[0]) if query.words[0].isascii() else 4
-        return ["are" if letters < 3 else "begin" if letters == 3 else "hold"]
+        return ["hold"]
     relations[0], relations[-1] = "end", "begin"
     return relations
 
@@ -304,8 +305,13 @@ def _spread(words: FieldWords, costs: Iterable[tuple[str, int]], otherwise: int,
     import numpy as np
 
     spread = np.full(size, otherwise, dtype=np.int32)
-    for word, cost in sorted(costs, key=lambda pair: -pair[1]):
-        spread[_rows_of(words, word)] = cost
+    # The least cost is assigned last, so it stays. One assignment: two letters are in tens of thousands of words.
+    rows_by_cost = ((cost, rows) for word, cost in costs if (rows := words.rows.get(word)))
+    ordered = sorted(rows_by_cost, key=lambda pair: -pair[0])
+    if ordered:
+        counts = [len(rows) for _, rows in ordered]
+        every_row = np.concatenate([np.frombuffer(rows, dtype=np.int32) for _, rows in ordered])
+        spread[every_row] = np.repeat(np.array([cost for cost, _ in ordered], dtype=np.int32), counts)
     return spread
 
 

@@ -174,9 +174,8 @@ def fallback_score(where: Field, distance: int) -> int:
 def partial_distance(query: Query, text: str) -> int | None:
     """Words of the field outside the match plus characters of the touched words outside it; None = no match.
 
-    The query may stand anywhere; of several places the best counts. Where it would match by chance, less is accepted:
-    a lone stop word nowhere ("not" in "notifications"), several only as whole words; one or two letters as a whole
-    word, three from the beginning of a word.
+    The query may be anywhere in the field; of several places the best counts. Stop words would match by chance: a
+    lone one matches nothing ("not" in "notifications"), several only as whole words.
     """
     if not query.words:
         return None
@@ -210,12 +209,7 @@ def _distance_at(query: Query, start: int, stop: int, spans: Sequence[tuple[int,
 
 
 def _is_chance(query: Query, before: int, after: int) -> bool:
-    if query.only_stop_words:
-        return len(query.words) == 1 or before + after > 0
-    if len(query.words) > 1 or not query.text.isascii():
-        return False
-    letters = sum(len(word) for word in query.words)
-    return before > 0 if letters == 3 else letters < 3 and before + after > 0
+    return query.only_stop_words and (len(query.words) == 1 or before + after > 0)
 
 
 # ---------------------------------------------------------------- fuzzy

@@ -68,6 +68,8 @@ def make_queries(rows: list[tuple[str, str]]) -> dict[str, list[dict[str, str]]]
         start = chance.randrange(max(1, len(phrase) - 4))
         kinds = {
             "title": {"displayName": title},
+            "two letters": {"displayName": words[-1][1:3]},
+            "three letters": {"displayName": words[-1][1:4]},
             "one word": {"displayName": chance.choice(words[1:])},
             "typo": {"displayName": " ".join([*words[:-1], misspell(words[-1], chance)])},
             "question": {"displayName": f"How do I {words[0].lower()} a {words[1]} with {words[-1]}?"},

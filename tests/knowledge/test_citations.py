@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import uuid
 from pathlib import Path
 from typing import Any
@@ -142,3 +144,12 @@ def test_a_quote_far_into_a_long_document_is_found(desk: Desk) -> None:
 @pytest.mark.parametrize("uri", [None, "nul\0byte", "x" * 10_000])
 def test_what_cannot_be_looked_at_is_unverifiable(uri: str | None) -> None:
     assert check_freshness(uri, 1, 1, "", adopted=True) == "unverifiable"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes lie in no folder there")
+def test_a_device_or_a_pipe_is_never_read(tmp_path: Path) -> None:
+    """A source of a file from elsewhere can name one; reading it would block, or never end."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/zero")):
+        assert check_freshness(str(path), 0, 1, "", adopted=True) == "unverifiable"

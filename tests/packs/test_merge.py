@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,23 @@ def test_spans_and_words_are_counted_here_and_not_believed(ours: Workspace, bees
     connection.close()
     merge(ours, bees)
     assert disagreements(ours.database) == []
+
+
+def test_a_merged_document_that_calls_itself_the_root_folder_takes_no_watched_folder_along(
+    ours: Workspace, bees: Path, tmp_path: Path
+) -> None:
+    watched = tmp_path / "notes"
+    watched.mkdir()
+    (watched / "a.md").write_text("Mine.", encoding="utf-8")
+    ours.library.add_paths([watched])
+    with apsw.Connection(str(bees)) as connection:
+        connection.execute("update sources set uri = '/' where title = 'Honey'")
+    connection.close()
+    merge(ours, bees)
+    with ours.database.read() as connection:
+        identifier = fetch_one(connection, "select uuid from sources where uri = '/'")
+    ours.library.remove([str(uuid.UUID(bytes=identifier)) if isinstance(identifier, bytes) else identifier])
+    assert [root.path for root in ours.library.roots()] == [str(watched)]
 
 
 def test_ones_own_file_and_no_file_are_refused(ours: Workspace, tmp_path: Path) -> None:

@@ -315,6 +315,21 @@ def test_the_files_own_levenshtein_decides(
     assert names(Quickstarts(database).search(displayName="wshing machine")) == []
 
 
+@pytest.mark.parametrize("works", [True, False], ids=["with levenshtein", "fallback"])
+@pytest.mark.parametrize(
+    ("query", "names"), [("PIs", ["apis"]), ("API", ["apis", "graph"]), ("hA", ["graph"]), ("o", ["robot"])]
+)
+def test_one_to_three_letters_are_found_anywhere_in_a_field(
+    quickstarts: Quickstarts, monkeypatch: pytest.MonkeyPatch, query: str, names: list[str], works: bool
+) -> None:
+    fill(quickstarts, row("apis", "APIs"), row("graph", "GraphAPI"), row("robot", "Robot"))
+    if not works:
+        monkeypatch.setattr("localmcp.storage.database.register_levenshtein", lambda connection: False)
+    answer = quickstarts.search(displayName=query)
+    results = answer.get("results") or ([answer["result"]["quickstart"]] if "result" in answer else [])
+    assert {row["name"] for row in results} <= set(names) and results[0]["name"] == names[0]
+
+
 def test_without_levenshtein_only_substrings_match_and_a_warning_is_logged(
     database: Database,
     quickstarts: Quickstarts,
