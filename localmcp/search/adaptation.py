@@ -37,8 +37,8 @@ LEAST_CHUNKS = 40
 """Smaller groups keep the weight of the settings: too few passages to tell how near is near."""
 NEUTRAL_GAP, NEUTRAL_WEIGHT, SLOPE = 0.125, 0.60, 2.0
 LEAST_WEIGHT, MOST_WEIGHT = 0.30, 0.88
-READ_LANGUAGE, FOREIGN_PENALTY = "english", 0.12
-"""The model was made for English: in other languages it is trusted less than its gap says."""
+READ_LANGUAGE, FOREIGN_WEIGHT = "english", 0.45
+"""The model was made for English: in other languages its meaning never counts more than words, whatever the gap."""
 DEEP = 10
 """The nearest passage is compared with this one; and so many hits of each arm say which groups are concerned."""
 
@@ -54,9 +54,12 @@ class Group:
 
 
 def weight_of(gap: float, language: str) -> float:
-    """The weight of meaning, 0.30..0.88, for a gap of cosines: 0.60 + 2 x (gap - 0.125), 0.12 less if not English."""
-    weight = NEUTRAL_WEIGHT + SLOPE * (gap - NEUTRAL_GAP) - (FOREIGN_PENALTY if language != READ_LANGUAGE else 0)
-    return min(max(weight, LEAST_WEIGHT), MOST_WEIGHT)
+    """Return the weight of meaning for a gap of cosines: 0.60 + 2 x (gap - 0.125), within 0.30..0.88.
+
+    At most 0.45 in languages that the model was not made for.
+    """
+    weight = NEUTRAL_WEIGHT + SLOPE * (gap - NEUTRAL_GAP)
+    return min(max(weight, LEAST_WEIGHT), MOST_WEIGHT if language == READ_LANGUAGE else FOREIGN_WEIGHT)
 
 
 def adapt_weights(database: Database, embedder: Embedder) -> int:
@@ -142,12 +145,12 @@ def weight_for(connection: apsw.Connection, by_word: Sequence[int], by_meaning: 
     if not ids:
         return default
     sql = """
-        select chunks.id, semantic_weight from chunks join groups on groups.id = group_id
-        where chunks.id in (select value from carray(?))
+        select chunks.id, gap, language from chunks join groups on groups.id = group_id
+        where chunks.id in (select value from carray(?)) and gap is not null
     """
-    weights = dict(fetch_all(connection, sql, (apsw.carray(array("q", dict.fromkeys(ids))),)))
-    known = [default if weights.get(each) is None else weights[each] for each in ids]
-    return round(sum(known) / len(known), 4)
+    rows = fetch_all(connection, sql, (apsw.carray(array("q", dict.fromkeys(ids))),))
+    weights = {chunk_id: weight_of(gap, language) for chunk_id, gap, language in rows}
+    return round(sum(weights.get(chunk_id, default) for chunk_id in ids) / len(ids), 4)
 
 
 def has_weights(connection: apsw.Connection) -> bool:

@@ -104,8 +104,9 @@ def test_a_question_about_something_else_is_marked_and_still_answered(workspace:
         (0.125, "english", 0.60),
         (0.175, "english", 0.70),
         (0.5, "english", 0.88),
-        (0.0, "spanish", 0.30),
-        (0.125, "italian", 0.48),
+        (0.0, "spanish", 0.35),
+        (0.125, "italian", 0.45),
+        (-0.1, "italian", 0.30),
     ],
 )
 def test_sharp_gaps_trust_the_model_and_foreign_languages_less(gap: float, language: str, weight: float) -> None:

@@ -293,3 +293,19 @@ def test_hits_are_no_deeper_than_asked(manual: Index) -> None:
         scores = list(search_words(connection, query, 1000).values())
     assert len(scores) == 100
     assert scores == sorted(scores, reverse=True)
+
+
+def test_the_last_words_of_a_long_question_are_searched(library: Library) -> None:
+    library.put("Elderflower syrup keeps for a year.", title="Syrup")
+    question = "I would be grateful for anything on how long homemade things keep. " * 12
+    assert titles(search(library.index, f"{question} elderflower")) == ["Syrup"]
+
+
+def test_a_long_passage_with_the_term_as_often_is_hardly_behind_a_short_one(library: Library) -> None:
+    library.put("Elderflower grows here.", title="Short")
+    library.put("Elderflower grows here. " + "The garden lies behind the old mill. " * 8, title="Long")
+    for number in range(20):
+        library.put("A note on something else that is of middling length, nothing more.", title=f"Note {number}")
+    short, long = search(library.index, "elderflower").hits
+    assert (short.passage.title, long.passage.title) == ("Short", "Long")
+    assert long.keyword.raw > 0.4 * short.keyword.raw  # by the length correction of FTS5 alone: 0.32
