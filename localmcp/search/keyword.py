@@ -255,7 +255,8 @@ def _bm25(connection: apsw.Connection, terms: Sequence[Term], depth: int, source
             where chunks_fts match :match {narrowing if sources is not None else ""}
             order by score desc, rowid limit :depth
         )
-        select hits.id, score, cast(sz as blob) from hits left join chunks_fts_docsize on chunks_fts_docsize.id = hits.id
+        select hits.id, score, cast(sz as blob) from hits
+        left join chunks_fts_docsize on chunks_fts_docsize.id = hits.id
     """
     bindings: dict[str, Any] = {"match": match_expression(terms), "depth": depth}
     if sources is not None:
