@@ -6,8 +6,9 @@ import hashlib
 import re
 import stat
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired, cast
 
 import apsw
 from typing_extensions import TypedDict
@@ -19,6 +20,7 @@ from localmcp.search.federation import Federation
 from localmcp.search.index import Index, SearchRequest
 from localmcp.search.passages import Passage, find_passage, passages_of_source
 from localmcp.storage.database import Database, fetch_all
+from localmcp.text.outline import path_at
 from localmcp.tools import Param, tool
 
 Freshness = Literal["fresh", "changed", "missing", "unverifiable"]
@@ -36,13 +38,22 @@ class Citation(TypedDict):
     """Where a passage stands."""
 
     label: str
-    """For people: `path:line`, or `path p. 3`, or the title."""
+    """For people: `path:line`, `path p. 3`, `path Prices rows 12-20`…, or the title."""
     path: NotRequired[str]
     heading: NotRequired[str]
+    """The nearest heading above, below its own headings; the sheet of a workbook."""
     startLine: int
+    """Rows in a workbook."""
     endLine: int
     startPage: NotRequired[int]
+    """Page or slide."""
     endPage: NotRequired[int]
+    time: NotRequired[str]
+    """When it is said in a recording, `0:01:30`."""
+    ocr: NotRequired[bool]
+    """It was read from a picture, and may hold misread letters."""
+    confidence: NotRequired[float]
+    """Of that reading, 0..1."""
     start: int
     """Code points in the document's text."""
     stop: int
@@ -62,31 +73,98 @@ class Verification(TypedDict):
     origin: NotRequired[str]
 
 
-def cite(passage: Passage) -> Citation:
-    """The citation of a passage."""
+def cite(passage: Passage, highlight: tuple[int, int] | None = None) -> Citation:
+    """Return where a passage, or the sentence in it that answers, is.
+
+    `highlight`: start and stop of that sentence in `passage.text.strip()`.
+    """
+    body = passage.text.strip()
+    start, stop = highlight or (0, len(body))
+    first_line = min(passage.first_line + _line_ends(body[:start]), passage.last_line)
     citation: Citation = {
-        "label": _label(passage),
-        "startLine": passage.first_line,
-        "endLine": passage.last_line,
+        "label": "",
+        "startLine": first_line,
+        "endLine": min(first_line + _line_ends(body[start:stop].rstrip()), passage.last_line),
         "start": passage.start,
         "stop": passage.stop,
         "sha256": passage.sha256,
     }
-    if passage.uri:
-        citation["path"] = passage.uri
-    if passage.headings:
-        citation["heading"] = " › ".join(passage.headings)
+    if path := container_path(passage):
+        citation["path"] = path
+    if headings := _headings(passage, body, start):
+        citation["heading"] = " › ".join(headings)
     if passage.first_page is not None:
         citation["startPage"] = passage.first_page
         citation["endPage"] = passage.last_page or passage.first_page
+    if passage.format == "subtitles" and (times := _TIME.findall(body[: start + 12])):
+        citation["time"] = times[-1]
+    _add_ocr(citation, passage)
+    citation["label"] = _label(passage, citation)
     return citation
 
 
-def _label(passage: Passage) -> str:
-    where = passage.uri or passage.title
+def container_path(passage: Passage) -> str | None:
+    """Return the path of the file that a passage is from; of a mail or a conversation, that of the file it is in."""
+    container = passage.metadata.get("container")
+    return container if isinstance(container, str) else passage.uri
+
+
+def _line_ends(text: str) -> int:
+    return len(_LINE_END.findall(text))
+
+
+def _headings(passage: Passage, body: str, start: int) -> Sequence[str]:
+    path = tuple(passage.headings)
+    if passage.format in ("code", "json", "jsonl", "csv") or not start:
+        return path
+    return path_at(body, start, path, underlined=passage.format in ("text", "rst", "mail"))
+
+
+def _add_ocr(citation: Citation, passage: Passage) -> None:
+    """Mark what was read by character recognition; the pages and their confidence are in the metadata."""
+    ocr = passage.metadata.get("ocr")
+    pages: Any = cast("dict[str, Any]", ocr).get("pages") if isinstance(ocr, dict) else None
+    confidence: Any = (
+        cast("dict[str, Any]", pages).get(str(passage.first_page or 1)) if isinstance(pages, dict) else None
+    )
+    if isinstance(confidence, int | float):
+        citation["ocr"] = True
+        citation["confidence"] = round(float(confidence), 2)
+
+
+def _label(passage: Passage, citation: Citation) -> str:
+    where = citation.get("path") or passage.title
+    place = _place(passage, citation)
+    return f"{where}{place}" if place else where
+
+
+def _place(passage: Passage, citation: Citation) -> str:
+    """Return the place inside a file as people say it: ` p. 3`, ` slide 2`, ` Prices rows 12-20`, `:17`."""
+    first, last = citation["startLine"], citation["endLine"]
+    if passage.format in _SHEETS:
+        sheet = citation.get("heading", "").split(" › ")[-1]
+        return f" {sheet} row {first}" if first == last else f" {sheet} rows {first}-{last}"
     if passage.first_page is not None:
-        return f"{where} p. {passage.first_page}"
-    return f"{where}:{passage.first_line}"
+        word = "slide" if passage.format in _SLIDES else "p."
+        crossing = f"-{passage.last_page}" if passage.last_page and passage.last_page > passage.first_page else ""
+        return f" {word} {passage.first_page}{crossing}"
+    if passage.format in _TALK:
+        date = str(passage.metadata.get("date") or "")[:10]
+        return f", {passage.title}" + (f" ({date})" if date else "")
+    if "time" in citation:
+        return f" {citation['time']}"
+    if passage.format in _RENDERED:
+        return f" › {citation['heading']}" if "heading" in citation else ""
+    return f":{first}"
+
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_TIME = re.compile(r"(?m)^\[(\d+:\d\d:\d\d)\]")
+_SHEETS = ("xlsx", "ods")
+_SLIDES = ("pptx", "odp")
+_TALK = ("mail", "conversation")
+_RENDERED = ("docx", "odt", "rtf", "epub", "html", "notebook")
+"""Formats whose lines are those of the text that was made of them: nobody can look for them in the file."""
 
 
 def check_freshness(uri: str | None, size: int, mtime_ns: int | None, sha256: str, adopted: bool) -> Freshness:

@@ -232,6 +232,8 @@ def draft_source(document: Document, chunker: Chunker, origin: Origin) -> Source
         count_tokens=chunker.count_tokens,
         title=title,
         page_starts=document.page_starts,
+        row_starts=document.row_starts,
+        appendix=document.appendix,
         limit=chunker.limit,
         target=min(200, chunker.limit),
     )

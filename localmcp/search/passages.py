@@ -42,6 +42,7 @@ class Passage:
     first_page: int | None
     last_page: int | None
     language: str
+    format: str
 
     @property
     def headings(self) -> list[str]:
@@ -75,7 +76,7 @@ def _read_json(text: str) -> Any:
 _PASSAGE = """
     select chunks.id, chunks.uuid, sources.id, sources.uuid, collections.id, collections.name, partitions.name,
         sources.title, source_type, uri, sha256, size, mtime_ns, metadata, chunks.text, position, chunk_count, start,
-        stop, headings, first_line, last_line, first_page, last_page, groups.language
+        stop, headings, first_line, last_line, first_page, last_page, groups.language, sources.format
     from chunks
     join sources on sources.id = chunks.source_id
     join collections on collections.id = sources.collection_id
@@ -106,7 +107,7 @@ def passages_of_source(
 
 _TYPES: tuple[type | tuple[type, ...], ...] = (
     int, bytes, int, str, int, str, (str, NoneType), str, str, (str, NoneType), str, int, (int, NoneType), str, str,
-    int, int, int, int, str, int, int, (int, NoneType), (int, NoneType), str,
+    int, int, int, int, str, int, int, (int, NoneType), (int, NoneType), str, str,
 )  # fmt: skip
 """Of the columns of `_PASSAGE`, which damage or somebody else may have changed."""
 

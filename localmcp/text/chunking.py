@@ -1,7 +1,8 @@
 """A document's text cut into chunks: exact spans that partition it, each small enough for the embedding model."""
 
+import re
 import unicodedata
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -10,9 +11,10 @@ from typing import Literal, Protocol
 from localmcp.errors import InvalidInput
 from localmcp.text.outline import Markup, Outline, Path, Section, is_only_heading, read_outline
 
-Kind = Literal["prose", "code"]
+Kind = Literal["prose", "code", "data"]
+"""data: found by word only."""
 
-CHUNKER_VERSION = 1
+CHUNKER_VERSION = 2
 """Counts up when the same text is cut differently."""
 PREFIX_BYTES = 192
 """Most UTF-8 bytes of title and headings in front of an embedded text. No WordPiece or byte-level tokenizer makes
@@ -24,6 +26,12 @@ LEAST_ROOM = 8
 MOST_CHARACTERS = 4000
 """Longest visible chunk in code points. Tokenizers turn a long run without spaces into one unknown token."""
 
+MOST_ROWS = 25
+"""Rows of a sheet that one chunk spans, so that its citation is a place that a person can look at."""
+
+LONGEST_CROSSING = 400
+"""Code points of a sentence on the page where it ends; a longer one is cut at the page."""
+
 WINDOW = 16_000
 """Longest text, in code points, given to the splitter and the token counter at once; the splitter is quadratic."""
 
@@ -32,7 +40,8 @@ WINDOW = 16_000
 class Chunk:
     """A span of a document and what is known about its place.
 
-    `start` and `stop` count code points; lines and pages are 1-based and tell where the visible text begins and ends.
+    `start` and `stop` count code points; lines (rows in a sheet) and pages are 1-based and tell where the visible text
+    begins and ends.
     """
 
     start: int
@@ -64,6 +73,8 @@ def split(
     count_tokens: TokenCounter,
     title: str = "",
     page_starts: Sequence[int] = (),
+    row_starts: Sequence[tuple[int, int]] = (),
+    appendix: int | None = None,
     target: int = 200,
     limit: int = 254,
 ) -> list[Chunk]:
@@ -71,7 +82,9 @@ def split(
 
     The chunks partition the text: every code point is in exactly one, in order. Text without any visible character
     gives no chunk. `page_starts` are ascending code point offsets, the first page's included. Lines end at LF, CRLF or
-    CR. The limit holds for any title when it is at least 254; a smaller one needs a title that leaves room, for at most
+    CR. No chunk crosses a page, unless a sentence does, nor the `appendix`, whose chunks are found by word only. With
+    `row_starts` (see `Document`) it spans at most MOST_ROWS rows of one sheet, and its lines are rows.
+    The limit holds for any title when it is at least 254; a smaller one needs a title that leaves room, for at most
     96 bytes of it are kept, and chunks go without the outer headings that leave none. The text has no lone surrogates.
     Raises InvalidInput for a target or limit that is not positive.
     """
@@ -80,10 +93,74 @@ def split(
     if not text.strip():
         return []
     outline = read_outline(text, markup)
+    rows = _Rows(row_starts, outline.line_starts) if row_starts else None
+    sheets = [section.start for section in outline.sections] if rows else []
+    borders = _borders(text, [*sheets, *(() if appendix is None else (appendix,))], page_starts)
     budget = _Budget(count_tokens, title, target, limit)
-    groups = list(_pack(text, outline.sections, budget))
-    spans = [span for group in groups for span in _fit(text, group, budget, markup)]
-    return _describe(text, spans, outline, page_starts, markup)
+    groups = list(_pack(text, _cut_sections(outline.sections, borders), budget, frozenset(borders)))
+    spans = [span for group in groups for span in _fit(text, group, budget, markup, rows)]
+    return _describe(text, spans, outline, page_starts, markup, rows, appendix)
+
+
+# Borders: where a chunk must end.
+
+
+class _Rows:
+    """Which row of its sheet a line is."""
+
+    def __init__(self, row_starts: Sequence[tuple[int, int]], line_starts: list[int]) -> None:
+        self._offsets = [offset for offset, _ in row_starts]
+        self._rows = [row for _, row in row_starts]
+        self._line_starts = line_starts
+
+    def row(self, offset: int) -> int:
+        """Return the 1-based row that is written at an offset; for the name of a sheet, the first row below it."""
+        run = max(bisect_right(self._offsets, offset) - 1, 0)
+        if not self._rows[run]:
+            return self._rows[min(run + 1, len(self._rows) - 1)]
+        lines = bisect_right(self._line_starts, offset) - bisect_right(self._line_starts, self._offsets[run])
+        return self._rows[run] + max(lines, 0)
+
+    def too_many(self, text: str, start: int, stop: int) -> bool:
+        """Return whether a span shows more than MOST_ROWS rows."""
+        first, last = _visible(text, start, stop)
+        return last > first and self.row(last - 1) - self.row(first) >= MOST_ROWS
+
+
+def _borders(text: str, fixed: Sequence[int], page_starts: Sequence[int]) -> list[int]:
+    """Return the offsets, ascending, at which a chunk must begin; both sides of each have visible text."""
+    candidates = sorted({*fixed, *(_end_of_sentence(text, start) for start in page_starts)})
+    borders: list[int] = []
+    before, last = 0, len(text.rstrip())
+    for border in candidates:
+        if before < border < last and text[before:border].strip():
+            borders.append(border)
+            before = border
+    return borders
+
+
+_SENTENCE_END = re.compile(r"[.!?\u2026:;\u3002\uff01\uff1f][\"')\]\u00bb\u201d\u2019]*(?=\s|$)|\n\s*\n")
+
+
+def _end_of_sentence(text: str, page: int) -> int:
+    """Return where the sentence ends that a page begins with, or the page's own start."""
+    head = text[max(page - 200, 0) : page].rstrip()
+    if not head or not (head[-1].isalnum() or head[-1] in ",-\u2013"):
+        return page
+    body = text[page : page + LONGEST_CROSSING]
+    start = len(body) - len(body.lstrip())
+    # What goes on with a capital or a sign begins something new: a heading above was not ended by a full stop.
+    if not body[start : start + 1].islower():
+        return page
+    end = _SENTENCE_END.search(body, start)
+    return page + end.end() if end else page
+
+
+def _cut_sections(sections: Iterable[Section], borders: Sequence[int]) -> Iterator[Section]:
+    for section in sections:
+        inside = borders[bisect_right(borders, section.start) : bisect_left(borders, section.stop)]
+        for number, (start, stop) in enumerate(pairwise((section.start, *inside, section.stop))):
+            yield Section(start, stop, section.path, continued=number > 0)
 
 
 def shorten_prefix(title: str, headings: Path) -> str:
@@ -162,14 +239,16 @@ class _Group:
         return self.sections[-1].stop
 
 
-def _pack(text: str, sections: Iterable[Section], budget: _Budget) -> Iterator[_Group]:
+def _pack(
+    text: str, sections: Iterable[Section], budget: _Budget, borders: frozenset[int] = frozenset()
+) -> Iterator[_Group]:
     """Small sections under one parent together, up to the target; a heading without text goes with what it heads."""
     group: _Group | None = None
     for section in sections:
         candidate = _measure(text, section, budget)
         if group is None:
             group = candidate
-        elif _joins(group, candidate, budget):
+        elif section.start not in borders and _joins(group, candidate, budget):
             group.sections.append(section)
             whole = group.tokens is not None and candidate.tokens is not None
             group.tokens = (group.tokens or 0) + (candidate.tokens or 0) if whole else None
@@ -208,12 +287,12 @@ class _Span:
     tokens: int
 
 
-def _fit(text: str, group: _Group, budget: _Budget, markup: Markup) -> list[_Span]:
+def _fit(text: str, group: _Group, budget: _Budget, markup: Markup, rows: _Rows | None) -> list[_Span]:
     """The group as spans within the limit; the remains of cutting are joined again where they fit."""
     paths = [section.path for section in group.sections]
     fits = group.tokens is not None and group.tokens <= budget.room(paths[0])
     tightest = paths[0] if fits else min(paths, key=budget.room)
-    cutter = _Cutter(text, budget, markup, budget.room(tightest), budget.goal(tightest))
+    cutter = _Cutter(text, budget, markup, budget.room(tightest), budget.goal(tightest), rows)
     pieces = cutter.cut(group.start, group.stop, group.tokens)
     starts = [section.start for section in group.sections]
     spans: list[_Span] = []
@@ -231,7 +310,10 @@ Piece = tuple[int, int, int]
 class _Cutter:
     """Cuts a span of one document where its structure allows, by characters first, then checked in tokens."""
 
-    def __init__(self, text: str, budget: _Budget, markup: Markup, room: int, goal: int) -> None:
+    def __init__(
+        self, text: str, budget: _Budget, markup: Markup, room: int, goal: int, rows: _Rows | None = None
+    ) -> None:
+        self._rows = rows
         self._text = text
         self._budget = budget
         self._markup = markup
@@ -245,7 +327,8 @@ class _Cutter:
             return self._cut_all(start, _windows(body))
         visible = len(body.strip())
         tokens = self._budget.tokens(body) if tokens is None else tokens
-        if visible < 2 or (tokens <= self._room and visible <= MOST_CHARACTERS):
+        crowded = self._rows is not None and self._rows.too_many(self._text, start, stop)
+        if visible < 2 or (tokens <= self._room and visible <= MOST_CHARACTERS and not crowded):
             return [(start, stop, tokens)]
         parts = max(-(-tokens // self._goal), -(-visible // MOST_CHARACTERS), 2)
         # A tenth more than an even share, so that unequal paragraphs need not leave a small rest.
@@ -276,6 +359,8 @@ class _Cutter:
     def _may_join(self, left: Piece, right: Piece) -> bool:
         if any(not self._text[start:stop].strip() for start, stop, _ in (left, right)):
             return True
+        if self._rows and self._rows.too_many(self._text, left[0], right[1]):
+            return False
         tokens = left[2] + right[2]
         crumb = min(left[2], right[2]) < self._goal // 6
         most = self._room if crumb else self._goal
@@ -311,23 +396,30 @@ def _find_break(text: str, low: int, high: int) -> int:
 
 
 def _describe(
-    text: str, spans: Iterable[_Span], outline: Outline, page_starts: Sequence[int], markup: Markup
+    text: str,
+    spans: Iterable[_Span],
+    outline: Outline,
+    page_starts: Sequence[int],
+    markup: Markup,
+    rows: _Rows | None,
+    appendix: int | None,
 ) -> list[Chunk]:
     chunks: list[Chunk] = []
     for span in spans:
         first, last = _visible(text, span.start, span.stop)
         code = markup == "code" or _overlap(outline.fences, first, last) * 2 > last - first
+        kind: Kind = "data" if appendix is not None and first >= appendix else "code" if code else "prose"
         chunks.append(
             Chunk(
                 start=span.start,
                 stop=span.stop,
                 text=text[span.start : span.stop],
                 headings=span.path,
-                first_line=bisect_right(outline.line_starts, first),
-                last_line=bisect_right(outline.line_starts, last - 1),
+                first_line=rows.row(first) if rows else bisect_right(outline.line_starts, first),
+                last_line=rows.row(last - 1) if rows else bisect_right(outline.line_starts, last - 1),
                 first_page=max(bisect_right(page_starts, first), 1) if page_starts else None,
                 last_page=max(bisect_right(page_starts, last - 1), 1) if page_starts else None,
-                kind="code" if code else "prose",
+                kind=kind,
             )
         )
     return chunks

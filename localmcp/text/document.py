@@ -33,9 +33,7 @@ class Document:
     page_starts: tuple[int, ...] = ()
     """Code-point offset in `text` of page (or slide) 1, 2, 3…; empty when the format has no pages."""
     row_starts: tuple[tuple[int, int], ...] = ()
-    """(offset, row): the line at this offset is that row of its sheet, and every line after it one more."""
-    time_starts: tuple[tuple[int, str], ...] = ()
-    """(offset, time): what is said from this offset on is said at that time, `0:01:30`."""
+    """(offset, row): that line is that row of its sheet, and each line after it one more; row 0: a sheet's name."""
     appendix: int | None = None
     """Offset from which the text only repeats others (quoted replies, signatures): it is found by word only."""
     date: str = ""

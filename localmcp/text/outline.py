@@ -25,6 +25,8 @@ class Section:
     start: int
     stop: int
     path: Path
+    continued: bool = False
+    """It is the rest of a section, cut at a border, and does not begin with the heading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ _ONLY_HEADING = re.compile(r"[^\r\n]+(?:(?:\r\n|\r|\n)[=\-~^\"#*+`]{3,})?")
 
 def is_only_heading(section: Section, body: str) -> bool:
     """Whether a section's stripped text is its heading and nothing below it."""
-    return bool(section.path) and _ONLY_HEADING.fullmatch(body) is not None
+    return bool(section.path) and not section.continued and _ONLY_HEADING.fullmatch(body) is not None
 
 
 def _nest(text: str, headings: Iterable[_Heading], line_starts: list[int]) -> list[Section]:
@@ -136,6 +138,20 @@ def _scan_markdown(lines: str) -> tuple[list[_Heading], list[tuple[int, int]]]:
         elif match[2] and len(match[2]) <= LONGEST_HEADING:
             headings.append(_Heading(number, len(match[1]), _strip_markup(match[2])))
     return headings, fences
+
+
+def path_at(text: str, offset: int, path: Path, *, underlined: bool = False) -> Path:
+    """Return the heading path of an offset in a chunk that begins under `path`: the nearest heading above it counts.
+
+    `underlined`: headings are lines above a row of punctuation signs, as in reStructuredText, else `#` lines.
+    """
+    above = text[:offset]
+    line_starts = [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", above))]
+    headings = list(_read_underlined(above, line_starts)) if underlined else _scan_markdown(above)[0]
+    if not headings or (len(headings) == 1 and path[-1:] == (headings[0].title,)):
+        return path
+    inner = _nest(above, headings, line_starts)[-1].path
+    return (*path[:-1], *(inner[1:] if path[-2:-1] == inner[:1] else inner))
 
 
 @cache

@@ -49,7 +49,9 @@ class SheetWriter:
     def add(self, row: Row) -> None:
         """Write the next row of the sheet."""
         if self._title:
-            self._write(f"\n## {self._title}\n\n" if self._offset else f"## {self._title}\n\n")
+            self._write("\n" if self._offset else "")
+            self.row_starts.append((self._offset, 0))
+            self._write(f"## {self._title}\n\n")
             self._title, self._expected = "", -1
         if not self._begun and self._heads(row):
             self._names = row.cells if len(row.cells) > 1 else {}

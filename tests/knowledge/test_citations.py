@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import uuid
 from pathlib import Path
 from typing import Any
 
+import openpyxl
 import pytest
 from library import Library
 
-from localmcp.embeddings import HashEmbedder
+from localmcp.config import Settings
+from localmcp.embeddings import HashEmbedder, LazyEmbedder
 from localmcp.errors import InvalidInput, NotFound
-from localmcp.knowledge.citations import Citations, check_freshness, holds_quote
+from localmcp.knowledge.citations import Citations, check_freshness, cite, holds_quote
+from localmcp.knowledge.ingest import Library as FileLibrary
+from localmcp.search.passages import passages_of_source
 from localmcp.storage.database import Database, fetch_all
 from localmcp.tools import Registry, Scope, use_scope
 
@@ -153,3 +158,31 @@ def test_a_device_or_a_pipe_is_never_read(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     for path in (pipe, Path("/dev/zero")):
         assert check_freshness(str(path), 0, 1, "", adopted=True) == "unverifiable"
+
+
+def test_a_citation_names_the_place_of_the_words_that_answer(tmp_path: Path, database: Database) -> None:
+    (tmp_path / "fund.md").write_text("# Fund\n\n## Partial\n\nHalf of it.\n\n## Whole\n\nAll of it.\n")
+    (tmp_path / "prices.xlsx").write_bytes(_workbook())
+    FileLibrary(database, LazyEmbedder(lambda: HashEmbedder(64)), Settings()).add_paths([tmp_path])
+    labels: dict[str, str] = {}
+    headings: list[str] = []
+    with database.read() as connection:
+        for source_id, title in fetch_all(connection, "select id, title from sources"):
+            [passage] = passages_of_source(connection, source_id)
+            body = passage.text.strip()
+            word = "All of it" if title == "Fund" else "Nut"
+            citation = cite(passage, (body.index(word), body.index(word) + len(word)))
+            labels[title] = citation["label"].removeprefix(str(tmp_path))
+            headings.append(citation["heading"])
+    assert labels == {"Fund": "/fund.md:9", "prices": "/prices.xlsx Prices row 3"}
+    assert sorted(headings) == ["Fund › Whole", "Prices"]
+
+
+def _workbook() -> bytes:
+    book = openpyxl.Workbook()
+    book.active.title = "Prices"
+    for row in (["Item", "Price"], ["Bolt", 1], ["Nut", 2]):
+        book.active.append(row)
+    buffer = io.BytesIO()
+    book.save(buffer)
+    return buffer.getvalue()
