@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NotRequired
 from weakref import WeakKeyDictionary
 
@@ -132,6 +132,12 @@ class Discovery:
         hits = ranked.hits[: max_results if max_results > 0 else None]
         return [_full(tools[each.name], score) for each, score in hits]
 
+    def suggest(self, words: str) -> list[str]:
+        """Return the names of at most three tools that do what the words say."""
+        tools = self._searchable()
+        ranked = rank_tools(words, [self.describe(tool) for tool in tools.values()], self.finder)
+        return [tool.name for tool, _ in ranked.hits[:3]] or list(ranked.nearest[:3])
+
     def describe(self, each: Tool) -> ToolDescription:
         """What a tool is found by; the same object for the same tool, or for another one with the same words."""
         described = self._described.get(each)
@@ -208,7 +214,7 @@ class Discovery:
         """Run a tool that tool_search found (adding, refreshing, removing documents, files, folders, collections;
         verifying citations; and more) and return its own answer."""
         if not name:
-            return Answer({"error": NAME_REQUIRED}, NAME_REQUIRED)
+            return Answer({"error": NAME_REQUIRED}, NAME_REQUIRED, is_error=True)
         if name == EXECUTE_TOOL:
             raise InvalidInput(f"name: {EXECUTE_TOOL} cannot run itself; give the name of the tool that is meant.")
         try:
@@ -219,7 +225,7 @@ class Discovery:
             if self.registry.find(name) is not None:
                 raise
             told = f"Tool not found: {name}. Use {TOOL_SEARCH} to discover available tools."
-            return _refused({"error": told}, told, error.hint)
+            return replace(_refused({"error": told}, told, error.hint), is_error=True)
 
 
 # ---------------------------------------------------------------- answers

@@ -37,11 +37,11 @@ def compact_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The most similar of `names`, if one is similar enough to be meant."""
+def nearest(name: str, names: Iterable[str], *, least: int = 60) -> str | None:
+    """Return the most similar of `names`, if one is similar enough (0..100) to be meant."""
     from rapidfuzz import fuzz, process
 
-    best = process.extractOne(name.lower(), {n: n.lower() for n in names}, scorer=fuzz.ratio, score_cutoff=60)
+    best = process.extractOne(name.lower(), {n: n.lower() for n in names}, scorer=fuzz.ratio, score_cutoff=least)
     return best[2] if best else None
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeVar, cast, get_type_hints
 
+from localmcp.argument_names import canonical_names
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, UnknownTool
 from localmcp.schemas import Json as Json
 from localmcp.schemas import Param as Param
@@ -62,6 +64,8 @@ class Scope:
     """Names of the global providers whose tools exist for this caller; None = all."""
     rights: frozenset[str] = frozenset({"read", "write", "admin"})
     """What the caller may do; without `write`, only tools that are marked read-only."""
+    lean: bool = False
+    """A language model reads the answers: budgets apply, and text blocks are written for reading."""
 
     def allows(self, mark: ToolMark) -> bool:
         """Whether the caller's rights reach that far; a tool that runs others leaves the question to those."""
@@ -112,6 +116,7 @@ class ToolMark:
     accepts: Mapping[str, Callable[[str, Any], Any]] = field(default_factory=dict[str, Callable[[str, Any], Any]])
     says: Mapping[str, str] = field(default_factory=dict[str, str])
     text: Callable[[Any], str] | None = None
+    lean: Callable[[Any], Answer] | None = None
     on_error: Callable[[LocalMCPError], Json] | None = None
 
 
@@ -131,6 +136,7 @@ def tool(
     accepts: Mapping[str, Callable[[str, Any], Any]] | None = None,
     says: Mapping[str, str] | None = None,
     text: Callable[[Any], str] | None = None,
+    lean: Callable[[Any], Answer] | None = None,
     on_error: Callable[[LocalMCPError], Json] | None = None,
 ) -> Callable[[Method], Method]:
     """Mark a public method as a tool.
@@ -150,6 +156,7 @@ def tool(
         says: the contract's own words for a bad argument: `"texts"` for the field, `"texts[]"` for an item
             (`{index}` is filled in), `"texts required"` when it is missing.
         text: makes the text block of the answer from the result; by default it is the result as compact JSON.
+        lean: makes the whole answer from the result where a language model reads it (`Scope.lean`).
         on_error: turns a deliberate error into a result (`{"success": False, ...}`).
     """
     mark = ToolMark(
@@ -167,6 +174,7 @@ def tool(
         accepts=dict(accepts or {}),
         says=dict(says or {}),
         text=text,
+        lean=lean,
         on_error=on_error,
     )
 
@@ -220,6 +228,8 @@ class Answer:
     is_error: bool = False
     content: tuple[Json, ...] | None = None
     """The content blocks of a tool of another MCP server (text, images, ...), which then stand instead of `text`."""
+    whole_text: bool = False
+    """The text says all that the structured value does, for whoever reads only one of them."""
 
 
 class Tool(ABC):
@@ -250,6 +260,14 @@ class Tool(ABC):
             InvalidInput: the arguments do not fit; the message lists every problem.
             LocalMCPError: what the tool itself raises.
         """
+
+
+def tells_failure(value: Any) -> bool:
+    """Return whether a result says of itself that the call failed: `success` is false, or there is an `error`."""
+    if not isinstance(value, dict):
+        return False
+    table = cast(Json, value)
+    return table.get("success") is False or isinstance(table.get("error"), str)
 
 
 _ARGUMENT = "argument_"
@@ -319,7 +337,13 @@ class MethodTool(Tool):
             value = self.mark.on_error(error)
             return Answer(value, self._text(value), is_error=True)
         # A tool that runs another one passes that one's answer on whole.
-        return value if isinstance(value, Answer) else Answer(value, self._text(value))
+        return value if isinstance(value, Answer) else self._answer(value)
+
+    def _answer(self, value: Any) -> Answer:
+        is_error = tells_failure(value)
+        if self.mark.lean is None or is_error or not current_scope().lean:
+            return Answer(value, self._text(value), is_error)
+        return self.mark.lean(value)
 
     def _text(self, value: Any) -> str:
         return self.mark.text(value) if self.mark.text else compact_json(value)
@@ -342,7 +366,7 @@ class MethodTool(Tool):
     def _accepted(self, arguments: Json) -> Json:
         """The arguments after the declared leniencies; null stands for "not given" where there is a default."""
         given: Json = {}
-        for name, value in arguments.items():
+        for name, value in canonical_names(arguments, self._parameters).items():
             if name in self.mark.accepts and value is not None:
                 value = self.mark.accepts[name](name, value)
             known = self._parameters.get(name)
@@ -446,6 +470,8 @@ class Registry:
         """List the discoverable tools too."""
         self.explain: Callable[[Exception], LocalMCPError | None] = lambda _: None
         """Says in our words what an unexpected error means; None when it means a mistake of ours."""
+        self.suggest: Callable[[str], list[str]] = lambda _: []
+        """Names of the tools that do what some words say, best first."""
         self.refusal: LocalMCPError | None = None
         """When set, every call raises it: settings that cannot be used still leave the tools listed."""
 
@@ -558,8 +584,21 @@ class Registry:
             yield (*ours, *scope.providers)
 
     def _unknown(self, name: str) -> UnknownTool:
-        near = nearest(name, [each.name for each in self.tools()])
-        return UnknownTool(f"Unknown tool: {name}", hint=f"Did you mean '{near}'?" if near else None)
+        names = self._nearest_tools(name)
+        hint = f"Did you mean '{names[0]}'?" if len(names) == 1 else f"Nearest tools: {', '.join(names)}."
+        return UnknownTool(f"Unknown tool: {name}", hint=hint if names else None)
+
+    def _nearest_tools(self, name: str) -> list[str]:
+        """The tool that is spelled like the name; else those that do what its words say."""
+        names = [tool.name for tool in self.tools()]
+        if near := nearest(name, names, least=80):
+            return [near]
+        near = nearest(name, names)
+        try:
+            return self.suggest(" ".join(re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", name))) or ([near] if near else [])
+        except LocalMCPError:
+            log.info("no tool could be suggested for %s", name, exc_info=True)
+            return [near] if near else []
 
     def call(self, name: str, arguments: Json | None = None, scope: Scope | None = None) -> Answer:
         """Run the tool `name` in `scope` (the current one by default): the one door of all faces.

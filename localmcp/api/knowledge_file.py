@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from localmcp.api.results import Context, Document, Hit, Quickstart, Results, Rule, Source, make_hit, make_source
 from localmcp.errors import LocalMCPError, ModelUnavailable, NotFound
-from localmcp.tools import Scope
+from localmcp.tools import Answer, Scope
 from localmcp.workspace import Workspace, open_workspace
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class KnowledgeFile:
         given = {name: value for name, value in arguments.items() if value is not None}
         answer = self.workspace.registry.call(tool, given, Scope(caller=CALLER))
         if answer.is_error:
-            raise LocalMCPError(str(answer.value.get("error") or answer.text or f"{tool} failed."))
+            raise _error_of(tool, answer)
         return answer.value or {"content": list(answer.content or ())}
 
     # ------------------------------------------------------------ life
@@ -260,3 +260,11 @@ def _id_of(source: Source | Hit | str | None) -> str | None:
 def _repairs(answer: Json) -> list[str]:
     repairs = cast("list[Json]", answer.get("repairs", []))
     return [f"'{each['word']}' stands nowhere; searched for '{each['replacement']}'." for each in repairs]
+
+
+def _error_of(tool: str, answer: Answer) -> LocalMCPError:
+    """Return the error that an answer tells of; one with a hint names something that is not there."""
+    value = answer.value
+    if value.get("hint"):
+        return NotFound(str(value.get("message") or value["error"]), hint=str(value["hint"]))
+    return LocalMCPError(str(value.get("error") or answer.text or f"{tool} failed."))

@@ -7,6 +7,7 @@ import re
 import stat
 import uuid
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, cast
 
@@ -14,7 +15,9 @@ import apsw
 from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput, NotFound
-from localmcp.knowledge.origins import parse_uuid, shown_id, split_id
+from localmcp.knowledge.lean_answers import lean_verification
+from localmcp.knowledge.names import resolve_chunk, resolve_source
+from localmcp.knowledge.origins import Id, shown_id
 from localmcp.search.collections import visible_collections
 from localmcp.search.federation import Federation
 from localmcp.search.index import Index, SearchRequest
@@ -32,6 +35,10 @@ HASH_AT_MOST = 20_000_000
 LOOKED_UP = 500
 """Characters of a quote that are searched for; a longer one is found by its beginning."""
 CANDIDATES = 50
+LEAST_SIMILARITY = 0.6
+"""Below this the nearest words have nothing to do with a quote."""
+AROUND = 40
+"""Characters shown before and after the nearest words."""
 
 
 class Citation(TypedDict):
@@ -60,8 +67,18 @@ class Citation(TypedDict):
     sha256: str
 
 
+class NearestPassage(TypedDict):
+    """The passage that is most like a quote that no document holds."""
+
+    chunkId: str
+    label: str
+    similarity: float
+    """0..1, of the quote and the words that are most like it."""
+    text: str
+
+
 class Verification(TypedDict):
-    """What became of a quote."""
+    """Whether a quote is in the documents, and where."""
 
     verdict: Verdict
     message: str
@@ -70,6 +87,7 @@ class Verification(TypedDict):
     sourceTitle: NotRequired[str]
     citation: NotRequired[Citation]
     freshness: NotRequired[Freshness]
+    nearest: NotRequired[NearestPassage]
     origin: NotRequired[str]
 
 
@@ -215,32 +233,73 @@ class Citations:
             "did the document really say {quote}",
         ),
         visible=False,
+        lean=lean_verification,
     )
     def verify_citation(
         self,
         quote: Annotated[str, Param("The words to check, as quoted", min_length=1, max_length=20_000)],
-        id: Annotated[str | None, Param("Chunk or source they were cited from (UUID)")] = None,  # noqa: A002
+        id: Annotated[str | None, Param("Passage or document they were cited from: id, path or title")] = None,  # noqa: A002
     ) -> Verification:
         """Check whether a quote stands in the indexed documents: exact (where it was cited), moved (elsewhere),
         changed (the file differs from what was indexed) or absent. White space is not compared."""
         if not quote.strip():
             raise InvalidInput("quote: it holds no visible character; give the words to check.")
-        origin, cited_id = split_id(id) if id else (None, None)
-        identity = parse_uuid("id", cited_id or "") if id else None
+        cited = self._cited(id) if id else None
         named = False
         moved: Verification | None = None
 
         def look(index: Index, name: str | None) -> tuple[bool, Verification | None]:
-            return _look(index, name, quote, identity if origin in (None, name) else None, id is not None)
+            identity = cited.uuid if cited and cited.origin in (None, name) else None
+            return _look(index, name, quote, identity, id is not None)
 
-        for is_cited, found in self.federation.look(look):
+        for is_cited, verification in self.federation.look(look):
             named = named or is_cited
-            if found is not None and found["verdict"] != "moved":
-                return found
-            moved = moved or found
-        if identity is not None and not named:
+            if verification is not None and verification["verdict"] != "moved":
+                return verification
+            moved = moved or verification
+        if cited is not None and not named:
             raise NotFound(f"No chunk or document with id {id}.", hint="Use an id that search returned.")
-        return moved or {"verdict": "absent", "message": "No indexed document holds these words."}
+        return moved or self._absent(quote)
+
+    def _cited(self, name: str) -> Id:
+        """The passage or document that an id, path or title means."""
+        try:
+            chunk = resolve_chunk(self.federation, "id", name)
+        except InvalidInput:
+            chunk = None
+        try:
+            return chunk or resolve_source(self.federation, "id", name)
+        except NotFound as error:
+            raise NotFound(f"No chunk or document with id {name}.", hint=error.hint) from error
+
+    def _absent(self, quote: str) -> Verification:
+        """The answer for words that no document holds, with the passage that is most like them."""
+        result: Verification = {"verdict": "absent", "message": "No indexed document holds these words."}
+        near = max(self.federation.look(partial(_nearest, quote)), key=lambda each: each["similarity"], default=None)
+        if near is not None and near["similarity"] >= LEAST_SIMILARITY:
+            result["nearest"] = near
+        return result
+
+
+def _nearest(quote: str, index: Index, origin: str | None) -> NearestPassage | None:
+    """The words of one file that are most like the quote, among the passages that share most words with it."""
+    from rapidfuzz import fuzz
+
+    squeezed = squeeze(quote)[:LOOKED_UP]
+    request = SearchRequest(quote[:LOOKED_UP], mode="keyword", limit=CANDIDATES)
+    best: NearestPassage | None = None
+    for hit in index.search(request).hits:
+        text = squeeze(hit.passage.text)
+        match = fuzz.partial_ratio_alignment(squeezed, text)
+        if match is None or (best is not None and match.score / 100 <= best["similarity"]):
+            continue
+        best = {
+            "chunkId": shown_id(hit.passage.chunk_uuid, origin),
+            "label": cite(hit.passage)["label"],
+            "similarity": round(match.score / 100, 3),
+            "text": text[max(0, match.dest_start - AROUND) : match.dest_end + AROUND],
+        }
+    return best
 
 
 def _look(

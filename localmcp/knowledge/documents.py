@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import os
 import uuid
-from typing import Annotated, Any, NotRequired
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, NotRequired
 
 import apsw
 from typing_extensions import TypedDict
 
-from localmcp.errors import NotFound
+from localmcp.errors import InvalidInput, NotFound
 from localmcp.knowledge.citations import Citation, Freshness, check_freshness, cite
-from localmcp.knowledge.origins import parse_collection, parse_id, shown_id, split_id
+from localmcp.knowledge.document_parts import (
+    CONTEXT_CHARS,
+    DOCUMENT_CHARS,
+    LONGEST_ENTRY,
+    around,
+    fitting_passages,
+    outline_of,
+    parse_lines,
+    section_around,
+    within_lines,
+)
+from localmcp.knowledge.lean_answers import lean_context, lean_document, lean_sources
+from localmcp.knowledge.names import Ambiguous, find_source, nearest_source, resolve_chunk, split_mount
+from localmcp.knowledge.origins import parse_collection, shown_id
 from localmcp.knowledge.search import PassageSearch
 from localmcp.search.collections import Collection, choose_collections, visible_collections
 from localmcp.search.index import Index
@@ -19,13 +34,9 @@ from localmcp.search.passages import Passage, find_passage, passages_of_source, 
 from localmcp.search.vector_queue import word_only_passages
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.text.signals import signals
-from localmcp.tools import Param, compact_json, current_scope, integer_or_string, tool
+from localmcp.tools import Param, current_scope, integer_or_string, tool
 
 JOINT = "\n\n---\n\n"
-MOST_DOCUMENT_BYTES = 400_000
-"""A document beyond this is cut, with the offset of the rest."""
-MOST_SENT_BYTES = 900_000
-"""Structured answer and text block together: clients refuse results of 1 MB."""
 
 
 class ContextChunk(TypedDict):
@@ -51,6 +62,8 @@ class ContextResult(TypedDict):
     chunks: list[ContextChunk]
     concatenatedContent: str
     citation: Citation
+    truncated: NotRequired[bool]
+    """Chunks farthest from the target were left out, to keep within maxChars."""
     origin: NotRequired[str]
     signals: NotRequired[list[str]]
 
@@ -64,6 +77,8 @@ class SourceItem(TypedDict):
     metadata: dict[str, Any]
     createdAt: str
     updatedAt: str
+    changedAt: str
+    """When the file, or the text that was handed over, was last changed."""
     collection: str
     partition: NotRequired[str]
     path: NotRequired[str]
@@ -104,6 +119,9 @@ class DocumentResult(TypedDict, total=False):
 
     source: DocumentSource
     chunks: list[DocumentChunk]
+    outline: list[dict[str, Any]]
+    startLine: int
+    endLine: int
     truncated: bool
     nextOffset: int
     error: str
@@ -117,7 +135,9 @@ class SourcesResult(TypedDict):
 
     count: int
     total: int
+    order: NotRequired[str]
     sources: list[SourceItem]
+    nextOffset: NotRequired[int]
 
 
 class CollectionStats(TypedDict):
@@ -162,27 +182,39 @@ class KnowledgeBase(PassageSearch):
             "read on after the passage|result|chunk {chunkId}",
             "show {window} chunks before and after {chunkId}",
         ),
-        accepts={"window": integer_or_string},
+        accepts={"window": integer_or_string, "maxChars": integer_or_string},
         says={"chunkId required": "chunkId parameter is required"},
+        lean=lean_context,
     )
     def get_context(
         self,
         chunkId: Annotated[str, Param("Id of a search result")],
         window: Annotated[int, Param("Chunks before and after", minimum=0, maximum=50)] = 2,
+        section: Annotated[bool, Param("Read the whole section, up to the next heading")] = False,
+        maxChars: Annotated[int | None, Param("Default 6000", minimum=200)] = None,
     ) -> ContextResult:
         """Return the chunks before and after a search result, joined, to read it in its context."""
-        wanted = parse_id("chunkId", chunkId)
+        identity = resolve_chunk(self.federation, "chunkId", chunkId)
+        budget = maxChars or (CONTEXT_CHARS if current_scope().lean else None)
 
         def look(index: Index, origin: str | None) -> ContextResult | None:
             with index.database.read() as connection:
-                target = find_passage(connection, wanted.uuid.bytes)
+                target = find_passage(connection, identity.uuid.bytes) if identity else None
                 if target is None or not _may_see(connection, target.collection_id):
                     return None
-                first, last = target.position - window, target.position + window
-                return _context(target, passages_of_source(connection, target.source_id, first, last), window, origin)
+                if section:
+                    passages = section_around(passages_of_source(connection, target.source_id), target)
+                else:
+                    first, last = target.position - window, target.position + window
+                    passages = passages_of_source(connection, target.source_id, first, last)
+            shown = around(passages, target, budget)
+            result = _context(target, shown, window, origin)
+            if len(shown) < len(passages):
+                result["truncated"] = True
+            return result
 
-        for found in self.federation.look(look, wanted.origin):
-            return found
+        for result in self.federation.look(look, identity.origin if identity else None):
+            return result
         raise NotFound(f"Chunk not found: {chunkId}", hint="Use an id that search returned.")
 
     @tool(
@@ -195,30 +227,63 @@ class KnowledgeBase(PassageSearch):
             "what does the file|document {sourceId} contain",
             "show me the contents of the document {sourceId}",
         ),
-        accepts={"offset": integer_or_string},
+        accepts={"offset": integer_or_string, "maxChars": integer_or_string},
         says={"sourceId required": "sourceId parameter is required"},
+        lean=lean_document,
     )
     def get_document(
         self,
         sourceId: Annotated[str, Param("Id, path or title of the document")],
         offset: Annotated[int, Param("First chunk, to read on after a cut", minimum=0)] = 0,
+        lines: Annotated[str | None, Param("Only these lines: 20-80, or 500- for the rest")] = None,
+        outline: Annotated[bool, Param("Only its headings, with their lines")] = False,
+        maxChars: Annotated[int | None, Param("Default 8000", minimum=200)] = None,
     ) -> DocumentResult:
         """Return a whole document with all its chunks in order. Long ones are cut: read on from nextOffset."""
         # JSON can name half a character, which neither SQLite nor the answer can hold.
         name = sourceId.encode("utf-8", "replace").decode()
-        mount, bare = split_id(name)
+        mount, bare = split_mount(name)
+        budget = maxChars or (DOCUMENT_CHARS if current_scope().lean else None)
+        span = parse_lines(lines) if lines else None
 
         def look(index: Index, origin: str | None) -> DocumentResult | None:
             with index.database.read() as connection:
-                row = _find_source(connection, bare if mount else name)
-                if row is None:
+                source = find_source(connection, bare if mount else name)
+                if source is None:
                     return None
+                row = fetch_one(connection, f"{_SOURCE} where sources.id = ?", (source.row_id,))
                 item = _source_item(row, index.database.adopted, origin)
-                return _document(item, passages_of_source(connection, row[0], offset), offset)
+                passages = passages_of_source(connection, source.row_id, 0 if span else offset)
+            if outline:
+                return _document_outline(item, passages, budget)
+            if span:
+                passages = [part for part in within_lines(passages, *span) if part.position >= offset]
+            return _document(item, passages, budget)
 
-        for found in self.federation.look(look, mount):
-            return found
-        return _no_document(name)
+        try:
+            for result in self.federation.look(look, mount):
+                return result
+        except Ambiguous as error:
+            return {"error": "Ambiguous name", "sourceId": name, "message": error.message, "hint": error.hint or ""}
+        return self._no_document(name)
+
+    def _no_document(self, name: str) -> DocumentResult:
+        with self.database.read() as connection:
+            near = nearest_source(connection, name)
+        hint = f"The nearest is '{near}'." if near else "Use list_sources to see what there is."
+        if _is_uuid(name):
+            return {
+                "error": "Document not found",
+                "sourceId": name,
+                "message": f"No document with id {name}.",
+                "hint": hint,
+            }
+        return {
+            "error": "Invalid sourceId format",
+            "sourceId": name,
+            "message": f"'{name}' is not an id, and no document has this path or title.",
+            "hint": hint,
+        }
 
     @tool(
         "list_sources",
@@ -235,37 +300,48 @@ class KnowledgeBase(PassageSearch):
             "show all the files in the knowledge base",
         ),
         accepts={"limit": integer_or_string, "offset": integer_or_string},
+        lean=lean_sources,
     )
     def list_sources(
         self,
         limit: Annotated[int, Param("Documents", minimum=1, maximum=500)] = 50,
         offset: Annotated[int, Param("Documents to skip", minimum=0)] = 0,
         collection: Annotated[str | None, Param("Only this collection")] = None,
+        order: Annotated[
+            Literal["changed", "added", "title"] | None, Param("Last changed first (default), last added, by title")
+        ] = None,
+        since: Annotated[str | None, Param("Only changed since: 2026-11-01")] = None,
+        pathPrefix: Annotated[str | None, Param("Only below this folder")] = None,
     ) -> SourcesResult:
-        """List the documents in the knowledge base, newest first."""
+        """List the documents in the knowledge base, the last changed first."""
         mount, name = parse_collection(collection)
         missing: list[NotFound] = []
+        sorting = order or ("changed" if current_scope().lean else "added")
+        listing = Listing(name, sorting, _moment_of(since) if since else None, pathPrefix)
 
         def look(index: Index, origin: str | None) -> tuple[list[SourceItem], int, str | None] | None:
             try:
-                return *_list(index.database, name, offset + limit, origin), origin
+                return *_list(index.database, listing, offset + limit, origin), origin
             except NotFound as error:
                 missing.append(error)
                 return None
 
-        listed: list[SourceItem] = []
-        total, found = 0, None
-        for found in self.federation.look(look, mount):
-            listed, total = [*listed, *found[0]], total + found[1]
-            if name and found[2] is None:
-                # A plain name means one's own collection where there is one.
+        items: list[SourceItem] = []
+        total, part = 0, None
+        for part in self.federation.look(look, mount):
+            items, total = [*items, *part[0]], total + part[1]
+            if name and part[2] is None:
+                # A plain name means a collection of this file where there is one.
                 break
-        if found is None and missing:
+        if part is None and missing:
             raise missing[0]
-        # One file's documents come sorted, and by more than the time.
-        ordered = sorted(listed, key=lambda each: each["createdAt"], reverse=True)
-        items = ordered[offset : offset + limit]
-        return {"count": len(items), "total": total, "sources": items}
+        page = _ordered(items, sorting)[offset : offset + limit]
+        result: SourcesResult = {"count": len(page), "total": total, "sources": page}
+        if order or current_scope().lean:
+            result["order"] = _ORDERS[sorting][0]
+        if offset + len(page) < total:
+            result["nextOffset"] = offset + len(page)
+        return result
 
     @tool(
         "get_stats",
@@ -348,52 +424,68 @@ def _may_see(connection: apsw.Connection, collection_id: int) -> bool:
     return any(each.id == collection_id for each in visible_collections(connection))
 
 
-def _find_source(connection: apsw.Connection, name: str) -> Any:
-    """The visible document of that id, path, file name or title; the newest of several."""
-    ids = ",".join(str(each.id) for each in visible_collections(connection))
-    wanted = name.strip()
-    tests = (
-        ("uuid = :name", wanted.lower()),
-        ("uri = :name", wanted),
-        ("title = :name collate nocase", wanted),
-        ("substr(uri, -length(:name)) = :name", os.sep + wanted.lstrip("./\\").replace("/", os.sep)),
-    )
-    for test, value in tests:
-        where = f"where {test} and trashed_at is null and sources.collection_id in ({ids})"
-        row = fetch_one(connection, f"{_SOURCE} {where} order by sources.id desc limit 1", {"name": value})
-        if row:
-            return row
-    return None
-
-
-def _no_document(name: str) -> DocumentResult:
+def _is_uuid(name: str) -> bool:
     try:
         uuid.UUID(name)
     except ValueError:
-        return {
-            "error": "Invalid sourceId format",
-            "sourceId": name,
-            "message": f"'{name}' is not an id, and no document has this path or title.",
-            "hint": "Use sourceId of a search result, or list_sources to see what there is.",
-        }
-    return {
-        "error": "Document not found",
-        "sourceId": name,
-        "message": f"No document with id {name}.",
-        "hint": "Use list_sources to see what there is.",
-    }
+        return False
+    return True
 
 
-def _list(database: Database, collection: str | None, limit: int, origin: str | None) -> tuple[list[SourceItem], int]:
-    """The newest documents of one file, and how many it has in all."""
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Which documents to list, and in which order."""
+
+    collection: str | None
+    order: str
+    since: datetime | None
+    path_prefix: str | None
+
+
+_CHANGED = "coalesce(mtime_ns / 1000000, cast(strftime('%s', updated_at) as integer) * 1000)"
+"""Milliseconds since 1970: of the file, or of the text that was handed over."""
+_ORDERS = {
+    "changed": ("last changed first", f"{_CHANGED} desc, sources.id desc"),
+    "added": ("last added first", "sources.created_at desc, sources.id desc"),
+    "title": ("by title", "title collate nocase, sources.id"),
+}
+"""Order -> its name for people, and its SQL."""
+
+
+def _ordered(items: list[SourceItem], order: str) -> list[SourceItem]:
+    """Documents of several files in one order; those of one file come sorted."""
+    if order == "title":
+        return sorted(items, key=lambda item: item["title"].casefold())
+    field: Literal["createdAt", "changedAt"] = "createdAt" if order == "added" else "changedAt"
+    return sorted(items, key=lambda item: item[field], reverse=True)
+
+
+def _moment_of(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise InvalidInput(f"since: '{text}' is not a date; write 2026-11-01 or 2026-11-01T12:00.") from error
+    return moment if moment.tzinfo else moment.astimezone()
+
+
+def _list(database: Database, listing: Listing, limit: int, origin: str | None) -> tuple[list[SourceItem], int]:
+    """The first documents of one file in that order, and how many it has in all."""
     with database.read() as connection:
-        collections = choose_collections(connection, [collection] if collection else None)
+        collections = choose_collections(connection, [listing.collection] if listing.collection else None)
         marks = ",".join("?" * len(collections))
-        where = f"where sources.collection_id in ({marks}) and trashed_at is null"
-        ids = [each.id for each in collections]
-        total = fetch_one(connection, f"select count(*) from sources {where}", ids)
-        sql = f"{_SOURCE} {where} order by sources.created_at desc, sources.id desc limit ?"
-        rows = fetch_all(connection, sql, [*ids, limit])
+        conditions = [f"sources.collection_id in ({marks})", "trashed_at is null"]
+        bindings: list[Any] = [each.id for each in collections]
+        if listing.since is not None:
+            conditions.append(f"{_CHANGED} >= ?")
+            bindings.append(int(listing.since.timestamp() * 1000))
+        if listing.path_prefix:
+            folder = os.path.expanduser(listing.path_prefix)
+            conditions.append("uri >= ? and uri < ?")
+            bindings += [folder, folder + chr(0x10FFFF)]
+        where = f"where {' and '.join(conditions)}"
+        total = fetch_one(connection, f"select count(*) from sources {where}", bindings)
+        sql = f"{_SOURCE} {where} order by {_ORDERS[listing.order][1]} limit ?"
+        rows = fetch_all(connection, sql, [*bindings, limit])
         return [_source_item(row, database.adopted, origin) for row in rows], total
 
 
@@ -405,6 +497,7 @@ def _source_item(row: Any, adopted: bool, origin: str | None = None) -> SourceIt
         "metadata": read_metadata(row[4]),
         "createdAt": row[5],
         "updatedAt": row[6],
+        "changedAt": _changed_at(row[12], row[6]),
         "collection": row[7],
         "chunkCount": row[10],
         "freshness": check_freshness(row[9], row[11], row[12], row[13], adopted),
@@ -418,18 +511,45 @@ def _source_item(row: Any, adopted: bool, origin: str | None = None) -> SourceIt
     return item
 
 
-def _document(item: SourceItem, passages: list[Passage], offset: int) -> DocumentResult:
+def _changed_at(mtime_ns: int | None, updated_at: str) -> str:
+    if mtime_ns is None:
+        return updated_at
+    try:
+        moment = datetime.fromtimestamp(mtime_ns / 1e9, UTC)
+    except (OverflowError, OSError, ValueError):
+        return updated_at
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _document(item: SourceItem, passages: list[Passage], budget: int | None) -> DocumentResult:
     origin = item.get("origin")
-    shown = _fitting(passages)
+    shown = fitting_passages(passages, budget)
     result: DocumentResult = {
         "source": _document_source(item, shown),
         "chunks": [_document_chunk(p, origin) for p in shown],
     }
     if seen := signals(item["title"], *(passage.text for passage in shown)):
         result["source"]["signals"] = seen
+    if shown:
+        result["startLine"], result["endLine"] = shown[0].first_line, shown[-1].last_line
     result["truncated"] = len(shown) < len(passages)
     if len(shown) < len(passages):
-        result["nextOffset"] = offset + len(shown)
+        result["nextOffset"] = passages[len(shown)].position
+    return result
+
+
+def _document_outline(item: SourceItem, passages: list[Passage], budget: int | None) -> DocumentResult:
+    """The headings instead of the text."""
+    entries = outline_of(passages)
+    kept = entries[: max(1, len(entries) if budget is None else budget // LONGEST_ENTRY)]
+    result: DocumentResult = {
+        "source": _document_source(item, []),
+        "chunks": [],
+        "outline": kept,
+        "truncated": len(kept) < len(entries),
+    }
+    if len(kept) < len(entries):
+        result["nextOffset"] = entries[len(kept)]["offset"]
     return result
 
 
@@ -450,25 +570,6 @@ def _document_source(item: SourceItem, shown: list[Passage]) -> DocumentSource:
     if "origin" in item:
         source["origin"] = item["origin"]
     return source
-
-
-def _fitting(passages: list[Passage]) -> list[Passage]:
-    """As many chunks as fit the limits. A text stands twice in the structured answer, and that once more in the text
-    block, where what JSON escapes is escaped again."""
-    shown: list[Passage] = []
-    structured = sent = 0
-    for passage in passages:
-        once = compact_json(passage.text)
-        structured += 2 * _size(once)
-        sent += 2 * _size(once) + 2 * _size(compact_json(once))
-        if shown and (structured > MOST_DOCUMENT_BYTES or sent > MOST_SENT_BYTES):
-            break
-        shown.append(passage)
-    return shown
-
-
-def _size(text: str) -> int:
-    return len(text.encode("utf-8", "replace"))
 
 
 def _document_chunk(passage: Passage, origin: str | None) -> DocumentChunk:

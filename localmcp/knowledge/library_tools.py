@@ -12,13 +12,19 @@ from localmcp.config import Settings
 from localmcp.errors import AccessDenied, InvalidInput
 from localmcp.knowledge.ingest import Library
 from localmcp.knowledge.jobs import WAIT_SECONDS, Jobs, JobState, Tell
+from localmcp.knowledge.names import find_source
 from localmcp.knowledge.report import Progress, Report
+from localmcp.knowledge.trash import SourceRow
 from localmcp.knowledge.walk import below
 from localmcp.storage.database import Database
 from localmcp.tools import Json, Param, current_scope, tool
 
 POLL_SECONDS = 0.3
 """How often a job asks whether somebody else has made the vectors."""
+REMOVED_AT_ONCE = 5
+"""Documents that an assistant removes without asking."""
+MOST_LISTED = 100
+SHOWN_TITLES = 20
 
 SourceType = Literal["text", "website", "docs", "qa", "notion"]
 
@@ -67,11 +73,38 @@ class IngestResult(TypedDict):
     notices: NotRequired[list[str]]
 
 
+class RemovedSource(TypedDict):
+    """A document in the trash, or about to be."""
+
+    sourceId: str
+    title: str
+    path: str | None
+
+
 class Removed(TypedDict):
-    """What removing came to."""
+    """What removing came to, or what it would remove."""
 
     removed: int
     trashDays: int
+    sources: list[RemovedSource]
+    """At most 100 of them."""
+    wouldRemove: NotRequired[int]
+    """Nothing was removed yet: so many documents are meant; call again with confirm."""
+    message: NotRequired[str]
+
+
+class TrashedSource(RemovedSource):
+    """A document in the trash."""
+
+    trashedAt: str
+
+
+class Trash(TypedDict):
+    """The answer of `list_trash`."""
+
+    count: int
+    total: int
+    sources: list[TrashedSource]
 
 
 class Restored(TypedDict):
@@ -106,6 +139,7 @@ class LibraryTools:
     def __init__(self, library: Library, database: Database, settings: Settings, *, wait: float = WAIT_SECONDS) -> None:
         """`wait`: seconds after which a call answers with a job instead of a result."""
         self._library = library
+        self._database = database
         self._wait = wait
         self._settings = settings
         self.jobs = Jobs(
@@ -220,14 +254,29 @@ class LibraryTools:
     )
     def remove_source(
         self,
-        sourceId: Annotated[str | None, Param("The document's id.")] = None,
+        sourceId: Annotated[str | None, Param("The document: id, path or title.")] = None,
         path: Annotated[str | None, Param("Or its path, or a folder: everything in it.")] = None,
+        confirm: Annotated[bool, Param("Needed for more than five documents.")] = False,
     ) -> Removed:
         """Put a document, or everything that came from a path, into the trash; restore_source brings it back."""
         if (sourceId is None) == (path is None):
             raise InvalidInput("Give either sourceId or path.")
-        report = self._library.remove([sourceId or path or ""])
-        return {"removed": report.removed, "trashDays": self._settings.trash_days}
+        with self._database.read() as connection:
+            source = find_source(connection, sourceId) if sourceId else None
+        target = source.uuid if source else sourceId or path or ""
+        affected = self._library.removable(target)
+        sources = [_removed_source(row) for row in affected[:MOST_LISTED]]
+        if len(affected) > REMOVED_AT_ONCE and not confirm and not current_scope().trusted:
+            return {
+                "removed": 0,
+                "trashDays": self._settings.trash_days,
+                "sources": sources,
+                "wouldRemove": len(affected),
+                "message": f"This would put {len(affected)} documents into the trash: {_titles(affected)}. Nothing was "
+                "removed; if the person wants this, call again with confirm: true.",
+            }
+        report = self._library.remove([target])
+        return {"removed": report.removed, "trashDays": self._settings.trash_days, "sources": sources}
 
     @tool(
         "restore_source",
@@ -243,10 +292,32 @@ class LibraryTools:
         read_only=False,
         idempotent=False,
     )
-    def restore_source(self, sourceId: Annotated[str, Param("The document's id.")]) -> Restored:
+    def restore_source(
+        self, sourceId: Annotated[str, Param("The document: id, path or title; list_trash shows them.")]
+    ) -> Restored:
         """Bring a document back from the trash."""
-        source = self._library.restore(sourceId)
+        with self._database.read() as connection:
+            trashed = find_source(connection, sourceId, trashed=True)
+        source = self._library.restore(trashed.uuid if trashed else sourceId)
         return {"sourceId": source.uuid, "title": source.title, "path": source.uri}
+
+    @tool(
+        "list_trash",
+        title="List the trash",
+        keywords=("removed", "deleted", "trash", "recover", "undo"),
+        examples=("what is in the trash", "which documents were removed", "list the removed documents"),
+        visible=False,
+    )
+    def list_trash(
+        self,
+        limit: Annotated[int, Param("Documents.", minimum=1, maximum=500)] = 20,
+        offset: Annotated[int, Param("Documents to skip.", minimum=0)] = 0,
+    ) -> Trash:
+        """List the documents in the trash, the last removed first; restore_source brings one back."""
+        trashed = self._library.trashed()
+        page = trashed[offset : offset + limit]
+        sources: list[TrashedSource] = [{**_removed_source(row), "trashedAt": moment} for row, moment in page]
+        return {"count": len(sources), "total": len(trashed), "sources": sources}
 
     @tool(
         "job_status",
@@ -350,6 +421,15 @@ class LibraryTools:
             f"'{path}' is outside the folders from which an assistant may add files.",
             hint=f"Allowed: {named}. The person can allow more with the setting 'folders', or run: localmcp add PATH",
         )
+
+
+def _removed_source(row: SourceRow) -> RemovedSource:
+    return {"sourceId": row.uuid, "title": row.title, "path": row.uri}
+
+
+def _titles(rows: list[SourceRow]) -> str:
+    named = ", ".join(f"'{row.title}'" for row in rows[:SHOWN_TITLES])
+    return named + (f" and {len(rows) - SHOWN_TITLES} more" if len(rows) > SHOWN_TITLES else "")
 
 
 def _teller(tell: Tell) -> Any:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+from dataclasses import replace
 from typing import Annotated, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput
 from localmcp.knowledge.citations import Citation, Freshness, check_freshness, cite
-from localmcp.knowledge.origins import parse_collection, parse_id, shown_id
+from localmcp.knowledge.lean_answers import lean_search
+from localmcp.knowledge.names import explain_empty_filter, resolve_source
+from localmcp.knowledge.origins import Id, parse_collection, shown_id
+from localmcp.knowledge.result_order import WINDOW, fitting, group_by_document, shortened, spread
 from localmcp.search.federation import Federation
 from localmcp.search.filters import Filters
 from localmcp.search.fusion import MatchType
@@ -21,6 +25,11 @@ from localmcp.storage.database import Database
 from localmcp.text.signals import signals
 from localmcp.tools import Param, current_scope, integer_or_string, tool
 
+SEARCH_CHARS = 6_000
+"""Characters of passages that a language model gets unless it asks for more."""
+GROUPED_HITS = 100
+GROUPED_CHARS = 240
+"""Characters of a passage that stands for its document."""
 NOTHING_FOUND = "No relevant results found. Try rephrasing your query or using a different search mode."
 MODES = ("hybrid", "semantic", "keyword")
 
@@ -49,6 +58,8 @@ class SearchHit(TypedDict):
     """Name of the mounted file; absent for one's own."""
     signals: NotRequired[list[str]]
     """What stands out in the text: hidden characters, imitated instructions."""
+    morePassages: NotRequired[int]
+    """With groupBy: how many more passages of this document answer."""
     explain: NotRequired[dict[str, Any]]
     """Per arm: rank, raw score, score, weight; the words that matched; the language."""
 
@@ -105,8 +116,9 @@ class PassageSearch:
             "where in my files|documents is {query}",
             "look in the knowledge base for {query}",
         ),
-        accepts={"mode": known_mode, "limit": integer_or_string},
+        accepts={"mode": known_mode, "limit": integer_or_string, "maxChars": integer_or_string},
         says={"query required": "Query parameter is required"},
+        lean=lean_search,
     )
     def search(
         self,
@@ -118,32 +130,79 @@ class PassageSearch:
         ] = "hybrid",
         collection: Annotated[str | None, Param("Only this collection")] = None,
         partition: Annotated[str | None, Param("Only this partition")] = None,
-        sourceId: Annotated[str | None, Param("Only this document (UUID)")] = None,
+        sourceId: Annotated[str | None, Param("Only this document: id, path or title")] = None,
         sourceType: Annotated[str | None, Param("text, website, docs, qa or notion")] = None,
         pathPrefix: Annotated[str | None, Param("Only files below this folder")] = None,
         metadata: Annotated[dict[str, Any] | None, Param("Keys and the values they must have")] = None,
         cursor: Annotated[str | None, Param("nextCursor of the last page")] = None,
         explain: Annotated[bool, Param("Say why each result ranks where it does")] = False,
+        groupBy: Annotated[Literal["document"] | None, Param("One passage of each document")] = None,
+        maxChars: Annotated[int | None, Param("Characters of passages; default 6000", minimum=200)] = None,
     ) -> SearchResult:
         """Search the user's own documents, notes, manuals and code by meaning and by word; returns the passages that
         answer best, each with its source, place and scores 0..100. Read around a hit with get_context."""
         if not query.strip():
             raise InvalidInput("Query parameter is required")
         origin, name = parse_collection(collection)
-        source = parse_id("sourceId", sourceId) if sourceId else None
-        filters = Filters(
-            partitions=(partition,) if partition else (),
-            source_ids=(str(source.uuid),) if source else (),
-            source_types=(sourceType,) if sourceType else (),
-            path_prefix=pathPrefix or None,
-            metadata=metadata or {},
-        )
+        source = resolve_source(self.federation, "sourceId", sourceId) if sourceId else None
+        filters = _filters(partition, source, sourceType, pathPrefix, metadata)
         names = (name,) if name else None
         origin = origin or (source.origin if source else None)
-        page = _Page(query, mode, (names, filters, origin) if origin else (names, filters))
+        page = _Page(query, mode, groupBy, (names, filters, origin) if origin else (names, filters))
         request = SearchRequest(query, mode, limit, page.offset(cursor), names, filters)
-        outcome = self.federation.search(request, origin)
-        return _search_result(request, outcome, page, explain, self.database.adopted)
+        outcome, more = self._page(request, origin, grouped=groupBy is not None)
+        budget = maxChars or (SEARCH_CHARS if current_scope().lean else None)
+        texts = [hit.passage.text[: GROUPED_CHARS if groupBy else None] for hit in outcome.hits]
+        outcome.hits = outcome.hits[: fitting(texts, budget)]
+        result = _search_result(request, outcome, page, explain, self.database.adopted)
+        for hit in result["results"]:
+            if groupBy:
+                hit["morePassages"] = more.get(hit["sourceId"], 0)
+                hit["content"] = shortened(hit["content"], GROUPED_CHARS if current_scope().lean else None)
+        if not outcome.hits and filters:
+            self._explain_filters(result, sourceType, partition, pathPrefix)
+        return result
+
+    def _page(
+        self, request: SearchRequest, origin: str | None, *, grouped: bool
+    ) -> tuple[SearchOutcome, dict[str, int]]:
+        """One page of hits; with `grouped`, the best of each document and how many more each has."""
+        if grouped:
+            outcome = self.federation.search(replace(request, limit=GROUPED_HITS, offset=0), origin)
+            best, more = group_by_document(outcome.hits)
+            outcome.hits = best[request.offset : request.offset + request.limit]
+            outcome.total = len(best)
+            return outcome, more
+        if not current_scope().lean or request.filters.source_ids or request.offset >= WINDOW:
+            return self.federation.search(request, origin), {}
+        end = request.offset + request.limit
+        outcome = self.federation.search(replace(request, limit=max(WINDOW, end), offset=0), origin)
+        outcome.hits = spread(outcome.hits)[request.offset : end]
+        return outcome, {}
+
+    def _explain_filters(
+        self, result: SearchResult, source_type: str | None, partition: str | None, path_prefix: str | None
+    ) -> None:
+        with self.database.read() as connection:
+            remarks = explain_empty_filter(connection, source_type, partition, path_prefix)
+        if remarks:
+            result["message"] = " ".join(remarks)
+
+
+def _filters(
+    partition: str | None,
+    source: Id | None,
+    source_type: str | None,
+    path_prefix: str | None,
+    metadata: dict[str, Any] | None,
+) -> Filters:
+    return Filters(
+        partitions=(partition,) if partition else (),
+        source_ids=(str(source.uuid),) if source else (),
+        source_types=(source_type,) if source_type else (),
+        path_prefix=path_prefix or None,
+        metadata=metadata or {},
+    )
 
 
 # ---------------------------------------------------------------- search results

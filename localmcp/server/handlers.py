@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 
 from localmcp import __version__
 from localmcp.errors import LocalMCPError, UnknownTool
-from localmcp.tools import Answer, Json, Registry, Scope, Tool, compact_json, use_scope
+from localmcp.tools import Answer, Json, Registry, Scope, Tool, ToolMark, compact_json, use_scope
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ class ToolServer(Server[Any]):
 
     async def _on_call_tool(self, ctx: Context, params: wire.CallToolRequestParams) -> wire.CallToolResult:
         self._remember(ctx)
-        work = partial(self._call, params.name, params.arguments or {})
+        work = partial(self._call, params.name, params.arguments or {}, reads_text=reads_text_alone(ctx))
         return await anyio.to_thread.run_sync(work, limiter=self._calls, abandon_on_cancel=True)
 
     def _list(self) -> list[wire.Tool]:
@@ -137,16 +137,20 @@ class ToolServer(Server[Any]):
             raise MCPError(code=wire.INTERNAL_ERROR, message=log_incident("tools/list")) from error
         return [each for each in described if each is not None]
 
-    def _call(self, name: str, arguments: Json) -> wire.CallToolResult:
+    def _call(self, name: str, arguments: Json, *, reads_text: bool = False) -> wire.CallToolResult:
         try:
             answer = self._open_workspace().registry.call(name, arguments, self._scope())
+            if reads_text and answer.whole_text:
+                return tool_result(name, answer, promised=False, structured=False)
             return tool_result(name, answer, promised=answer.content is None or self._promises_structure(name))
         except UnknownTool as error:
             # A tool may raise it too (execute_tool does): only a name that is nobody's is a protocol error.
             if self._find(name) is not None:
                 return _failure(_told(error))
             data = {"hint": error.hint} if error.hint else None
-            raise MCPError(code=wire.INVALID_PARAMS, message=f"Unknown tool: {name}", data=data) from error
+            # Models are shown the message alone.
+            message = f"Unknown tool: {name}" + (f". {error.hint}" if error.hint and self._scope().lean else "")
+            raise MCPError(code=wire.INVALID_PARAMS, message=message, data=data) from error
         except LocalMCPError as error:
             return _failure(_told(error))
         except BaseException:
@@ -154,7 +158,7 @@ class ToolServer(Server[Any]):
             return _failure(log_incident(name))
 
     def _promises_structure(self, name: str) -> bool:
-        """Whether clients hold the tool to an output schema."""
+        """Whether the tool says what its structured answer is."""
         each = self._find(name)
         return each is not None and each.output_schema is not None
 
@@ -197,7 +201,7 @@ def describe_tool(each: Tool) -> wire.Tool | None:
     """The tool's entry in tools/list; None for one that would make clients reject the whole list."""
     mark = each.mark
     try:
-        arguments, result = each.input_schema, each.output_schema
+        arguments = each.input_schema
     except Exception:
         log.exception("%s has no usable schema and is not listed", each.name)
         return None
@@ -208,18 +212,39 @@ def describe_tool(each: Tool) -> wire.Tool | None:
         name=each.name,
         title=mark.title,
         description=without_surrogates(each.description),
-        input_schema=arguments,
-        output_schema=result if result and result.get("type") == "object" else None,
-        annotations=wire.ToolAnnotations(
-            read_only_hint=mark.read_only,
-            destructive_hint=mark.destructive,
-            idempotent_hint=mark.idempotent,
-            open_world_hint=mark.open_world,
-        ),
+        # Every conversation pays for this list, and 55 % of it were output schemas. Other spellings of arguments are
+        # accepted, so the schema does not say that they are not.
+        input_schema={key: value for key, value in arguments.items() if key != "additionalProperties"},
+        annotations=_annotations(mark),
     )
 
 
-def tool_result(name: str, answer: Answer, *, promised: bool = True) -> wire.CallToolResult:
+def _annotations(mark: ToolMark) -> wire.ToolAnnotations:
+    """What a client may assume of the tool; what the protocol assumes by itself is left out."""
+    if mark.read_only:
+        return wire.ToolAnnotations(read_only_hint=True, open_world_hint=mark.open_world)
+    return wire.ToolAnnotations(
+        read_only_hint=False,
+        destructive_hint=mark.destructive,
+        idempotent_hint=mark.idempotent,
+        open_world_hint=mark.open_world,
+    )
+
+
+TEXT_READERS = re.compile(r"claude-code|codex|visual studio code|vscode|copilot|cursor", re.IGNORECASE)
+"""Names of clients that hand structured content to their model, instead of the text or beside it: Claude Code since
+2.0.21, Codex, VS Code, Copilot CLI. They get the text alone, which is shorter and says the same; a program that calls
+tools gets both."""
+
+
+def reads_text_alone(ctx: Context) -> bool:
+    """Return whether the client is known to hand structured content to its model."""
+    client = ctx.session.client_params
+    name = client.client_info.name if client is not None else ""
+    return bool(TEXT_READERS.search(name))
+
+
+def tool_result(name: str, answer: Answer, *, promised: bool = True, structured: bool = True) -> wire.CallToolResult:
     """The answer of a tool as the wire carries it; one that is too large becomes an error that says so.
 
     Where nothing structured was `promised` and another server sent nothing of the kind, none is sent: an empty object
@@ -236,12 +261,9 @@ def tool_result(name: str, answer: Answer, *, promised: bool = True) -> wire.Cal
             f"The answer of {name} has {size / 1e6:.1f} MB, and at most {MAX_RESULT / 1e6:.0f} MB can be sent. "
             "Ask for less: a smaller limit, a narrower question, or one part at a time."
         )
-    if blocks is None:
-        return wire.CallToolResult(
-            content=[wire.TextContent(text=text)], structured_content=value, is_error=answer.is_error
-        )
-    structured = value if value or promised else None
-    return wire.CallToolResult(content=_content_blocks(blocks), structured_content=structured, is_error=answer.is_error)
+    content: list[wire.ContentBlock] = [wire.TextContent(text=text)] if blocks is None else _content_blocks(blocks)
+    shown = value if structured and (value or promised) else None
+    return wire.CallToolResult(content=content, structured_content=shown, is_error=answer.is_error)
 
 
 def _content_blocks(blocks: Sequence[Json]) -> list[wire.ContentBlock]:

@@ -30,7 +30,7 @@ from localmcp.visible_text import VisibleFormatter
 
 log = logging.getLogger(__name__)
 
-SCOPE = Scope(caller="stdio", trusted=False)
+SCOPE = Scope(caller="stdio", trusted=False, lean=True)
 OPENING_SECONDS = 20.0
 """How long the workspace may take to open after the client has closed stdin, when calls wait for it."""
 GRACE_SECONDS = 5.0

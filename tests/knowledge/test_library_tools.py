@@ -62,12 +62,13 @@ def test_the_tools_are_found_by_search_and_not_listed(at: Setting) -> None:
         "refresh",
         "remove_source",
         "restore_source",
+        "list_trash",
         "job_status",
     ]
     assert at.registry.visible() == []
     destructive = {each.name for each in at.registry.tools() if each.mark.destructive}
     assert destructive == {"refresh", "remove_source"}
-    assert not any(each.mark.read_only for each in at.registry.tools())
+    assert [each.name for each in at.registry.tools() if each.mark.read_only] == ["list_trash"]
 
 
 def test_a_document_is_added_once_and_replaced_when_asked(at: Setting) -> None:
@@ -140,7 +141,9 @@ def test_a_refresh_finds_what_changed(at: Setting, allowed: Path) -> None:
 
 def test_a_document_is_removed_and_restored(at: Setting) -> None:
     source = at.call("add_document", text="Buy milk.", title="Shopping")["sourceId"]
-    assert at.call("remove_source", sourceId=source) == {"removed": 1, "trashDays": 30}
+    item = {"sourceId": source, "title": "Shopping", "path": None}
+    assert at.call("remove_source", sourceId=source) == {"removed": 1, "trashDays": 30, "sources": [item]}
+    assert at.call("list_trash")["sources"][0]["sourceId"] == source
     assert at.call("restore_source", sourceId=source) == {"sourceId": source, "title": "Shopping", "path": None}
     with pytest.raises(NotFound):
         at.call("restore_source", sourceId=source)
@@ -196,6 +199,7 @@ def test_long_work_is_answered_with_a_job_that_can_be_asked_for(database: Databa
 
 def test_a_bad_argument_is_named_with_the_nearest_valid_one(at: Setting) -> None:
     with pytest.raises(InvalidInput, match="did you mean 'sourceType'"):
-        at.call("add_document", text="x", title="y", source_type="docs")
+        at.call("add_document", text="x", title="y", sorceTyp="docs")
+    assert at.call("add_document", text="x", title="y", source_type="docs")["status"] == "added"
     with pytest.raises(InvalidInput, match="sourceType"):
         at.call("add_document", text="x", title="y", sourceType="poem")

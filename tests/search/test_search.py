@@ -12,7 +12,8 @@ from library import Library
 
 from localmcp.embeddings import HashEmbedder, LazyEmbedder
 from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable, NotFound
-from localmcp.knowledge.documents import JOINT, MOST_DOCUMENT_BYTES, KnowledgeBase
+from localmcp.knowledge.document_parts import MOST_DOCUMENT_BYTES
+from localmcp.knowledge.documents import JOINT, KnowledgeBase
 from localmcp.knowledge.search import NOTHING_FOUND
 from localmcp.search.index import Index
 from localmcp.search.sources import trash_sources
@@ -159,7 +160,8 @@ def test_filters_of_the_tool_reach_both_arms(shelf: Desk) -> None:
     source = shelf.search("soup")["results"][0]["sourceId"]
     assert shelf.titles(everything, sourceId=source) == ["Soup"]
     assert shelf.titles(everything, partition="nowhere") == []
-    with pytest.raises(InvalidInput, match="sourceId"):
+    assert shelf.titles(everything, sourceId=source[:8]) == shelf.titles(everything, sourceId="Soup") == ["Soup"]
+    with pytest.raises(NotFound, match="sourceId"):
         shelf.search("soup", sourceId="not an id")
 
 

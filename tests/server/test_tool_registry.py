@@ -488,7 +488,7 @@ async def test_execute_tool_tells_what_is_wrong(client: Client) -> None:
         missing = await client.call_tool(EXECUTE_TOOL, {"name": "send_email", "arguments": {"too": "x"}})
         failed = await client.call_tool(EXECUTE_TOOL, {"name": "fail", "arguments": {"reason": "no luck"}})
     assert "Tool not found: nonexistent_tool. Use tool_search to discover available tools." in said(unknown)
-    assert not unknown.is_error
+    assert unknown.is_error and nameless.is_error
     assert said(nameless) == "Tool name is required"
     assert missing.is_error and "to: required" in said(missing)
     assert failed.is_error and "no luck" in said(failed)

@@ -398,7 +398,7 @@ async def test_execute_01_a_hidden_tool_runs_and_its_own_answer_comes_back(regis
 async def test_execute_02_an_unknown_tool_is_answered_with_a_sentence(registry: Registry, era: Any) -> None:
     result = await over_the_wire(registry, era, "execute_tool", {"name": "send_mail"})
     sentence = "Tool not found: send_mail. Use tool_search to discover available tools."
-    assert texts_of(result) == [sentence, "Did you mean 'send_email'?"] and not result.is_error
+    assert texts_of(result) == [sentence, "Did you mean 'send_email'?"] and result.is_error
     assert result.structured_content == {"error": sentence, "hint": "Did you mean 'send_email'?"}
     nobody = await over_the_wire(registry, era, "execute_tool", {"name": "qqq"})
     assert text_of(nobody) == "Tool not found: qqq. Use tool_search to discover available tools."
@@ -410,7 +410,7 @@ async def test_execute_03_a_call_without_a_name_is_answered_with_a_sentence(
     registry: Registry, era: Any, arguments: dict[str, Any]
 ) -> None:
     result = await over_the_wire(registry, era, "execute_tool", arguments)
-    assert text_of(result) == "Tool name is required" and not result.is_error
+    assert text_of(result) == "Tool name is required" and result.is_error
 
 
 @pytest.mark.parametrize("absent", [{}, {"arguments": None}, {"parameters": None}, {"arguments": {}}])

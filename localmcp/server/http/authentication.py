@@ -6,6 +6,7 @@ import hashlib
 import secrets
 from collections import OrderedDict
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -92,6 +93,11 @@ class Authentication:
 
     def _verify(self, key: str) -> KeyInfo:
         return self._open_workspace().api_keys.verify(key)
+
+
+def use_lean_answers() -> None:
+    """Answer this request for a language model."""
+    _request_scope.set(replace(request_scope(), lean=True))
 
 
 def bearer_token(request: Request) -> str:

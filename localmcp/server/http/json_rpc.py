@@ -18,7 +18,7 @@ from starlette.types import Scope as HttpScope
 from localmcp.errors import LocalMCPError
 from localmcp.server.handlers import OpenOnce, ToolServer, log_incident, tool_result, without_surrogates
 from localmcp.server.handshake import FALLBACK_INSTRUCTIONS
-from localmcp.server.http.authentication import request_scope
+from localmcp.server.http.authentication import request_scope, use_lean_answers
 from localmcp.server.http.exchange import CALL_SECONDS, Calls, Exchange
 from localmcp.server.http.log_lines import LONGEST, say
 from localmcp.server.http.replies import SERVER_ERROR, Refused, json_bytes, json_reply, refusal_reply, refused_for
@@ -86,6 +86,8 @@ class McpEndpoints:
             return self._streams.accept(session, exchange, lambda: self._reply_value(exchange, message))
         if method == LISTEN:
             return _Listening(self.manager.handle_request, exchange.body, self.draining)
+        if exchange.path != ORIGINAL_PATH:
+            use_lean_answers()
         reply = await self._reply(exchange, message)
         exchange.log_response(f"{method} {_tool_name(message)}".strip(), reply.status_code)
         return _as_stream(reply) if _wants_stream_only(exchange) and reply.status_code == 200 else reply

@@ -1,0 +1,124 @@
+"""Parts of a document: as many passages as fit a budget, those of some lines or of a section, and its outline."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+from localmcp.errors import InvalidInput
+from localmcp.search.passages import Passage
+from localmcp.tools import compact_json
+
+DOCUMENT_CHARS = 8_000
+"""Characters of a document that a language model gets at once unless it asks for more."""
+CONTEXT_CHARS = 6_000
+MOST_DOCUMENT_BYTES = 400_000
+"""A document beyond this is cut for everybody, with the offset of the rest."""
+MOST_SENT_BYTES = 900_000
+"""Structured answer and text block together: clients refuse results of 1 MB."""
+LONGEST_ENTRY = 60
+"""Characters that an entry of an outline takes, about."""
+_LINES = re.compile(r"\s*(\d{1,9})\s*(?:(-|:|\.\.)\s*(\d{1,9})?)?\s*")
+
+_ROW = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+
+
+def parse_lines(text: str) -> tuple[int, int]:
+    """Return (first, last) of `20-80`, `20`, or `500-`.
+
+    Raises:
+        InvalidInput: it is no range of lines.
+    """
+    match = _LINES.fullmatch(text)
+    if match is None:
+        raise InvalidInput(f"lines: '{text}' is no range of lines; write 20-80, or 500- for the rest.")
+    first = int(match[1])
+    last = int(match[3]) if match[3] else (1 << 40 if match[2] else first)
+    if first < 1 or last < first:
+        raise InvalidInput(f"lines: '{text}' ends before it begins; lines are counted from 1.")
+    return first, last
+
+
+def within_lines(passages: Sequence[Passage], first: int, last: int) -> list[Passage]:
+    """Return the passages of those lines, the outer ones cut at the line."""
+    parts: list[Passage] = []
+    line = passages[0].first_line if passages else 1
+    for passage in passages:
+        # A passage may begin within a line; only whole line ends count.
+        rows = _ROW.findall(passage.text) or [""]
+        kept = [row for number, row in enumerate(rows, line) if first <= number <= last]
+        if kept and first <= line + len(rows) - 1 and line <= last:
+            start = max(first, line)
+            parts.append(
+                replace(passage, text="".join(kept), first_line=start, last_line=min(last, line + len(rows) - 1))
+            )
+        line += len(rows) - (0 if rows[-1].endswith(("\n", "\r")) else 1)
+    return parts
+
+
+def fitting_passages(passages: Sequence[Passage], budget: int | None) -> list[Passage]:
+    """Return as many passages as fit the budget in characters and the limits in bytes; at least one.
+
+    A text is twice in the structured answer, and that once more in the text block, where what JSON escapes is escaped
+    again.
+    """
+    shown: list[Passage] = []
+    characters = structured = sent = 0
+    for passage in passages:
+        once = compact_json(passage.text)
+        characters += len(passage.text)
+        structured += 2 * _size(once)
+        sent += 2 * _size(once) + 2 * _size(compact_json(once))
+        too_long = budget is not None and characters > budget
+        if shown and (too_long or structured > MOST_DOCUMENT_BYTES or sent > MOST_SENT_BYTES):
+            break
+        shown.append(passage)
+    return shown
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
+
+
+def around(passages: Sequence[Passage], target: Passage, budget: int | None) -> list[Passage]:
+    """Return the passages nearest to the target that fit the budget, in order; always the target."""
+    if budget is None:
+        return list(passages)
+    kept: set[int] = set()
+    used = 0
+    for passage in sorted(passages, key=lambda each: (abs(each.position - target.position), each.position)):
+        used += len(passage.text)
+        if used > budget and kept:
+            break
+        kept.add(passage.position)
+    return [passage for passage in passages if passage.position in kept]
+
+
+def section_around(passages: Sequence[Passage], target: Passage) -> list[Passage]:
+    """Return the passages around the target that are under its heading."""
+    path = target.headings
+    for _, group in groupby(passages, key=lambda passage: passage.headings[: len(path)] == path):
+        members = list(group)
+        if any(passage.chunk_id == target.chunk_id for passage in members):
+            return members
+    return [target]
+
+
+def outline_of(passages: Sequence[Passage]) -> list[dict[str, Any]]:
+    """Return the headings in order, each with its level (from 0), its lines and its first chunk."""
+    entries: list[dict[str, Any]] = []
+    for path, group in groupby(passages, key=lambda passage: passage.headings):
+        members = list(group)
+        entries.append(
+            {
+                "heading": path[-1] if path else "(beginning)",
+                "level": max(0, len(path) - 1),
+                "startLine": members[0].first_line,
+                "endLine": members[-1].last_line,
+                "offset": members[0].position,
+            }
+        )
+    return entries

@@ -1,0 +1,256 @@
+"""Answers of the knowledge tools for a language model: a text to read, and structured content without repetition."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from localmcp.tools import Answer, Json
+
+SHORT_ID = 8
+"""Characters of an id that tools accept for the whole."""
+SHARED_FOLDER = 16
+"""A folder that several documents share is named once if its path has at least so many characters."""
+_HIT_FIELDS = (
+    "id", "chunkId", "sourceId", "sourceTitle", "sourceType", "content", "chunkIndex", "chunkTotal", "semanticScore",
+    "keywordScore", "combinedScore", "matchType",
+)  # fmt: skip
+"""The fields that the contract promises (S3-4, C3-3)."""
+_SEARCH_FIELDS = (
+    "query", "mode", "count", "message", "notices", "repairs", "didYouMean", "nextCursor", "lowConfidence",
+    "confidence", "coverage", "explain",
+)  # fmt: skip
+
+
+def short_id(identity: str) -> str:
+    """Return the first eight characters of an id, with the name of its mounted file."""
+    origin, colon, bare = identity.rpartition(":")
+    return f"{origin}{colon}{bare[:SHORT_ID]}"
+
+
+def _answer(structured: Json, text: str) -> Answer:
+    return Answer(structured, text, whole_text=True)
+
+
+def _picked(table: Mapping[str, Any], fields: Iterable[str]) -> Json:
+    return {field: table[field] for field in fields if field in table}
+
+
+# ---------------------------------------------------------------- search
+
+
+def lean_search(result: Any) -> Answer:
+    """Return the answer of `search`: hits grouped by document, confidence and corrections first."""
+    structured = _picked(result, _SEARCH_FIELDS)
+    structured["results"] = [_lean_hit(hit, "explain" in result) for hit in result["results"]]
+    return _answer(structured, search_text(result))
+
+
+def _lean_hit(hit: Json, explained: bool) -> Json:
+    if explained:
+        return hit
+    lean = _picked(hit, (*_HIT_FIELDS, "relevance", "highlight", "origin", "signals", "morePassages"))
+    lean["citation"] = {"label": hit["citation"]["label"]}
+    if hit["collection"] != "default":
+        lean["collection"] = hit["collection"]
+    if hit["freshness"] in ("changed", "missing"):
+        lean["freshness"] = hit["freshness"]
+    if hit["metadata"]:
+        lean["metadata"] = hit["metadata"]
+    return lean
+
+
+def search_text(result: Json) -> str:
+    """Return the text of a search: at most a quarter more than the passages themselves."""
+    hits: list[Json] = result["results"]
+    if not hits:
+        return "\n".join([result.get("message", "No results."), *_search_remarks(result)])
+    folder = _shared_folder([hit["citation"].get("path") for hit in hits])
+    documents: dict[str, list[tuple[int, Json]]] = {}
+    for number, hit in enumerate(hits, 1):
+        documents.setdefault(hit["sourceId"], []).append((number, hit))
+    head = f"{_count(len(documents), 'document')}, {_count(len(hits), 'passage')}{_confidence(result)}"
+    blocks = ["\n".join([head + (f" Paths are below {folder}" if folder else ""), *_search_remarks(result)])]
+    blocks += [
+        "\n".join([_document_line(passages[0][1], folder), *(_passage(number, hit) for number, hit in passages)])
+        for passages in documents.values()
+    ]
+    return "\n\n".join(blocks + _more(result))
+
+
+def _more(result: Json) -> list[str]:
+    return [f"More: cursor={result['nextCursor']}"] if "nextCursor" in result else []
+
+
+def _confidence(result: Json) -> str:
+    if result.get("lowConfidence"):
+        return ". Low confidence: the documents may not hold the answer."
+    return ". Confidence: good." if result["mode"] == "hybrid" else "."
+
+
+def _search_remarks(result: Json) -> list[str]:
+    corrections = [f"'{each['word']}' was searched as '{each['replacement']}'." for each in result.get("repairs", [])]
+    return [*corrections, *result.get("notices", [])]
+
+
+def _document_line(hit: Json, folder: str) -> str:
+    path = hit["citation"].get("path", "")
+    place = path.removeprefix(folder) if folder else path
+    title = "" if place and _is_name_of(hit["sourceTitle"], place) else hit["sourceTitle"]
+    extra = [f"collection {hit['collection']}"] if hit["collection"] != "default" else []
+    if hit["freshness"] in ("changed", "missing"):
+        extra.append(f"file {hit['freshness']} since it was read")
+    if "changedAt" in hit:
+        extra.append(f"changed {hit['changedAt'][:10]}")
+    if hit.get("origin"):
+        extra.append(f"in {hit['origin']}")
+    return "# " + " | ".join(part for part in (title, place, *extra) if part)
+
+
+def _is_name_of(title: str, path: str) -> bool:
+    """Whether a title only repeats the file's name."""
+    name = os.path.basename(path).lower()
+    return title.lower() in (name, os.path.splitext(name)[0])
+
+
+def _passage(number: int, hit: Json) -> str:
+    parts = [
+        _place(hit["citation"], hit["sourceTitle"]),
+        f"score {hit['combinedScore']:.0f}",
+        f"id {short_id(hit['id'])}",
+    ]
+    if hit.get("morePassages"):
+        parts.append(f"{hit['morePassages']} more passages")
+    if hit.get("signals"):
+        parts.append(f"beware: {', '.join(hit['signals'])}")
+    return f"[{number}] {', '.join(parts)}\n{hit['content']}"
+
+
+def _place(citation: Json, title: str) -> str:
+    last = citation.get("heading", "").rpartition(" › ")[2]
+    heading = f"§ {last}, " if last and last != title else ""
+    inside = citation["label"].removeprefix(citation.get("path", title)).strip(" ,")
+    if inside.startswith("›"):
+        return f"§ {inside.strip('› ')}"
+    if inside and not inside.startswith(":"):
+        return heading + inside
+    first, last = citation["startLine"], citation["endLine"]
+    return heading + (f"line {first}" if first == last else f"lines {first}-{last}")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _shared_folder(paths: Sequence[str | None]) -> str:
+    """The folder that all paths share, with its last separator; empty if naming it once saves nothing."""
+    known = {path for path in paths if path}
+    if len(known) < 2 or None in paths:
+        return ""
+    try:
+        folder = os.path.commonpath([os.path.dirname(path) for path in known])
+    except ValueError:
+        return ""
+    return folder + os.sep if len(folder) >= SHARED_FOLDER else ""
+
+
+# ---------------------------------------------------------------- reading
+
+
+def lean_context(result: Any) -> Answer:
+    """Return the answer of `get_context`: the chunks once, and the text as it is read."""
+    structured = {name: value for name, value in result.items() if name != "concatenatedContent"}
+    structured["citation"] = _short_citation(result["citation"])
+    where = structured["citation"]["label"]
+    indexes = [chunk["chunkIndex"] for chunk in result["chunks"]]
+    head = f"# {result['sourceTitle']} | {where} | passages {indexes[0]}-{indexes[-1]} of {result['chunkTotal']}"
+    head += " | more fits with a larger maxChars" if result.get("truncated") else ""
+    return _answer(structured, "\n".join([head, "".join(chunk["content"] for chunk in result["chunks"])]))
+
+
+def _short_citation(citation: Json) -> Json:
+    return {name: value for name, value in citation.items() if name not in ("start", "stop", "sha256")}
+
+
+def lean_document(result: Any) -> Answer:
+    """Return the answer of `get_document`: the text once, with what is needed to read on."""
+    source: Json = result["source"]
+    lines = f" | lines {result['startLine']}-{result['endLine']}" if "startLine" in result else ""
+    name = source.get("path") or source["title"]
+    head = f"# {source['title']} | {name} | id {short_id(source['id'])}{lines}"
+    structured = {**{key: value for key, value in result.items() if key != "chunks"}, "source": _lean_source(source)}
+    if "outline" in result:
+        return _answer(structured, "\n".join([head, *map(_outline_line, result["outline"]), *_read_on(result)]))
+    return _answer(structured, "\n".join([head, source["content"], *_read_on(result)]))
+
+
+def _lean_source(source: Json) -> Json:
+    kept = {key: value for key, value in source.items() if key not in ("createdAt", "metadata", "freshness")}
+    if source["metadata"]:
+        kept["metadata"] = source["metadata"]
+    if source["freshness"] in ("changed", "missing"):
+        kept["freshness"] = source["freshness"]
+    return kept
+
+
+def _outline_line(entry: Json) -> str:
+    return f"{'  ' * entry['level']}{entry['heading']}, lines {entry['startLine']}-{entry['endLine']}"
+
+
+def _read_on(result: Json) -> list[str]:
+    if not result.get("truncated"):
+        return []
+    if "outline" in result:
+        return [f"More of the outline: offset={result['nextOffset']}"]
+    after = f" or lines={result['endLine'] + 1}-" if "endLine" in result else ""
+    return [f"More: offset={result['nextOffset']}{after}"]
+
+
+# ---------------------------------------------------------------- lists and numbers
+
+
+def lean_sources(result: Any) -> Answer:
+    """Return the answer of `list_sources`: a line per document."""
+    items = cast("list[Json]", result["sources"])
+    folder = _shared_folder([item.get("path") for item in items])
+    head = f"{result['count']} of {_count(result['total'], 'document')}, {result['order']}."
+    lines = [head + (f" Paths are below {folder}" if folder else ""), *(_source_line(item, folder) for item in items)]
+    if "nextOffset" in result:
+        lines.append(f"More: offset={result['nextOffset']}")
+    structured = {**{key: value for key, value in result.items() if key != "sources"}}
+    structured["sources"] = [_source_entry(item) for item in items]
+    return _answer(structured, "\n".join(lines))
+
+
+def _source_entry(item: Json) -> Json:
+    lean = _picked(item, ("id", "title", "sourceType", "path", "changedAt", "createdAt", "chunkCount", "origin"))
+    if item["collection"] != "default":
+        lean["collection"] = item["collection"]
+    if item["freshness"] in ("changed", "missing"):
+        lean["freshness"] = item["freshness"]
+    if item["metadata"]:
+        lean["metadata"] = item["metadata"]
+    return lean
+
+
+def _source_line(item: Json, folder: str) -> str:
+    path = item.get("path", "")
+    place = path.removeprefix(folder) if folder else path
+    title = "" if place and _is_name_of(item["title"], place) else item["title"]
+    extra = [item["collection"]] if item["collection"] != "default" else []
+    if item["freshness"] in ("changed", "missing"):
+        extra.append(f"file {item['freshness']}")
+    parts = [item["changedAt"][:16].replace("T", " "), place, title, *extra, f"id {short_id(item['id'])}"]
+    return " | ".join(part for part in parts if part)
+
+
+def lean_verification(result: Any) -> Answer:
+    """Return the answer of `verify_citation`: the verdict, the place, and the nearest passage if words differ."""
+    lines = [f"{result['verdict']}: {result['message']}"]
+    if "citation" in result:
+        lines.append(f"{result['sourceTitle']} | {result['citation']['label']} | id {short_id(result['chunkId'])}")
+    if near := result.get("nearest"):
+        share = f"{near['similarity']:.0%} alike"
+        lines.append(f"Nearest, {share}: {near['label']}, id {short_id(near['chunkId'])}\n{near['text']}")
+    return _answer(result, "\n".join(lines))

@@ -1,0 +1,229 @@
+"""Which document or passage a name means: an id, its first eight characters, a path, or a title that only one has."""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import apsw
+
+from localmcp.errors import InvalidInput, NotFound
+from localmcp.knowledge.origins import Id, split_id
+from localmcp.schemas import nearest
+from localmcp.search.collections import visible_collections
+from localmcp.search.federation import Federation
+from localmcp.search.index import Index
+from localmcp.storage.database import fetch_all, fetch_one
+
+SHOWN = 9
+"""Documents that an ambiguous name is answered with."""
+_SHORT = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,27}", re.IGNORECASE)
+
+
+class Ambiguous(InvalidInput):
+    """A name that several documents have."""
+
+    code = "ambiguous"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceName:
+    """A document that a name means."""
+
+    row_id: int
+    uuid: str
+    title: str
+    path: str | None
+
+
+def split_mount(name: str) -> tuple[str | None, str]:
+    """Return (mounted file, rest) of `team:1f94484f` or `team:<uuid>`; (None, name) for anything else."""
+    origin, bare = split_id(name)
+    if origin:
+        return origin, bare
+    head, colon, rest = name.strip().rpartition(":")
+    return (head, rest) if colon and head and _SHORT.fullmatch(rest) else (None, name)
+
+
+def find_source(connection: apsw.Connection, name: str, *, trashed: bool = False) -> SourceName | None:
+    """Return the visible document of that name, live or in the trash, or None.
+
+    Raises:
+        Ambiguous: several documents have it; the hint lists them.
+    """
+    text = name.strip()
+    collections = ",".join(str(each.id) for each in visible_collections(connection))
+    where = f"trashed_at is {'not ' if trashed else ''}null and collection_id in ({collections})"
+    for test, value in _tests(text):
+        rows = fetch_all(
+            connection,
+            f"select id, uuid, title, uri from sources where {test} and {where} order by id desc limit 100",
+            {"name": value, "last": value + "g"},
+        )
+        # One file that is in two collections, or was removed twice, is one document.
+        if len({row[3] or row[0] for row in rows}) > 1:
+            raise _ambiguous(text, [SourceName(*row) for row in rows])
+        if rows:
+            return SourceName(*rows[0])
+    return None
+
+
+def _tests(text: str) -> list[tuple[str, str]]:
+    by_suffix = "substr(uri, -length(:name)) = :name"
+    tests = [
+        ("uuid = :name", text.lower()),
+        ("uri = :name", os.path.expanduser(text)),
+        ("title = :name collate nocase", text),
+        (by_suffix, os.sep + text.lstrip("./\\").replace("/", os.sep)),
+    ]
+    if _SHORT.fullmatch(text):
+        tests.insert(1, ("uuid >= :name and uuid < :last", text.lower()))
+    return tests
+
+
+def _ambiguous(name: str, sources: list[SourceName]) -> Ambiguous:
+    places = ", ".join(source.path or short(source.uuid) for source in sources[:SHOWN])
+    more = f" and {len(sources) - SHOWN} more" if len(sources) > SHOWN else ""
+    return Ambiguous(f"'{name}' fits {len(sources)} documents: {places}{more}.", hint="Give one of these paths.")
+
+
+def short(identity: str) -> str:
+    """Return the first eight characters of an id."""
+    return identity[:8]
+
+
+def nearest_source(connection: apsw.Connection, name: str, *, trashed: bool = False) -> str | None:
+    """Return the path or title that is most like `name`, if one is like it at all."""
+    collections = ",".join(str(each.id) for each in visible_collections(connection))
+    rows = fetch_all(
+        connection,
+        f"""
+        select title, uri from sources
+        where trashed_at is {"not " if trashed else ""}null and collection_id in ({collections})
+        order by id desc limit 20000
+        """,
+    )
+    wanted = os.path.basename(name.strip()) or name
+    paths = {os.path.basename(uri or title): uri or title for title, uri in rows}
+    by_title = {title: uri or title for title, uri in rows}
+    best = nearest(wanted, {**by_title, **paths})
+    return {**by_title, **paths}[best] if best else None
+
+
+# ---------------------------------------------------------------- ids of tools' arguments
+
+
+def resolve_source(federation: Federation, field: str, name: str) -> Id:
+    """Return the id that an argument names, with the mounted file it is in.
+
+    Raises:
+        NotFound: no document has that name; names the nearest.
+        Ambiguous: several have it.
+    """
+    text = name.encode("utf-8", "replace").decode()
+    origin, bare = split_mount(text)
+
+    def look(index: Index, mounted: str | None) -> Id | None:
+        with index.database.read() as connection:
+            source = find_source(connection, bare if origin else text)
+        return Id(uuid.UUID(source.uuid), mounted) if source else None
+
+    for identity in federation.look(look, origin):
+        return identity
+    with federation.own.database.read() as connection:
+        near = nearest_source(connection, text)
+    hint = f"The nearest is '{near}'." if near else "Use list_sources to see what there is."
+    raise NotFound(f"{field}: no document '{name}'.", hint=hint)
+
+
+def resolve_chunk(federation: Federation, field: str, name: str) -> Id | None:
+    """Return the id of the passage whose id is, or begins with, `name`; None if there is none.
+
+    Raises:
+        InvalidInput: it is no id and no beginning of one.
+        Ambiguous: several passages have an id that begins so.
+    """
+    origin, bare = split_mount(name.strip())
+    text = (bare if origin else name).strip().removeprefix("urn:uuid:").strip("{}").replace("-", "").lower()
+    if not re.fullmatch(r"[0-9a-f]{8,32}", text):
+        raise InvalidInput(f"{field}: {name!r} is not an id; ids are UUIDs, or their first 8 characters, as search "
+                           "returns them.")  # fmt: skip
+    return next(federation.look(_chunk_finder(text, name), origin), None)
+
+
+def _chunk_finder(digits: str, name: str) -> Callable[[Index, str | None], Id | None]:
+    first, last = bytes.fromhex(digits.ljust(32, "0")), bytes.fromhex(digits.ljust(32, "f"))
+    sql = """
+        select chunks.uuid, collection_id from chunks join sources on sources.id = source_id
+        where chunks.uuid between ? and ? and trashed_at is null limit 2
+    """
+
+    def look(index: Index, mounted: str | None) -> Id | None:
+        with index.database.read() as connection:
+            visible = {each.id for each in visible_collections(connection)}
+            rows: list[Any] = [row for row in fetch_all(connection, sql, (first, last)) if row[1] in visible]
+        if len(rows) > 1:
+            raise Ambiguous(f"'{name}' begins the ids of several passages.", hint="Give the whole id.")
+        return Id(uuid.UUID(bytes=rows[0][0]), mounted) if rows else None
+
+    return look
+
+
+# ---------------------------------------------------------------- filters that match nothing
+
+Kind = Literal["sourceType", "partition", "pathPrefix"]
+TYPE_WORDS = {"markdown": "docs", "md": "docs", "html": "website", "web": "website", "txt": "text", "faq": "qa"}
+"""What people call a source type."""
+
+
+def explain_empty_filter(
+    connection: apsw.Connection, source_type: str | None, partition: str | None, path_prefix: str | None
+) -> list[str]:
+    """Return a sentence for each filter that fits no document, with the nearest valid value."""
+    collections = ",".join(str(each.id) for each in visible_collections(connection))
+    where = f"trashed_at is null and sources.collection_id in ({collections})"
+    remarks: list[str] = []
+    if source_type:
+        types = [row[0] for row in fetch_all(connection, f"select distinct source_type from sources where {where}")]
+        remarks += _unknown_value("sourceType", source_type, types, TYPE_WORDS.get(source_type.lower()))
+    if partition:
+        sql = f"select distinct name from partitions join sources on partition_id = partitions.id where {where}"
+        remarks += _unknown_value("partition", partition, [row[0] for row in fetch_all(connection, sql)], None)
+    if path_prefix:
+        remarks += _unknown_folder(connection, where, os.path.expanduser(path_prefix))
+    return remarks
+
+
+def _unknown_value(field: str, value: str, valid: list[str], meant: str | None) -> list[str]:
+    if value in valid:
+        return []
+    near = meant if meant in valid else nearest(value, valid)
+    guess = f" Did you mean '{near}'?" if near else ""
+    return [f"No {field} '{value}'. There are: {', '.join(sorted(valid)) or 'none'}.{guess}"]
+
+
+def _unknown_folder(connection: apsw.Connection, where: str, prefix: str) -> list[str]:
+    sql = f"select 1 from sources where {where} and uri >= :folder and uri < :last limit 1"
+
+    def holds(folder: str) -> bool:
+        return bool(fetch_one(connection, sql, {"folder": folder, "last": folder + chr(0x10FFFF)}))
+
+    wanted = prefix.rstrip(os.sep)
+    if holds(wanted):
+        return []
+    parent = os.path.dirname(wanted)
+    while len(parent) > 1 and parent != os.path.dirname(parent) and not holds(parent + os.sep):
+        wanted, parent = parent, os.path.dirname(parent)
+    sql = f"select uri from sources where {where} and uri >= ? and uri < ? limit 50000"
+    base = parent.rstrip(os.sep) + os.sep
+    children = {
+        row[0][len(base) :].split(os.sep)[0] for row in fetch_all(connection, sql, (base, base + chr(0x10FFFF)))
+    }
+    near = nearest(os.path.basename(wanted), children)
+    if near is None:
+        return [f"Nothing is below '{prefix}'." + (f" There are documents below '{parent}'." if children else "")]
+    return [f"Nothing is below '{prefix}'. The nearest is '{base}{near}'."]

@@ -1,0 +1,214 @@
+"""What a language model is handed: lean texts and structured content, budgets, paging, and names for documents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from library import Library
+
+from localmcp.embeddings import HashEmbedder
+from localmcp.errors import InvalidInput, NotFound
+from localmcp.knowledge.citations import Citations
+from localmcp.knowledge.documents import KnowledgeBase
+from localmcp.storage.database import Database
+from localmcp.tools import Answer, Registry, Scope
+
+LEAN = Scope(caller="stdio", trusted=False, lean=True)
+SENTENCE = "The boiler of house {0} is filled through valve {0} until the needle shows {0} bar, and then it is aired. "
+
+
+class Desk:
+    """The tools that read, behind a registry."""
+
+    def __init__(self, database: Database, embedder: HashEmbedder) -> None:
+        self.library = Library(database, embedder)
+        self.registry = Registry()
+        self.registry.add_service(KnowledgeBase(database, self.library.index))
+        self.registry.add_service(Citations(database, self.library.index))
+
+    def add_text(self, title: str, text: str) -> None:
+        self.library.put(text, title=title)
+
+    def add_file(self, path: Path, text: str) -> None:
+        path.write_text(text)
+        self.library.put(text, title=path.name, uri=str(path))
+
+
+@pytest.fixture
+def desk(database: Database, hash_embedder: HashEmbedder) -> Desk:
+    return Desk(database, hash_embedder)
+
+
+@pytest.fixture
+def ask(desk: Desk) -> Callable[..., Answer]:
+    """Five documents of passages of about 600 characters, asked for as an assistant does."""
+    for number in range(1, 7):
+        text = "".join(f"## Part {part}\n\n{SENTENCE.format(number * 10 + part) * 6}\n\n" for part in range(1, 4))
+        desk.add_text(f"Boiler manual {number}", f"# Boiler manual {number}\n\n{text}")
+
+    def call(tool: str, **arguments: Any) -> Answer:
+        return desk.registry.call(tool, arguments, LEAN)
+
+    return call
+
+
+def passages_of(answer: Answer) -> int:
+    return sum(len(hit["content"]) for hit in answer.value["results"])
+
+
+def test_the_text_of_a_search_is_at_most_a_quarter_longer_than_its_passages(ask: Callable[..., Answer]) -> None:
+    answer = ask("search", query="fill the boiler through the valve")
+    assert answer.value["count"] == 5
+    assert len(answer.text) <= 1.25 * passages_of(answer)
+    assert len(json.dumps(answer.value, separators=(",", ":"))) <= 1.8 * passages_of(answer)
+    first = answer.value["results"][0]
+    assert answer.text.startswith("3 documents, 5 passages") or " documents, 5 passages" in answer.text.splitlines()[0]
+    assert first["content"] in answer.text and f"id {first['id'][:8]}" in answer.text
+    assert first["id"] == first["chunkId"] and "sha256" not in first["citation"]
+
+
+def test_one_document_has_at_most_two_of_the_first_five_passages(ask: Callable[..., Answer]) -> None:
+    hits = ask("search", query="boiler manual", limit=5).value["results"]
+    sources = [hit["sourceId"] for hit in hits]
+    assert len(hits) == 5 and max(map(sources.count, sources)) <= 2
+    alone = ask("search", query="boiler manual", limit=3, sourceId=sources[0][:8]).value["results"]
+    assert {hit["sourceId"] for hit in alone} == {sources[0]} and len(alone) == 3
+
+
+def test_pages_within_a_budget_follow_each_other_without_gap_or_repetition(ask: Callable[..., Answer]) -> None:
+    whole = [hit["id"] for hit in ask("search", query="boiler", limit=50, maxChars=100_000).value["results"]]
+    paged: list[str] = []
+    cursor: str | None = None
+    while True:
+        answer = ask("search", query="boiler", limit=7, maxChars=1500, cursor=cursor)
+        assert passages_of(answer) <= 1500
+        paged += [hit["id"] for hit in answer.value["results"]]
+        cursor = answer.value.get("nextCursor")
+        if cursor is None:
+            break
+    assert sorted(paged) == sorted(whole) and len(set(paged)) == len(paged)
+
+
+def test_grouped_by_document_a_search_names_each_once(ask: Callable[..., Answer]) -> None:
+    hits = ask("search", query="boiler", limit=10, groupBy="document").value["results"]
+    assert len({hit["sourceId"] for hit in hits}) == len(hits) == 6
+    assert all(hit["morePassages"] >= 1 and len(hit["content"]) <= 250 for hit in hits)
+
+
+def test_a_long_document_comes_in_pages_that_join_exactly(ask: Callable[..., Answer], desk: Desk) -> None:
+    text = "".join(f"## Section {n}\n\n{SENTENCE.format(n) * 4}\n\n" for n in range(60))
+    desk.add_text("Long", text)
+    parts: list[str] = []
+    offset = 0
+    while True:
+        answer = ask("get_document", sourceId="Long", offset=offset)
+        assert len(answer.text) <= 8_500 and "chunks" not in answer.value
+        parts.append(answer.value["source"]["content"])
+        if not answer.value["truncated"]:
+            break
+        offset = answer.value["nextOffset"]
+    assert len(parts) > 2 and "".join(parts) == text
+
+
+def test_lines_and_an_outline_of_a_document_are_read_alone(ask: Callable[..., Answer]) -> None:
+    outline = ask("get_document", sourceId="Boiler manual 2", outline=True)
+    [part] = [entry for entry in outline.value["outline"] if entry["heading"] == "Part 2"]
+    lines = f"{part['startLine']}-{part['startLine'] + 2}"
+    answer = ask("get_document", sourceId="Boiler manual 2", lines=lines)
+    assert answer.value["source"]["content"] == f"## Part 2\n\n{SENTENCE.format(22) * 6}\n"
+    with pytest.raises(InvalidInput, match="lines"):
+        ask("get_document", sourceId="Boiler manual 2", lines="ten")
+
+
+def test_the_section_of_a_passage_ends_at_the_next_heading(ask: Callable[..., Answer]) -> None:
+    hit = ask("search", query="valve 22", mode="keyword", limit=1).value["results"][0]
+    text = ask("get_context", chunkId=hit["id"][:8], section=True).text
+    assert "Part 2" in text and "Part 1" not in text and "Part 3" not in text
+
+
+def test_a_context_keeps_to_its_budget_and_sends_each_text_once(ask: Callable[..., Answer]) -> None:
+    hit = ask("search", query="boiler", limit=1).value["results"][0]
+    answer = ask("get_context", chunkId=hit["id"], window=20, maxChars=700)
+    assert answer.value["truncated"] and sum(len(chunk["content"]) for chunk in answer.value["chunks"]) <= 700
+    assert "concatenatedContent" not in answer.value
+
+
+@pytest.mark.parametrize("name", ["{id}", "{short}", "Boiler manual 3", "boiler MANUAL 3"])
+def test_a_document_is_named_in_one_way_everywhere(ask: Callable[..., Answer], name: str) -> None:
+    identity = ask("get_document", sourceId="Boiler manual 3").value["source"]["id"]
+    name = name.format(id=identity, short=identity[:8])
+    assert ask("get_document", sourceId=name).value["source"]["id"] == identity
+    assert ask("search", query="boiler", sourceId=name).value["results"][0]["sourceId"] == identity
+    quote = SENTENCE.format(31).strip()
+    assert ask("verify_citation", quote=quote, id=name).value["verdict"] == "exact"
+
+
+def test_an_ambiguous_title_lists_what_it_fits(desk: Desk, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        desk.add_file(tmp_path / folder / "NEWS.txt", f"News of {folder}.")
+    answer = desk.registry.call("get_document", {"sourceId": "NEWS.txt"}, LEAN)
+    assert answer.is_error and all(str(tmp_path / folder / "NEWS.txt") in answer.text for folder in ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"sourceType": "markdown"}, "Did you mean 'docs'?"),
+        ({"sourceType": "poem"}, "There are: docs"),
+        ({"partition": "kitchn"}, "No partition 'kitchn'"),
+        ({"pathPrefix": "/nowhere/at/all"}, "Nothing is below '/nowhere/at/all'"),
+    ],
+)
+def test_a_filter_that_fits_nothing_names_the_valid_values(
+    ask: Callable[..., Answer], arguments: dict[str, str], expected: str
+) -> None:
+    assert expected in ask("search", query="boiler", **arguments).text
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("search", {"q": "boiler", "top_k": 2}),
+        ("search", {"question": "boiler", "max_results": "2"}),
+        ("get_document", {"path": "Boiler manual 1", "max_chars": 400}),
+        ("get_document", {"title": "Boiler manual 1"}),
+        ("list_sources", {"max_results": 2}),
+    ],
+)
+def test_other_names_for_arguments_are_accepted(
+    ask: Callable[..., Answer], tool: str, arguments: dict[str, Any]
+) -> None:
+    assert not ask(tool, **arguments).is_error
+
+
+def test_an_unknown_argument_names_the_nearest(ask: Callable[..., Answer]) -> None:
+    with pytest.raises(InvalidInput, match="did you mean 'partition'"):
+        ask("search", query="boiler", partitoin="x")
+
+
+def test_documents_are_listed_by_their_last_change(ask: Callable[..., Answer]) -> None:
+    answer = ask("list_sources", limit=2)
+    assert (answer.value["count"], answer.value["total"], answer.value["nextOffset"]) == (2, 6, 2)
+    assert len(answer.text.splitlines()) == 4
+    assert ask("list_sources", since="2100-01-01").value["total"] == 0
+    titles = [item["title"] for item in ask("list_sources", order="title").value["sources"]]
+    assert titles == sorted(titles)
+    with pytest.raises(InvalidInput, match="since"):
+        ask("list_sources", since="yesterday")
+
+
+def test_a_quote_with_a_dropped_word_is_shown_its_nearest_passage(ask: Callable[..., Answer]) -> None:
+    answer = ask("verify_citation", quote="The boiler of house 31 is filled through 31 until the needle shows 31 bar")
+    assert answer.value["verdict"] == "absent" and answer.value["nearest"]["similarity"] > 0.85
+    assert "valve 31" in answer.text
+
+
+def test_a_failed_call_is_an_error(ask: Callable[..., Answer]) -> None:
+    assert ask("get_document", sourceId="no such thing").is_error
+    with pytest.raises(NotFound):
+        ask("get_context", chunkId="00000000")
