@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
+from array import array
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import apsw
 
-from localmcp.search.fuzzy import Repair, Vocabulary
+from localmcp.search.fuzzy import Vocabulary
 from localmcp.storage.database import fetch_all, fetch_one
-from localmcp.wording.normalize import detect_language, index_text, phrases, stem, stop_words
+from localmcp.wording.normalize import detect_language, fold, index_text, phrases, stem, stop_words
+from localmcp.wording.spelling import Correction
 
 MOST_UNITS = 512
 """Words of a query that are looked at: questions as long as a paragraph often end with what they are about (64 words
@@ -32,10 +35,13 @@ BM25_CEILING = 2.2
 """k1 + 1: a term adds less than this times its idf, however often it stands in a text."""
 MISSING_SHARE = 0.25
 """What a word that stands nowhere counts in the bound: at 0 one word of eight shows 100, at 1 SciFact loses .002."""
+MOST_CORRECTIONS = 3
+"""Likely corrections of a word that are looked up."""
 MIXED_SHARE = 0.1
 """A query in no known language is stemmed by every language that holds this share of the chunks."""
 
 Stems = tuple[str, ...]
+_NAME = re.compile(r"(?<=[^.!?:\s] )[^\W\d_a-z]\w*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,8 @@ class Term:
     chunks: int
     """How many chunks hold it (of a phrase: its rarest part)."""
     idf: float
-    repair: Repair | None = None
+    repair: Correction | None = None
+    """What the word was taken for, because it looks misspelt and is in no text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +88,7 @@ class KeywordQuery:
         return len({term.word for term in self.terms}) + left
 
     @property
-    def repairs(self) -> list[Repair]:
+    def repairs(self) -> list[Correction]:
         return list({term.repair.word: term.repair for term in self.terms if term.repair}.values())
 
     @property
@@ -116,10 +123,11 @@ def build_query(
         connection, {s for unit in units for alt in _alternatives(unit, languages) for s in alt}, collection_ids
     )
     terms: list[Term] = []
+    typed_right = {*unrepaired, *_names(text, languages)}
     for unit in units:
         term = _term(unit, languages, counts, total)
-        if not term.chunks and len(unit) == 1 and term.word not in unrepaired:
-            term = _repaired(connection, term, languages, collection_ids, vocabulary, generation, total)
+        if not term.chunks and len(unit) == 1 and term.word not in typed_right:
+            term = _corrected(connection, term, languages, collection_ids, vocabulary, generation, total)
         terms.append(term)
     visible = sum(_language_sizes(connection, collection_ids).values())
     known = languages if len(languages) == 1 else (None, *languages)
@@ -192,17 +200,41 @@ def inverse_frequency(chunks: int, total: int) -> float:
     return max(math.log(ratio), 1e-6) if ratio > 0 else 1e-6
 
 
-def _repaired(
+def _names(text: str, languages: Sequence[str]) -> set[str]:
+    """Return the folded words with a capital inside a sentence: names, which are not corrected.
+
+    German writes every noun with a capital, and in a query of capitals they say nothing.
+    """
+    if "german" in languages or text.isupper():
+        return set()
+    return {fold(word) for word in _NAME.findall(text)}
+
+
+def _corrected(
     connection: apsw.Connection, term: Term, languages: Sequence[str], collection_ids: Sequence[int],
     vocabulary: Vocabulary, generation: int, total: int,
 ) -> Term:  # fmt: skip
-    repair = vocabulary.repair(connection, generation, collection_ids, term.word)
-    if repair is None:
-        return term
-    unit = (repair.replacement,)
-    counts = _count(connection, {s for alt in _alternatives(unit, languages) for s in alt}, collection_ids)
-    fixed = _term(unit, languages, counts, total)
-    return Term(term.word, fixed.alternatives, fixed.chunks, fixed.idf, repair)
+    """Return the term as it was probably meant, or as it is: a correction comes from texts in the query's language."""
+    for correction in vocabulary.corrections(connection, generation, collection_ids, term.word)[:MOST_CORRECTIONS]:
+        unit = (correction.replacement,)
+        counts = _count(connection, {s for alt in _alternatives(unit, languages) for s in alt}, collection_ids)
+        meant = _term(unit, languages, counts, total)
+        if meant.chunks and _is_in_language(connection, meant, languages, collection_ids):
+            return Term(term.word, meant.alternatives, meant.chunks, meant.idf, correction)
+    return term
+
+
+def _is_in_language(
+    connection: apsw.Connection, term: Term, languages: Sequence[str], collection_ids: Sequence[int]
+) -> bool:
+    """Return whether one of the first passages with the term is in one of the languages."""
+    sql = """
+        with hits as materialized (select rowid as id from chunks_fts where chunks_fts match ? limit 100)
+        select 1 from hits join chunks on chunks.id = hits.id join groups on groups.id = group_id
+        where language in (select value from carray(?)) and collection_id in (select value from carray(?)) limit 1
+    """
+    bindings = (match_expression([term]), apsw.carray(tuple(languages)), apsw.carray(array("q", collection_ids)))
+    return fetch_one(connection, sql, bindings) is not None
 
 
 def _without_stop_words(
