@@ -14,9 +14,13 @@ def main() -> None:
         from localmcp.server import handshake
 
         handshake.main(database, profile)
-    from localmcp.cli import main as cli_main
+    try:
+        from localmcp.cli import main as cli_main
 
-    cli_main()
+        cli_main()
+    except KeyboardInterrupt:
+        # Pressed while the modules are imported, before there is a command to stop.
+        sys.exit(130)
 
 
 def take_profile(arguments: list[str]) -> tuple[str | None, list[str]]:

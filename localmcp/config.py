@@ -299,7 +299,17 @@ def load_settings(**overrides: Any) -> Settings:
 def _similarity_model() -> str | None:
     """S2-9: the original's variable chooses the model too, unless it holds the original's remote default."""
     name = _variable("SIMILARITY_SEARCH_MODEL")
-    return None if name == "text-embedding-3-small" else name
+    if name != "text-embedding-3-small":
+        return name
+    import logging
+
+    logging.getLogger(__name__).warning(
+        "SIMILARITY_SEARCH_MODEL=%s names a model of OpenAI and is ignored: nothing leaves this machine unasked. "
+        "To use it: localmcp config set model openai:%s. To end this message, unset the variable.",
+        name,
+        name,
+    )
+    return None
 
 
 def read_config_file() -> Mapping[str, Any]:

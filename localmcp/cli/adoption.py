@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localmcp.cli import terminal
+from localmcp.cli.files import existing_file
 from localmcp.cli.session import Session, command, pass_session
-from localmcp.errors import NotFound
 
 if TYPE_CHECKING:
     from localmcp.storage.adoption import Dropped
@@ -48,9 +48,7 @@ def adopt(session: Session, file: Path, **keep: bool) -> None:
     from localmcp.storage.adoption import Keep
     from localmcp.storage.adoption import adopt as take_over
 
-    file = file.expanduser().absolute()
-    if not file.is_file():
-        raise NotFound(f"There is no file {file}.")
+    file = existing_file(file).absolute()
     dropped = take_over(file, Keep(**{name.removeprefix("keep_"): value for name, value in keep.items()}))
 
     def render(_: object) -> None:

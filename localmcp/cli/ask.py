@@ -28,7 +28,7 @@ def ask(session: Session, query: tuple[str, ...], limit: int | None, max_distanc
       localmcp ask "find quickstarts about backups"
     """
     arguments = {"query": " ".join(query), "limit": limit, "maxDistance": max_distance}
-    response: Json = session.call_in(session.workspace, "ask", arguments).value
+    response: Json = session.call_in(session.reading(), "ask", arguments).value
     session.answer(response, lambda value: print_response(session, value))
     return 1 if response["status"] == "error" else 0
 

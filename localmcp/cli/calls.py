@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from localmcp.cli import terminal
+from localmcp.cli.files import read_bytes
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import InvalidInput
 
@@ -33,6 +32,8 @@ def call(session: Session, tool: str, arguments: str, text: bool) -> int:
 
 def call_tool(session: Session, tool: str, arguments: dict[str, Any], text: bool) -> int:
     """Call a tool and print its result, or the text that a model reads; the exit code."""
+    reads = session.reading().registry.get(tool).mark.read_only
+    session.workspace.database.may_create = not reads
     answer = session.call_in(session.workspace, tool, arguments)
     if text and not session.as_json:
         terminal.write(answer.text)
@@ -53,12 +54,10 @@ def read_arguments(given: str) -> dict[str, Any]:
 
     Raises:
         InvalidInput: the file cannot be read, or its text is not a JSON object.
+        NotFound: there is no such file.
     """
     try:
-        raw = _read(given)
-        value = json.loads(raw)
-    except OSError as error:
-        raise InvalidInput(f"{given[1:]} cannot be read: {error.strerror}.") from error
+        value = json.loads(_read(given))
     except ValueError as error:
         raise InvalidInput(
             f"The arguments are not JSON: {error}.", hint="""Write an object in quotes: '{"query": "..."}'"""
@@ -69,6 +68,6 @@ def read_arguments(given: str) -> dict[str, Any]:
 
 
 def _read(given: str) -> str:
-    if given == "-":
-        return sys.stdin.buffer.read().decode("utf-8-sig")
-    return Path(given[1:]).expanduser().read_text(encoding="utf-8-sig") if given.startswith("@") else given
+    if given == "-" or given.startswith("@"):
+        return read_bytes(given.removeprefix("@")).decode("utf-8-sig")
+    return given

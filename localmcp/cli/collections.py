@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localmcp.cli import terminal
+from localmcp.cli.files import read_bytes
 from localmcp.cli.removal import confirmed
 from localmcp.cli.session import Group, Session, command, group, pass_session
 from localmcp.errors import InvalidInput
@@ -203,7 +203,7 @@ def _print_description(told: Json) -> None:
 @pass_session
 def drop(session: Session, name: str, copy: bool, yes: bool) -> int:
     """Delete a collection with everything in it, for good. Files on disk are not touched."""
-    session.existing()
+    session.call("describe_collection", collection_name=name)  # Looks before it asks.
     if not confirmed(session, f"Delete collection '{name}' with everything in it for good?", yes):
         return 1
     result = session.call("drop_collection", collection_name=name, confirm=True, copy=copy or None).value
@@ -251,7 +251,7 @@ def create_partition(session: Session, collection: str, name: str) -> None:
 @pass_session
 def drop_partition(session: Session, collection: str, name: str, yes: bool) -> int:
     """Delete a partition with everything in it, for good."""
-    session.existing()
+    session.call("describe_collection", collection_name=collection)
     if not confirmed(session, f"Delete partition '{name}' of '{collection}' with everything in it for good?", yes):
         return 1
     arguments: Json = {"collection_name": collection, "partition_name": name, "confirm": True}
@@ -320,10 +320,7 @@ def read_lines(file: str) -> Iterator[tuple[str, Any]]:
     """
     name = "stdin" if file == "-" else Path(file).name
     try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).expanduser().read_bytes()
-        text = data.decode("utf-8-sig")
-    except OSError as error:
-        raise InvalidInput(f"{file} cannot be read: {error.strerror}.") from error
+        text = read_bytes(file).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{file} is not UTF-8: byte {error.start}.") from error
     for number, line in enumerate(text.split("\n"), 1):

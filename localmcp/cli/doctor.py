@@ -11,9 +11,10 @@ import click
 
 from localmcp.cli import terminal
 from localmcp.cli.adoption import keep_options, print_dropped
+from localmcp.cli.files import existing_file
 from localmcp.cli.removal import confirmed
 from localmcp.cli.session import Session, command, pass_session
-from localmcp.errors import ConfigurationError, FileUnavailable
+from localmcp.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from localmcp.doctor.check import Check
@@ -139,8 +140,7 @@ def restore(session: Session, file: Path, other: bool, yes: bool, **keep: bool) 
     from localmcp.storage.adoption import Keep
 
     path = session.settings.database
-    if not file.expanduser().is_file():
-        raise FileUnavailable(f"There is no file {file}.", hint=f"Backups lie beside {path}, or where you put them.")
+    existing_file(file, hint=f"Backups are beside {path}, or where you put them.")
     if path.exists() and not confirmed(session, f"Replace what is in {path}?", yes):
         return WRONG
     powers = Keep(**{name.removeprefix("keep_"): value for name, value in keep.items()})

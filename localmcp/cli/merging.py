@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from localmcp.cli import terminal
+from localmcp.cli.files import existing_file
 from localmcp.cli.session import Session, command, pass_session
 
 Json = dict[str, Any]
@@ -27,12 +28,10 @@ def merge(session: Session, file: Path, collections: tuple[str, ...], dry_run: b
     both are kept and listed; of quick starts of one name, yours stays. Vectors are taken over if the same model made
     them, and made again if not. Stopped in the middle, the same command goes on.
     """
-    from localmcp.errors import FileUnavailable
     from localmcp.packs.merge import MergeReport
     from localmcp.tools import Scope
 
-    if not file.expanduser().is_file():
-        raise FileUnavailable(f"There is no file {file}.")
+    existing_file(file)
 
     def say(report: MergeReport) -> None:
         if session.verbosity:

@@ -43,7 +43,7 @@ def mount(session: Session, file: Path, name: str | None) -> None:
 @pass_session
 def unmount(session: Session, name: str) -> None:
     """Search a mounted file no longer. It is not deleted."""
-    entry = session.workspace.mounts.unmount(name)
+    entry = session.reading().mounts.unmount(name)
     result = {"unmounted": entry.name, "path": str(entry.path)}
     session.answer(result, lambda _: terminal.echo(f"Unmounted {entry.name} ({entry.path})"))
 
@@ -52,7 +52,7 @@ def unmount(session: Session, name: str) -> None:
 @pass_session
 def mounts(session: Session) -> None:
     """List the files that are searched together with yours."""
-    session.answer({"mounts": _listed(session.workspace)}, _print_mounts)
+    session.answer({"mounts": _listed(session.reading())}, _print_mounts)
 
 
 def _print_mounts(result: Json) -> None:

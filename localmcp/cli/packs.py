@@ -24,10 +24,12 @@ SHOWN_SOURCES = 20
 @click.option("--title", default="", help="What it is called.")
 @click.option("--author", default="", help="Who made it.")
 @click.option("--note", default="", help="What should be known about it.")
-@click.option("--without-calls", is_flag=True, help="Leave out the log of calls; it never goes in.")
+@click.option("--without-calls", is_flag=True, help="Accepted for scripts: a pack never holds the log of calls.")
 @click.option("--force", is_flag=True, help="Replace OUT.localmcp if it is there.")
 @pass_session
-def pack(session: Session, target: Path, collections: tuple[str, ...], force: bool, **texts: Any) -> None:
+def pack(
+    session: Session, target: Path, collections: tuple[str, ...], force: bool, without_calls: bool, **texts: Any
+) -> None:
     """Write one file to give away: documents with their vectors, quick starts, rules.
 
     API keys, the log of calls, what is in the trash, and the folders of this machine are not in it. It opens on another
@@ -40,6 +42,8 @@ def pack(session: Session, target: Path, collections: tuple[str, ...], force: bo
     path = target.expanduser().absolute()
     result = {"path": str(path), "bytes": path.stat().st_size, "manifest": asdict(manifest)}
     session.answer(result, lambda _: terminal.echo(_packed(path, asdict(manifest))))
+    if without_calls:
+        session.note("--without-calls is not needed: a pack never holds the log of calls.")
 
 
 def _packed(path: Path, manifest: Json) -> str:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from types import FrameType
 from typing import NoReturn, TextIO
 
 import click
@@ -123,12 +127,31 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
     """
     for stream in (sys.stdout, sys.stderr):
         _speak_utf8(stream)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
     session = Session()
     try:
         code = execute(session, sys.argv[1:] if arguments is None else arguments)
     finally:
         session.close()
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # What could not be written was reported; at exit Python would try again, and print a traceback.
+        os._exit(code or 1)
     sys.exit(code)
+
+
+def _interrupt(signal_number: int, frame: FrameType | None) -> NoReturn:
+    """Stop the command at the first Ctrl-C; end the process at the second, without a traceback."""
+    signal.signal(signal.SIGINT, _end_now)
+    raise KeyboardInterrupt
+
+
+def _end_now(signal_number: int, frame: FrameType | None) -> NoReturn:
+    if sys.stderr.isatty():
+        os.write(sys.stderr.fileno(), b"\x1b[?25h")  # A progress bar hides the cursor.
+    os._exit(INTERRUPTED)
 
 
 def execute(session: Session, arguments: Sequence[str]) -> int:
@@ -147,6 +170,8 @@ def execute(session: Session, arguments: Sequence[str]) -> int:
         return session.fail(error.code, error.message, error.hint, error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return session.fail("interrupted", "Stopped.", None, INTERRUPTED)
+    except OSError as error:
+        return _unwritten(session, error) if _is_full(error) else _unexpected(session, error)
     except Exception as error:
         return _unexpected(session, error)
     return code if isinstance(code, int) else 0
@@ -158,6 +183,16 @@ def _usage(session: Session, error: click.UsageError) -> int:
         terminal.echo(error.format_message(), err=True, color=session.color)
         return error.exit_code
     return session.fail("usage", error.format_message(), f"See: {command} --help", error.exit_code)
+
+
+def _is_full(error: OSError) -> bool:
+    """Whether a stream, which has no name, could not be written; errors of files name them."""
+    return error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+def _unwritten(session: Session, error: OSError) -> int:
+    message = f"The output cannot be written: {error.strerror}."
+    return session.fail("output", message, "Free space where it goes, or send it somewhere else.", 1)
 
 
 def _unexpected(session: Session, error: Exception) -> int:

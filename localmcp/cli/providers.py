@@ -26,7 +26,7 @@ def providers(session: Session) -> None:
     """Show where tools come from: programs, queries, HTTP calls, Python, other servers; nothing is started."""
     from localmcp.config import config_directory
 
-    states = [each.state() for each in inspected(session.workspace)]
+    states = [each.state() for each in inspected(session.reading())]
     if session.as_json:
         listed = [each.as_json() for each in states]
         session.print_json({"configDirectory": str(config_directory()), "count": len(states), "providers": listed})
@@ -54,7 +54,7 @@ def check(session: Session, files: tuple[Path, ...]) -> int:
 
     Programs, databases, variables and statements are looked at as well, but nothing is run.
     """
-    workspace = session.workspace
+    workspace = session.reading()
     problems = _check_files(workspace, files) if files else check_all(workspace)
     errors = sum(problem.level == "error" for problem in problems)
     checked = len(files) if files else _tools_of_providers(workspace)

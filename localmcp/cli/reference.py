@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localmcp import __version__
+from localmcp.cli import terminal
 from localmcp.cli.session import COMMON, Session, command, pass_session
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def reference(session: Session) -> None:
       localmcp reference > localmcp.md
     """
     text = make_reference()
-    session.answer({"format": "markdown", "text": text}, lambda _: click.echo(text, nl=False))
+    session.answer({"format": "markdown", "text": text}, lambda _: terminal.write(text, nl=False))
 
 
 def make_reference() -> str:

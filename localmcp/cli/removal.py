@@ -9,6 +9,7 @@ import click
 from localmcp.cli import terminal
 from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.errors import NeedsConfirmation
+from localmcp.visible_text import visible
 
 
 @command()
@@ -23,7 +24,9 @@ def remove(session: Session, targets: tuple[str, ...], collection: str | None, y
     keeps documents for 30 days (the setting trash_days).
     """
     library = session.existing().library
-    if not confirmed(session, f"Put {', '.join(targets)} into the trash?", yes):
+    found = {row.id for target in targets for row in library.removable(target, collection=collection)}
+    documents = terminal.counted(len(found), "document")
+    if not confirmed(session, f"Put {documents} ({', '.join(targets)}) into the trash?", yes):
         return 1
     report = library.remove(targets, collection=collection)
     if session.as_json:
@@ -44,7 +47,7 @@ def confirmed(session: Session, question: str, yes: bool) -> bool:
         return True
     if session.as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise NeedsConfirmation(f"{question} Nothing was done.", hint="Say yes with --yes.")
-    return click.confirm(question, err=True)
+    return click.confirm(visible(question), err=True)
 
 
 @group()

@@ -78,7 +78,7 @@ def _told(result: dict[str, Any]) -> str:
 def _stop(session: Session, collection: str, drop: bool, yes: bool) -> int:
     if drop and not confirmed(session, f"Delete the copy of '{collection}' in Milvus?", yes):
         return 1
-    replica = session.workspace.replication.stop(collection, drop=drop)
+    replica = session.existing().replication.stop(collection, drop=drop)
     result = {"collection": replica.collection, "name": replica.name, "dropped": drop}
     what = "deleted" if drop else "left as it is"
     words = f"'{replica.collection}' is searched in the file again; the copy '{replica.name}' was {what}."

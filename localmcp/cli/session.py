@@ -56,22 +56,29 @@ class Session:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(VisibleFormatter("%(levelname)s %(name)s: %(message)s"))
         logging.basicConfig(handlers=[handler], level="ERROR" if self.quiet else level)
+        if self.verbosity == 0:
+            # The command's own error says what is wrong with the file; the log of calls is not what was asked for.
+            logging.getLogger("localmcp.storage.write_behind").setLevel(logging.ERROR)
         workspace = Workspace(self.settings)
         workspace.embedder.patience = self.seconds_for_model
         return workspace
 
+    def reading(self) -> Workspace:
+        """Return the workspace for a command that only reads: it never makes the file, nor fills an empty one."""
+        self.workspace.database.may_create = False
+        return self.workspace
+
     def existing(self) -> Workspace:
-        """The workspace on a file that is there: a command that only reads makes none.
+        """Return the workspace on a file that is there.
 
         Raises:
             FileUnavailable: there is no file yet.
         """
         if not self.settings.database.exists():
-            raise FileUnavailable(
-                f"{self.settings.database} does not exist yet.",
-                hint="Begin with: localmcp add FOLDER   (or look around first: localmcp demo)",
-            )
-        return self.workspace
+            from localmcp.storage.database import HOW_TO_BEGIN
+
+            raise FileUnavailable(f"{self.settings.database} does not exist yet.", hint=HOW_TO_BEGIN)
+        return self.reading()
 
     def call(self, name: str, **arguments: Any) -> Answer:
         """Call a tool on a file that is there; arguments that are None are left out."""
@@ -102,7 +109,7 @@ class Session:
         """One JSON document on stdout; indented where a person looks at it."""
         indent = 2 if sys.stdout.isatty() else None
         text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
-        click.echo(visible_json(text) if indent else text)
+        terminal.write(visible_json(text) if indent else text)
 
     def note(self, text: str = "") -> None:
         """Words about the work, on stderr; none with --quiet or --json."""

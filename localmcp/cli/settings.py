@@ -54,11 +54,24 @@ def get_setting(session: Session, name: str) -> None:
 @pass_session
 def set_setting(session: Session, name: str, value: str) -> None:
     """Write one setting to config.toml; its comments and order are kept."""
-    path = configuration.write_setting(_known(name), value)
+    _check_model(_known(name), value)
+    path = configuration.write_setting(name, value)
     session.answer({name: _value(session, name), "file": str(path)}, lambda _: session.note(f"Written to {path}"))
     where = _origin(session, name)
     if where not in ("config.toml", "default"):
         session.note(terminal.warned(f"{where} is set as well, and wins."))
+
+
+def _check_model(name: str, value: str) -> None:
+    """Refuse a model whose name cannot be one, as every other setting is checked; it is not opened."""
+    if name == "model":
+        from localmcp.embeddings import parse_spec
+
+        parse_spec(value)
+    elif name == "language_model" and value:
+        from localmcp.language_models import parse_address
+
+        parse_address(value)
 
 
 @config.command("unset")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from localmcp.cli.files import read_bytes
 from localmcp.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -39,10 +38,7 @@ def read_catalog(given: str) -> list[ToolDescription]:
 
 def _read(given: str) -> Any:
     try:
-        raw = sys.stdin.buffer.read() if given == "-" else Path(given).expanduser().read_bytes()
-        return json.loads(raw.decode("utf-8-sig"))
-    except OSError as error:
-        raise InvalidInput(f"{given} cannot be read: {error.strerror}.") from error
+        return json.loads(read_bytes(given).decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{given} is not JSON: {error}.", hint=HINT) from error
 

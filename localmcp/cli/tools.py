@@ -67,7 +67,7 @@ def list_tools(session: Session) -> None:
 
     Hidden tools are not in an assistant's list; it finds them by what they do. A star marks a required argument.
     """
-    described = [_describe(each) for each in session.workspace.registry.tools()]
+    described = [_describe(each) for each in session.reading().registry.tools()]
     if session.as_json:
         session.print_json({"count": len(described), "tools": described})
         return
@@ -84,7 +84,7 @@ def list_tools(session: Session) -> None:
 @pass_session
 def show(session: Session, name: str) -> None:
     """Show one tool: what it does, its parameters, and what it may change."""
-    session.answer(_describe(session.workspace.registry.get(name)), _print_tool)
+    session.answer(_describe(session.reading().registry.get(name)), _print_tool)
 
 
 def _describe(each: Tool) -> Json:
@@ -146,7 +146,7 @@ def search(
     from localmcp.cli.tool_catalog import read_catalog
     from localmcp.discovery import NOTHING_FOUND, rank_tools
 
-    discovery = session.workspace.discovery
+    discovery = session.reading().discovery
     offered = read_catalog(catalog) if catalog else discovery.searchable()
     if profile == "best" and not discovery.finder.remembers:
         session.note(terminal.dim("Reading what every tool does; the next search remembers it …"))
@@ -202,7 +202,7 @@ def call(session: Session, name: str, arguments: tuple[str, ...], text: bool) ->
     elif len(arguments) == 1 and (arguments[0] == "-" or arguments[0][:1] in ("{", "[", "@")):
         given = read_arguments(arguments[0])
     else:
-        given = read_pairs(arguments, session.workspace.registry.get(name).input_schema)
+        given = read_pairs(arguments, session.reading().registry.get(name).input_schema)
     return call_tool(session, name, given, text)
 
 

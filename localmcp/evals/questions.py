@@ -54,11 +54,13 @@ def read_questions(path: Path, database: Database, collections: tuple[str, ...] 
 
     Raises:
         InvalidInput: the file is not of that form; names the line.
-        NotFound: a document that is not there; names the line and the nearest.
+        NotFound: the file, or a document, is not there; names the line and the nearest.
     """
     documents = _documents(database, collections)
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except FileNotFoundError as error:
+        raise NotFound(f"There is no file {path}.") from error
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{path} cannot be read: {error}.") from error
     found = [_read_line(f"{path}, line {n}", line, documents) for n, line in enumerate(lines, 1) if line.strip()]

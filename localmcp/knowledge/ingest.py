@@ -438,10 +438,11 @@ class Library:
                 trash.carry_out(connection, collections, removal, reason)
         return run.end()
 
-    def removable(self, target: str) -> list[SourceRow]:
+    def removable(self, target: str, *, collection: str | None = None) -> list[SourceRow]:
         """Return the sources that `remove` would put into the trash for this target; the same errors."""
         with self._database.read() as connection:
-            return trash.find_removal(connection, choose_collections(connection, None), target).sources
+            collections = choose_collections(connection, [collection] if collection else None)
+            return trash.find_removal(connection, collections, target).sources
 
     def restore(self, source: str) -> SourceRow:
         """Bring a source back from the trash by its id, with its vectors.

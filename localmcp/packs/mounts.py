@@ -184,7 +184,7 @@ class Mounts:
         path = path.expanduser().absolute()
         entry = Entry(_check_name(name) if name else _name_of(path), path, utc_now())
         if not path.is_file():
-            raise FileUnavailable(f"There is no file {path}.")
+            raise NotFound(f"There is no file {path}.")
         if os.path.realpath(path) == os.path.realpath(self.own):
             raise InvalidInput(f"{path} is the file that is open; it is searched already.")
         self._check_free(entry)

@@ -9,7 +9,7 @@ from typing import Any
 
 import apsw
 
-from localmcp.errors import FileUnavailable, LocalMCPError
+from localmcp.errors import LocalMCPError, NotFound
 from localmcp.packs.digest import digest_content
 from localmcp.packs.manifest import Manifest, count_contents, has_manifest, list_sources, read_manifest, seal_of
 from localmcp.search.consistency import disagreements
@@ -48,11 +48,11 @@ def verify(path: Path) -> Verification:
     A file that cannot even be opened is reported as the one problem it then has.
 
     Raises:
-        FileUnavailable: there is no such file.
+        NotFound: there is no such file.
     """
     found = Verification(path)
     if not path.is_file():
-        raise FileUnavailable(f"There is no file {path}.")
+        raise NotFound(f"There is no file {path}.")
     # Its own connection: SQLite checks a full-text table against what the connection read of it earlier.
     database = Database(path, read_only=True)
     try:

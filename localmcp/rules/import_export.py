@@ -114,7 +114,7 @@ class RuleExchange:
         fresh = self._unknown(drafts)
         for start in range(0, len(fresh), IMPORTED_AT_ONCE):
             self._catalogue.store(fresh[start : start + IMPORTED_AT_ONCE])
-        problems: list[Problem] = [problem for _, reading in readings for problem in reading.problems]
+        problems = [problem for name, reading in readings for problem in reading.problems or _empty(name, reading)]
         return {
             "added": len(fresh),
             "known": len(drafts) - len(fresh),
@@ -160,6 +160,11 @@ class RuleExchange:
             "format": format,
             "files": [{"name": name, "text": text} for name, text in files.items()],
         }
+
+
+def _empty(name: str, reading: Reading) -> list[Problem]:
+    """Return why a file without problems gave nothing."""
+    return [] if reading.drafts else [Problem(name, "no rules in it: a rule is a list item, such as “- Use tabs.”")]
 
 
 def _within(draft: RuleDraft, project: str | None) -> RuleDraft:

@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 PAGE_SIZE = 8192
 """A float32 vector of 384 takes 1641 bytes a row at 8192, 2053 at 4096."""
 BUSY_MILLISECONDS = 30_000
+HOW_TO_BEGIN = "Begin with: localmcp add FOLDER   (or look around first: localmcp demo)"
 LEAST_CACHE, MOST_CACHE = 16_000, 48_000
 MAX_VALUE_BYTES = 256_000_000
 """No text or blob in the file may be larger: bounds what a hostile file can make us hold."""
@@ -66,6 +67,8 @@ class Database:
         """Held only while the file is opened or a connection changes hands: readers never wait for the writer."""
         self._writer: apsw.Connection | None = None
         self._idle: list[apsw.Connection] = []
+        self.may_create = True
+        """Whether the first use makes the file if it is missing or empty; what only reads leaves it alone."""
         self._open = False
         self._immutable = False
         self._identity: tuple[int, int] | None = None
@@ -251,8 +254,9 @@ class Database:
             self._open = True
 
     def _create(self) -> None:
-        if self.read_only:
-            raise FileUnavailable(f"{self.path} does not exist, or is empty.")
+        if self.read_only or not self.may_create:
+            state = "is empty" if self.path.exists() else "does not exist yet"
+            raise FileUnavailable(f"{self.path} {state}.", hint=HOW_TO_BEGIN)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:

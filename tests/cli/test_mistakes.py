@@ -1,0 +1,187 @@
+"""What is mistyped, missing or interrupted is told in one sentence, and nothing is made or changed by it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from command_line import POSIX, ROOT, Terminal, spawn
+
+READING = (
+    ("status",), ("sources",), ("search", "bees"), ("show", "bees"), ("why", "bees.md"), ("ask", "how many documents"),
+    ("call", "get_stats"), ("tools", "call", "get_stats"), ("tools",), ("tools", "search", "mail"), ("mounts",),
+    ("unmount", "x"), ("log",), ("eval",), ("doctor",), ("backup",), ("optimize",), ("rules", "list"),
+    ("quickstarts", "list"), ("collections", "list"), ("keys", "list"), ("trash", "list"), ("refresh",),
+    ("remove", "x", "--yes"), ("collections", "drop", "x", "--yes"), ("pack", "out.localmcp"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("words", READING, ids=" ".join)
+def test_a_command_that_reads_makes_no_file(cli, tmp_path: Path, words: tuple[str, ...]) -> None:
+    file = tmp_path / "mistyped.localmcp"
+    cli("--db", str(file), *words)
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("words", READING, ids=" ".join)
+def test_a_command_that_reads_leaves_an_empty_file_empty(cli, tmp_path: Path, words: tuple[str, ...]) -> None:
+    file = tmp_path / "empty.localmcp"
+    file.touch()
+    cli("--db", str(file), *words)
+    assert file.stat().st_size == 0
+
+
+def test_the_message_names_the_file_and_how_to_begin(cli, tmp_path: Path) -> None:
+    ran = cli("--db", str(tmp_path / "mistyped.localmcp"), "call", "get_stats")
+    assert ran.code == 3
+    assert "mistyped.localmcp does not exist yet." in ran.err and "localmcp add FOLDER" in ran.err
+
+
+def test_a_tool_that_writes_makes_the_file(cli, tmp_path: Path) -> None:
+    file = tmp_path / "new.localmcp"
+    assert cli("--db", str(file), "call", "addRule", '{"rule_text": "Keep functions short."}').code == 0
+    assert file.exists()
+
+
+@pytest.mark.parametrize("setting", ["model", "language_model"])
+def test_a_model_that_cannot_be_one_is_not_written(cli, setting: str) -> None:
+    ran = cli("config", "set", setting, "nope")
+    assert ran.code == 4
+    assert "'nope'" in ran.err and "Accepted: " in ran.err
+    assert cli("config", "path", "--json").json["exists"] is False
+
+
+def test_remove_looks_before_it_asks(filled) -> None:
+    ran = filled("remove", "/nope")
+    assert ran.code == 1
+    assert "No document '/nope'." in ran.err and "trash?" not in ran.err
+
+
+def test_remove_asks_with_the_number_of_documents(filled, notes: Path) -> None:
+    assert "Put 3 documents" in filled("remove", str(notes)).err
+
+
+def test_drop_looks_before_it_asks(filled) -> None:
+    ran = filled("collections", "drop", "nope")
+    assert ran.code == 1
+    assert "for good?" not in ran.err
+
+
+MISSING = (
+    ("add", "/nope"), ("verify", "/nope"), ("merge", "/nope"), ("mount", "/nope"), ("adopt", "/nope"),
+    ("restore", "/nope"), ("rules", "import", "/nope"), ("quickstarts", "import", "/nope"), ("eval", "/nope"),
+    ("collections", "insert", "x", "--file", "/nope"), ("models", "import", "/nope"), ("call", "search", "@/nope"),
+    ("tools", "search", "x", "--catalog", "/nope"), ("servers", "import", "/nope"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("words", MISSING, ids=" ".join)
+def test_a_missing_file_has_one_exit_code(filled, words: tuple[str, ...]) -> None:
+    ran = filled(*words)
+    assert ran.code == 1
+    assert "/nope" in ran.err and "Errno" not in ran.err
+
+
+def test_rules_without_a_rule_are_told_with_a_reason(cli, tmp_path: Path) -> None:
+    (tmp_path / "car.md").write_text("My car is red and was built in 1998.\n")
+    ran = cli("rules", "import", "car.md")
+    assert ran.code == 1
+    assert "car.md" in ran.err and "0 rules added" in ran.err
+    assert "no rules in it: a rule is a list item" in ran.err
+
+
+def test_an_ignored_model_of_the_environment_is_told(cli, monkeypatch: pytest.MonkeyPatch, caplog) -> None:
+    monkeypatch.setenv("SIMILARITY_SEARCH_MODEL", "text-embedding-3-small")
+    monkeypatch.delenv("LOCALMCP_MODEL")
+    assert cli("config", "get", "model").out == "default\n"
+    assert "SIMILARITY_SEARCH_MODEL=text-embedding-3-small" in caplog.text and "ignored" in caplog.text
+
+
+def test_pack_tells_that_an_option_is_not_needed(filled) -> None:
+    assert "--without-calls is not needed" in filled("pack", "out.localmcp", "--without-calls").err
+
+
+def test_a_newline_in_a_file_name_stays_in_its_row(cli, tmp_path: Path) -> None:
+    folder = tmp_path / "odd"
+    folder.mkdir()
+    try:
+        (folder / "two\nlines \x1b[31mred.md").write_text("Bees like lavender.")
+    except OSError:
+        pytest.skip("this system refuses such names")
+    assert cli("add", str(folder), "-q").code == 0
+    lines = cli("sources").out.splitlines()
+    assert len(lines) == 2
+    assert "two␊lines ␛[31mred.md" in lines[1]
+
+
+# ---------------------------------------------------------------- terminals, streams, signals
+
+HOSTILE = "\x1b]2;owned\x07 \x1b]52;c;aGk=\x07 \x1b[2J \x9b2J \u202egnp.exe lavender\n" + "Bees like flowers.\n" * 40
+
+
+@POSIX
+@pytest.mark.parametrize(
+    "words", [("search", "lavender"), ("show", "hostile"), ("sources",), ("search", "lavender", "--json")], ids=" ".join
+)
+def test_a_document_cannot_command_the_terminal(cli, tmp_path: Path, words: tuple[str, ...]) -> None:
+    (tmp_path / "hostile.md").write_text(f"# hostile\x1b]2;title\x07\n\n{HOSTILE}", encoding="utf-8")
+    assert cli("add", "hostile.md", "--title", "hostile", "-q").code == 0
+    seen = Terminal(*words, cwd=tmp_path).end()
+    assert "lavender" in seen or "hostile" in seen
+    assert not [sign for sign in ("\x1b]2;", "\x1b]52;", "\x1b[2J", "\x07", "\x9b", "\u202e") if sign in seen]
+
+
+def test_show_gives_a_pipe_the_text_as_it_is(cli, tmp_path: Path) -> None:
+    (tmp_path / "hostile.md").write_text(HOSTILE, encoding="utf-8")
+    assert cli("add", "hostile.md", "--title", "hostile", "-q").code == 0
+    assert cli("show", "hostile").out == HOSTILE
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize("words", [("--help",), ("sources",), ("reference",)], ids=" ".join)
+def test_a_full_output_is_told(filled, tmp_path: Path, words: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        run = subprocess.run(
+            [sys.executable, "-m", "localmcp", *words], stdout=full, stderr=subprocess.PIPE, cwd=tmp_path, text=True
+        )
+    assert run.returncode == 1
+    assert run.stderr.splitlines()[0] == "Error: The output cannot be written: No space left on device."
+    assert "Traceback" not in run.stderr and "Exception" not in run.stderr
+
+
+@POSIX
+def test_two_interruptions_end_it_without_a_traceback(tmp_path: Path) -> None:
+    many = tmp_path / "many"
+    many.mkdir()
+    for number in range(800):
+        (many / f"{number}.md").write_text(f"# Note {number}\n\nWords of note {number}, and some more of them.")
+    process = Terminal("add", str(many), cwd=tmp_path)
+    process.read_until("of 800 files")
+    process.process.send_signal(signal.SIGINT)
+    process.process.send_signal(signal.SIGINT)
+    seen = process.end()
+    assert process.process.returncode == 130
+    assert "Traceback" not in seen and "Exception" not in seen
+
+
+@POSIX
+def test_an_interruption_while_it_starts_prints_no_traceback(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "localmcp", "status"], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    time.sleep(0.15)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert "localmcp/" not in errors or "Traceback" not in errors
+
+
+def test_a_file_that_is_locked_is_told_once(filled, tmp_path: Path) -> None:
+    ran = spawn("--db", str(tmp_path), "sources", cwd=tmp_path)
+    assert ran.code == 3
+    assert "WARNING" not in ran.err
