@@ -141,7 +141,7 @@ def test_a_mistake_in_a_catalogue_is_named_by_entry_and_field(cli, tmp_path: Pat
 
 def test_a_catalogue_that_is_not_there_is_said(cli) -> None:
     ran = cli("search", "x", "--catalog", "nowhere.json", "--json")
-    assert ran.code == 2 and "nowhere.json cannot be read" in ran.error["message"]
+    assert ran.code == 1 and "There is no file nowhere.json." in ran.error["message"]
 
 
 def test_live_tools_are_found_the_hidden_ones_too(cli) -> None:

@@ -228,7 +228,7 @@ def test_the_commands_tell_what_they_did(
     code, out, _ = run(capsys, "--db", path, "--json", "optimize")
     assert code == 0 and '"bytes_after"' in out
     code, _, said = run(capsys, "--db", path, "restore", str(tmp_path / "none"))
-    assert code == 3 and "no file" in said
+    assert code == 1 and "no file" in said
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

@@ -326,4 +326,4 @@ def test_the_command_tells_what_came_of_it(
     assert (result["added"], result["dryRun"], result["conflicts"]) == (2, False, [])
     assert cli("merge", str(bees)) == 0
     assert "0 documents added (0 passages), 2 known" in capsys.readouterr().out
-    assert cli("merge", "none.localmcp") == 3
+    assert cli("merge", "none.localmcp") == 1

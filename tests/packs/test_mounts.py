@@ -14,7 +14,7 @@ import pytest
 from localmcp.cli.program import execute
 from localmcp.cli.session import Session
 from localmcp.config import Settings, state_directory
-from localmcp.errors import FileUnavailable, InvalidInput, NotFound, NotOurFile
+from localmcp.errors import InvalidInput, NotFound, NotOurFile
 from localmcp.packs.pack import PackOptions, write_pack
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
@@ -370,7 +370,7 @@ def test_names_are_unique_and_plain(ours: Workspace, bees: Path, tmp_path: Path)
 def test_what_cannot_be_mounted_is_refused(ours: Workspace, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="open"):
         ours.mounts.mount(ours.database.path)
-    with pytest.raises(FileUnavailable, match="no file"):
+    with pytest.raises(NotFound, match="no file"):
         ours.mounts.mount(tmp_path / "none.localmcp")
     text = tmp_path / "text.localmcp"
     text.write_text("some text that is long enough to be looked at" * 20)

@@ -17,7 +17,7 @@ from mcp import Client, StdioServerParameters
 from localmcp.cli.program import execute
 from localmcp.cli.session import Session
 from localmcp.config import Settings, state_directory
-from localmcp.errors import FileUnavailable, InvalidInput, NotFound
+from localmcp.errors import InvalidInput, NotFound
 from localmcp.packs.digest import digest_content
 from localmcp.packs.manifest import read_manifest
 from localmcp.packs.pack import PackOptions, write_pack
@@ -363,7 +363,7 @@ def test_verify_ends_with_1_when_something_is_wrong_and_says_it(
     assert cli("verify", str(packed), "--json") == 1
     result = json.loads(capsys.readouterr().out)
     assert not result["sound"] and result["problems"]
-    assert cli("verify", str(tmp_path / "none")) == 3
+    assert cli("verify", str(tmp_path / "none")) == 1
 
 
 @pytest.mark.parametrize("data", [b"", b"text", b"SQLite format 3\0" + bytes(2000)])
@@ -386,7 +386,7 @@ def test_an_older_file_is_verified_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_an_error_and_not_a_finding(tmp_path: Path) -> None:
-    with pytest.raises(FileUnavailable, match="no file"):
+    with pytest.raises(NotFound, match="no file"):
         verify(tmp_path / "none.localmcp")
 
 
