@@ -24,8 +24,8 @@ def remove(session: Session, targets: tuple[str, ...], collection: str | None, y
     keeps documents for 30 days (the setting trash_days).
     """
     library = session.existing().library
-    found = {row.id for target in targets for row in library.removable(target, collection=collection)}
-    documents = terminal.counted(len(found), "document")
+    removed = {row.id for target in targets for row in library.removable(target, collection=collection)}
+    documents = terminal.counted(len(removed), "document")
     if not confirmed(session, f"Put {documents} ({', '.join(targets)}) into the trash?", yes):
         return 1
     report = library.remove(targets, collection=collection)
