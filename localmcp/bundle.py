@@ -101,7 +101,7 @@ def bundled_files(source: Path) -> Iterator[tuple[str, Path]]:
     """(name in the bundle, file) of everything but what running and testing leaves behind, by name."""
     yield from ((name, source / name) for name in FILES)
     for folder in FOLDERS:
-        paths = {each.relative_to(source).as_posix(): each for each in (source / folder).rglob("*") if each.is_file()}
+        paths = {path.relative_to(source).as_posix(): path for path in (source / folder).rglob("*") if path.is_file()}
         for name in sorted(paths):
             left_by_work = any(part.endswith(_UNWANTED) for part in name.split("/"))
             if not left_by_work and not name.startswith(PICTURES):
@@ -166,7 +166,7 @@ def visible_tools() -> list[Json]:
 
     # Making a workspace opens no file.
     tools = Workspace(Settings()).registry.visible()
-    return [{"name": each.name, "description": _first_sentence(each.description)} for each in tools]
+    return [{"name": tool.name, "description": _first_sentence(tool.description)} for tool in tools]
 
 
 def _first_sentence(text: str) -> str:
@@ -188,7 +188,7 @@ def describe_server(owner: str, url: str | None, digest: str) -> Json:
             "runtimeHint": "uvx",
             "transport": {"type": "stdio"},
             "packageArguments": [{"type": "positional", "value": "serve"}],
-            "environmentVariables": [_variable(each) for each in describe_settings()],
+            "environmentVariables": [_variable(setting) for setting in describe_settings()],
         }
     ]
     if url is not None:

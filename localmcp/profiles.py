@@ -88,7 +88,7 @@ def _names(table: Mapping[str, Any], key: str, where: str) -> frozenset[str] | N
     value = table.get(key)
     if value is None:
         return None
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in cast("list[Any]", value)):
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in cast("list[Any]", value)):
         raise ConfigurationError(f"{key} = {value!r} {where} cannot be used: it must be a list of names.")
     return frozenset(cast("list[str]", value))
 
@@ -96,10 +96,10 @@ def _names(table: Mapping[str, Any], key: str, where: str) -> frozenset[str] | N
 def _rights(table: Mapping[str, Any], where: str) -> frozenset[str]:
     value = table.get("rights", "admin")
     listed = cast("list[Any]", value if isinstance(value, list) else [value])
-    if not listed or not all(isinstance(each, str) and each in RIGHTS for each in listed):
+    if not listed or not all(isinstance(item, str) and item in RIGHTS for item in listed):
         accepted = f"it must be one of {', '.join(RIGHTS)}, or a list of them"
         raise ConfigurationError(f"rights = {value!r} {where} cannot be used: {accepted}.")
-    return frozenset(right for each in listed for right in RIGHTS[each])
+    return frozenset(right for item in listed for right in RIGHTS[item])
 
 
 def _listed(table: Mapping[str, Any]) -> str:

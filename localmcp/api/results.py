@@ -160,14 +160,14 @@ class Results(list[Item], Generic[Item]):
         """The table that notebooks show."""
         if not self:
             return f"<p>{html.escape(repr(self))}</p>"
-        head = "".join(f"<th>{each}</th>" for each in HEADS[type(self[0]).__name__])
+        head = "".join(f"<th>{head}</th>" for head in HEADS[type(self[0]).__name__])
         rows = "".join(_table_row(each.cells()) for each in self)
-        notices = "".join(f"<p>{html.escape(each)}</p>" for each in self.notices)
+        notices = "".join(f"<p>{html.escape(notice)}</p>" for notice in self.notices)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notices}"
 
 
 def _table_row(cells: Sequence[str]) -> str:
-    return f"<tr>{''.join(f'<td>{html.escape(each)}</td>' for each in cells)}</tr>"
+    return f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>"
 
 
 def _shortened(text: str) -> str:

@@ -59,12 +59,12 @@ def _file_problems(path: Path) -> Iterator[str]:
 
 
 def _variable_problems() -> Iterator[str]:
-    for each in config.describe_settings():
-        raw = os.environ.get(each["env"], "").strip()
+    for setting in config.describe_settings():
+        raw = os.environ.get(setting["env"], "").strip()
         if not raw or raw.startswith("${"):
             continue
         try:
-            config.parse_setting(each["name"], raw, f"the variable {each['env']}")
+            config.parse_setting(setting["name"], raw, f"the variable {setting['env']}")
         except ConfigurationError as error:
             yield error.message
 
@@ -116,7 +116,7 @@ def check_servers() -> Iterator[Check]:
         return
     entries = read_entries()
     text = path.read_text(encoding="utf-8-sig", errors="replace")
-    wrong = [each for each in entries if each.problem]
+    wrong = [entry for entry in entries if entry.problem]
     for each in wrong:
         at = next((n for n, line in enumerate(text.splitlines(), 1) if f'"{each.name}"' in line), 1)
         yield fail("mcp servers", f"{path}:{at}: '{each.name}' {each.problem}", f"localmcp servers remove {each.name}")
@@ -139,7 +139,7 @@ def check_tools(workspace: Workspace) -> Iterator[Check]:
     configured = workspace.configured_tools
     if not configured.is_configured:
         return
-    opened = [getattr(each, "opened", each) for each in configured.providers]
+    opened = [getattr(provider, "opened", provider) for provider in configured.providers]
     found = [
         *configured.manifests.problems(),
         *configured.switches.problems(),
@@ -160,19 +160,19 @@ def check_clients() -> Iterator[Check]:
     """The MCP clients on this machine that start localmcp, and whether they can."""
     using: list[str] = []
     present: list[str] = []
-    for each in client_files():
-        if not each.path.is_file():
+    for client_file in client_files():
+        if not client_file.path.is_file():
             continue
-        present.append(each.title)
+        present.append(client_file.title)
         try:
-            entries = servers_in(read_document(each.path), each.path)
+            entries = servers_in(read_document(client_file.path), client_file.path)
         except ConfigurationError as error:
-            yield warn("clients", f"{each.title}: {error.message}")
+            yield warn("clients", f"{client_file.title}: {error.message}")
             continue
         for name, entry in entries.items():
             if _starts_localmcp(entry):
-                using.append(each.title)
-                yield from _startable(each.title, name, cast("dict[str, Any]", entry))
+                using.append(client_file.title)
+                yield from _startable(client_file.title, name, cast("dict[str, Any]", entry))
     if using:
         yield ok("clients", f"localmcp is set up in {', '.join(dict.fromkeys(using))}")
     else:
@@ -196,7 +196,7 @@ def _startable(client: str, name: str, entry: dict[str, Any]) -> Iterator[Check]
     if isinstance(command, str) and command and not _is_program(command):
         yield fail("clients", f"{client} starts '{name}' with {command}, which is not there", "localmcp demo")
     args: Any = entry.get("args")
-    words = [str(each) for each in cast("list[Any]", args)] if isinstance(args, list) else []
+    words = [str(argument) for argument in cast("list[Any]", args)] if isinstance(args, list) else []
     for option, value in zip(words, words[1:], strict=False):
         if option == "--db" and not Path(value).expanduser().exists():
             yield warn("clients", f"{client} starts '{name}' on {value}, which does not exist yet")

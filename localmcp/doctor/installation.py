@@ -64,7 +64,7 @@ def _version(distribution: str) -> str | None:
 
 
 def _extras(settings: Settings | None) -> Check:
-    absent = {name: what for name, (needs, what) in EXTRAS.items() if any(_version(each) is None for each in needs)}
+    absent = {name: what for name, (needs, what) in EXTRAS.items() if any(_version(need) is None for need in needs)}
     if "milvus" in absent and settings is not None and settings.milvus_address:
         return fail("extras", "Milvus is configured, but its client is not installed", "pip install 'localmcp[milvus]'")
     if not absent:

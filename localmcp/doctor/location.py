@@ -85,7 +85,7 @@ def _network(path: Path) -> Check:
 
 def file_system(folder: Path) -> str | None:
     """The kind of file system, as the system names it; None when it does not tell."""
-    there = next((each for each in (folder, *folder.parents) if each.exists()), folder)
+    there = next((parent for parent in (folder, *folder.parents) if parent.exists()), folder)
     if sys.platform == "win32":
         return _windows_kind(there)
     if sys.platform == "darwin":
@@ -139,7 +139,7 @@ def _windows_kind(folder: Path) -> str | None:
 def _free(path: Path) -> Check:
     import shutil
 
-    there = next((each for each in (path.parent, *path.parent.parents) if each.exists()), path.parent)
+    there = next((parent for parent in (path.parent, *path.parent.parents) if parent.exists()), path.parent)
     free = shutil.disk_usage(there).free
     used = path.stat().st_size if path.is_file() else 0
     if free < LEAST_FREE:
@@ -165,13 +165,13 @@ def _beside(path: Path) -> Iterator[Check]:
         yield warn("left behind", says, "localmcp doctor --fix")
     copies = copies_beside(path)
     if copies:
-        bytes_ = sum(each.stat().st_size for each in copies)
+        bytes_ = sum(copy.stat().st_size for copy in copies)
         says = f"{counted(len(copies), 'older copy').replace('copys', 'copies')} beside it, {size(bytes_)}"
         yield ok("backups", f"{says}: {_named(copies)}")
 
 
 def _named(paths: list[Path]) -> str:
-    return ", ".join(each.name for each in paths[:3]) + (", …" if len(paths) > 3 else "")
+    return ", ".join(path.name for path in paths[:3]) + (", …" if len(paths) > 3 else "")
 
 
 def unfinished_beside(path: Path) -> list[Path]:
@@ -188,7 +188,7 @@ def copies_beside(path: Path) -> list[Path]:
 def _matching(path: Path, patterns: tuple[str, ...]) -> list[Path]:
     from fnmatch import fnmatchcase
 
-    wanted = [each.format(name=path.name, stem=path.stem, suffix=path.suffix) for each in patterns]
+    wanted = [pattern.format(name=path.name, stem=path.stem, suffix=path.suffix) for pattern in patterns]
     names = sorted(os.listdir(path.parent)) if path.parent.is_dir() else []
     return [path.with_name(name) for name in names if any(fnmatchcase(name, each) for each in wanted)]
 

@@ -62,11 +62,15 @@ def _laps(result: ModeResult) -> str:
 def comparison_lines(differences: Sequence[Difference]) -> list[str]:
     """A Markdown table of the changes."""
     rows = ["| mode | before | after | change | 95 % interval | time |", "|---|---|---|---|---|---|"]
-    for each in differences:
-        interval = "other questions" if each.interval is None else f"{each.interval[0]:+.3f} … {each.interval[1]:+.3f}"
+    for difference in differences:
+        interval = (
+            "other questions"
+            if difference.interval is None
+            else f"{difference.interval[0]:+.3f} … {difference.interval[1]:+.3f}"
+        )
         rows.append(
-            f"| {each.mode} | {each.before:.3f} | {each.after:.3f} | {each.change:+.3f} | {interval} | "
-            f"x {each.p50_ratio:.2f} |"
+            f"| {difference.mode} | {difference.before:.3f} | {difference.after:.3f} | {difference.change:+.3f} | "
+            f"{interval} | x {difference.p50_ratio:.2f} |"
         )
     return rows
 

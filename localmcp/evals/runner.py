@@ -111,7 +111,7 @@ def evaluate(
 
 
 def _digest(questions: Sequence[Question]) -> str:
-    told = [[each.text, each.kind, sorted(each.grades.items())] for each in questions]
+    told = [[question.text, question.kind, sorted(question.grades.items())] for question in questions]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
 
 
@@ -215,5 +215,7 @@ def _rounded(interval: tuple[float, float]) -> tuple[float, float]:
 def regressions(differences: Iterable[Difference], tolerance: float) -> list[Difference]:
     """The modes that lost more than `tolerance` nDCG@10, unless chance explains it: the interval reaches above 0."""
     return [
-        each for each in differences if each.change < -tolerance and (each.interval is None or each.interval[1] < 0)
+        difference
+        for difference in differences
+        if difference.change < -tolerance and (difference.interval is None or difference.interval[1] < 0)
     ]

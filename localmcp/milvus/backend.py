@@ -183,7 +183,7 @@ class MilvusBackend:
             return 0
         shape = self._our_shape(collection)
         segments = self._loaded(shape, "list_loaded_segments")
-        return max(0, self._count(shape) - sum(int(each.num_rows) for each in segments))
+        return max(0, self._count(shape) - sum(int(segment.num_rows) for segment in segments))
 
     def _delete_elsewhere(self, shape: Shape, ids: list[int], partition: str) -> None:
         """An id is unique within a partition only, on a server."""

@@ -80,7 +80,7 @@ class _Writer:
     def _equals(self, path: str, values: tuple[Scalar, ...]) -> list[str]:
         tests: list[str] = []
         for kind in (_is_text, _is_whole, _is_fraction):
-            found = [each for each in values if kind(each)]
+            found = [value for value in values if kind(value)]
             if found:
                 tests += [self._in(path, found), _in_array(path, found)]
         for each in values:
@@ -89,14 +89,14 @@ class _Writer:
         return tests
 
     def _in(self, path: str, values: list[Scalar]) -> str:
-        literals = [_literal(int(each) if _is_whole(each) else each) for each in values]
+        literals = [_literal(int(value) if _is_whole(value) else value) for value in values]
         if len(literals) == 1 or self.lite:
-            return " or ".join(f"{path} == {each}" for each in literals)
+            return " or ".join(f"{path} == {literal}" for literal in literals)
         return f"{path} in [{', '.join(literals)}]"
 
 
 def _in_array(path: str, values: list[Scalar]) -> str:
-    literals = [_literal(_as_float(each)) for each in values]
+    literals = [_literal(_as_float(value)) for value in values]
     if len(literals) == 1:
         return f"json_contains({path}, {literals[0]})"
     return f"json_contains_any({path}, [{', '.join(literals)}])"

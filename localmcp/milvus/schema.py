@@ -83,12 +83,12 @@ def read_shape(described: Mapping[str, Any], index: Mapping[str, Any] | None) ->
     """
     fields = cast("list[dict[str, Any]]", described["fields"])
     name = str(described["collection_name"])
-    vectors = [each for each in fields if int(each["type"]) == FLOAT_VECTOR]
+    vectors = [field for field in fields if int(field["type"]) == FLOAT_VECTOR]
     if not vectors:
         raise LocalMCPError(f"Milvus' collection '{decode_name(name)}' has no field of float vectors.")
-    vector = next((each for each in vectors if each["name"] == VECTOR), vectors[0])
-    key = next(each for each in fields if each.get("is_primary"))
-    rest = [each for each in fields if each is not key and int(each["type"]) < 100 and not each.get("is_dynamic")]
+    vector = next((vector for vector in vectors if vector["name"] == VECTOR), vectors[0])
+    key = next(field for field in fields if field.get("is_primary"))
+    rest = [field for field in fields if field is not key and int(field["type"]) < 100 and not field.get("is_dynamic")]
     return Shape(
         name,
         key["name"],
@@ -99,7 +99,7 @@ def read_shape(described: Mapping[str, Any], index: Mapping[str, Any] | None) ->
         str((index or {}).get("index_type") or ""),
         {each["name"]: int(each["type"]) for each in rest},
         bool(described.get("enable_dynamic_field")),
-        any(each.get("is_partition_key") for each in fields),
+        any(field.get("is_partition_key") for field in fields),
         _read_about(described),
     )
 
@@ -133,7 +133,7 @@ def encode_name(name: str, what: str = "collection") -> str:
     Raises:
         InvalidInput: it is longer than Milvus allows.
     """
-    encoded = re.sub("[^A-Za-z0-9_]|^[0-9]", lambda found: f"_u{ord(found[0]):02x}_", name)
+    encoded = re.sub("[^A-Za-z0-9_]|^[0-9]", lambda match: f"_u{ord(match[0]):02x}_", name)
     if not 0 < len(encoded) <= _LONGEST:
         raise InvalidInput(f"{what}: '{name}' cannot be a name in Milvus, which allows {_LONGEST} letters and digits.")
     return encoded
@@ -167,7 +167,7 @@ def fit_metadata(metadata: Json) -> Json:
     sizes = {key: len(json.dumps(value).encode()) + len(json.dumps(key)) + 4 for key, value in metadata.items()}
     left = MOST_JSON_BYTES
     kept: Json = {}
-    for key in sorted(sizes, key=lambda each: sizes[each]):
+    for key in sorted(sizes, key=lambda size: sizes[size]):
         left -= sizes[key]
         if left < 0:
             break

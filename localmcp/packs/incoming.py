@@ -84,7 +84,7 @@ def _read_chunks(connection: apsw.Connection, source_id: int) -> tuple[list[Chun
     at = 0
     for chunk_id, text, headings, *lines, language, kind, digest in connection.execute(sql, (source_id, MOST_CHUNKS)):
         _check_text("text", text, LONGEST_CHUNK)
-        first_line, last_line, first_page, last_page = (_number(each) for each in lines)
+        first_line, last_line, first_page, last_page = (_number(line) for line in lines)
         draft = ChunkDraft(
             at, at + len(text), text, tuple(read_texts(headings)), first_line or 1, last_line or 1, first_page,
             last_page, _language(language), "code" if kind == "code" else "prose", _digest(digest, chunk_id),

@@ -330,7 +330,7 @@ class Merge:
     def _import(self, tool: str, rows: Sequence[dict[str, Any]], report: MergeReport) -> None:
         """Hand rows to the tool that checks and stores them."""
         for start in range(0, len(rows), ROWS_TOGETHER):
-            lines = [json.dumps(each, ensure_ascii=False, default=str) for each in rows[start : start + ROWS_TOGETHER]]
+            lines = [json.dumps(row, ensure_ascii=False, default=str) for row in rows[start : start + ROWS_TOGETHER]]
             answer = self._call(tool, {"text": "\n".join(lines), "format": "jsonl"}).value
             for each in answer.get("skipped", ()):
                 report.skip(f"{tool}: {each['problem']}")

@@ -172,7 +172,7 @@ class Mounts:
         except OSError:
             return []
         entries = (_read_entry(self._folder / name) for name in names if name.endswith(".json"))
-        return [each for each in entries if each is not None][:MOST_MOUNTS]
+        return [entry for entry in entries if entry is not None][:MOST_MOUNTS]
 
     def mount(self, path: Path, name: str | None = None) -> Entry:
         """Remember a file, which is opened first.
@@ -203,9 +203,9 @@ class Mounts:
             NotFound: nothing of that name is mounted.
         """
         path = Path(name).expanduser().absolute()
-        entry = next((each for each in self.entries() if name.casefold() == each.name or path == each.path), None)
+        entry = next((entry for entry in self.entries() if name.casefold() == entry.name or path == entry.path), None)
         if entry is None:
-            known = ", ".join(each.name for each in self.entries()) or "nothing yet"
+            known = ", ".join(entry.name for entry in self.entries()) or "nothing yet"
             raise NotFound(f"Nothing is mounted as '{name}'.", hint=f"Mounted: {known}.")
         (self._folder / f"{entry.name}.json").unlink(missing_ok=True)
         return entry
@@ -217,7 +217,7 @@ class Mounts:
             return (), ()
         troubles: list[str] = []
         with self._lock:
-            self._close_all_but({each.name: each.path for each in entries})
+            self._close_all_but({entry.name: entry.path for entry in entries})
             opened = [each for entry in entries if (each := self._current(entry, troubles)) is not None]
         return opened, troubles
 

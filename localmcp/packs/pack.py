@@ -102,7 +102,7 @@ def _unwanted(database: Database, options: PackOptions) -> list[int] | None:
     if options.collections is None:
         return None
     with database.read() as connection:
-        wanted = [each.id for each in choose_collections(connection, list(options.collections))]
+        wanted = [collection.id for collection in choose_collections(connection, list(options.collections))]
         rows = fetch_all(connection, "select id from collections")
     return [collection_id for (collection_id,) in rows if collection_id not in wanted]
 

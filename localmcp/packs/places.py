@@ -76,7 +76,7 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return change(value)
     if isinstance(value, list):
-        return [_mapped(each, change) for each in cast("list[Any]", value)]
+        return [_mapped(item, change) for item in cast("list[Any]", value)]
     if isinstance(value, dict):
         return {key: _mapped(each, change) for key, each in cast("dict[str, Any]", value).items()}
     return value

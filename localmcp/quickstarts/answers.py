@@ -256,8 +256,8 @@ def listed_quickstart(row: Row) -> ListedQuickstart:
 def add_tags(files: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """The tags of several files counted together, the most frequent first."""
     total: Counter[str] = Counter()
-    for each in files:
-        total.update(each)
+    for file in files:
+        total.update(file)
     return dict(sorted(total.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
@@ -277,7 +277,7 @@ def shown_quickstart(row: Row) -> ShownQuickstart:
 
 def progress_answer(row: Row) -> ProgressAnswer:
     by_state = {
-        state: sorted(int(number) for number, each in row.tasks.items() if each == state)
+        state: sorted(int(number) for number, task in row.tasks.items() if task == state)
         for state in ("done", "failed")
     }
     return {
@@ -301,7 +301,7 @@ def record_task(row: Row, task: int | None, passed: bool, status: Status | None)
 
 
 def status_of(tasks: dict[str, str], count: int) -> Status:
-    return "Complete" if count and sum(each == "done" for each in tasks.values()) == count else "In Progress"
+    return "Complete" if count and sum(task == "done" for task in tasks.values()) == count else "In Progress"
 
 
 def exported_document(row: Row) -> dict[str, Any]:
@@ -317,7 +317,7 @@ def exported_document(row: Row) -> dict[str, Any]:
 
 def write_documents(documents: Sequence[dict[str, Any]], form: str) -> str:
     if form == "jsonl":
-        return "".join(compact_json(each) + "\n" for each in documents)
+        return "".join(compact_json(document) + "\n" for document in documents)
     if form == "json":
         return json.dumps(documents, ensure_ascii=False, indent=2) + "\n"
     import yaml

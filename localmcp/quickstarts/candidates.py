@@ -87,7 +87,7 @@ class CatalogueWords:
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.ids = array("q")
-        self.fields: dict[Field, FieldWords] = {each: FieldWords() for each in FIELDS}
+        self.fields: dict[Field, FieldWords] = {field: FieldWords() for field in FIELDS}
         rows = connection.execute("""
             select id, name, display_name, description from quickstarts where deleted_at is null
             order by length(display_name), name
@@ -96,7 +96,7 @@ class CatalogueWords:
             self.ids.append(identity)
             for each, text in zip(FIELDS, texts, strict=True):
                 self.fields[each].add(str(text))
-        self.vocabulary = sorted({word for each in self.fields.values() for word in each.rows})
+        self.vocabulary = sorted({word for field in self.fields.values() for word in field.rows})
         self._blob = "\n".join(self.vocabulary) + "\n"
         self._backwards = sorted(word[::-1] for word in self.vocabulary)
         self._lengths = array("i", map(len, self.vocabulary))
@@ -120,10 +120,10 @@ class CatalogueWords:
         near = dict.fromkeys((*self._nearly(word), *self._of_one_stem(word)))
         measured = measure_edits(connection, word, list(near))
         edits = {each: count for each, count in measured.items() if stands_for(word, each, count)}
-        evidence = {each for each in edits if is_sure(word, each, edits[each]) and not self._is_common(each)}
+        evidence = {edit for edit in edits if is_sure(word, edit, edits[edit]) and not self._is_common(edit)}
         telling = len(self.ids) >= LEAST_TELLING
         known_in = frozenset[Field](
-            where for where in FIELDS if not telling or any(each in self.fields[where].rows for each in edits)
+            where for where in FIELDS if not telling or any(edit in self.fields[where].rows for edit in edits)
         )
         return Neighbours(edits, frozenset(evidence), known_in)
 

@@ -209,8 +209,10 @@ class Quickstarts:
         report: ImportReport = {"added": 0, "updated": 0, "unchanged": 0, "skipped": [], "warnings": []}
         waiting: list[Draft] = []
         for reading in readings:
-            for each in reading.problems:
-                report["skipped" if each.fatal else "warnings"].append({"where": each.where, "problem": each.problem})
+            for problem in reading.problems:
+                report["skipped" if problem.fatal else "warnings"].append(
+                    {"where": problem.where, "problem": problem.problem}
+                )
             waiting += reading.drafts
             if len(waiting) >= IMPORTED_AT_ONCE:
                 self._store(waiting, report)

@@ -110,7 +110,7 @@ def read_metadata(text: str) -> Json:
 
 def _files_below(folder: Path) -> Iterator[Path]:
     for place, folders, names in os.walk(folder):
-        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
         for name in sorted(names):
             if not name.startswith(".") and name not in METADATA_FILES and Path(name).suffix.lower() in SUFFIXES:
                 yield Path(place, name)
@@ -136,7 +136,7 @@ def _read_item(item: Any, where: str, reading: Reading) -> None:
         return
     reading.drafts.append(draft)
     complaints = check_quickstart(draft.content, draft.name)
-    reading.problems += [Problem(f"{where}: {draft.name}", each, fatal=False) for each in complaints]
+    reading.problems += [Problem(f"{where}: {draft.name}", complaint, fatal=False) for complaint in complaints]
 
 
 def _draft(item: Any) -> Draft:
@@ -184,8 +184,8 @@ def _mapping(value: Any) -> Json:
 def read_tags(value: Any) -> tuple[Tag, ...]:
     """Tags given as [{kind, value}], where a value may be a list, or as plain words (kind "tag")."""
     tags: dict[Tag, None] = {}
-    for each in cast("list[Any]", value) if isinstance(value, list) else []:
-        given = cast(Json, each) if isinstance(each, dict) else {"kind": "tag", "value": each}
+    for item in cast("list[Any]", value) if isinstance(value, list) else []:
+        given = cast(Json, item) if isinstance(item, dict) else {"kind": "tag", "value": item}
         values = cast("list[Any]", given["value"]) if isinstance(given.get("value"), list) else [given.get("value")]
         for one in values:
             if isinstance(one, str | int | float) and str(one).strip():
@@ -289,8 +289,8 @@ def _yaml_loader() -> Any:
 
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     resolvers = {
-        first: [(tag, pattern) for tag, pattern in known if not tag.endswith(":timestamp")]
-        for first, known in base.yaml_implicit_resolvers.items()
+        first: [(tag, pattern) for tag, pattern in yaml_implicit_resolver if not tag.endswith(":timestamp")]
+        for first, yaml_implicit_resolver in base.yaml_implicit_resolvers.items()
     }
     return type("QuickStartLoader", (base,), {"yaml_implicit_resolvers": resolvers})
 
@@ -312,7 +312,7 @@ def _plain(value: Any, budget: list[int], depth: int) -> Any:
         items = cast("dict[Any, Any]", value).items()
         return {_plain(_key(key), budget, depth): _plain(each, budget, depth - 1) for key, each in items}
     if isinstance(value, list):
-        return [_plain(each, budget, depth - 1) for each in cast("list[Any]", value)]
+        return [_plain(item, budget, depth - 1) for item in cast("list[Any]", value)]
     raise Unreadable(f"holds a {type(value).__name__}, which JSON does not have")
 
 
@@ -325,4 +325,4 @@ def _clean(text: str) -> str:
 
 
 def _is_dirty(text: str) -> bool:
-    return "\0" in text or (not text.isascii() and any("\ud800" <= each <= "\udfff" for each in text))
+    return "\0" in text or (not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text))

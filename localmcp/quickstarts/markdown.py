@@ -79,7 +79,7 @@ def _section(title: str, value: Any) -> str:
 
 
 def _listed(title: str, value: Any) -> str:
-    items = [_text(each) for each in cast("list[Any]", value)] if isinstance(value, list) else []
+    items = [_text(item) for item in cast("list[Any]", value)] if isinstance(value, list) else []
     lines = [f"- {item}" for item in items if item]
     return "\n".join([f"**{title}**", "", *lines]) if lines else ""
 
@@ -94,7 +94,7 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         return ""
     plain = _HIGHLIGHT.sub(r"**\1**", value.strip())
-    plain = _ADMONITION.sub(lambda found: f"**{found[2].strip().capitalize() or 'Note'}:** {found[1]}", plain)
+    plain = _ADMONITION.sub(lambda match: f"**{match[2].strip().capitalize() or 'Note'}:** {match[1]}", plain)
     return _MARKER.sub("", plain)
 
 

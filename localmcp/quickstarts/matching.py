@@ -183,7 +183,7 @@ def partial_distance(query: Query, text: str) -> int | None:
     starts = _places(pattern, text)
     spans = [match.span() for match in _WORD.finditer(text)] if starts else []
     distances = (_distance_at(query, start, start + len(pattern), spans) for start in starts)
-    return min((each for each in distances if each is not None), default=None)
+    return min((distance for distance in distances if distance is not None), default=None)
 
 
 def _places(pattern: str, text: str) -> list[int]:
@@ -309,7 +309,7 @@ def _by_words(
     chosen = _align(options, [UNMATCHED_WORD if counts else 1 for counts in query.significant])
     wanted = sum(query.significant)
     hits = [each for each, counts in zip(chosen, query.significant, strict=True) if counts and each]
-    edits = sum(each[1] for each in hits)
+    edits = sum(hit[1] for hit in hits)
     if not hits or edits > max_distance:
         return None
     if len(hits) < wanted and not _says_enough(query, where, words, chosen, neighbours):
@@ -326,13 +326,13 @@ def _options(word: str, counts: bool, words: Sequence[str], neighbours: Mapping[
     if not counts:
         return [(position, 0) for position, each in enumerate(words) if each == word]
     edits = neighbours[word].edits
-    found = [(position, edits[each]) for position, each in enumerate(words) if each in edits]
+    found = [(position, edits[word]) for position, word in enumerate(words) if word in edits]
     return sorted(found, key=lambda option: option[1])
 
 
 def _align(options: Sequence[Sequence[Option]], costs: Sequence[int]) -> list[Option | None]:
     """The cheapest choice of one option for each query word, no position twice; None, at its cost, for no option."""
-    claims = Counter(position for each in options for position, _ in each)
+    claims = Counter(position for option in options for position, _ in option)
     chosen: list[Option | None] = [None] * len(options)
     contested: list[int] = []
     for index, each in enumerate(options):
@@ -354,7 +354,7 @@ def _settle(
     for index in contested:
         following: _States = {}
         for used, (cost, choice) in states.items():
-            for option in (*(each for each in options[index] if each[0] not in used), None):
+            for option in (*(option for option in options[index] if option[0] not in used), None):
                 now = used | {option[0]} if option else used
                 total = cost + (option[1] if option else costs[index])
                 if now not in following or total < following[now][0]:

@@ -81,25 +81,25 @@ def _check_tasks(tasks: Any) -> Iterator[str]:
 
 
 def _check_task(path: str, task: Json) -> Iterator[str]:
-    for each in ("title", "description"):
-        if not isinstance(task.get(each), str) or not task[each]:
-            yield f"{path}.{each}: missing"
+    for name in ("title", "description"):
+        if not isinstance(task.get(name), str) or not task[name]:
+            yield f"{path}.{name}: missing"
     for part, *names in _PARTS:
         value = task.get(part)
         if value is None:
             continue
-        for each in names:
-            if not isinstance(_mapping(value).get(each), str):
-                yield f"{path}.{part}.{each}: missing"
+        for name in names:
+            if not isinstance(_mapping(value).get(name), str):
+                yield f"{path}.{part}.{name}: missing"
 
 
 def _check_link_and_type(spec: Json) -> Iterator[str]:
     for part, names in (("link", ("href", "text")), ("type", ("text",))):
         if spec.get(part) is None:
             continue
-        for each in names:
-            if not isinstance(_mapping(spec[part]).get(each), str):
-                yield f"spec.{part}.{each}: missing"
+        for name in names:
+            if not isinstance(_mapping(spec[part]).get(name), str):
+                yield f"spec.{part}.{name}: missing"
     colour = _mapping(spec.get("type")).get("color")
     if colour is not None and colour not in COLOURS:
         yield f"spec.type.color: {colour!r}; one of {', '.join(COLOURS)} is expected"
@@ -110,4 +110,4 @@ def _mapping(value: Any) -> Json:
 
 
 def _is_list_of(value: Any, kind: type) -> bool:
-    return value is None or isinstance(value, list) and all(isinstance(each, kind) for each in cast("list[Any]", value))
+    return value is None or isinstance(value, list) and all(isinstance(item, kind) for item in cast("list[Any]", value))

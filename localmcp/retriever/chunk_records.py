@@ -83,7 +83,7 @@ def draft_document(
     """
     import numpy as np
 
-    ordered = sorted((cast("StoredRecord", each) for each in records), key=lambda each: _chunk(each)["position"])
+    ordered = sorted((cast("StoredRecord", record) for record in records), key=lambda each: _chunk(each)["position"])
     source, metadata = source_of(ordered[0]), _own_metadata(ordered[0])
     chunks = [_draft_chunk(each) for each in ordered]
     embeddings = {

@@ -145,7 +145,7 @@ class Collections:
     def list_collections(self) -> CollectionList:
         """The collections with their partitions and sizes; also those that only a configured Milvus server has."""
         with self.database.read() as connection:
-            listed = [self._listed(connection, each) for each in visible_collections(connection)]
+            listed = [self._listed(connection, collection) for collection in visible_collections(connection)]
         result: CollectionList = {"count": len(listed), "collections": listed}
         if self.places.milvus is None:
             return result
@@ -155,7 +155,7 @@ class Collections:
             result["notices"] = [f"Milvus was not asked: {error}"]
             return result
         allowed, copies = current_scope().collections, self._copies()
-        ours = {each["name"].casefold() for each in listed} | copies
+        ours = {item["name"].casefold() for item in listed} | copies
         result["onlyOnMilvus"] = [
             name for name in there if name.casefold() not in ours and (allowed is None or name in allowed)
         ]

@@ -204,7 +204,7 @@ class Sender:
             args = (connection, replica.collection_id, replica.model_id)
             ids = {each for start in starts for each in replicas.chunk_ids_after(*args, start, 1)}
             ours = load_records(*args, sorted(ids))
-        theirs = self._milvus.fetch(replica.name, [each.id for each in ours])
+        theirs = self._milvus.fetch(replica.name, [our.id for our in ours])
         for record in ours:
             copy = theirs.get(record.id)
             if copy is None or copy.partition != record.partition:
@@ -215,7 +215,7 @@ class Sender:
 
     def _mend(self, replica: Replica) -> None:
         """Compare every id; send what lacks and delete what is too much. If no id differs, send everything again."""
-        theirs = {each for ids in self._milvus.ids(replica.name) for each in ids}
+        theirs = {row_id for ids in self._milvus.ids(replica.name) for row_id in ids}
         ours: set[int] = set()
         after = -1
         with self._database.read() as connection:
@@ -265,7 +265,7 @@ class Sender:
 
     def _send(self, name: str, ids: Sequence[int], records: Sequence[Any]) -> None:
         there = {record.id for record in records}
-        gone = [each for each in ids if each not in there]
+        gone = [row_id for row_id in ids if row_id not in there]
         if gone:
             self._milvus.delete(name, gone)
         if records:

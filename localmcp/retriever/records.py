@@ -105,7 +105,7 @@ class Records:
         if (texts is None) == (records is None):
             raise InvalidInput("Give either texts or records.")
         new = [NewRecord(text, place=f"texts[{number}]") for number, text in enumerate(texts or ())] + [
-            parse_record(each, f"records[{number}]") for number, each in enumerate(records or ())
+            parse_record(record, f"records[{number}]") for number, record in enumerate(records or ())
         ]
         common = check_metadata(metadata or {})
         new = [
@@ -124,21 +124,21 @@ class Records:
             ModelUnavailable: there is no model to embed with.
         """
         embedder = self._model_for(collection)
-        drafts = [draft_new(each, embedder, split) for each in records]
+        drafts = [draft_new(record, embedder, split) for record in records]
         embeddings = embed_texts(embedder, {digest: text for _, texts in drafts for digest, text in texts.items()})
         with self.database.write() as connection:
             target = ensure_collection(connection, collection)
             target = claim_collection(connection, target, ensure_model(connection, embedder.identity))
             return [
-                store_record(connection, target, each, draft, embeddings)
-                for each, (draft, _) in zip(records, drafts, strict=True)
+                store_record(connection, target, record, draft, embeddings)
+                for record, (draft, _) in zip(records, drafts, strict=True)
             ]
 
     def check(self, collection: str, records: Iterable[NewRecord], *, split: bool = False) -> None:
         """Raise now what `insert` would raise because of the texts."""
         embedder = self._model_for(collection)
-        for each in records:
-            draft_new(each, embedder, split)
+        for record in records:
+            draft_new(record, embedder, split)
 
     def _model_for(self, collection: str) -> Embedder:
         """The model, if the collection is in the file or can be made there, and holds no vectors of another one."""
@@ -188,7 +188,7 @@ class Records:
         ],
     ) -> UpdatedRecords:
         """Change the text or metadata of records that insert_records stored; ids, and what is not named, stay."""
-        changes = [parse_change(each, f"records[{number}]") for number, each in enumerate(records)]
+        changes = [parse_change(record, f"records[{number}]") for number, record in enumerate(records)]
         return self.update(collection_name, changes)
 
     def update(self, collection: str, changes: Sequence[Change]) -> UpdatedRecords:
@@ -200,7 +200,7 @@ class Records:
         """
         with self.database.read() as connection:
             [target] = choose_collections(connection, [collection])
-            stored = [find_record(connection, target, each) for each in changes]
+            stored = [find_record(connection, target, change) for change in changes]
         drafts = [redraft(target, each, change) for each, change in zip(stored, changes, strict=True)]
         embedder = self._model_for(collection)
         window = window_of(embedder)
@@ -255,10 +255,10 @@ class Records:
             named = list(dict.fromkeys(ids or ())) if condition is None else []
             wanted = named if condition is None else chunks_fulfilling(connection, target.id, condition)
             sources = _sources_of(connection, whole_sources(connection, target, wanted), partition_name)
-            known = {each for source in sources for each in source.chunks}
+            known = {chunk for source in sources for chunk in source.chunks}
         with self.database.write() as connection:
-            trash_sources(connection, [each.id for each in sources if each.uri is None])
-        if files := [each.uuid for each in sources if each.uri is not None]:
+            trash_sources(connection, [source.id for source in sources if source.uri is None])
+        if files := [source.uuid for source in sources if source.uri is not None]:
             self._remove_documents(files)
         result: DeletedRecords = {"deleted": len(known), "documents": len(sources)}
         if missing := [each for each in named if each not in known]:

@@ -122,8 +122,10 @@ class Replication:
     def _copy_called(self, name: str, collection: str | None) -> Replica | None:
         """The copy of that name, if it is the collection's own."""
         with self._database.read() as connection:
-            visible = {each.name for each in visible_collections(connection)}
-            found = [each for each in replicas(connection) if each.name == name and each.collection in visible]
+            visible = {collection.name for collection in visible_collections(connection)}
+            found = [
+                replica for replica in replicas(connection) if replica.name == name and replica.collection in visible
+            ]
         return next((each for each in found if collection in (None, each.collection)), None)
 
     # ------------------------------------------------------------ following
@@ -149,7 +151,7 @@ class Replication:
         if self._sender is None:
             return 0
         with self._database.read() as connection:
-            waiting = [each for each in replicas(connection) if _is_due(each)]
+            waiting = [replica for replica in replicas(connection) if _is_due(replica)]
         sent = 0
         for each in waiting:
             try:
@@ -174,8 +176,8 @@ class Replication:
     def copies(self) -> list[Replica]:
         """The copies of the visible collections, by name; asks no server."""
         with self._database.read() as connection:
-            visible = {each.name for each in visible_collections(connection)}
-            return [each for each in replicas(connection) if each.collection in visible]
+            visible = {collection.name for collection in visible_collections(connection)}
+            return [replica for replica in replicas(connection) if replica.collection in visible]
 
     def flush(self) -> None:
         """Send what waits before the program ends, if it has looked at the file at all."""

@@ -199,7 +199,7 @@ class ReplicationTools:
     def replication_status(self) -> ReplicationStatus:
         """Tell which collections have a copy in Milvus, whether searches use it, what still waits to be sent, and
         why."""
-        copies = [_describe(each) for each in self._replication.copies()]
+        copies = [_describe(copy) for copy in self._replication.copies()]
         for copy in copies:
             task = self._tasks.get(("push", copy["collection"].casefold()))
             if task is not None and not task.finished.is_set():

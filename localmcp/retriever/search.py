@@ -209,7 +209,7 @@ class Retriever:
         """Each text as `search` would answer it; the score is the combined one, 0..1."""
         if place.collection is None:
             raise InvalidInput("mode hybrid needs the words in the file; use semantic for a collection on Milvus only")
-        if question.condition and any(each.field == ("page",) for each in comparisons(question.condition)):
+        if question.condition and any(comparison.field == ("page",) for comparison in comparisons(question.condition)):
             raise InvalidInput("filter: page can be compared in mode semantic only")
         if question.partition is not None:
             with self.database.read() as connection:
@@ -220,7 +220,7 @@ class Retriever:
         for text in question.texts:
             request = SearchRequest(text, "hybrid", question.top_k, 0, (place.collection.name,), filters)
             outcome = self.index.search(request)
-            notices += [each for each in outcome.notices if each not in notices]
+            notices += [notice for notice in outcome.notices if notice not in notices]
             scores.append({hit.passage.chunk_id: hit.scores.combined / 100 for hit in outcome.hits})
         with self.database.read() as connection:
             return _with_rows(connection, place.collection, best_matches(scores, question.top_k))
@@ -278,7 +278,7 @@ def _with_rows(connection: apsw.Connection, collection: Collection, matches: Seq
 
 def _ordered(answers: Iterable[Answered]) -> list[Answered]:
     """Best first; scores that are told as equal stand by id, whichever backend computed them."""
-    return sorted(answers, key=lambda each: (-round(each.score, 6), each.id))
+    return sorted(answers, key=lambda answer: (-round(answer.score, 6), answer.id))
 
 
 def _told(each: Answered, texts: Sequence[str]) -> Json:

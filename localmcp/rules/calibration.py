@@ -64,7 +64,7 @@ def find_calibration(connection: apsw.Connection, identity: ModelIdentity) -> Ca
     stored = fetch_one(connection, sql, (identity.fingerprint,))
     table = cast("dict[str, Any]", json.loads(stored)).get("rules") if stored else None
     if table:
-        known = {each.name for each in fields(Calibration)}
+        known = {field.name for field in fields(Calibration)}
         return Calibration(**{name: float(value) for name, value in table.items() if name in known})
     return Calibration() if is_shipped(identity) else None
 

@@ -33,7 +33,7 @@ def own_rule_ids(name: str, value: Any) -> Any:
     if not isinstance(value, list):
         return value
     given = cast("list[Any]", value)
-    return [each for each in given if not _is_mounted(each)] or [own_rule_id(name, each) for each in given]
+    return [item for item in given if not _is_mounted(item)] or [own_rule_id(name, item) for item in given]
 
 
 def _is_mounted(rule_id: Any) -> bool:
@@ -199,7 +199,7 @@ class RuleCare:
         """Report which rules a task applied, or which did not help: those that are applied come first next time, and
         those applied together are suggested together."""
         with self._database.write() as connection:
-            ids = [known_rule(connection, each).id for each in dict.fromkeys(ruleIds)]
+            ids = [known_rule(connection, row_id).id for row_id in dict.fromkeys(ruleIds)]
             rulebook.record_use(connection, ids, uuid.uuid4().hex, task, useful)
-            weights = {str(each): round(known_rule(connection, each).weight, 2) for each in ids}
+            weights = {str(row_id): round(known_rule(connection, row_id).weight, 2) for row_id in ids}
         return {"success": True, "recorded": ids, "weights": weights}

@@ -79,7 +79,7 @@ def find_rule_files(place: Path) -> list[Path]:
     if place.is_file():
         return [place]
     return list(
-        dict.fromkeys(each for pattern in KNOWN_FILES for each in sorted(place.glob(pattern)) if each.is_file())
+        dict.fromkeys(path for pattern in KNOWN_FILES for path in sorted(place.glob(pattern)) if path.is_file())
     )
 
 
@@ -170,7 +170,7 @@ def _options(front: dict[str, Any]) -> _Options:
     always, description = front.get("alwaysApply", False), front.get("description") or ""
     if not isinstance(always, bool):
         raise Unreadable(2, f"alwaysApply is {always!r}, but must be true or false")
-    patterns = tuple(each for each in cast("list[str]", globs or []) if each not in ("*", "**", "**/*"))
+    patterns = tuple(glob for glob in cast("list[str]", globs or []) if glob not in ("*", "**", "**/*"))
     return _Options(str(description).strip(), patterns, always)
 
 
@@ -294,7 +294,7 @@ def _draft_of_row(row: Any, origin: str) -> RuleDraft:
         raise ValueError("rule_text is missing")
     globs: Any = table.get("globs") or []
     weight: Any = table.get("weight", 1.0)
-    if not isinstance(globs, list) or not all(isinstance(each, str) for each in cast("list[Any]", globs)):
+    if not isinstance(globs, list) or not all(isinstance(glob, str) for glob in cast("list[Any]", globs)):
         raise TypeError(f"globs is {globs!r}, but must be a list of texts")
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= 2:
         raise ValueError(f"weight is {weight!r}, but must be a number from 0 to 2")

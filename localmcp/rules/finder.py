@@ -115,9 +115,9 @@ def as_text(answer: Any) -> str:
     rules = result.get("rules", [])
     lines = ["Follow these rules:"] if rules else [NO_RULES]
     lines += [
-        f"- {each['rule_text']} [rule {each['id']}, {each['category']}, {each['relevance_score']:.2f}: "
-        f"{'; '.join(each['why'])}]"
-        for each in rules
+        f"- {rule['rule_text']} [rule {rule['id']}, {rule['category']}, {rule['relevance_score']:.2f}: "
+        f"{'; '.join(rule['why'])}]"
+        for rule in rules
     ]
     for title, key in (("For every task:", "always"), ("Often applied together with these:", "combinations")):
         more = cast("list[OtherRule]", result.get(key, []))
@@ -232,7 +232,7 @@ class RuleFinder:
         embedder = self._index.embedder
         try:
             task = Task(text, embedder.embed_query(text, wait=MODEL_WAIT_SECONDS), files=files)
-            task.clauses = [(each, embedder.embed_query(each)) for each in split_clauses(text)]
+            task.clauses = [(clause, embedder.embed_query(clause)) for clause in split_clauses(text)]
             if conversation.strip():
                 task.conversation = embedder.embed_query(conversation)
         except (ModelUnavailable, ConfigurationError) as error:

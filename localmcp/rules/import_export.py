@@ -119,7 +119,7 @@ class RuleExchange:
             "added": len(fresh),
             "known": len(drafts) - len(fresh),
             "files": [name for name, _ in readings],
-            "skipped": [{"where": each.where, "problem": each.problem} for each in problems],
+            "skipped": [{"where": problem.where, "problem": problem.problem} for problem in problems],
         }
 
     def _unknown(self, drafts: list[RuleDraft]) -> list[RuleDraft]:

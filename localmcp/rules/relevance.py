@@ -165,7 +165,7 @@ def allowed_rules(
     if files:
         rows = fetch_all(connection, "select distinct globs from rules where globs <> '[]'")
         known = [globs for (globs,) in rows if not mounted or _is_tame(globs)]
-        about = [globs for globs in known if any(match_globs(read_texts(globs), each) for each in files)]
+        about = [globs for globs in known if any(match_globs(read_texts(globs), file) for file in files)]
         condition += " and (globs = '[]' or globs in (select value from json_each(:about)))"
         bindings["about"] = json.dumps(about)
     rows = fetch_all(connection, f"select id from rules where {condition}", bindings)
@@ -174,14 +174,14 @@ def allowed_rules(
 
 def _is_tame(globs: str) -> bool:
     """Whether patterns of anybody are matched in no time: braces multiply them, and stars what is tried."""
-    return len(globs) <= 2000 and all(each.count("*") <= 6 and each.count("{") <= 3 for each in read_texts(globs))
+    return len(globs) <= 2000 and all(text.count("*") <= 6 and text.count("{") <= 3 for text in read_texts(globs))
 
 
 def match_globs(globs: Sequence[str], path: str) -> bool:
     """Whether a path, relative to the project, is one that the patterns mean; `{a,b}` and `**` work as in Cursor."""
     from pathspec import GitIgnoreSpec
 
-    patterns = [each for glob in globs for each in _expand_braces(glob)]
+    patterns = [pattern for glob in globs for pattern in _expand_braces(glob)]
     return GitIgnoreSpec.from_lines(patterns).match_file(path.replace("\\", "/").removeprefix("./"))
 
 
@@ -190,9 +190,9 @@ def _expand_braces(glob: str) -> list[str]:
     if opened is None:
         return [glob]
     return [
-        each
+        pattern
         for part in opened[1].split(",")
-        for each in _expand_braces(glob[: opened.start()] + part.strip() + glob[opened.end() :])
+        for pattern in _expand_braces(glob[: opened.start()] + part.strip() + glob[opened.end() :])
     ]
 
 
@@ -200,7 +200,7 @@ def _by_meaning(task: Task, blocks: Sequence[Block], allowed: Any) -> dict[int, 
     found: dict[int, None] = {}
     for vector, _, depth in task.views():
         ids = rule_ids_of(candidates(blocks, vector, allowed)[:depth])
-        found |= dict.fromkeys(int(each) for each in ids)
+        found |= dict.fromkeys(int(row_id) for row_id in ids)
     return found
 
 
@@ -333,11 +333,11 @@ def _holds(allowed: Any, rule_id: int) -> bool:
 
 def _match(rule: Rule, near: _Nearness, terms: Terms) -> Match:
     held = set(stems(words(embedded_text(rule.category, rule.context, rule.rule_text)), rule.language))
-    shared = sorted(terms.worth.keys() & held, key=lambda each: (-terms.worth[each], each))
+    shared = sorted(terms.worth.keys() & held, key=lambda key: (-terms.worth[key], key))
     for_words = min(MOST_FOR_WORDS, sum(terms.worth[each] for each in shared))
     said = [terms.words[each] for each in shared]
-    matters = sorted(terms.matters.keys() & matters_of(held).keys(), key=lambda each: (-terms.matters[each], each))
-    for_matters = min(MOST_FOR_MATTERS, sum(terms.matters[each] for each in matters))
+    matters = sorted(terms.matters.keys() & matters_of(held).keys(), key=lambda key: (-terms.matters[key], key))
+    for_matters = min(MOST_FOR_MATTERS, sum(terms.matters[matter] for matter in matters))
     return Match(rule, near.cosine, near.nearest, near.view, near.generality, said, for_words, matters, for_matters)
 
 

@@ -135,7 +135,7 @@ MOST_CHARACTERS = 20_000
 
 def load_rules(connection: apsw.Connection, rule_ids: Iterable[int], origin: str | None = None) -> dict[int, Rule]:
     """Rule id -> rule, in the order asked for; unknown ids are left out. `origin` is the mounted file's name."""
-    rows = ((each, fetch_one(connection, f"{_RULE} where id = ?", (each,))) for each in rule_ids)
+    rows = ((row_id, fetch_one(connection, f"{_RULE} where id = ?", (row_id,))) for row_id in rule_ids)
     rules = {rule_id: Rule(*row, origin=origin) for rule_id, row in rows if row}
     return rules if origin is None else {rule_id: rule for rule_id, rule in rules.items() if _is_sound(rule)}
 
@@ -145,8 +145,8 @@ def _is_sound(rule: Rule) -> bool:
     texts = (rule.rule_text, rule.category, rule.context, rule.inserted_at, rule.globs_json, rule.language)
     given: list[object] = [*texts, *(each for each in (rule.project, rule.last_applied) if each is not None)]
     numbers: list[object] = [rule.weight, rule.instructions_count]
-    return all(isinstance(each, str) and len(each) <= MOST_CHARACTERS for each in given) and all(
-        isinstance(each, int | float) for each in numbers
+    return all(isinstance(item, str) and len(item) <= MOST_CHARACTERS for item in given) and all(
+        isinstance(number, int | float) for number in numbers
     )
 
 
@@ -373,11 +373,11 @@ def store_vectors(
 ) -> None:
     """Store rule id -> float32 vector, for rules that have none. Part of the caller's write transaction."""
     ids = list(embeddings)
-    keys = [_VECTOR_IDS + each for each in ids]
+    keys = [_VECTOR_IDS + row_id for row_id in ids]
     vector.write_vectors(connection, model_id, collection.id, ids, keys, list(embeddings.values()))
     connection.executemany(
         "update rules set embedding = ? where id = ?",
-        ((vector.vector_id(model_id, _VECTOR_IDS + each), each) for each in ids),
+        ((vector.vector_id(model_id, _VECTOR_IDS + row_id), row_id) for row_id in ids),
     )
     bump_generations(connection, "signs")
 
@@ -408,14 +408,16 @@ def rule_id_of(vector_id: int) -> int:
 
 def _forget_vectors(connection: apsw.Connection, rule_ids: Sequence[int]) -> None:
     _remove_signs(connection, rule_ids)
-    vector.remove_vectors(connection, [_VECTOR_IDS + each for each in rule_ids])
-    connection.executemany("update rules set embedding = null where id = ?", ((each,) for each in rule_ids))
+    vector.remove_vectors(connection, [_VECTOR_IDS + row_id for row_id in rule_ids])
+    connection.executemany("update rules set embedding = null where id = ?", ((row_id,) for row_id in rule_ids))
 
 
 def _remove_signs(connection: apsw.Connection, rule_ids: Sequence[int]) -> None:
     collection = find_collection(connection)
     if collection and collection.model_id is not None:
-        vector.remove_signs(connection, collection.model_id, collection.id, [_VECTOR_IDS + each for each in rule_ids])
+        vector.remove_signs(
+            connection, collection.model_id, collection.id, [_VECTOR_IDS + row_id for row_id in rule_ids]
+        )
 
 
 def is_bound_to(connection: apsw.Connection, collection: Collection, identity: ModelIdentity) -> bool:
