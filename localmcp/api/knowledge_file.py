@@ -132,7 +132,7 @@ class KnowledgeFile:
             metadata=dict(metadata) if metadata else None,
             explain=explain,
         )
-        hits = [make_hit(each) for each in answer["results"]]
+        hits = [make_hit(result) for result in answer["results"]]
         return Results(hits, raw=answer, notices=[*answer.get("notices", []), *_repairs(answer)])
 
     def context(self, hit: Hit | str, window: int = 2) -> Context:
@@ -142,7 +142,7 @@ class KnowledgeFile:
             NotFound: there is no such passage.
         """
         answer = self.call("get_context", chunkId=hit if isinstance(hit, str) else hit.id, window=window)
-        passages = tuple(str(each["content"]) for each in answer["chunks"])
+        passages = tuple(str(chunk["content"]) for chunk in answer["chunks"])
         return Context(
             answer["sourceTitle"], answer["concatenatedContent"], passages, answer["citation"]["label"], answer
         )  # fmt: skip
@@ -168,7 +168,7 @@ class KnowledgeFile:
         found: list[Source] = []
         while True:
             answer = self.call("list_sources", collection=collection, limit=SOURCES_AT_ONCE, offset=len(found))
-            found += [make_source(each) for each in answer["sources"]]
+            found += [make_source(source) for source in answer["sources"]]
             if len(found) >= answer["total"] or not answer["sources"]:
                 return Results(found, raw={"total": answer["total"]})
 
@@ -182,8 +182,8 @@ class KnowledgeFile:
             "getRelevantRules", taskDescription=task, maxResults=limit, files=list(files) if files else None
         )  # fmt: skip
         rules = [
-            Rule(each["rule_text"], each["category"], each["relevance_score"], each["id"], each)
-            for each in answer["rules"]
+            Rule(rule["rule_text"], rule["category"], rule["relevance_score"], rule["id"], rule)
+            for rule in answer["rules"]
         ]
         standing = [Rule(each["rule_text"], "always", 1.0, each["id"], each) for each in answer.get("always", [])]
         return Results([*rules, *standing], raw=answer, notices=answer.get("notices", []))
@@ -192,8 +192,15 @@ class KnowledgeFile:
         """Short guides by name, title or description, with typos forgiven; what does not fit is not returned."""
         answer = self.call("searchQuickstarts", name=text, displayName=text, description=text, limit=limit)
         found = [
-            Quickstart(each["name"], each["displayName"], each["description"], each["score"], each["matchType"], each)
-            for each in answer["results"]
+            Quickstart(
+                result["name"],
+                result["displayName"],
+                result["description"],
+                result["score"],
+                result["matchType"],
+                result,
+            )
+            for result in answer["results"]
         ]
         return Results(found, raw=answer)
 
@@ -259,7 +266,7 @@ def _id_of(source: Source | Hit | str | None) -> str | None:
 
 def _repairs(answer: Json) -> list[str]:
     repairs = cast("list[Json]", answer.get("repairs", []))
-    return [f"'{each['word']}' stands nowhere; searched for '{each['replacement']}'." for each in repairs]
+    return [f"'{repair['word']}' stands nowhere; searched for '{repair['replacement']}'." for repair in repairs]
 
 
 def _error_of(tool: str, answer: Answer) -> LocalMCPError:
