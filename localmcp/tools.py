@@ -64,6 +64,8 @@ class Scope:
     """Names of the global providers whose tools exist for this caller; None = all."""
     rights: frozenset[str] = frozenset({"read", "write", "admin"})
     """What the caller may do; without `write`, only tools that are marked read-only."""
+    expires_at: str | None = None
+    """When the caller's key ends (ISO 8601, UTC); None = never. What it makes ends no later."""
     lean: bool = False
     """A language model reads the answers: budgets apply, and text blocks are written for reading."""
 

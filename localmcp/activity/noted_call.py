@@ -19,6 +19,8 @@ MOST_ARGUMENT_BYTES = 2048
 WAITING_CHARACTERS = 2 * MOST_ARGUMENT_BYTES
 """What waits is cut before secrets are masked, so twice as much is kept: a secret at the end is still whole enough."""
 DEEPEST = 12
+MOST_COLLECTIONS = 20
+DEFAULT = "default"
 MOST_MESSAGE_CHARACTERS = 300
 ROW_BYTES = 150
 """What a row takes besides its texts, about."""
@@ -99,7 +101,7 @@ def note(record: CallRecord) -> NotedCall:
     return NotedCall(
         tool=record.tool,
         caller=record.scope.caller,
-        collections=_collections_of(record.scope, record.arguments),
+        collections=_collections_of(record.scope, record.arguments, answer),
         started_at=record.started_at,
         seconds=record.seconds,
         arguments=clipper.clip(record.arguments),
@@ -112,12 +114,29 @@ def note(record: CallRecord) -> NotedCall:
     )
 
 
-def _collections_of(scope: Scope, arguments: Json) -> list[str] | None:
-    """Those that the caller is bound to, else the one that it named."""
+def _collections_of(scope: Scope, arguments: Json, answer: Answer | None) -> list[str] | None:
+    """Return those that the caller is bound to, else the one that it named, else those of what it was given."""
     if scope.collections is not None:
         return sorted(scope.collections)
     named = arguments.get("collection") or arguments.get("collection_name")
-    return [named[:100]] if isinstance(named, str) else None
+    if isinstance(named, str):
+        return [named[:100]]
+    return sorted(_collections_in(answer.value))[:MOST_COLLECTIONS] or None if answer else None
+
+
+def _collections_in(value: Json) -> set[str]:
+    """The collections of the documents in an answer; lean answers leave the default one out."""
+    records: list[Any] = [value.get("source")]
+    for field in ("results", "sources"):
+        listed = value.get(field)
+        records += cast("list[Any]", listed) if isinstance(listed, list) else []
+    documents = [cast(Json, record) for record in records if isinstance(record, dict)]
+    names = [document.get("collection", DEFAULT) for document in documents if _is_own_document(document)]
+    return {name[:100] for name in names if isinstance(name, str)}
+
+
+def _is_own_document(record: Json) -> bool:
+    return ("sourceType" in record or "collection" in record) and not record.get("origin")
 
 
 def _size_of(answer: Answer | None) -> int:

@@ -10,11 +10,13 @@ from datetime import UTC, datetime
 import apsw
 
 from localmcp.api_keys.key_info import RIGHTS, KeyInfo, moment_of
-from localmcp.errors import AccessDenied, InvalidInput
+from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.schemas import shorten_value
-from localmcp.search.collections import choose_collections, visible_collections
+from localmcp.search.collections import Collection, choose_collections, visible_collections
 from localmcp.tools import Scope, current_scope
 
+RULES = ("rules", "developer rules")
+"""Names under which a key is bound to the developer's rules."""
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _PROVIDER_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 
@@ -31,9 +33,35 @@ def managing_scope() -> Scope:
     return scope
 
 
-def is_within(info: KeyInfo, own: Scope) -> bool:
-    """Whether a key opens no collection that the caller does not see."""
+def is_visible(info: KeyInfo, own: Scope) -> bool:
+    """Return whether a key opens no collection that the caller does not see."""
     return own.collections is None or (bool(info.collections) and own.collections.issuperset(info.collections or ()))
+
+
+def excess(info: KeyInfo, own: Scope) -> list[str]:
+    """Return what a key has more of than the caller: of scopes, collections, tools, providers and time."""
+    theirs = info.scope()
+    exceeded = {
+        "scopes": not theirs.rights <= own.rights,
+        "collections": not is_visible(info, own),
+        "tools": _exceeds(theirs.tools, own.tools),
+        "providers": _exceeds(theirs.provider_names, own.provider_names),
+        "time": _ends_later(info.expires_at, own.expires_at),
+    }
+    return [what for what, is_more in exceeded.items() if is_more]
+
+
+def _exceeds(names: frozenset[str] | None, own: frozenset[str] | None) -> bool:
+    return own is not None and (names is None or not names <= own)
+
+
+def _ends_later(end: str | None, own_end: str | None) -> bool:
+    if own_end is None:
+        return False
+    try:
+        return end is None or moment_of(end) > moment_of(own_end)
+    except (TypeError, ValueError, OverflowError):
+        return True
 
 
 def bind(connection: apsw.Connection, names: Iterable[str] | None) -> str | None:
@@ -47,10 +75,22 @@ def bind(connection: apsw.Connection, names: Iterable[str] | None) -> str | None
         return None
     if isinstance(names, str):
         raise InvalidInput("collections: a list of names is needed, not one text.")
-    chosen = visible_collections(connection) if names is None else choose_collections(connection, list(names))
+    chosen = visible_collections(connection) if names is None else _chosen(connection, list(names))
     if not chosen:
         raise InvalidInput("collections: name at least one, or leave it out for all.")
     return json.dumps([{"id": each.id, "name": each.name} for each in chosen], ensure_ascii=False)
+
+
+def _chosen(connection: apsw.Connection, names: list[str]) -> list[Collection]:
+    """The collections of those names; `rules` means the developer's rules, unless documents are called so."""
+    documents = {each.name.casefold() for each in visible_collections(connection)}
+    rules = [name for name in names if name.casefold() in RULES and name.casefold() not in documents]
+    chosen = choose_collections(connection, [name for name in names if name not in rules])
+    if not rules:
+        return chosen
+    if not (found := visible_collections(connection, "rules")):
+        raise NotFound("There are no rules yet that a key could open.", hint="Add one first: localmcp rules add")
+    return [*chosen, *found]
 
 
 def checked_name(name: str) -> str:
@@ -61,14 +101,22 @@ def checked_name(name: str) -> str:
     return name
 
 
-def checked_scopes(scopes: Iterable[str]) -> list[str]:
-    """The scopes in the order of `RIGHTS`, each once."""
+def checked_scopes(scopes: Iterable[str], own: Scope) -> list[str]:
+    """Return the scopes in the order of `RIGHTS`, each once.
+
+    Raises:
+        InvalidInput: none, or one that there is not.
+        AccessDenied: the caller has less.
+    """
     given = [scopes] if isinstance(scopes, str) else list(scopes)
     wrong = [each for each in given if each not in list(RIGHTS)]
     if wrong or not given:
         raise InvalidInput(
             f"scopes: {shorten_value(wrong[0] if wrong else given)} is no scope; use read, write or admin."
         )
+    beyond = [each for each in given if not own.rights.issuperset(RIGHTS[each])]
+    if beyond:
+        raise AccessDenied(f"scopes: the key of this caller does not have {', '.join(beyond)}.")
     return [each for each in RIGHTS if each in given]
 
 
@@ -110,10 +158,15 @@ def _narrowed(what: str, names: tuple[str, ...] | None, own: frozenset[str] | No
     return names or tuple(sorted(own))
 
 
-def checked_expiry(text: str | None) -> str | None:
-    """The end of a key as it is kept: UTC, in milliseconds."""
+def checked_expiry(text: str | None, own: Scope) -> str | None:
+    """Return the end of a key as it is kept: UTC, in milliseconds; the caller's own end for None.
+
+    Raises:
+        InvalidInput: it is no time, or has passed.
+        AccessDenied: it is after the caller's own end.
+    """
     if text is None:
-        return None
+        return own.expires_at
     try:
         moment = moment_of(text)
     except (TypeError, ValueError, OverflowError) as error:
@@ -121,4 +174,6 @@ def checked_expiry(text: str | None) -> str | None:
         raise InvalidInput(f"expires_at: {shorten_value(text)} is no date; {form}.") from error
     if moment <= datetime.now(UTC):
         raise InvalidInput(f"expires_at: {text} has passed.")
+    if _ends_later(text, own.expires_at):
+        raise AccessDenied(f"expires_at: the key of this caller ends at {own.expires_at}, before {text}.")
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

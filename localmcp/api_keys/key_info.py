@@ -54,6 +54,7 @@ class KeyInfo:
             tools=_frozen(self.tools),
             provider_names=_frozen(self.providers),
             rights=frozenset(right for each in self.scopes for right in RIGHTS.get(each, ())),
+            expires_at=self.expires_at,
         )
 
     def as_json(self) -> Json:

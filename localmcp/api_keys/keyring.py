@@ -22,7 +22,8 @@ from localmcp.api_keys.grants import (
     checked_providers,
     checked_scopes,
     checked_tools,
-    is_within,
+    excess,
+    is_visible,
     managing_scope,
 )
 from localmcp.api_keys.key_info import KeyInfo, NewKey, read_keys
@@ -88,10 +89,10 @@ class ApiKeys:
             "id": str(uuid.uuid4()),
             "prefix": key[:PREFIX_LENGTH],
             "name": checked_name(name),
-            "scopes": json.dumps(checked_scopes(scopes)),
+            "scopes": json.dumps(checked_scopes(scopes, own)),
             "tools": _listed(checked_tools(tools, own)),
             "providers": _listed(checked_providers(providers, own)),
-            "expires_at": checked_expiry(expires_at),
+            "expires_at": checked_expiry(expires_at, own),
             "created_at": utc_now(),
         }
         row["key_hash"] = _hash(key)
@@ -122,7 +123,7 @@ class ApiKeys:
         self._uses.flush()
         with self._database.read() as connection:
             wanted = choose_collections(connection, [collection])[0].name if collection is not None else None
-            keys = [info for info, _ in read_keys(connection, "true", ()) if is_within(info, own)]
+            keys = [info for info, _ in read_keys(connection, "true", ()) if is_visible(info, own)]
         return [each for each in keys if wanted is None or each.collections is None or wanted in each.collections]
 
     def find(self, text: str) -> KeyInfo:
@@ -149,6 +150,7 @@ class ApiKeys:
 
         Raises:
             NotFound: no key of that id, or the caller may not see it.
+            AccessDenied: it has more than the caller's.
         """
         return self._change(key_id, "update api_keys set is_active = 0 where id = ?")
 
@@ -157,6 +159,7 @@ class ApiKeys:
 
         Raises:
             NotFound: no key of that id, or the caller may not see it.
+            AccessDenied: it has more than the caller's.
         """
         return self._change(key_id, "delete from api_keys where id = ?")
 
@@ -166,8 +169,10 @@ class ApiKeys:
             raise NotFound(f"No API key '{key_id}'.")
         with self._database.write() as connection:
             before = read_keys(connection, "id = ?", (key_id,))
-            if not before or not is_within(before[0][0], own):
+            if not before or not is_visible(before[0][0], own):
                 raise NotFound(f"No API key '{key_id}'.", hint="List them with: localmcp keys list")
+            if beyond := excess(before[0][0], own):
+                raise AccessDenied(f"The key '{key_id}' has more than the key of this caller: {', '.join(beyond)}.")
             connection.execute(sql, (key_id,))
             after = read_keys(connection, "id = ?", (key_id,))
         return (after or before)[0][0]

@@ -21,7 +21,7 @@ from localmcp.search.federation import Federation
 from localmcp.search.index import MODEL_WAIT_SECONDS, Index
 from localmcp.search.vector import Block, nearest_chunks
 from localmcp.storage.database import Database, read_generations
-from localmcp.tools import Json, Param, integer_or_string, tool
+from localmcp.tools import Json, Param, current_scope, integer_or_string, tool
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,6 +35,10 @@ LONG_TASK = f"Error: taskDescription must be at most {MOST_CHARACTERS} character
 RESULTS_OUT_OF_RANGE = "Error: maxResults must be between 1 and 100"
 THRESHOLD_OUT_OF_RANGE = "Error: similarityThreshold must be between -1 and 1"
 EMBEDDING_FAILED = "Failed to generate embedding for task description: {}"
+RULES_NOT_OPEN = (
+    "This caller is bound to collections, and the developer's rules are not among them. A key opens them with: "
+    "localmcp keys create --collection NAME --collection rules"
+)
 NO_RULES = "No relevant rules found for this task."
 MOST_COMBINED, MOST_STANDING = 3, 20
 
@@ -206,6 +210,8 @@ class RuleFinder:
             collection = rulebook.find_collection(connection)
             if collection is not None and not rulebook.has_rules(connection):
                 collection = None
+        if current_scope().collections is not None and collection is None:
+            notices.append(RULES_NOT_OPEN)
         if collection is None and not self.mounted.are_there(notices):
             return _with_notices({"success": True, "rules": []}, notices)
         task = self._embed(text, files, conversation)

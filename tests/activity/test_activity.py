@@ -434,6 +434,16 @@ def test_an_admin_of_one_collection_sees_only_calls_about_it(used: Workspace) ->
         assert {each.name for each in used.activity.stats().callers} == {"key-a"}
 
 
+def test_the_calls_of_unbound_callers_are_logged_under_what_they_were_given(workspace: Workspace) -> None:
+    workspace.library.add_text("The heron stands in the reeds.", "Heron", collection="birds")
+    for scope in (Scope(caller="key-u"), Scope(caller="key-u", lean=True)):
+        workspace.registry.call("search", {"query": "heron reeds"}, scope)
+        workspace.registry.call("get_document", {"sourceId": "Heron"}, scope)
+    assert [each.tool for each in workspace.activity.logs(collection="birds").entries] == [
+        *("get_document", "search") * 2
+    ]
+
+
 def test_a_row_that_was_changed_by_hand_does_not_stop_the_reading(used: Workspace) -> None:
     used.activity.flush()
     with used.database.write() as connection:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -408,6 +409,35 @@ def test_a_bound_admin_sees_and_makes_only_keys_within_its_bounds(notes: Databas
     assert heir.info.scope().tools == frozenset({"search", "get_stats"})
 
 
+def test_an_admin_that_ends_makes_only_keys_that_end_no_later(keys: ApiKeys) -> None:
+    boss = keys.create(scopes=["admin"], expires_at="2099-01-01")
+    with scope_of(boss.info):
+        assert keys.create().info.expires_at == boss.info.expires_at
+        assert keys.create(expires_at="2098-12-31").info.expires_at == "2098-12-31T00:00:00.000Z"
+        with pytest.raises(AccessDenied, match="expires_at"):
+            keys.create(expires_at="2099-01-02")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "what"),
+    [
+        ({"tools": ["search"]}, "tools"),
+        ({"providers": ["commands"]}, "providers"),
+        ({"expires_at": "2099-01-01"}, "time"),
+    ],
+)
+@pytest.mark.parametrize("act", ["revoke", "delete"])
+def test_a_key_with_more_than_the_callers_is_not_touched(
+    keys: ApiKeys, bounds: dict[str, Any], what: str, act: str
+) -> None:
+    boss, other = keys.create(scopes=["admin"], **bounds), keys.create(name="other")
+    with scope_of(boss.info):
+        with pytest.raises(AccessDenied, match=what):
+            getattr(keys, act)(other.info.id)
+        getattr(keys, act)(boss.info.id)
+    assert keys.find("other").is_active
+
+
 def test_a_bound_admin_does_not_see_keys_whose_collection_has_gone(notes: Database, keys: ApiKeys) -> None:
     boss = keys.create(scopes=["admin"], collections=["notes"])
     keys.create(name="gone", collections=["work"])
@@ -431,6 +461,21 @@ def test_a_key_searches_only_its_collection(workspace: Workspace) -> None:
     scope = workspace.api_keys.create(collections=["garden"]).info.scope()
     found = workspace.registry.call("search", {"query": "roses bees queen", "mode": "keyword"}, scope)
     assert {each["sourceTitle"] for each in found.value["results"]} == {"Roses"}
+
+
+def test_a_key_sees_the_rules_only_if_it_is_bound_to_them_and_is_told_so(workspace: Workspace) -> None:
+    workspace.registry.call("addRule", {"rule_text": "Prune roses before spring."})
+
+    def rules(info: KeyInfo) -> tuple[list[Any], str]:
+        scope = replace(info.scope(), lean=True)
+        task = {"taskDescription": "prune roses before spring", "similarityThreshold": -1}
+        answer = workspace.registry.call("getRelevantRules", task, scope)
+        return answer.value["rules"], answer.text
+
+    found, text = rules(workspace.api_keys.create(collections=["garden"]).info)
+    assert found == [] and "--collection rules" in text
+    found, text = rules(workspace.api_keys.create(collections=["garden", "rules"]).info)
+    assert len(found) == 1 and "--collection rules" not in text
 
 
 def test_a_key_for_reading_changes_nothing_and_one_for_one_tool_has_no_other(workspace: Workspace) -> None:

@@ -37,14 +37,18 @@ class ManagementEndpoints:
         self._calls = calls
 
     async def generate(self, exchange: Exchange) -> Response:
-        """POST `keys/generate` {ragId, name?, scopes?, tools?, providers?, expires_at?}."""
+        """POST `keys/generate` {ragId, name?, scopes?, tools?, providers?, expires_at?, rules?}.
+
+        A key is bound to the collection; `rules: true` opens the developer's rules to it too.
+        """
         body = exchange.json_object()
         rag = _rag(body.get("ragId"))
         asked: Json = {"name": _text(body, "name") or "", "expires_at": _text(body, "expires_at")}
         for field in ("tools", "providers"):
             asked[field] = _texts(body, field)
         asked["scopes"] = _texts(body, "scopes") or ["read"]
-        new = await self._manage(lambda place: place.api_keys.create(collections=[rag], **asked), RAG_UNKNOWN)
+        collections = [rag, "rules"] if body.get("rules") is True else [rag]
+        new = await self._manage(lambda place: place.api_keys.create(collections=collections, **asked), RAG_UNKNOWN)
         say("API key generated", id=new.info.id, ragId=rag, by=request_scope().caller)
         return json_reply(new.as_json())
 
