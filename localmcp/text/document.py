@@ -119,3 +119,24 @@ def password_protected(name: str) -> UnreadableDocument:
 
 def set_fields(**fields: str | None) -> dict[str, Any]:
     return {key: one_line(value) for key, value in fields.items() if value and value.strip()}
+
+
+def failed_member(member: str, reason: str, parent: str = "") -> Document:
+    """Return the document that stands for a member of a container which cannot be read."""
+    title = one_line(member) or "untitled"
+    return Document(title, "", "", "plain", "text", member=member, parent=parent, failure=reason)
+
+
+def iso_date(value: Any) -> str:
+    """Return a date as ISO 8601 if that is how it begins (`2024-05-03`, `<2024-05-03 Fri>`), else ""."""
+    match = _ISO_DATE.match(str(value))
+    if not match:
+        return ""
+    day, clock = match.groups()
+    try:
+        return datetime.fromisoformat(f"{day}T{clock}").isoformat() if clock else date.fromisoformat(day).isoformat()
+    except ValueError:
+        return ""
+
+
+_ISO_DATE = re.compile(r"\W?(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:?\d\d)?)(?![\d:]))?")

@@ -86,7 +86,12 @@ def _guessed_encoding(data: bytes) -> str:
 def declared_encoding(data: bytes) -> str | None:
     """The encoding named in the first 4 kB, if it is one that pages are written in (codecs also has rot13 and idna)."""
     match = re.search(rb"(?:charset|encoding)\s*=\s*[\"']?\s*([\w.-]+)", data[:4096], re.I)
-    name = match[1].decode("ascii", "replace").lower() if match else ""
+    return page_encoding(match[1].decode("ascii", "replace")) if match else None
+
+
+def page_encoding(name: str) -> str | None:
+    """Return the encoding of that name, if it is one that pages are written in."""
+    name = name.lower()
     if name in ("iso-8859-1", "latin1", "latin-1", "us-ascii"):
         return "cp1252"
     return name if re.fullmatch(_PAGE_ENCODINGS, name) else None

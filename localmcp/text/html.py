@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from localmcp.errors import UnreadableDocument
 from localmcp.text.document import Document, make_document, one_line
-from localmcp.text.encodings import declared_encoding, decode_text
+from localmcp.text.encodings import declared_encoding, decode_text, page_encoding
 from localmcp.text.markdown import code_fence, pipe_table
 
 if TYPE_CHECKING:
@@ -41,8 +41,9 @@ NEVER_TEXT = (
 _BOILERPLATE = "nav, header, footer, [role=navigation], [role=banner], [role=contentinfo], [role=search]"
 
 
-def read_html(data: bytes, name: str) -> Document:
-    text, metadata = decode_text(data, declared_encoding(data))
+def read_html(data: bytes, name: str, charset: str | None = None) -> Document:
+    """Return a page; `charset`: what was said about its encoding when it was sent."""
+    text, metadata = decode_text(data, page_encoding(charset or "") or declared_encoding(data))
     tree = parse_html(text, name)
     title = tree.css_first("title")
     author = tree.css_first("meta[name=author]")

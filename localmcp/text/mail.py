@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, BinaryIO, cast
 
 from localmcp.errors import LocalMCPError, UnreadableDocument
-from localmcp.text.document import Document, make_document, one_line
+from localmcp.text.document import Document, failed_member, make_document, one_line
 from localmcp.text.encodings import decode_text
 from localmcp.text.html import html_markdown
 from localmcp.text.worker import begin_member
@@ -91,13 +91,6 @@ def _split_mailbox(file: BinaryIO, begin: int, max_bytes: int) -> Iterator[tuple
 def _member_name(data: bytes, offset: int) -> str:
     match = re.search(rb"(?im)^message-id:\s*<([^>\s]{1,200})>", data[:65_536])
     return match[1].decode("ascii", "replace") if match else f"message at {offset}"
-
-
-def failed_member(member: str, reason: str, parent: str = "") -> Document:
-    """Return the document that stands for a member which cannot be read."""
-    return Document(
-        one_line(member) or "untitled", "", "", "plain", "text", member=member, parent=parent, failure=reason
-    )
 
 
 def _read_message(
@@ -184,7 +177,7 @@ def _message_document(message: EmailMessage, name: str, attachments: list[str]) 
     fields = {key: _header(message, key) for key in ("subject", "from", "to", "cc", "date", "message-id")}
     if not any(fields.values()):
         raise UnreadableDocument(f"{name} holds no mail.")
-    date = _date(fields["date"])
+    date = mail_date(fields["date"])
     metadata: dict[str, Any] = {key: fields[key] for key in ("from", "to", "cc") if fields[key]}
     metadata |= {
         key: value for key, value in (("date", date), ("messageId", fields["message-id"].strip("<>"))) if value
@@ -223,7 +216,8 @@ def _header(message: EmailMessage, key: str) -> str:
         return one_line(raw)
 
 
-def _date(value: str) -> str:
+def mail_date(value: str) -> str:
+    """Return the date of a mail header as ISO 8601; "" for one that is none."""
     try:
         return parsedate_to_datetime(value).isoformat() if value else ""
     except (ValueError, TypeError, IndexError):

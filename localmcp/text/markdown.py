@@ -6,16 +6,50 @@ import re
 from importlib import import_module
 from typing import Any, cast
 
-from localmcp.text.document import Document, json_value, make_document, one_line
+from localmcp.text.document import Document, iso_date, json_value, make_document, one_line
 from localmcp.text.encodings import decode_text
 
 logger = logging.getLogger(__name__)
 
 
 def read_markdown(data: bytes, name: str) -> Document:
+    """Return Markdown with its front matter, tags and wiki links as metadata."""
     text, metadata = decode_text(data)
     front, title = markdown_head(text)
-    return make_document(name, text, "markdown", "markdown", "docs", title=title, metadata={**front, **metadata})
+    date = next((day for key in _DATES if (day := iso_date(front.get(key)))), "")
+    metadata = {**front, **_note_metadata(front, text), **metadata}
+    return make_document(
+        name,
+        text,
+        "markdown",
+        "markdown",
+        "docs",
+        title=title,
+        metadata=metadata,
+        date=date,
+        date_from="front matter" if date else "",
+    )
+
+
+_DATES = ("date", "updated", "modified", "last_modified", "created")
+_CODE = re.compile(r"(?ms)^[ ]{0,3}(```|~~~).*?^[ ]{0,3}\1|`[^`\n]+`")
+_TAG = re.compile(r"(?:^|(?<=[\s(]))#([^\W\d_][\w/-]*)(?=[\s.,;:!?)]|$)", re.M)
+_WIKI_LINK = re.compile(r"!?\[\[([^\]|#\n]{1,200})(?:#[^\]|\n]{0,200})?(?:\|[^\]\n]{0,200})?\]\]")
+MOST_NOTED = 100
+
+
+def _note_metadata(front: dict[str, Any], text: str) -> dict[str, Any]:
+    """The tags and wiki links of a note; text without either has none."""
+    if "[[" not in text and "#" not in text and "tags" not in front:
+        return {}
+    prose = _CODE.sub("", text[:1_000_000])
+    tags: Any = front.get("tags") or front.get("tag")
+    listed: Any = re.split(r"[,\s]+", tags) if isinstance(tags, str) else tags
+    named = [str(tag).lstrip("#") for tag in cast("list[Any]", listed if isinstance(listed, list) else [])]
+    named += [match[1] for match in _TAG.finditer(prose)]
+    links = [one_line(match[1]) for match in _WIKI_LINK.finditer(prose)]
+    values = {"tags": list(dict.fromkeys(filter(None, named))), "links": list(dict.fromkeys(links))}
+    return {key: value[:MOST_NOTED] for key, value in values.items() if value}
 
 
 def markdown_head(text: str) -> tuple[dict[str, Any], str]:

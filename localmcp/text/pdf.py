@@ -9,6 +9,7 @@ from typing import Any
 
 from localmcp.errors import UnreadableDocument
 from localmcp.text.document import Document, join_pages, make_document, password_protected, set_fields
+from localmcp.text.office import document_date
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ def read_pdf(data: bytes, name: str) -> Document:
         title="" if named_by_program else title,
         metadata=metadata | {"pages": len(pages)},
         page_starts=starts,
+        **document_date(dict(metadata)),
     )
 
 

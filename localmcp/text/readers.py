@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, BinaryIO
 
 from localmcp.errors import LocalMCPError, NotFound, UnreadableDocument
+from localmcp.text.archives import is_archive, read_archive
 from localmcp.text.document import Document, Markup, Reader, make_document
 from localmcp.text.docx import read_docx
 from localmcp.text.encodings import HEAD, decode_text, looks_like_text
@@ -22,9 +23,14 @@ from localmcp.text.epub import read_epub
 from localmcp.text.html import read_html
 from localmcp.text.mail import looks_like_mail, looks_like_mailbox, read_mail, read_mailbox
 from localmcp.text.markdown import markdown_head, read_markdown, read_notebook
+from localmcp.text.notes import read_org, read_tex
+from localmcp.text.opendocument import read_odp, read_ods, read_odt
 from localmcp.text.packages import OLE_MAGIC, in_megabytes, suffix_of
 from localmcp.text.pdf import read_pdf
 from localmcp.text.pptx import read_pptx
+from localmcp.text.rtf import read_rtf
+from localmcp.text.saved_pages import read_mhtml, read_webarchive
+from localmcp.text.talk import looks_like_conversations, read_conversations, read_subtitles
 from localmcp.text.xlsx import read_xlsx
 
 logger = logging.getLogger(__name__)
@@ -76,6 +82,12 @@ def read_documents(
     if kind == "mailbox":
         yield from read_mailbox(file, name, read_bytes, start, max_bytes=max_bytes)
         return
+    if kind == "conversations":
+        yield from read_conversations(file, name, start)
+        return
+    if kind == "archive":
+        yield from read_archive(file, name, read_documents, start, max_bytes=max_bytes)
+        return
     data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
         raise UnreadableDocument(f"{name} is larger than {in_megabytes(max_bytes)}.")
@@ -86,11 +98,15 @@ def read_documents(
 
 
 def container_kind(head: bytes, name: str, *, archive: bool = False) -> str:
-    """Return mailbox or mail for a file whose documents come one by one, else "".
+    """Return mailbox, conversations, archive or mail for a file whose documents come one by one, else "".
 
-    A mailbox may be larger than the limit for files: it is never held as a whole.
+    All but a mail may be larger than the limit for files: they are never held as a whole.
     """
     suffix = suffix_of(name)
+    if archive and is_archive(name):
+        return "archive"
+    if looks_like_conversations(head, name):
+        return "conversations"
     if suffix == ".mbox" or (suffix in _MAILBOX_SUFFIXES and looks_like_mailbox(head)):
         return "mailbox"
     if suffix == ".eml" or (_reader_for(name) is None and looks_like_mail(head)):
@@ -123,10 +139,11 @@ def why_skipped(path: Path) -> str | None:
             return "not a regular file"
         if status.st_size == 0:
             return "empty file"
-        if status.st_size > MAX_BYTES:
-            return f"larger than {in_megabytes(MAX_BYTES)}"
         with path.open("rb") as file:
-            return _why_unreadable(file.read(HEAD), path.name)
+            head = file.read(HEAD)
+        if status.st_size > MAX_BYTES and container_kind(head, path.name) in ("", "mail"):
+            return f"larger than {in_megabytes(MAX_BYTES)}"
+        return _why_unreadable(head, path.name)
     except (OSError, ValueError) as error:
         return _reason(error)
 
@@ -247,10 +264,6 @@ _NO_READER = {
     ".doc": "old Word format",
     ".xls": "old Excel format",
     ".ppt": "old PowerPoint format",
-    ".odt": "OpenDocument text",
-    ".ods": "OpenDocument spreadsheet",
-    ".odp": "OpenDocument slides",
-    ".rtf": "Rich Text Format",
     ".mobi": "Kindle book",
     ".azw3": "Kindle book",
     ".svg": "SVG image",
@@ -259,12 +272,8 @@ _NO_READER = {
 
 _HINTS = {
     ".doc": "Save it as .docx.",
-    ".odt": "Save it as .docx.",
-    ".rtf": "Save it as .docx.",
     ".xls": "Save it as .xlsx.",
-    ".ods": "Save it as .xlsx.",
     ".ppt": "Save it as .pptx.",
-    ".odp": "Save it as .pptx.",
     ".mobi": "Convert it to .epub.",
     ".azw3": "Convert it to .epub.",
 }
@@ -327,7 +336,12 @@ LANGUAGES = {
 FORMATS: dict[str, Reader] = {
     **{suffix: _read_code(language) for suffix, language in LANGUAGES.items()},
     **dict.fromkeys((".md", ".markdown", ".mdx", ".mdown", ".mkd", ".qmd", ".rmd"), read_markdown),
-    **dict.fromkeys((".txt", ".text", ".log", ".adoc", ".asciidoc", ".org", ".tex", ".srt", ".vtt"), _read_plain),
+    **dict.fromkeys((".txt", ".text", ".log", ".adoc", ".asciidoc"), _read_plain),
+    **dict.fromkeys((".srt", ".vtt"), read_subtitles),
+    **dict.fromkeys((".tex", ".ltx"), read_tex),
+    ".org": read_org,
+    **dict.fromkeys((".mhtml", ".mht"), read_mhtml),
+    ".webarchive": read_webarchive,
     **dict.fromkeys((".rst", ".rest"), _read_rst),
     **dict.fromkeys((".html", ".htm", ".xhtml"), read_html),
     **dict.fromkeys((".json", ".jsonc", ".json5", ".geojson"), _read_data("json")),
@@ -339,6 +353,10 @@ FORMATS: dict[str, Reader] = {
     **dict.fromkeys((".pptx", ".pptm", ".ppsx"), read_pptx),
     **dict.fromkeys((".xlsx", ".xlsm"), read_xlsx),
     ".epub": read_epub,
+    ".odt": read_odt,
+    ".ods": read_ods,
+    ".odp": read_odp,
+    ".rtf": read_rtf,
 }
 """Lower-case suffix to reader; any other file that looks like text is read as plain text."""
 
@@ -353,4 +371,4 @@ NAMES: dict[str, Reader] = {
 }
 """Lower-case name of a well-known file to reader; it wins over the suffix."""
 
-_BINARY_READERS = (read_pdf, read_docx, read_pptx, read_xlsx, read_epub)
+_BINARY_READERS = (read_pdf, read_docx, read_pptx, read_xlsx, read_epub, read_odt, read_ods, read_odp, read_webarchive)

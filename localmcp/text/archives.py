@@ -1,0 +1,100 @@
+"""Reads archives (.zip, .tar and its compressed forms) as folders, file by file."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from lzma import LZMAError
+from pathlib import PurePosixPath
+from typing import Any, BinaryIO
+
+from localmcp.errors import LocalMCPError, UnreadableDocument
+from localmcp.text.document import Document, failed_member
+from localmcp.text.worker import begin_member
+
+SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
+MOST_MEMBERS = 100_000
+MOST_UNPACKED = 20
+"""Times the limit for one file that an archive may unpack to as a whole."""
+
+ReadDocuments = Callable[[BinaryIO, str], Iterator[Document]]
+_DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, LZMAError, EOFError, OSError, RuntimeError, ValueError)
+"""What the archive libraries raise for damage, passwords and methods that they do not know."""
+
+
+def is_archive(name: str) -> bool:
+    """Whether a file is an archive by its name."""
+    return name.lower().endswith(SUFFIXES)
+
+
+def read_archive(
+    file: BinaryIO, name: str, read: ReadDocuments, start: int | None = None, *, max_bytes: int
+) -> Iterator[Document]:
+    """Yield the documents of the files in an archive; `start`: how many files to leave out."""
+    members = _zip_members(file) if name.lower().endswith(".zip") else _tar_members(file)
+    unpacked = 0
+    try:
+        for number, (path, size, unpack) in enumerate(members):
+            if number >= MOST_MEMBERS or unpacked > MOST_UNPACKED * max_bytes:
+                raise UnreadableDocument(f"{name} holds too much: the rest of it is not read.")
+            if number < (start or 0) or _is_hidden(path):
+                continue
+            begin_member(path, number + 1)
+            if size > max_bytes:
+                yield failed_member(path, f"It is larger than {max_bytes // 1_000_000} MB.")
+                continue
+            unpacked += size
+            yield from _read_member(path, unpack, read, max_bytes)
+    except _DAMAGE as error:
+        raise UnreadableDocument(f"{name} is damaged: {error}"[:300]) from error
+
+
+def _read_member(path: str, unpack: Callable[[int], bytes], read: ReadDocuments, max_bytes: int) -> Iterator[Document]:
+    try:
+        for document in read(io.BytesIO(unpack(max_bytes)), PurePosixPath(path).name):
+            inner = f"{path}/{document.member}" if document.member else path
+            parent = f"{path}/{document.parent}" if document.parent else (path if document.member else "")
+            yield replace(document, member=inner, parent=parent)
+    except LocalMCPError as error:
+        yield failed_member(path, str(error))
+    except _DAMAGE as error:
+        encrypted = "encrypted" in str(error) or "password" in str(error)
+        yield failed_member(path, "It is password-protected." if encrypted else f"It is damaged: {error}"[:300])
+
+
+def _is_hidden(path: str) -> bool:
+    return any(part.startswith(".") or part == "__MACOSX" for part in PurePosixPath(path).parts)
+
+
+def _zip_members(file: BinaryIO) -> Iterator[tuple[str, int, Callable[[int], bytes]]]:
+    with zipfile.ZipFile(file) as archive:
+        for member in archive.infolist():
+            if not member.is_dir():
+                yield member.filename, member.file_size, _unzip(archive, member)
+
+
+def _unzip(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Callable[[int], bytes]:
+    def unpack(most: int) -> bytes:
+        with archive.open(member) as content:
+            return content.read(most)
+
+    return unpack
+
+
+def _tar_members(file: BinaryIO) -> Iterator[tuple[str, int, Callable[[int], bytes]]]:
+    with tarfile.open(fileobj=file, mode="r:*") as archive:
+        for member in archive:
+            if member.isreg():
+                yield member.name, member.size, _untar(archive, member)
+
+
+def _untar(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Callable[[int], bytes]:
+    def unpack(most: int) -> bytes:
+        content: Any = archive.extractfile(member)
+        return content.read(most) if content else b""
+
+    return unpack

@@ -1,0 +1,116 @@
+"""Reads Org and LaTeX line by line as Markdown, so that the lines of a citation are those of the file."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Any
+
+from localmcp.text.document import Document, iso_date, make_document
+from localmcp.text.encodings import decode_text
+from localmcp.text.markdown import first_heading
+
+_ORG_HEADING = re.compile(
+    r"(\*{1,6})[ \t]+(?:(?:TODO|DONE|NEXT|WAITING|CANCELLED)[ \t]+)?(.*?)[ \t]*(:[\w@:]+:)?[ \t]*"
+)
+_ORG_BLOCK = re.compile(r"[ \t]*#\+(begin|end)_(src|example|quote|verse|export)\b[ \t]*([\w+-]*)", re.I)
+_ORG_KEYWORD = re.compile(r"[ \t]*#\+(\w+):[ \t]*(.*)")
+_ORG_LINK = re.compile(r"\[\[([^\]\n]+)\](?:\[([^\]\n]+)\])?\]")
+
+
+def read_org(data: bytes, name: str) -> Document:
+    """Return an Org file: its headings, blocks of code, and what it says about itself."""
+    text, metadata = decode_text(data)
+    about: dict[str, str] = {}
+    tags: list[str] = []
+    lines = [_org_line(line, about, tags) for line in text.replace("\r\n", "\n").split("\n")]
+    tags += about.get("filetags", "").strip(":").split(":")
+    metadata |= {key: about[key] for key in ("author",) if about.get(key)}
+    return _document(name, lines, "org", metadata, tags, about.get("title", ""), about.get("date", ""))
+
+
+def _org_line(line: str, about: dict[str, str], tags: list[str]) -> str:
+    if line.startswith("*") and (heading := _ORG_HEADING.fullmatch(line)):
+        tags += (heading[3] or "").strip(":").split(":")
+        return f"{'#' * len(heading[1])} {_org_text(heading[2])}"
+    if block := _ORG_BLOCK.match(line):
+        code = block[2].lower() in ("src", "example", "export")
+        return f"```{block[3] if block[1].lower() == 'begin' else ''}" if code else ""
+    if keyword := _ORG_KEYWORD.match(line):
+        about.setdefault(keyword[1].lower(), keyword[2].strip())
+        return keyword[2].strip() if keyword[1].lower() in ("title", "subtitle", "caption") else ""
+    if re.fullmatch(r"[ \t]*:(?:[A-Z_]+|END):.*", line):
+        return ""
+    return _org_text(line)
+
+
+def _org_text(text: str) -> str:
+    return _ORG_LINK.sub(lambda link: link[2] or link[1], text)
+
+
+_TEX_HEADINGS = {"part": 1, "chapter": 1, "section": 2, "subsection": 3, "subsubsection": 4, "paragraph": 5}
+_TEX_HEADING = re.compile(
+    rf"\\({'|'.join(_TEX_HEADINGS)})\*?(?:\[[^\]\n]*\])?\{{([^{{}}\n]*(?:\{{[^{{}}\n]*\}}[^{{}}\n]*)*)\}}"
+)
+_TEX_ABOUT = re.compile(r"\\(title|author|date)\{([^{}]{0,500})\}")
+_TEX_DROPPED = re.compile(
+    r"\\(?:cite[tp]?|ref|eqref|label|pageref|index|includegraphics|bibliographystyle|bibliography|usepackage|input|"
+    r"vspace|hspace|centering|maketitle|tableofcontents|newpage|noindent|begin|end)\*?"
+    r"(?:\[[^\]\n]{0,200}\])*(?:\{[^{}\n]{0,200}\})*"
+)
+_TEX_COMMAND = re.compile(r"\\[a-zA-Z]{1,30}\*?(?:\[[^\]\n]{0,200}\])?(?:\{([^{}\n]*)\})?")
+_TEX_ACCENT = re.compile(r"\\([`'^\"~])\{?\\?([a-zA-Z])\}?")
+_ACCENTS = {"`": "\u0300", "'": "\u0301", "^": "\u0302", '"': "\u0308", "~": "\u0303"}
+
+
+def read_tex(data: bytes, name: str) -> Document:
+    """Return a LaTeX file: headings, items and words; commands, comments and the preamble are left out."""
+    text, metadata = decode_text(data)
+    text = text.replace("\r\n", "\n")
+    about = {match[1]: _tex_text(match[2]) for match in _TEX_ABOUT.finditer(text[:20_000])}
+    begin = text.find("\\begin{document}")
+    preamble = text.count("\n", 0, begin) if begin >= 0 else 0
+    lines = [_tex_line(line) if number >= preamble else "" for number, line in enumerate(text.split("\n"))]
+    metadata |= {"author": about["author"]} if about.get("author") else {}
+    return _document(name, lines, "tex", metadata, [], about.get("title", ""), about.get("date", ""))
+
+
+def _tex_line(line: str) -> str:
+    line = re.sub(r"(?<!\\)%.*", "", line)
+    if heading := _TEX_HEADING.search(line):
+        return f"{'#' * _TEX_HEADINGS[heading[1]]} {_tex_text(heading[2])}"
+    line = re.sub(r"\\item\b(?:\[([^\]\n]*)\])?[ \t]*", lambda item: f"- {item[1] + ': ' if item[1] else ''}", line)
+    return _tex_text(line)
+
+
+def _tex_text(text: str) -> str:
+    text = _TEX_ACCENT.sub(lambda accent: unicodedata.normalize("NFC", accent[2] + _ACCENTS[accent[1]]), text)
+    text = _TEX_DROPPED.sub("", text)
+    for _ in range(5):
+        unwrapped = _TEX_COMMAND.sub(lambda command: command[1] or "", text)
+        if unwrapped == text:
+            break
+        text = unwrapped
+    text = re.sub(r"\\([%&_#${}])", r"\1", re.sub(r"(?<!\\)[{}]", "", text))
+    return text.replace("~", " ").replace("---", "—").replace("``", "“").replace("''", "”").replace("\\\\", "")
+
+
+def _document(
+    name: str, lines: list[str], kind: str, metadata: dict[str, Any], tags: list[str], title: str, date: str
+) -> Document:
+    text = "\n".join(lines)
+    if named := [tag for tag in dict.fromkeys(tags) if tag]:
+        metadata["tags"] = named
+    when = iso_date(date)
+    title = title or first_heading(text[:10_000])
+    return make_document(
+        name,
+        text,
+        kind,
+        "markdown",
+        "docs",
+        title=title,
+        metadata=metadata,
+        date=when,
+        date_from="front matter" if when else "",
+    )

@@ -1,0 +1,208 @@
+"""Reads Rich Text Format as Markdown."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+
+from localmcp.errors import UnreadableDocument
+from localmcp.text.document import Document, make_document, set_fields
+from localmcp.text.markdown import first_heading, pipe_table
+from localmcp.text.office import document_date
+
+_TOKEN = re.compile(
+    rb"\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\'([0-9a-fA-F]{2})|\\([^a-zA-Z])|([{}])|\r?\n|([^\\{}\r\n]+)", re.S
+)
+_SKIPPED = frozenset(
+    b"fonttbl colortbl stylesheet listtable listoverridetable pict object objdata themedata colorschememapping "
+    b"latentstyles datastore xmlnstbl generator rsidtbl fldinst bkmkstart bkmkend pgptbl mmathPr nonshppict "
+    b"header footer headerl headerr headerf footerl footerr footerf listtext pntext".split()
+)
+"""Groups that hold no text of the body; what a list marks its items with is written anew."""
+_PROPERTIES = {b"title": "title", b"author": "author", b"creatim": "created", b"revtim": "modified"}
+_CHARACTERS = {
+    b"tab": "\t", b"line": "\n", b"emdash": "—", b"endash": "–", b"lquote": "‘", b"rquote": "’", b"ldblquote": "“",
+    b"rdblquote": "”", b"bullet": "•", b"emspace": " ", b"enspace": " ", b"softline": "\n", b"row": "",
+}  # fmt: skip
+_SIGNS = {b"~": "\u00a0", b"_": "-", b"\n": "\n", b"\r": "\n", b"\\": "\\", b"{": "{", b"}": "}"}
+_TIMES = (b"yr", b"mo", b"dy", b"hr", b"min")
+MOST_NESTED = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    skipped: bool = False
+    field: str = ""
+    """Property of the document that is written here."""
+    fallback: int = 1
+    """Bytes that stand after a Unicode character for older programs."""
+
+
+def read_rtf(data: bytes, name: str) -> Document:
+    """Return the text with its headings, lists, tables and notes.
+
+    Raises:
+        UnreadableDocument: it is not RTF, or its groups are nested too deeply.
+    """
+    if not data.lstrip().startswith(b"{\\rtf"):
+        raise UnreadableDocument(f"{name} is damaged: it does not begin as RTF does.")
+    writer = _Writer(name)
+    for match in _TOKEN.finditer(data):
+        writer.take(match)
+    writer.end_paragraph()
+    text = "\n\n".join(writer.blocks).replace("\n\n\0", "\n")
+    properties = set_fields(**writer.properties())
+    title = properties.pop("title", "") or first_heading(text[:10_000])
+    dates = document_date(properties)
+    return make_document(name, text, "rtf", "markdown", "docs", title=title, metadata=properties, **dates)
+
+
+@dataclass(slots=True)
+class _Writer:
+    name: str
+    blocks: list[str] = field(default_factory=list[str])
+    encoding: str = "cp1252"
+    _groups: list[_Group] = field(default_factory=lambda: [_Group()])
+    _pieces: list[str] = field(default_factory=list[str])
+    _bytes: bytearray = field(default_factory=bytearray)
+    """Bytes of one or more characters in the document's encoding."""
+    _fields: dict[str, str] = field(default_factory=dict[str, str])
+    _times: dict[str, dict[bytes, int]] = field(default_factory=dict[str, dict[bytes, int]])
+    _skip: int = 0
+    _starred: bool = False
+    _level: int | None = None
+    _listed: bool = False
+    _in_list: bool = False
+    _in_table: bool = False
+    _row: list[str] = field(default_factory=list[str])
+    _rows: list[list[str]] = field(default_factory=list[list[str]])
+
+    def take(self, match: re.Match[bytes]) -> None:
+        """Take the next token."""
+        word, number, code, sign, brace, text = match.groups()
+        if code and not self._groups[-1].skipped:
+            self._fallback_or(bytes([int(code, 16)]))
+            return
+        self._decode()
+        if brace:
+            self._open_or_close(brace)
+        elif word:
+            self._word(word, int(number) if number else None)
+        elif sign == b"*":
+            self._starred = True
+        elif sign:
+            self._write(_SIGNS.get(sign, ""))
+        elif text:
+            skipped = min(self._skip, len(text))
+            self._skip -= skipped
+            self._write(text[skipped:].decode(self.encoding, "replace"))
+
+    def _fallback_or(self, raw: bytes) -> None:
+        if self._skip:
+            self._skip -= 1
+        else:
+            self._bytes += raw
+
+    def _decode(self) -> None:
+        if self._bytes:
+            text, self._bytes = self._bytes.decode(self.encoding, "replace"), bytearray()
+            self._write(text)
+
+    def _open_or_close(self, brace: bytes) -> None:
+        self._starred = False
+        self._skip = 0
+        if brace == b"{":
+            if len(self._groups) > MOST_NESTED:
+                raise UnreadableDocument(f"{self.name} is refused: its groups are nested too deeply.")
+            self._groups.append(self._groups[-1])
+        elif len(self._groups) > 1:
+            self._groups.pop()
+
+    def _word(self, word: bytes, number: int | None) -> None:
+        group = self._groups[-1]
+        if word in _SKIPPED or (self._starred and word not in _PROPERTIES):
+            self._groups[-1] = replace(group, skipped=True)
+        elif word in _PROPERTIES:
+            self._groups[-1] = replace(group, field=_PROPERTIES[word])
+        elif word in _TIMES and group.field:
+            self._times.setdefault(group.field, {})[word] = number or 0
+        elif word == b"uc":
+            self._groups[-1] = replace(group, fallback=min(max(number or 0, 0), 10))
+        elif word == b"u" and number is not None:
+            self._write(chr(number & 0xFFFF))
+            self._skip = group.fallback
+        elif word == b"ansicpg" and number:
+            self.encoding = _encoding(number)
+        elif not group.skipped and not group.field:
+            self._layout(word, number)
+        self._starred = False
+
+    def _layout(self, word: bytes, number: int | None) -> None:
+        if word in (b"par", b"sect", b"page"):
+            self.end_paragraph()
+        elif word == b"pard":
+            self._level, self._listed, self._in_table = None, False, False
+        elif word == b"outlinelevel" and number is not None:
+            self._level = min(max(number, 0), 5)
+        elif word in (b"ls", b"pnlvlblt"):
+            self._listed = True
+        elif word == b"intbl":
+            self._in_table = True
+        elif word in (b"cell", b"nestcell"):
+            self._row.append(" ".join(self._text().split()))
+        elif word == b"row":
+            self._rows.append(self._row)
+            self._row = []
+        elif word in (b"footnote", b"annotation"):
+            self._pieces.append(" (")
+        elif word in _CHARACTERS:
+            self._pieces.append(_CHARACTERS[word])
+
+    def _write(self, text: str) -> None:
+        group = self._groups[-1]
+        if group.skipped:
+            return
+        if group.field:
+            self._fields[group.field] = self._fields.get(group.field, "") + text
+        else:
+            self._pieces.append(text)
+
+    def _text(self) -> str:
+        # Characters beyond U+FFFF are written as two halves.
+        text = "".join(self._pieces).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        self._pieces.clear()
+        return "\n".join(" ".join(line.split()) for line in text.split("\n")).strip()
+
+    def end_paragraph(self) -> None:
+        """Write the paragraph; the rows of a table are written when the first one after it ends."""
+        if self._in_table:
+            self._pieces.append(" ")
+            return
+        if self._rows:
+            self.blocks.append(pipe_table(self._rows))
+            self._rows = []
+        text = self._text()
+        if not text:
+            return
+        if self._level is not None:
+            text = f"{'#' * (self._level + 1)} {' '.join(text.split())}"
+        elif self._listed:
+            text = ("\0" if self._in_list else "") + "- " + " ".join(text.split())
+        self._in_list = self._listed and self._level is None
+        self.blocks.append(text)
+
+    def properties(self) -> dict[str, str | None]:
+        """Return title, author and times."""
+        values: dict[str, str | None] = dict(self._fields)
+        for key, parts in self._times.items():
+            year, month, day, hour, minute = (parts.get(part, 0) for part in _TIMES)
+            if year and 1 <= month <= 12 and 1 <= day <= 31:
+                values[key] = f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:00"
+        return values
+
+
+def _encoding(page: int) -> str:
+    name = {65001: "utf-8", 10000: "mac_roman", 932: "cp932", 936: "gbk", 949: "cp949", 950: "cp950"}.get(page)
+    if name is None and (1250 <= page <= 1258 or page in (437, 850, 852, 866, 874)):
+        name = f"cp{page}"
+    return name or "cp1252"

@@ -1,0 +1,182 @@
+"""Reads what was said: subtitles (.srt, .vtt) and conversations with assistants, exported as JSON."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, BinaryIO, cast
+
+from localmcp.errors import LocalMCPError, UnreadableDocument
+from localmcp.text.document import Document, failed_member, make_document, one_line
+from localmcp.text.encodings import decode_text
+from localmcp.text.worker import begin_member
+
+PARAGRAPH_SECONDS = 30
+"""What is said in about so long is one paragraph with one time."""
+
+_CUE = re.compile(r"(?:(\d{1,3}):)?(\d\d?):(\d\d)[.,]\d{1,3}[ \t]+-->")
+_TAGS = re.compile(r"<[^<>\n]{0,200}>|\{\\[^{}\n]{0,50}\}")
+_SPEAKER = re.compile(r"<v(?:\.[\w.]+)?[ \t]+([^<>\n]{1,100})>")
+_BLOCK = 1 << 20
+
+
+def read_subtitles(data: bytes, name: str) -> Document:
+    """Return what is said, each paragraph behind the time at which it begins: `[0:01:30] …`."""
+    text, metadata = decode_text(data)
+    paragraphs = [f"[{_clock(start)}] {' '.join(lines)}" for start, lines in _paragraphs(text)]
+    if not paragraphs:
+        raise UnreadableDocument(f"{name} holds no subtitles.")
+    return make_document(name, "\n\n".join(paragraphs), "subtitles", "plain", "text", metadata=metadata)
+
+
+def _paragraphs(text: str) -> Iterator[tuple[int, list[str]]]:
+    begin, lines, last = 0, list[str](), ""
+    for seconds, said in _cues(text):
+        if lines and (seconds - begin >= PARAGRAPH_SECONDS or seconds < begin):
+            yield begin, lines
+            lines = []
+        begin = begin if lines else seconds
+        # Captions that roll repeat the line before.
+        fresh = [line for line in said if line != last]
+        lines += fresh
+        last = said[-1] if said else last
+    if lines:
+        yield begin, lines
+
+
+def _cues(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield (seconds, lines) of each caption; numbers, styles and notes are left out."""
+    for block in re.split(r"\r?\n[ \t]*\r?\n", text):
+        lines = block.strip().splitlines()
+        at = next((number for number, line in enumerate(lines[:3]) if _CUE.search(line)), None)
+        if at is None:
+            continue
+        match = _CUE.search(lines[at])
+        assert match
+        seconds = int(match[1] or 0) * 3600 + int(match[2]) * 60 + int(match[3])
+        spoken = (_TAGS.sub("", _SPEAKER.sub(r"\1: ", line)).strip() for line in lines[at + 1 :])
+        yield seconds, [" ".join(line.split()) for line in spoken if line]
+
+
+def _clock(seconds: int) -> str:
+    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
+# ---------------------------------------------------------------- conversations
+
+
+def looks_like_conversations(head: bytes, name: str) -> bool:
+    """Whether a file is an export of ChatGPT or Claude: a list of conversations."""
+    named = re.fullmatch(r"conversations.{0,20}\.json", name, re.I)
+    return bool(named and head.lstrip()[:1] == b"[" and re.search(rb'"(?:mapping|chat_messages)"\s*:', head))
+
+
+def read_conversations(file: BinaryIO, name: str, start: int | None = None) -> Iterator[Document]:
+    """Yield a document a conversation, without holding more than one of them; `start`: how many to leave out."""
+    for number, value in enumerate(_array_items(file, name)):
+        if number < (start or 0):
+            continue
+        conversation: Any = cast("Any", value if isinstance(value, dict) else {})
+        member = one_line(str(conversation.get("uuid") or conversation.get("id") or ""))
+        member = member or one_line(str(conversation.get("conversation_id") or f"conversation {number + 1}"))
+        begin_member(member, number + 1)
+        try:
+            yield _conversation(conversation, name, member)
+        except LocalMCPError as error:
+            yield failed_member(member, str(error))
+        except (AttributeError, TypeError, ValueError, KeyError) as error:
+            yield failed_member(member, f"It is damaged: {type(error).__name__}: {error}"[:300])
+
+
+def _array_items(file: BinaryIO, name: str) -> Iterator[Any]:
+    """Yield the items of a JSON list one by one."""
+    decoder, utf8 = json.JSONDecoder(), codecs.getincrementaldecoder("utf-8")("replace")
+    buffer, position, block = "", 0, _BLOCK
+    while True:
+        match = re.compile(r"[\s,\[]*").match(buffer, position)
+        position = match.end() if match else position
+        try:
+            if position >= len(buffer):
+                raise ValueError
+            if buffer[position] == "]":
+                return
+            item, position = decoder.raw_decode(buffer, position)
+        except ValueError as error:
+            data = file.read(block)
+            if not data:
+                if buffer[position:].strip():
+                    raise UnreadableDocument(f"{name} is damaged: its list of conversations does not end.") from error
+                return
+            buffer, position = buffer[position:] + utf8.decode(data), 0
+            # Each try reads the item again from its beginning: twice as much each time keeps that linear.
+            block = max(_BLOCK, len(buffer))
+            continue
+        yield item
+
+
+def _conversation(conversation: Any, name: str, member: str) -> Document:
+    turns = list(_chatgpt_turns(conversation) if "mapping" in conversation else _claude_turns(conversation))
+    text = "\n\n".join(f"{speaker}{f' ({when})' if when else ''}: {said}" for speaker, when, said in turns)
+    date = _moment(conversation.get("update_time") or conversation.get("updated_at")) or _moment(
+        conversation.get("create_time") or conversation.get("created_at")
+    )
+    title = str(conversation.get("title") or conversation.get("name") or "")
+    first = _moment(conversation.get("create_time") or conversation.get("created_at"))
+    metadata = {key: value for key, value in (("date", date), ("created", first)) if value}
+    metadata["speakers"] = ", ".join(dict.fromkeys(speaker for speaker, _, _ in turns))
+    return make_document(
+        title or name,
+        text,
+        "conversation",
+        "markdown",
+        "text",
+        title=title or "Conversation",
+        metadata=metadata,
+        date=date,
+        date_from="export" if date else "",
+        member=member,
+    )
+
+
+def _chatgpt_turns(conversation: Any) -> Iterator[tuple[str, str, str]]:
+    """Follow the branch that was last open, from its end back to the beginning."""
+    mapping, node = conversation["mapping"], conversation.get("current_node")
+    if node not in mapping:
+        node = next(reversed(mapping), None)
+    branch: list[Any] = []
+    while node in mapping and len(branch) <= len(mapping):
+        branch.append(mapping[node].get("message"))
+        node = mapping[node].get("parent")
+    for message in reversed(branch):
+        role: str = message["author"]["role"] if message else ""
+        if role not in ("user", "assistant"):
+            continue
+        content: Any = message.get("content") or {"parts": []}
+        parts: list[Any] = content.get("parts") or []
+        said = "\n\n".join(part for part in parts if isinstance(part, str) and part.strip())
+        if said.strip():
+            yield role.capitalize(), _moment(message.get("create_time"))[:10], said.strip()
+
+
+def _claude_turns(conversation: Any) -> Iterator[tuple[str, str, str]]:
+    messages: Any = conversation.get("chat_messages") or []
+    for message in messages:
+        content: Any = message.get("content") or []
+        parts: list[Any] = [part.get("text") for part in content if part.get("type") == "text"]
+        said = "\n\n".join(part for part in parts if part) or str(message.get("text") or "")
+        if said.strip():
+            speaker = "User" if message.get("sender") == "human" else "Assistant"
+            yield speaker, _moment(message.get("created_at"))[:10], said.strip()
+
+
+def _moment(value: Any) -> str:
+    """A time as seconds since 1970 or ISO 8601 as ISO 8601; "" for neither."""
+    try:
+        if isinstance(value, int | float):
+            return datetime.fromtimestamp(value, UTC).isoformat(timespec="seconds")
+        return datetime.fromisoformat(str(value)).isoformat() if value else ""
+    except (ValueError, OverflowError, OSError):
+        return ""
