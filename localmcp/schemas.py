@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast, get_args
 
-from localmcp.errors import InvalidInput
+from localmcp.errors import InvalidInput, Unavailable
+from localmcp.linear_patterns import may_match
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
@@ -150,16 +152,22 @@ def _kind_of(spec: Any) -> str:
     return describe_kind(cast(Json, spec)) if isinstance(spec, dict) else "any"
 
 
-def check_arguments(name: str, schema: Json, arguments: Json) -> None:
+def check_arguments(name: str, schema: Json, arguments: Json, *, seconds: float = 10.0) -> None:
     """Check the arguments of the tool `name` against the JSON Schema that somebody else wrote for it.
 
     References to other documents are never followed. Where the schema itself is no valid one, nothing is checked: the
-    tool then has to answer for itself.
+    tool then has to answer for itself. The same holds for a pattern that `linear_patterns` does not support.
 
     Raises:
         InvalidInput: the arguments do not fit; the message lists every problem and the expected parameters.
+        Unavailable: the check takes longer than `seconds`.
     """
-    problems = dict.fromkeys(line for error in _schema_errors(name, schema, arguments) for line in _tell(error))
+    deadline = time.monotonic() + seconds
+    try:
+        errors = _schema_errors(name, schema, arguments, deadline)
+    except TimeoutError:
+        raise Unavailable(f"The arguments of {name} could not be checked within {seconds:g} s.") from None
+    problems = dict.fromkeys(line for error in errors for line in _tell(error))
     if not problems:
         return
     lines = [f"- {line}" for line in list(problems)[:MOST_PROBLEMS]]
@@ -169,7 +177,7 @@ def check_arguments(name: str, schema: Json, arguments: Json) -> None:
     raise InvalidInput("\n".join([f"Invalid arguments for {name}:", *lines, expected]))
 
 
-def _schema_errors(name: str, schema: Json, arguments: Json) -> list[ValidationError]:
+def _schema_errors(name: str, schema: Json, arguments: Json, deadline: float) -> list[ValidationError]:
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import Draft202012Validator, validator_for
     from referencing import Registry
@@ -178,12 +186,82 @@ def _schema_errors(name: str, schema: Json, arguments: Json) -> list[ValidationE
     dialect = validator_for(schema, default=Draft202012Validator)
     try:
         dialect.check_schema(schema)
-        # An empty registry of its own: the default one fetches what `$ref` names from the network.
-        found = list(dialect(schema, registry=Registry()).iter_errors(arguments))
+        # An empty registry: the default one fetches what `$ref` names from the network.
+        checker = _bounded(dialect, deadline)(schema, registry=Registry())
+        found = list(checker.iter_errors(arguments))
     except (SchemaError, Unresolvable, RecursionError, re.error) as error:
         log.warning("the schema of %s cannot be used, so its arguments are not checked: %s", name, error)
         return []
     return sorted(found, key=lambda error: [str(part) for part in error.absolute_path])
+
+
+def _bounded(dialect: Any, deadline: float) -> Any:
+    """The dialect with patterns that cannot backtrack, and with a time limit at each reference: without references the
+    work is bounded by the size of the schema."""
+    from jsonschema.validators import extend
+
+    def within_time(keyword: str) -> Any:
+        original = dialect.VALIDATORS[keyword]
+
+        def follow(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+            if time.monotonic() > deadline:
+                raise TimeoutError
+            yield from original(validator, value, instance, schema) or ()
+
+        return follow
+
+    references = [each for each in ("$ref", "$dynamicRef", "$recursiveRef") if each in dialect.VALIDATORS]
+    keywords = {**_PATTERN_KEYWORDS, **{each: within_time(each) for each in references}}
+    return extend(dialect, {key: check for key, check in keywords.items() if key in dialect.VALIDATORS})
+
+
+def _check_pattern(validator: Any, pattern: Any, instance: Any, _schema: Any) -> Iterator[ValidationError]:
+    from jsonschema.exceptions import ValidationError
+
+    if validator.is_type(instance, "string") and not may_match(pattern, instance):
+        yield ValidationError(f"{shorten_value(instance)} does not match {shorten_value(pattern)}")
+
+
+def _check_pattern_properties(validator: Any, patterns: Any, instance: Any, _schema: Any) -> Iterator[ValidationError]:
+    from localmcp.linear_patterns import matches
+
+    if validator.is_type(instance, "object"):
+        for pattern, inner in patterns.items():
+            for key in [key for key in instance if matches(pattern, key)]:
+                yield from validator.descend(instance[key], inner, path=key, schema_path=pattern)
+
+
+def _check_additional(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    from jsonschema.exceptions import ValidationError
+
+    extras = _unknown_keys(instance, schema) if validator.is_type(instance, "object") else []
+    if validator.is_type(allowed, "object"):
+        for key in extras:
+            yield from validator.descend(instance[key], allowed, path=key)
+    elif allowed is False and extras:
+        yield ValidationError(f"{', '.join(map(shorten_value, extras))}: not allowed")
+
+
+def _check_unevaluated(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    """Leave it to the tool where patterns decide what was evaluated: the library would match them with backtracking."""
+    from jsonschema.validators import Draft202012Validator
+
+    if "patternProperties" not in json.dumps(validator.schema, default=str):
+        original: Any = Draft202012Validator.VALIDATORS["unevaluatedProperties"]
+        yield from original(validator, allowed, instance, schema) or ()
+
+
+_PATTERN_KEYWORDS: Json = {
+    "pattern": _check_pattern,
+    "patternProperties": _check_pattern_properties,
+    "additionalProperties": _check_additional,
+    "unevaluatedProperties": _check_unevaluated,
+}
+
+
+def _unknown_keys(value: Json, schema: Json) -> list[str]:
+    known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    return [key for key in value if key not in known and not any(may_match(each, key) for each in patterns)]
 
 
 def _tell(error: ValidationError) -> list[str]:
@@ -212,7 +290,5 @@ def _tell(error: ValidationError) -> list[str]:
 
 def _tell_unknown(inside: str, value: Json, schema: Json) -> list[str]:
     known = cast(Json, schema.get("properties", {}))
-    patterns = cast(Json, schema.get("patternProperties", {}))
-    unknown = [key for key in value if key not in known and not any(re.search(each, key) for each in patterns)]
-    guesses = ((key, nearest(key, known)) for key in unknown)
+    guesses = ((key, nearest(key, known)) for key in _unknown_keys(value, schema))
     return [f"{inside}{key}: not a parameter" + (f"; did you mean '{near}'?" if near else "") for key, near in guesses]

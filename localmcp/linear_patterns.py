@@ -1,0 +1,34 @@
+"""Regular expressions of other people, matched in time that grows with the text only, never exponentially.
+
+The engine is Rust's `regex`, which pydantic brings; it knows neither look-around nor references back.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydantic_core import SchemaValidator
+
+
+def matches(pattern: str, text: str) -> bool | None:
+    """Return whether the pattern is anywhere in the text; None if this engine does not support the pattern."""
+    compiled = _compile(pattern)
+    return None if compiled is None else compiled.isinstance_python(text)
+
+
+def may_match(pattern: str, text: str) -> bool:
+    """Return whether the pattern is in the text, or may be, because this engine does not support it."""
+    return matches(pattern, text) is not False
+
+
+@lru_cache(maxsize=1000)
+def _compile(pattern: str) -> SchemaValidator | None:
+    from pydantic_core import SchemaError, SchemaValidator, core_schema
+
+    schema: Any = core_schema.str_schema(pattern=pattern, regex_engine="rust-regex", strict=True)
+    try:
+        return SchemaValidator(schema)
+    except (SchemaError, UnicodeError):
+        return None
