@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired, cast
 from weakref import WeakKeyDictionary
 
 from typing_extensions import TypedDict
@@ -27,9 +27,12 @@ EXECUTE_TOOL = "execute_tool"
 MAX_RESULTS = 100
 """C1-1: more are cut to this."""
 NOTHING_FOUND = "No tools found. Try different keywords or a broader search term."
+NOTHING_SURE = "Nothing fits surely; the nearest are below. If none does it, these servers have no tool for it."
 NAME_REQUIRED = "Tool name is required"
-ONE_LINE = 160
-"""Characters of a description in a brief answer."""
+ONE_LINE, LONGEST_PARAMETERS = 160, 320
+"""Characters of a description, and of the list of parameters, in a brief answer."""
+LONGEST_SCHEMA = 6_000
+"""Characters of a schema that a brief answer sends for the best tool."""
 KEPT_DESCRIPTIONS = 20_000
 
 Profile = Literal["best", "classic"]
@@ -45,19 +48,11 @@ class ToolHit(TypedDict):
     name: str
     description: str
     score: float
-    # Both spellings are sent (C1-2); a provider that is down may owe them.
+    # A provider that is down may owe the schema. Only the library's search gives it in both spellings (C1-2).
     input_schema: NotRequired[dict[str, Any]]
     inputSchema: NotRequired[dict[str, Any]]
-
-
-class BriefHit(TypedDict):
-    """A tool that fits, in a few words."""
-
-    name: str
-    description: str
-    score: float
     parameters: NotRequired[str]
-    """`to* (string), cc* (array of string), +2 optional`; `*` = required."""
+    """Instead of the schema: `to* (string), cc (array of string)`; `*` = required."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +61,8 @@ class Ranked:
 
     hits: tuple[tuple[ToolDescription, float], ...]
     """Tools and scores of 0..1, best first."""
-    nearest: tuple[str, ...] = ()
-    """If nothing fits: names of what comes nearest, if anything does."""
+    sure: bool = True
+    """Whether one of them very likely serves; else they are only the nearest."""
 
 
 # ---------------------------------------------------------------- ranking
@@ -93,7 +88,7 @@ def rank_tools(
         ]
         return Ranked(tuple(sorted((one for one in scored if one[1] > 0), key=lambda one: (-one[1], one[0].name))))
     found = finder.find(query, tools, patience=patience)
-    return Ranked(tuple((each.tool, each.score) for each in found.hits), tuple(each.name for each in found.nearest))
+    return Ranked(tuple((hit.tool, hit.score) for hit in found.tools), found.sure)
 
 
 # ---------------------------------------------------------------- the two tools
@@ -176,20 +171,26 @@ class Discovery:
         self,
         query: Annotated[str, Param("What the tool should do, in a few words; empty lists all", max_length=2000)] = "",
         max_results: Annotated[int, Param("Tools at most", minimum=1, maximum=MAX_RESULTS)] = 10,
-        detail: Annotated[Detail, Param("brief: one line and required parameters each")] = "full",
+        detail: Annotated[Detail, Param("full: input schema of each")] = "brief",
     ) -> Answer:
         """Find tools that are not listed here: add, index, refresh or remove documents, files, folders, sources and
-        collections, verify citations, and more. Returns name, description, score and input schema of each; run one
-        with execute_tool."""
+        collections, verify citations, and what connected servers do. Ask by capability, verb and object: "remove
+        duplicate rows in Excel". Run one with execute_tool."""
         tools = self._searchable()
         ranked = rank_tools(query, [self.describe(each) for each in tools.values()], self.finder)
         if not ranked.hits:
-            return _nothing_found(ranked.nearest)
-        tell: Callable[[Tool, float], Any] = _full if detail == "full" else _brief
-        told = [tell(tools[each.name], score) for each, score in ranked.hits[:max_results]]
-        # The original's text is an array with one spelling of the schema.
-        text = compact_json([{key: hit[key] for key in hit if key != "inputSchema"} for hit in told])
-        return Answer({"tools": told, "count": len(told)}, text)
+            return Answer({"confidence": "none", "tools": [], "count": 0}, NOTHING_FOUND)
+        whole = len(tools) if detail == "full" else int(ranked.sure and bool(query.strip()))
+        hits = [
+            _told(tools[found.name], score, full=place < whole, asked=detail == "full")
+            for place, (found, score) in enumerate(ranked.hits[:max_results])
+        ]
+        text = compact_json(hits)
+        if ranked.sure:
+            return Answer({"confidence": "high", "tools": hits, "count": len(hits)}, text)
+        blocks = tuple({"type": "text", "text": part} for part in (NOTHING_SURE, text))
+        value = {"confidence": "low", "tools": hits, "count": len(hits), "hint": NOTHING_SURE}
+        return Answer(value, text, content=blocks)
 
     # It runs whatever it is given, so it is marked like the most dangerous tool behind it: a client that trusts
     # annotations would otherwise remove things without asking. Attaching adds exactly two tools (S1-1), so there is
@@ -237,25 +238,55 @@ def _full(each: Tool, score: float) -> ToolHit:
     return hit if schema is None else {**hit, "input_schema": schema, "inputSchema": schema}
 
 
-def _brief(each: Tool, score: float) -> BriefHit:
-    line = first_sentence(each.description)
-    line = line if len(line) <= ONE_LINE else line[: ONE_LINE - 1] + "…"
-    hit: BriefHit = {"name": each.name, "description": line, "score": round(score, 4)}
+def _told(each: Tool, score: float, *, full: bool, asked: bool) -> ToolHit:
+    """One hit as tool_search tells it: with its schema, a very long one only if `asked`, or in one line."""
+    hit: ToolHit = {"name": each.name, "description": each.description, "score": round(score, 4)}
     schema = _schema_of(each)
-    return hit if schema is None else {**hit, "parameters": required_parameters(schema)}
+    if schema is None:
+        return hit
+    if full and (asked or len(compact_json(schema)) <= LONGEST_SCHEMA):
+        return {**hit, "input_schema": schema}
+    hit["description"] = _cut(first_sentence(each.description), ONE_LINE)
+    return {**hit, "parameters": _parameter_line(schema)}
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def required_parameters(schema: Json) -> str:
-    """What a call cannot do without, in one line; how many parameters are optional is added."""
+    """Return what a call cannot do without, in one line; how many parameters are optional is added."""
+    required, optional = _parameters(schema)
+    parts = [*required, f"+{len(optional)} optional"] if optional else required
+    return ", ".join(parts) or "none"
+
+
+def _parameter_line(schema: Json) -> str:
+    """All parameters with their types, required ones first, as many as fit a line."""
+    required, optional = _parameters(schema)
+    parts = [*required, *optional]
+    kept = next((n for n in range(len(parts), 0, -1) if len(", ".join(parts[:n])) <= LONGEST_PARAMETERS), 1)
+    more = [f"+{len(parts) - kept} more"] if len(parts) > kept else []
+    return ", ".join([*parts[:kept], *more]) or "none"
+
+
+def _parameters(schema: Json) -> tuple[list[str], list[str]]:
+    """Required and optional parameters, each as `name* (type)`."""
     properties: dict[str, Any] = schema.get("properties") or {}
     required = [name for name in schema.get("required") or () if name in properties]
-    parts = [f"{name}* ({_kind_of(properties[name])})" for name in required]
-    optional = len(properties) - len(required)
-    return ", ".join([*parts, f"+{optional} optional"] if optional else parts) or "none"
+    optional = [name for name in properties if name not in required]
+    return (
+        [f"{name}* ({_kind_of(properties[name])})" for name in required],
+        [f"{name} ({_kind_of(properties[name])})" for name in optional],
+    )
 
 
 def _kind_of(spec: Any) -> str:
-    return describe_kind(spec) if isinstance(spec, dict) else "any"  # pyright: ignore[reportUnknownArgumentType]
+    """The type in a word; schemas of other servers may have anything in its place."""
+    if not isinstance(spec, dict):
+        return "any"
+    table = cast(Json, spec)
+    return describe_kind(table) if isinstance(table.get("items", {}), dict) else str(table.get("type", "any"))
 
 
 def _schema_of(each: Tool) -> Json | None:
@@ -264,14 +295,6 @@ def _schema_of(each: Tool) -> Json | None:
     except Exception:
         log.warning("%s cannot tell its schema and is found without", each.name, exc_info=True)
         return None
-
-
-def _nothing_found(nearest: Sequence[str]) -> Answer:
-    """The original's sentence, and beside it what comes nearest."""
-    nothing: Json = {"tools": [], "count": 0}
-    if not nearest:
-        return Answer(nothing, NOTHING_FOUND)
-    return _refused({**nothing, "nearest": list(nearest)}, NOTHING_FOUND, f"Nearest: {', '.join(nearest)}.")
 
 
 def _refused(value: Json, sentence: str, hint: str | None) -> Answer:

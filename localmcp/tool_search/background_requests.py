@@ -52,8 +52,8 @@ def _shipped() -> tuple[str, NDArray[np.float32]]:
         return str(stored["fingerprint"]), rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def elsewhere(to_query: NDArray[np.float32], to_tools: NDArray[np.float32]) -> float:
-    """How much nearer the query is to a general request than that request is to what the tools do.
+def out_of_scope_margin(to_query: NDArray[np.float32], to_tools: NDArray[np.float32]) -> float:
+    """Return how much nearer the query is to a general request than that request is to what the tools do.
 
     Args:
         to_query: cosine of each request with the query, shape (requests,).

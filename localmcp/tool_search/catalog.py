@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import operator
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,10 +17,8 @@ from typing import TYPE_CHECKING
 from localmcp.text_vectors import TextVectors
 from localmcp.tool_search.background_requests import request_vectors, scale_of
 from localmcp.tool_search.name_match import rung_of, squeeze
-from localmcp.tool_search.query import DESCRIPTION, Query, QueryWord, ToolText, english_words, take_query_apart
-from localmcp.tool_search.synonyms import ACTIONS, actions_of, synonyms
-from localmcp.tool_search.unsupported_commands import Commands, ComposedCommands, command_vectors
-from localmcp.wording.normalize import stem, words
+from localmcp.tool_search.query import Query, QueryWord, ToolDescription, ToolText, english_words, take_query_apart
+from localmcp.tool_search.synonyms import ACTIONS, synonyms
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,18 +39,23 @@ COMMON_SIZE = 100
 # ---------------------------------------------------------------- a catalogue
 
 
-class ToolCatalogue:
+class ToolCatalog:
     """Tools, ready for search. The tools never change; the vectors are made once for each model."""
 
-    def __init__(self, tools: Sequence[ToolText]) -> None:
+    def __init__(self, tools: Sequence[ToolText], described: Sequence[ToolDescription] = ()) -> None:
+        """`described`: the tools that the texts were made of; keeping them keeps their identity."""
         self.tools = tuple(tools)
+        self._described = tuple(described)
         self._size = max(len(self.tools), COMMON_SIZE)
         self._lock = threading.Lock()
         self._model = ""
         self._made: Future[ToolVectors] = Future()
-        self._commanded = ""
-        self._commands: Future[Commands | ComposedCommands | None] = Future()
-        self._columns: dict[str, tuple[NDArray[np.float32], NDArray[np.bool_]]] = {}
+        self._waited = False
+        self._columns: dict[str, NDArray[np.float32]] = {}
+
+    def holds(self, described: Sequence[ToolDescription]) -> bool:
+        """Return whether it was made of exactly these tools."""
+        return len(described) == len(self._described) and all(map(operator.is_, described, self._described))
 
     # ------------------------------------------------------------ names
 
@@ -93,14 +97,14 @@ class ToolCatalogue:
             for word, held in found.items()
         }
 
-    def columns(self, word: str) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """What a stem counts at each tool, 0..1, and whether the tool's program has it; both of shape (tools,)."""
-        known = self._columns.get(word)
-        if known is None:
+    def column(self, word: str) -> NDArray[np.float32]:
+        """Return what a stem counts at each tool, 0..1: shape (tools,)."""
+        column = self._columns.get(word)
+        if column is None:
             if len(self._columns) >= KEPT_WORDS:
                 self._columns.clear()
-            known = self._columns[word] = self._column(word), self._programs(word)
-        return known
+            column = self._columns[word] = self._column(word)
+        return column
 
     def _column(self, word: str) -> NDArray[np.float32]:
         import numpy as np
@@ -111,53 +115,6 @@ class ToolCatalogue:
                 places, weights = held
                 column[places] = np.maximum(column[places], weights if other == word else ALIKE * weights)
         return column
-
-    # ------------------------------------------------------------ programs and things
-
-    @cached_property
-    def services(self) -> tuple[str, ...]:
-        """The program that each tool belongs to: its namespace, or the word that several names begin with."""
-        shared = Counter(each.service for each in self.tools)
-        return tuple(each.service if self._is_program(each, shared) else "" for each in self.tools)
-
-    @staticmethod
-    def _is_program(each: ToolText, shared: Counter[str]) -> bool:
-        named = "__" in each.rungs.lowered.name
-        return named or (shared[each.service] > 1 and not actions_of(stem(each.service, "english")))
-
-    @cached_property
-    def _words_of_programs(self) -> tuple[NDArray[np.intp], Sequence[set[str]]]:
-        """The number of each tool's program, and the words of each program's tools; 0 is no program."""
-        import numpy as np
-
-        numbers = {name: number for number, name in enumerate(dict.fromkeys(("", *self.services)))}
-        found: list[set[str]] = [set() for _ in numbers]
-        for name, each in zip(self.services, self.tools, strict=True):
-            if name:
-                found[numbers[name]].update(word for word, weight in each.weights.items() if weight >= DESCRIPTION)
-        return np.array([numbers[name] for name in self.services], np.intp), found
-
-    def _programs(self, word: str) -> NDArray[np.bool_]:
-        import numpy as np
-
-        numbers, found = self._words_of_programs
-        return np.array([word in each for each in found])[numbers]
-
-    @cached_property
-    def things(self) -> tuple[Mapping[str, NDArray[np.intp]], NDArray[np.float32]]:
-        """Stem -> the tools in whose name it stands for a thing, neither program nor verb; how many each tool has."""
-        import numpy as np
-
-        found: dict[str, list[int]] = {}
-        counts = np.zeros(len(self.tools), np.float32)
-        for place, (each, service) in enumerate(zip(self.tools, self.services, strict=True)):
-            of_service = set(words(service))
-            own = {stem(word, "english") for word in each.parts if word not in of_service}
-            for word in own:
-                if not actions_of(word):
-                    found.setdefault(word, []).append(place)
-                    counts[place] += 1
-        return {word: np.array(places, np.intp) for word, places in found.items()}, counts
 
     @cached_property
     def actions(self) -> NDArray[np.int64]:
@@ -203,7 +160,7 @@ class ToolCatalogue:
     def repair(self, query: Query) -> Query:
         """The query with the nearest word of a tool in place of each word that is neither English nor any tool's."""
         wrong = [each for each in query.words if each.stem not in self.holders and _may_be_misspelt(each)]
-        found = {each.said: near for each in wrong if (near := self._nearest(each.said))}
+        found = {each.surface: near for each in wrong if (near := self._nearest(each.surface))}
         if not found:
             return query
         text = " ".join(found.get(word.lower().strip(".,;:!?"), word) for word in query.text.split())
@@ -227,8 +184,12 @@ class ToolCatalogue:
 
     # ------------------------------------------------------------ vectors
 
-    def vectors(self, embedder: Embedder, kept: TextVectors, wait: float) -> ToolVectors | None:
-        """The tools' vectors for a model, made in the background; None if that takes longer than `wait` seconds.
+    def vectors(
+        self, embedder: Embedder, kept: TextVectors, wait: float, *, insist: bool = False
+    ) -> ToolVectors | None:
+        """Return the tools' vectors for a model, made in the background; None if that takes longer than `wait` seconds.
+
+        Only the first search waits, unless it insists: the others go by words until the vectors are there.
 
         Raises:
             ModelUnavailable: the model fails.
@@ -236,28 +197,11 @@ class ToolCatalogue:
         with self._lock:
             failed = self._made.done() and self._made.exception() is not None
             if failed or self._model != embedder.identity.fingerprint:
-                self._model, self._made = embedder.identity.fingerprint, Future()
+                self._model, self._made, self._waited = embedder.identity.fingerprint, Future(), False
                 work = (self._made, self.tools, embedder, kept)
                 threading.Thread(target=_make, args=work, name="localmcp-tools", daemon=True).start()
-            made = self._made
-        try:
-            return made.result(wait)
-        except TooLate:
-            return None
-
-    def commands(self, embedder: Embedder, kept: TextVectors, wait: float) -> Commands | ComposedCommands | None:
-        """What these tools do and do not do, made in the background once the vectors are; None before, or where one
-        of the two is nothing.
-
-        Raises:
-            ModelUnavailable: the model fails.
-        """
-        with self._lock:
-            if self._commanded != embedder.identity.fingerprint:
-                self._commanded, self._commands = embedder.identity.fingerprint, Future()
-                work = (self._commands, self.tools, self.services, embedder, kept)
-                threading.Thread(target=_make_commands, args=work, name="localmcp-commands", daemon=True).start()
-            made = self._commands
+            made, wait = self._made, 0.0 if self._waited and not insist else wait
+            self._waited = True
         try:
             return made.result(wait)
         except TooLate:
@@ -270,7 +214,7 @@ def action_bits(kinds: frozenset[str]) -> int:
 
 
 def _may_be_misspelt(each: QueryWord) -> bool:
-    return len(each.said) > 3 and each.said.isalpha() and not each.is_name and each.said not in english_words()
+    return len(each.surface) > 3 and each.surface.isalpha() and not each.is_name and each.surface not in english_words()
 
 
 # ---------------------------------------------------------------- meaning
@@ -305,20 +249,6 @@ def _make(made: Future[ToolVectors], tools: Sequence[ToolText], embedder: Embedd
         made.set_result(_stack(tools, embedder, kept))
     except Exception as error:
         # Handed to every search that waits for it.
-        made.set_exception(error)
-
-
-def _make_commands(
-    made: Future[Commands | ComposedCommands | None],
-    tools: Sequence[ToolText],
-    services: Sequence[str],
-    embedder: Embedder,
-    kept: TextVectors,
-) -> None:
-    try:
-        made.set_result(command_vectors(tools, services, embedder, kept))
-    except Exception as error:
-        # Handed to every search that asks for it.
         made.set_exception(error)
 
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from localmcp.tool_search.name_match import Rungs, ToolMetadata
 from localmcp.tool_search.synonyms import SHORT_FORMS, actions_of
-from localmcp.tool_search.verbs import known_verbs, looking, thing_asked, verbs_asked
+from localmcp.tool_search.verbs import known_verbs, looking, verbs_asked
 from localmcp.wording.normalize import fold, stem, words
 from localmcp.wording.sentences import Token, function_words, tokenize
 
@@ -66,8 +66,6 @@ class ToolText:
     """Kinds of action that the name asks for, or else the first word of the description."""
     verbs: frozenset[str]
     """Stems of the verbs in the name and at the beginning of the description; those of looking if there is none."""
-    service: str
-    """The namespace, or else the first part of the name: what may stand for the program it belongs to."""
     parts: tuple[str, ...]
     """The parts of the name without the namespace, as words."""
     texts: tuple[str, ...]
@@ -104,7 +102,6 @@ def take_apart(each: ToolDescription) -> ToolText:
         surfaces,
         _actions(name_stems, each.description),
         _verbs(name_stems, each.description),
-        namespace or _name_words(local)[0],
         tuple(_name_words(local)),
         tuple(dict.fromkeys(filter(None, _texts(each, local, examples)))),
     )
@@ -176,7 +173,7 @@ class QueryWord:
     """A word of a query that can point to a tool."""
 
     stem: str
-    said: str
+    surface: str
     """As written, folded."""
     is_name: bool
     """Capitalized inside the sentence: likely the name of a person, place or thing, and then no tool has it."""
@@ -192,8 +189,6 @@ class Query:
     """Kinds of action that its first verb asks for."""
     verbs: frozenset[str] = frozenset()
     """Stems of the verbs that a tool for it may have; empty where no verb is asked for."""
-    thing: str = ""
-    """Stem of the thing that it is about."""
 
 
 _ASIDE = frozenset(
@@ -216,10 +211,10 @@ def take_query_apart(query: str) -> Query:
             is_name = place > 0 and token.text[:1].isupper() and not token.text.isupper()
             for word in _words_of(token):
                 found.setdefault(stem(word, "english"), QueryWord(stem(word, "english"), word, is_name))
-    telling = tuple(each for each in found.values() if each.said not in _left_out())
-    said = telling or tuple(each for each in found.values() if each.said not in function_words())
+    telling = tuple(each for each in found.values() if each.surface not in _left_out())
+    said = telling or tuple(each for each in found.values() if each.surface not in function_words())
     spoken = [fold(token.text) for token in tokens if token.kind == "word"]
-    return Query(text, said, _first_actions(tokens), verbs_asked(spoken), thing_asked(spoken))
+    return Query(text, said, _first_actions(tokens), verbs_asked(spoken))
 
 
 @cache

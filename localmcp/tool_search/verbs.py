@@ -1,4 +1,4 @@
-"""What a request wants done and to what: the verbs that a tool for it may have, and the thing that it is about."""
+"""What a request wants done: the verbs that a tool for it may have."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def verbs_asked(words: Sequence[str]) -> frozenset[str]:
     for other in words[1:REACH]:
         if (found := _verbs_for().get(f"{first}_{other}")) is not None:
             return found
-    if words[0] in _LIGHT and (found := _verbs_for().get(_thing(words[1:], of_question=False))) is not None:
+    if words[0] in _LIGHT and (found := _verbs_for().get(_thing(words[1:]))) is not None:
         return found | _verbs_for()[first]
     before_a_thing = len(words) > 1 and words[1] in _BEFORE_A_THING
     if (found := _verbs_for().get(first)) is not None:
@@ -85,18 +85,11 @@ def verbs_asked(words: Sequence[str]) -> frozenset[str]:
     return frozenset((first,)) if is_command else frozenset()
 
 
-def thing_asked(words: Sequence[str]) -> str:
-    """Stem of the thing that a request is about, judged by place: the last of the first words behind the verb that
-    neither a preposition nor an auxiliary interrupts; "" if there is none."""
-    if words and _is_question(words[0]):
-        return _thing(words[1:], of_question=True)
-    return _thing(words[1:] if verbs_asked(words) else words, of_question=False)
-
-
-def _thing(words: Sequence[str], *, of_question: bool) -> str:
+def _thing(words: Sequence[str]) -> str:
+    """Stem of the last of the first words that neither a preposition nor an auxiliary interrupts."""
     last = ""
     for word in words:
-        ends = word in _ENDS or word in _QUESTION or (of_question and stem(word, "english") in _verbs_for())
+        ends = word in _ENDS or word in _QUESTION
         if ends and last:
             break
         if not ends and word not in _QUALIFIES and len(word) > 1:

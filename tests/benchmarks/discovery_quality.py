@@ -1,18 +1,20 @@
-"""How well plain-language queries find tools: hit@1, hit@5, false answers, and what it costs in bytes.
+"""How well plain-language queries find tools: hit@1, hit@5, sure and false answers, and what it costs in bytes.
 
-    python tests/benchmarks/discovery_quality.py [--half dev|held|blind|fresh|late] [--peer PYTHON] [--misses] [--words]
-        [--json FILE]
+    python tests/benchmarks/discovery_quality.py [--half dev|held|blind|fresh|late|unseen] [--peer PYTHON] [--misses]
+        [--words] [--json FILE]
     python tests/benchmarks/discovery_quality.py --fit
 
 `discovery_tools.json` holds tools such as people own; `discovery_queries.jsonl` queries, each with every tool that
-would serve it (none: no tool does, though many are about the same things). The weights were fitted to the part `dev`
-(`--fit` prints them anew), of which most queries without a tool ask for what is only just missing. No weight was
-fitted to the others, but their figures were seen when the features and the threshold were chosen; `late` was written
-after that, but for one column. `blind`, `fresh` and `late` bring tools of their own, which join the others; they were
-written before the features, before the verbs and after them, all by the authors of what they measure. Nearly all
-unservable queries of `blind`, and half of those of `fresh` and `late`, ask a program that is there for what it does
-not do. A query that no tool serves counts as falsely answered if any tool was returned. hit@5 counts only what was
-really returned.
+would serve it (none: no tool does, though many are about the same things). The weights are fitted to all of these
+(`--fit` prints them anew). `blind`, `fresh` and `late` bring tools that join the others.
+
+`unseen` is a catalog of its own: 162 tools of 15 servers that are in no other part, named as a hub names them, with
+requests that were written before any of their results was looked at. `kind` tells plain requests, chatty ones, and of
+those that no tool serves the near misses and the far ones; `assistant` is the same intent as an assistant puts it, by
+verb and object. No weight was fitted to it; which features to keep was decided with its figures in sight.
+
+hit@1 and hit@5 count what is shown, whether surely or as the nearest; "sure" counts answers that are marked sure, and
+"right" how many of these hold a tool that serves among the first five.
 
 `--peer` is the interpreter of an environment with the package `fastmcp`, whose BM25 search of tools then answers the
 same queries in the same run. `--words` leaves the model out.
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -35,10 +38,9 @@ from typing import Any, get_args
 from localmcp.discovery import Discovery, Profile, rank_tools
 from localmcp.embeddings import DefaultEmbedder, LazyEmbedder
 from localmcp.schemas import compact_json
-from localmcp.text_vectors import TextVectors
-from localmcp.tool_search.abstention import FEATURES, OF_THE_BEST, WORD_FEATURES
-from localmcp.tool_search.catalog import ToolCatalogue
-from localmcp.tool_search.features import Evidence, evidence_of_meaning, evidence_of_words
+from localmcp.tool_search.abstention import SIGNS, signs_of
+from localmcp.tool_search.catalog import ToolCatalog
+from localmcp.tool_search.features import COSINES, FEATURES, Features
 from localmcp.tool_search.query import ToolDescription, take_apart, take_query_apart
 from localmcp.tool_search.ranking import ToolFinder
 from localmcp.tools import Answer, Registry, Tool, ToolMark
@@ -47,22 +49,24 @@ HERE = Path(__file__).parent
 PARTS = (0.15, 0.3, 0.5, 0.7, 0.3, 0.5)
 """Shares of the servers that a part of the catalogue keeps in fitting."""
 WITHOUT, FOLDS = 8, 5
-SIGNS = (OF_THE_BEST, (*OF_THE_BEST, "elsewhere"), (*OF_THE_BEST, "elsewhere", "gap", "gap_to_tools"))
-"""What the second stage knows without a model, with it, and with the commands that no tool carries out."""
 PENALTY, STAGE_PENALTY = 0.01, 0.01
 LONGEST_WAIT = 300.0
-HALVES = ("dev", "held", "blind", "fresh", "late")
+CACHE = Path(os.environ["LOCALMCP_BENCHMARK_CACHE"]) if "LOCALMCP_BENCHMARK_CACHE" in os.environ else None
+FITTED = ("dev", "held", "blind", "fresh", "late")
+HALVES = (*FITTED, "unseen")
 
 
 def read_tools(half: str = "") -> list[dict[str, Any]]:
-    """The tools of `dev` and `held`; those of another half are added for it alone."""
-    tools = json.loads((HERE / "discovery_tools.json").read_text(encoding="utf-8"))
-    return [each for each in tools if each.get("half") in (None, half)]
+    """The tools of `dev` and `held`; those of another half are added for it alone, and `unseen` is a catalog itself."""
+    name = "discovery_unseen_tools.json" if half == "unseen" else "discovery_tools.json"
+    tools = json.loads((HERE / name).read_text(encoding="utf-8"))
+    return [tool for tool in tools if tool.get("half") in (None, half)]
 
 
-def read_queries(half: str | None) -> list[dict[str, Any]]:
-    lines = (HERE / "discovery_queries.jsonl").read_text(encoding="utf-8").splitlines()
-    return [row for row in map(json.loads, lines) if half in (None, row["half"])]
+def read_queries(half: str) -> list[dict[str, Any]]:
+    name = "discovery_unseen_queries.jsonl" if half == "unseen" else "discovery_queries.jsonl"
+    rows = map(json.loads, (HERE / name).read_text(encoding="utf-8").splitlines())
+    return [row for row in rows if row["half"] == half]
 
 
 def described(each: dict[str, Any]) -> ToolDescription:
@@ -74,50 +78,66 @@ def described(each: dict[str, Any]) -> ToolDescription:
 # ---------------------------------------------------------------- measuring
 
 
-def measure(queries: Sequence[dict[str, Any]], answers: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Shares of the queries that have a tool (hits) and of those that have none (false answers)."""
-    pairs = [(set(row["tools"]), list(found)) for row, found in zip(queries, answers, strict=True)]
-    served = [(wanted, found) for wanted, found in pairs if wanted]
-    unserved = [found for wanted, found in pairs if not wanted]
-    return {
+@dataclass(frozen=True)
+class Found:
+    """What was answered to one query."""
+
+    names: list[str]
+    sure: bool
+
+
+def measure(queries: Sequence[dict[str, Any]], answers: Sequence[Found]) -> dict[str, float]:
+    """Shares of the queries that have a tool, and of those that have none."""
+    pairs = [(set(row["tools"]), answer) for row, answer in zip(queries, answers, strict=True)]
+    served = [(tools, answer) for tools, answer in pairs if tools]
+    unserved = [answer for tools, answer in pairs if not tools]
+    sure = [(tools, answer) for tools, answer in served if answer.sure]
+    figures = {
         "queries": len(pairs),
-        "servable": len(served),
-        "hit@1": sum(bool(found) and found[0] in wanted for wanted, found in served) / len(served),
-        "hit@5": sum(not wanted.isdisjoint(found[:5]) for wanted, found in served) / len(served),
+        "hit@1": sum(bool(tools & set(answer.names[:1])) for tools, answer in served) / len(served),
+        "hit@5": sum(bool(tools & set(answer.names[:5])) for tools, answer in served) / len(served),
+        "sure": len(sure) / len(served),
+        "right": sum(bool(tools & set(answer.names[:5])) for tools, answer in sure) / max(1, len(sure)),
+    }
+    if not unserved:
+        return figures
+    return figures | {
         "unservable": len(unserved),
-        "false answers": sum(bool(found) for found in unserved) / len(unserved),
+        "sure and false": sum(answer.sure for answer in unserved) / len(unserved),
+        "not empty": sum(bool(answer.names) for answer in unserved) / len(unserved),
     }
 
 
-def answer_with(find: Callable[[str], list[str]], queries: Iterable[dict[str, Any]]) -> tuple[list[list[str]], float]:
+def answer_with(find: Callable[[str], Found], queries: Iterable[str]) -> tuple[list[Found], float]:
     """What is found for each query, and the median milliseconds of a search."""
-    answers: list[list[str]] = []
+    answers: list[Found] = []
     took: list[float] = []
-    for row in queries:
+    for query in queries:
         start = time.perf_counter()
-        answers.append(find(row["query"]))
+        answers.append(find(query))
         took.append(1000 * (time.perf_counter() - start))
     return answers, statistics.median(took)
 
 
-def find_names(catalogue: list[ToolDescription], finder: ToolFinder, profile: Profile, query: str) -> list[str]:
-    return [each.name for each, _ in rank_tools(query, catalogue, finder, profile, LONGEST_WAIT).hits[:5]]
+def find_names(catalog: list[ToolDescription], finder: ToolFinder, profile: Profile, query: str) -> Found:
+    ranked = rank_tools(query, catalog, finder, profile, LONGEST_WAIT)
+    return Found([tool.name for tool, _ in ranked.hits[:5]], ranked.sure)
 
 
-def ask_peer(python: Path, tools: list[dict[str, Any]], queries: list[dict[str, Any]]) -> list[list[str]]:
+def ask_peer(python: Path, tools: list[dict[str, Any]], queries: list[dict[str, Any]]) -> list[Found]:
     given = json.dumps({"tools": tools, "queries": [row["query"] for row in queries]})
     ran = subprocess.run(
         [str(python), str(HERE / "discovery_peer.py")], input=given, capture_output=True, text=True, check=True
     )
-    return json.loads(ran.stdout)["found"]
+    return [Found(names, bool(names)) for names in json.loads(ran.stdout)["found"]]
 
 
-def print_misses(queries: Sequence[dict[str, Any]], answers: Sequence[Sequence[str]]) -> None:
+def print_misses(queries: Sequence[dict[str, Any]], answers: Sequence[Found]) -> None:
     for row, found in zip(queries, answers, strict=True):
-        if row["tools"] and set(row["tools"]).isdisjoint(found[:5]):
-            print(f"  MISSED  {row['query']} -> {list(found[:3])}, wanted {row['tools']}")
-        if not row["tools"] and found:
-            print(f"  FALSE   {row['query']} -> {list(found[:3])}")
+        if row["tools"] and set(row["tools"]).isdisjoint(found.names[:5]):
+            print(f"  MISSED  {row['query']} -> {found.names[:3]}, wanted {row['tools']}")
+        if not row["tools"] and found.sure:
+            print(f"  FALSE   {row['query']} -> {found.names[:3]}")
 
 
 # ---------------------------------------------------------------- bytes
@@ -210,18 +230,19 @@ def fit_choice(parts: Sequence[Any], good: Sequence[Any], weights: Any, penalty:
 
 @dataclass(frozen=True)
 class Sample:
-    """A query over one catalogue."""
+    """A query over one catalog."""
 
-    evidence: Evidence
+    features: Features
     good: Any
-    """Which of the judged tools serve it."""
-    served: bool
+    """Which of the tools serve it."""
     worth: float
-    group: str
-    """The server whose tools it is about: what is validated together."""
+
+    @property
+    def served(self) -> bool:
+        return bool(self.good.any())
 
 
-def catalogues(tools: list[dict[str, Any]], queries: list[dict[str, Any]]) -> Iterable[tuple[Any, Any, float]]:
+def catalogs(tools: list[dict[str, Any]], queries: list[dict[str, Any]]) -> Iterable[tuple[Any, Any, float]]:
     """Tools, queries and what they are worth in the fit: the whole catalogue; parts as other people would have them,
     without whole servers; and the catalogue without the very tools that some queries want, but with the like of them.
     """
@@ -238,82 +259,58 @@ def catalogues(tools: list[dict[str, Any]], queries: list[dict[str, Any]]) -> It
         yield [each for each in tools if each["name"] not in gone], part, 0.5
 
 
-def samples(tools: list[dict[str, Any]], embedder: LazyEmbedder) -> Iterable[Sample]:
+def samples(embedder: LazyEmbedder) -> Iterable[Sample]:
     import numpy as np
 
-    kept, queries = TextVectors(), read_queries("dev")
-    server_of = {each["name"]: each["server"] for each in tools}
-    groups: dict[str, str] = {}
-    for part, rows, worth in catalogues(tools, queries):
-        catalogue = ToolCatalogue([take_apart(described(each)) for each in part])
-        vectors = catalogue.vectors(embedder.get(), kept, LONGEST_WAIT)
-        commands = catalogue.commands(embedder.get(), kept, LONGEST_WAIT)
-        assert vectors is not None
-        for row in rows:
-            query = catalogue.repair(take_query_apart(row["query"]))
-            words = evidence_of_words(query, catalogue)
-            evidence = evidence_of_meaning(embedder.embed_query(query.text), vectors, words, commands)
-            good = np.array([part[place]["name"] in row["tools"] for place in evidence.places])
-            nearest = part[int(evidence.places[evidence.rows[:, :4].sum(1).argmax()])]["name"]
-            group = groups.setdefault(row["query"], server_of[(row["tools"] or [nearest])[0]])
-            yield Sample(evidence, good, bool(good.any()), worth, group)
+    for half in FITTED:
+        for part, rows, worth in catalogs(read_tools(half), read_queries(half)):
+            finder = ToolFinder(embedder, CACHE)
+            catalog = ToolCatalog([take_apart(described(tool)) for tool in part])
+            for row in rows:
+                query = catalog.repair(take_query_apart(row["query"]))
+                good = np.array([tool["name"] in row["tools"] for tool in part])
+                yield Sample(finder.features(catalog, query, LONGEST_WAIT), good, worth)
 
 
-def print_weights(tools: list[dict[str, Any]], embedder: LazyEmbedder) -> None:
+def print_weights(embedder: LazyEmbedder) -> None:
     import numpy as np
 
-    found = list(samples(tools, embedder))
-    for names in (FEATURES, WORD_FEATURES):
-        columns = slice(len(FEATURES) - len(names), None)
-        rows = [each.evidence.rows[:, columns] for each in found]
-        useful = [number for number, each in enumerate(found) if each.good.any()]
-        first = fit_choice(
-            [rows[number].astype(float) for number in useful],
-            [found[number].good for number in useful],
-            np.array([found[number].worth for number in useful]),
+    found = list(samples(embedder))
+    served = np.array([sample.served for sample in found], float)
+    worth = np.array([sample.worth for sample in found])
+    balanced = worth * np.where(served > 0, 0.5 / (worth @ served), 0.5 / (worth @ (1 - served))) * len(worth)
+    for first, last in ((0, len(SIGNS)), (len(COSINES), len(SIGNS) - 1)):
+        order = np.zeros(len(FEATURES), np.float32)
+        useful = [sample for sample in found if sample.served]
+        order[first:] = fit_choice(
+            [sample.features.rows[:, first:].astype(float) for sample in useful],
+            [sample.good for sample in useful],
+            np.array([sample.worth for sample in useful]),
             PENALTY,
         )
-        _print(names, first)
-        for signs_used in SIGNS if names == FEATURES else SIGNS[:1]:
-            _print_second(found, rows, first, names, signs_used)
-
-
-def _print_second(found: list[Sample], rows: Any, first: Any, names: Sequence[str], used: Sequence[str]) -> None:
-    """The second stage: the weights, and over servers that it was not fitted to, the threshold and what it costs."""
-    import numpy as np
-
-    table = np.array([_second_row(each, row, first, names, used) for each, row in zip(found, rows, strict=True)])
-    served = np.array([each.served for each in found], float)
-    worth = np.array([each.worth for each in found])
-    worth *= np.where(served > 0, 0.5 / (worth @ served), 0.5 / (worth @ (1 - served))) * len(worth)
-    _print(("bias", "relevance", *used), fit_logistic(table, served, worth, STAGE_PENALTY))
-    groups = sorted({each.group for each in found})
-    fold = np.array([groups.index(each.group) % FOLDS for each in found])
-    odds = np.zeros(len(found))
-    for number in range(FOLDS):
-        known = fold != number
-        fitted = fit_logistic(table[known], served[known], worth[known], STAGE_PENALTY)
-        odds[~known] = table[~known] @ fitted[1:] + fitted[0]
-    whole = np.array([each.worth == 1.0 for each in found])
-    yes, no = odds[whole & (served > 0)], np.sort(odds[whole & (served == 0)])[::-1]
-    for share in (0.05, 0.09, 0.15, 0.2, 0.25):
-        least = no[int(share * len(no))]
-        print(f"  at most {share:.0%} false: threshold {least:.2f}, {(yes > least).mean():.3f} of the others answered")
-
-
-def _second_row(each: Sample, row: Any, first: Any, names: Sequence[str], used: Sequence[str]) -> list[float]:
-    relevances = row @ first
-    best = row[relevances.argmax()]
-    told = {"gap": 0.0, "gap_to_tools": 0.0, **each.evidence.signs}
-    told |= {name: float(best[names.index(name)]) for name in OF_THE_BEST}
-    return [float(relevances.max()), *(told[name] for name in used)]
-
-
-def _print(names: Sequence[str], weights: Any) -> None:
-    print({name: round(float(value), 2) for name, value in zip(names, weights, strict=True)})
+        rows = [sample.features.rows @ order for sample in found]
+        table = np.array([signs_of(row, sample.features) for row, sample in zip(rows, found, strict=True)])[:, 1:last]
+        signs = fit_logistic(table, served, balanced, STAGE_PENALTY)
+        odds = table @ signs[1:] + signs[0]
+        no = np.sort(odds[(served == 0) & (worth == 1.0)])[::-1]
+        print("order", [round(float(each), 2) for each in order], "signs", [round(float(each), 2) for each in signs])
+        for share in (0.05, 0.1, 0.15, 0.5, 0.7, 0.8):
+            least = no[int(share * len(no))]
+            answered = (odds[(served > 0) & (worth == 1.0)] > least).mean()
+            print(f"  at most {share:.0%} false: threshold {least:.2f}, {answered:.3f} of the others answered")
 
 
 # ---------------------------------------------------------------- the program
+
+
+def views(half: str) -> Iterable[tuple[str, str, list[dict[str, Any]]]]:
+    """Name, key of the words and rows: all queries, and of `unseen` also its kinds and the assistants' words."""
+    queries = read_queries(half)
+    yield half, "query", queries
+    if half == "unseen":
+        for kind in ("plain", "chatty"):
+            yield f"{half} {kind}", "query", [row for row in queries if row["kind"] == kind]
+        yield f"{half} assistant", "assistant", [row for row in queries if row["tools"]]
 
 
 def main() -> None:
@@ -327,27 +324,27 @@ def main() -> None:
     options = parser.parse_args()
     embedder = LazyEmbedder(DefaultEmbedder)
     if options.fit:
-        print_weights(read_tools(), embedder)
+        print_weights(embedder)
         return
-    finder = ToolFinder(None if options.words else embedder)
+    finder = ToolFinder(None if options.words else embedder, CACHE)
     result: dict[str, Any] = {}
     for half in [options.half] if options.half else HALVES:
         tools = read_tools(half)
-        catalogue = [described(each) for each in tools]
-        finder.find("begin", catalogue, patience=LONGEST_WAIT)
-        queries = read_queries(half)
-        rankings: dict[str, list[list[str]]] = {}
-        for profile in get_args(Profile):
-            find = partial(find_names, catalogue, finder, profile)
-            rankings[profile], took = answer_with(find, queries)
-            print(f"{half}  {profile}: median {took:.1f} ms")
-        if options.peer:
-            rankings["FastMCP BM25"] = ask_peer(options.peer, tools, queries)
-        for name, answers in rankings.items():
-            figures = result[f"{half} {name}"] = measure(queries, answers)
-            print(f"{half:5} {name:13}", *(f"{key} {value:.3g}" for key, value in figures.items()), sep="  ")
-            if options.misses and name == "best":
-                print_misses(queries, answers)
+        catalog = [described(tool) for tool in tools]
+        finder.find("begin", catalog, patience=LONGEST_WAIT)
+        for name, kind, queries in views(half):
+            rankings: dict[str, list[Found]] = {}
+            for profile in get_args(Profile) if kind == "query" else ("best",):
+                find = partial(find_names, catalog, finder, profile)
+                rankings[profile], took = answer_with(find, [row[kind] for row in queries])
+                print(f"{name}  {profile}: median {took:.1f} ms")
+            if options.peer and kind == "query":
+                rankings["FastMCP BM25"] = ask_peer(options.peer, tools, queries)
+            for ranking, answers in rankings.items():
+                figures = result[f"{name} {ranking}"] = measure(queries, answers)
+                print(f"{name:14} {ranking:13}", *(f"{key} {value:.3g}" for key, value in figures.items()), sep="  ")
+                if options.misses and ranking == "best":
+                    print_misses(queries, answers)
     if not options.peer:
         print("(the peer was not asked: name the Python of an environment with fastmcp by --peer)")
     tools = read_tools()

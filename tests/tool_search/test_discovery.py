@@ -208,10 +208,15 @@ async def test_search_01_the_text_is_a_json_array_with_exactly_the_tool_that_fit
     assert (only["name"], only["description"], only["score"]) == ("send_email", "Send an email to a recipient", 0.85)
 
 
-def test_search_02_the_input_schema_is_in_the_result_in_both_spellings(registry: Registry) -> None:
-    answer = registry.call("tool_search", {"query": "send"})
+def test_search_02_the_library_search_has_the_input_schema_in_both_spellings(registry: Registry) -> None:
+    (both,) = Discovery(registry).search("send")
+    assert both["input_schema"] == both["inputSchema"] == registry.get("send_email").input_schema
+
+
+def test_search_02_the_answer_has_the_input_schema_once(registry: Registry) -> None:
+    answer = registry.call("tool_search", {"query": "send", "detail": "full"})
     (only,) = answer.value["tools"]
-    assert only["input_schema"] == only["inputSchema"] == registry.get("send_email").input_schema
+    assert only["input_schema"] == registry.get("send_email").input_schema and "inputSchema" not in only
     assert only["input_schema"]["type"] == "object"
     assert only["input_schema"]["properties"]["to"] == {"type": "string", "description": "Recipient."}
     assert answer.value["count"] == 1
@@ -229,7 +234,7 @@ async def test_search_04_nothing_found_is_a_sentence_and_an_empty_list(registry:
     result = await over_the_wire(registry, era, "tool_search", {"query": "zzzzzz"})
     assert text_of(result) == NOTHING_FOUND
     assert NOTHING_FOUND == "No tools found. Try different keywords or a broader search term."
-    assert not result.is_error and result.structured_content == {"tools": [], "count": 0}
+    assert not result.is_error and result.structured_content == {"confidence": "none", "tools": [], "count": 0}
 
 
 @pytest.mark.parametrize(
@@ -298,19 +303,29 @@ def test_search_09_a_tool_that_cannot_tell_its_schema_is_found_without(registry:
     assert json.loads(answer.text) == answer.value["tools"]
 
 
-def test_a_brief_answer_has_a_line_and_the_required_parameters_of_each(registry: Registry) -> None:
-    answer = registry.call("tool_search", {"query": "send", "detail": "brief"})
-    assert answer.value["tools"] == [
-        {
-            "name": "send_email",
-            "description": "Send an email to a recipient",
-            "score": 0.9,
-            "parameters": "to* (string), +1 optional",
-        }
-    ]
-    assert json.loads(answer.text) == answer.value["tools"]
+def test_a_brief_answer_has_the_best_tools_schema_and_a_line_for_each_other(registry: Registry) -> None:
+    long = "Sends a letter by post. " * 9
+    registry.add(Made("send_letter", long, schema={"properties": {"to": {"type": "string"}}, "required": ["to"]}))
+    best, other = registry.call("tool_search", {"query": "send"}).value["tools"]
+    assert best["input_schema"] == registry.get(best["name"]).input_schema and "parameters" not in best
+    assert other == {
+        "name": "send_letter",
+        "description": "Sends a letter by post.",
+        "score": 0.9,
+        "parameters": "to* (string)",
+    }
     with pytest.raises(InvalidInput, match="detail"):
         registry.call("tool_search", {"query": "send", "detail": "short"})
+
+
+def test_parameters_are_cut_to_a_line_and_a_very_long_schema_comes_only_when_asked_for(registry: Registry) -> None:
+    wide = {"properties": {f"parameter_{n}": {"type": "string", "items": True} for n in range(400)}}
+    registry.add(Made("wide_atlas", "Maps.", schema=wide))
+    (hit,) = registry.call("tool_search", {"query": "wide_atlas", "max_results": 1}).value["tools"]
+    assert hit["parameters"].startswith("parameter_0 (string), ") and hit["parameters"].endswith(" more")
+    assert len(hit["parameters"]) < 400
+    (full,) = registry.call("tool_search", {"query": "wide_atlas", "max_results": 1, "detail": "full"}).value["tools"]
+    assert full["input_schema"] == wide
 
 
 def test_required_parameters_fit_a_line_whatever_the_schema() -> None:
@@ -320,15 +335,14 @@ def test_required_parameters_fit_a_line_whatever_the_schema() -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_when_nothing_fits_the_nearest_stand_in_a_block_of_their_own(registry: Registry, era: Any) -> None:
-    result = await over_the_wire(registry, era, "tool_search", {"query": "letters that nobody has bought for aunt"})
-    assert texts_of(result) == [NOTHING_FOUND, "Nearest: count_letters."]
-    assert result.structured_content == {
-        "tools": [],
-        "count": 0,
-        "nearest": ["count_letters"],
-        "hint": "Nearest: count_letters.",
-    }
+async def test_when_nothing_fits_surely_the_nearest_are_told_with_low_confidence(registry: Registry, era: Any) -> None:
+    result = await over_the_wire(registry, era, "tool_search", {"query": "delete all letters"})
+    sentence, array = texts_of(result)
+    assert sentence.startswith("Nothing fits surely") and json.loads(array)[0]["name"] == "count_letters"
+    assert result.structured_content is not None
+    assert list(result.structured_content)[:2] == ["confidence", "tools"]
+    assert result.structured_content["confidence"] == "low"
+    assert all("parameters" in each for each in result.structured_content["tools"])
 
 
 def test_providers_that_make_their_tools_anew_are_described_once(registry: Registry) -> None:
@@ -373,7 +387,7 @@ def test_an_empty_query_lists_all_with_score_one_by_name(registry: Registry) -> 
 
 def test_visible_tools_are_found_and_the_two_meta_tools_are_not(registry: Registry) -> None:
     assert find(registry, "statistics") == ["count_letters"]
-    assert find(registry, "tool_search") == [] == find(registry, "execute_tool")
+    assert not {"tool_search", "execute_tool"} & {*find(registry, "tool_search"), *find(registry, "execute_tool")}
 
 
 def test_a_caller_finds_and_runs_only_what_it_may_call(registry: Registry) -> None:
@@ -555,7 +569,7 @@ def test_the_schemas_are_those_of_the_contract(registry: Registry) -> None:
     assert list(search["properties"]) == ["query", "max_results", "detail"] and "required" not in search
     assert (search["properties"]["detail"]["enum"], search["properties"]["detail"]["default"]) == (
         ["full", "brief"],
-        "full",
+        "brief",
     )
     limit = search["properties"]["max_results"]
     assert (limit["minimum"], limit["maximum"], limit["default"]) == (1, 100, 10)

@@ -17,7 +17,7 @@ from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.text_vectors import TextVectors
 from localmcp.tool_search.background_requests import general_requests, request_vectors, scale_of
 from localmcp.tool_search.query import ToolDescription, take_apart, take_query_apart
-from localmcp.tool_search.ranking import FAMILIAR, Findings, ToolFinder
+from localmcp.tool_search.ranking import FAMILIAR, Hits, ToolFinder
 
 WAIT = 120.0
 
@@ -48,8 +48,8 @@ def finder(embedder: LazyEmbedder) -> ToolFinder:
     return ToolFinder(embedder)
 
 
-def names(found: Findings) -> list[str]:
-    return [each.tool.name for each in found.hits]
+def names(found: Hits) -> list[str]:
+    return [each.tool.name for each in found.tools]
 
 
 def find(finder: ToolFinder, query: str) -> list[str]:
@@ -78,13 +78,15 @@ class TestWhatFits:
             "order a pizza",
             "what is the capital of France",
             "solve a quadratic equation",
-            "xqzzt plorfid",
             "? !",
             "the of",
         ],
     )
     def test_is_nothing_where_no_tool_serves(self, finder: ToolFinder, query: str) -> None:
         assert find(finder, query) == []
+
+    def test_is_never_sure_of_words_that_nobody_knows(self, finder: ToolFinder) -> None:
+        assert not finder.find("xqzzt plorfid", ZOO, patience=WAIT).sure
 
     def test_keeps_the_ladders_score_for_names_and_single_words(self, finder: ToolFinder) -> None:
         expected = {
@@ -100,25 +102,25 @@ class TestWhatFits:
             "trough": ("feedAnimals", 0.6),
             "loudspeak": ("play_announcement", 0.5),
         }
-        found = {query: finder.find(query, ZOO, patience=WAIT).hits[0] for query in expected}
+        found = {query: finder.find(query, ZOO, patience=WAIT).tools[0] for query in expected}
         assert {query: (hit.tool.name, hit.score) for query, hit in found.items()} == expected
 
     def test_is_not_a_short_word_inside_another_one(self, finder: ToolFinder) -> None:
         assert "start_container" not in find(finder, "art")
         assert "start_container" in find(finder, "con")
 
-    def test_names_the_nearest_where_nothing_fits(self, finder: ToolFinder) -> None:
+    def test_is_told_as_the_nearest_where_none_surely_serves(self, finder: ToolFinder) -> None:
         found = finder.find("close the gate at night", ZOO, patience=WAIT)
-        near = [each.name for each in found.nearest] or names(found)
-        assert near[0] == "zoo__open_gate"
-        assert finder.find("who won the match", ZOO, patience=WAIT) == Findings(())
+        assert names(found)[0] == "zoo__open_gate" and not found.sure
+        assert finder.find("who won the match", ZOO, patience=WAIT) == Hits(())
+        assert finder.find("weigh the animal", ZOO, patience=WAIT).sure
 
     def test_of_no_tools_is_nothing(self, finder: ToolFinder) -> None:
-        assert finder.find("feed the lions", []) == Findings(())
+        assert finder.find("feed the lions", []) == Hits(())
 
     @given(st.text(max_size=80).filter(str.strip))
     def test_comes_best_first_with_scores_up_to_one(self, query: str) -> None:
-        scores = [each.score for each in ToolFinder().find(query, ZOO).hits]
+        scores = [each.score for each in ToolFinder().find(query, ZOO).tools]
         assert scores == sorted(scores, reverse=True) and all(0 < score <= 1 for score in scores)
 
 
@@ -227,7 +229,7 @@ class TestUse:
 
     def test_does_not_make_anything_fit(self) -> None:
         often = ToolFinder(usage=used({"attic_lamp_on": 10**9}))
-        assert often.find("order a pizza", TWINS).hits == ()
+        assert often.find("order a pizza", TWINS).tools == ()
 
 
 class TestTakenApart:
@@ -255,7 +257,7 @@ class TestTakenApart:
     def test_a_query_has_its_short_forms_written_out(self) -> None:
         query = take_query_apart("open a PR in the repo")
         assert query.text == "open a pull request in the repository"
-        assert [each.said for each in query.words] == ["open", "pull", "request", "repository"]
+        assert [word.surface for word in query.words] == ["open", "pull", "request", "repository"]
 
     @given(st.text(max_size=60), st.text(max_size=200), st.lists(st.text(max_size=20), max_size=3))
     def test_any_text_is_taken_apart(self, name: str, description: str, keywords: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a request wants done and to what."""
+"""What a request wants done."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localmcp.tool_search.synonyms import read_lines
-from localmcp.tool_search.verbs import known_verbs, looking, thing_asked, verbs_asked
+from localmcp.tool_search.verbs import known_verbs, looking, verbs_asked
 from localmcp.wording.normalize import stem
 
 
@@ -37,24 +37,8 @@ def test_a_verb_that_is_a_thing_as_well_asks_for_looking_too_unless_a_thing_foll
     assert not looking() & verbs_asked("share the logbook".split())
 
 
-@pytest.mark.parametrize(
-    ("request_", "thing"),
-    [
-        ("rename the whole harbour signal", "signal"),
-        ("which berths are free", "berth"),
-        ("is the bridge raised", "bridge"),
-        ("which logbooks list the wreck", "logbook"),
-        ("send a flare to the coast guard", "flare"),
-        ("delete it", ""),
-    ],
-)
-def test_the_thing_is_the_last_word_of_the_first_name(request_: str, thing: str) -> None:
-    assert thing_asked(request_.split()) == (stem(thing, "english") if thing else "")
-
-
 @given(st.lists(st.text(max_size=12), max_size=10))
 def test_any_words_can_be_asked(words: list[str]) -> None:
-    assert isinstance(thing_asked(words), str)
     assert isinstance(verbs_asked(words), frozenset)
 
 
