@@ -131,7 +131,7 @@ class Discovery:
         """Return the names of at most three tools that do what the words say."""
         tools = self._searchable()
         ranked = rank_tools(words, [self.describe(tool) for tool in tools.values()], self.finder)
-        return [tool.name for tool, _ in ranked.hits[:3]] or list(ranked.nearest[:3])
+        return [tool.name for tool, _ in ranked.hits[:3]]
 
     def describe(self, each: Tool) -> ToolDescription:
         """What a tool is found by; the same object for the same tool, or for another one with the same words."""

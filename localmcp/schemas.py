@@ -187,7 +187,8 @@ def _schema_errors(name: str, schema: Json, arguments: Json, deadline: float) ->
     try:
         dialect.check_schema(schema)
         # An empty registry: the default one fetches what `$ref` names from the network.
-        checker = _bounded(dialect, deadline)(schema, registry=Registry())
+        registry: Any = Registry()
+        checker = _bounded(dialect, deadline)(schema, registry=registry)
         found = list(checker.iter_errors(arguments))
     except (SchemaError, Unresolvable, RecursionError, re.error) as error:
         log.warning("the schema of %s cannot be used, so its arguments are not checked: %s", name, error)
@@ -198,7 +199,9 @@ def _schema_errors(name: str, schema: Json, arguments: Json, deadline: float) ->
 def _bounded(dialect: Any, deadline: float) -> Any:
     """The dialect with patterns that cannot backtrack, and with a time limit at each reference: without references the
     work is bounded by the size of the schema."""
-    from jsonschema.validators import extend
+    from jsonschema import validators
+
+    extend = cast("Callable[..., Any]", validators.extend)  # pyright: ignore[reportUnknownMemberType]
 
     def within_time(keyword: str) -> Any:
         original = dialect.VALIDATORS[keyword]
