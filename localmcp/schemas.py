@@ -187,8 +187,8 @@ def _schema_errors(name: str, schema: Json, arguments: Json, deadline: float) ->
     try:
         dialect.check_schema(schema)
         # An empty registry: the default one fetches what `$ref` names from the network.
-        registry: Any = Registry()
-        checker = _bounded(dialect, deadline)(schema, registry=registry)
+        nothing: Registry[Any] = Registry()
+        checker = _bounded(dialect, deadline)(schema, registry=nothing)
         found = list(checker.iter_errors(arguments))
     except (SchemaError, Unresolvable, RecursionError, re.error) as error:
         log.warning("the schema of %s cannot be used, so its arguments are not checked: %s", name, error)
@@ -201,7 +201,7 @@ def _bounded(dialect: Any, deadline: float) -> Any:
     work is bounded by the size of the schema."""
     from jsonschema import validators
 
-    extend = cast("Callable[..., Any]", validators.extend)  # pyright: ignore[reportUnknownMemberType]
+    extend = cast("Callable[..., Any]", validators.extend)
 
     def within_time(keyword: str) -> Any:
         original = dialect.VALIDATORS[keyword]
