@@ -107,9 +107,9 @@ class AnswerView(Vertical):
 
 def table_of(value: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """(names of columns, rows) of an answer; the longest list of objects in it, or its own fields."""
-    lists = [cast("list[Json]", each) for each in value.values() if _is_rows(each)]
+    lists = [cast("list[Json]", field) for field in value.values() if _is_rows(field)]
     if not lists:
-        return ["field", "value"], [[name, _cell(each)] for name, each in value.items()]
+        return ["field", "value"], [[name, _cell(field)] for name, field in value.items()]
     rows = max(lists, key=len)
     head = list(dict.fromkeys(name for row in rows[:MOST_ROWS] for name in row))
     plain = [name for name in head if any(_is_plain(row.get(name)) for row in rows)]

@@ -80,8 +80,8 @@ class LocalMcpApp(ErrorGuard, App[None]):
         self.stats: dict[str, Any] = {}
         self.unexpected: list[float] = []
         self.is_drawn = False
-        for each in theme.THEMES:
-            self.register_theme(each)
+        for color_theme in theme.THEMES:
+            self.register_theme(color_theme)
         self._wanted_theme = theme_name
         self.theme = theme_name if theme_name in self.available_themes else theme.DEFAULT
 
@@ -98,8 +98,8 @@ class LocalMcpApp(ErrorGuard, App[None]):
         keymap, problems = read_keymap()
         self.set_keymap(keymap)
         if self._wanted_theme != self.theme:
-            known = ", ".join(theme.theme_names())
-            problems.append(f"There is no theme '{self._wanted_theme}'. Known: {known}.")
+            names = ", ".join(theme.theme_names())
+            problems.append(f"There is no theme '{self._wanted_theme}'. Known: {names}.")
         if problems:
             self.tell_error(LocalMCPError(" ".join(problems)))
         self.is_drawn = True
@@ -286,7 +286,7 @@ class LocalMcpApp(ErrorGuard, App[None]):
     def _handle_exception(self, error: Exception) -> None:
         """Textual would end the app with a traceback; here an error is a line, unless drawing itself fails."""
         now = time.monotonic()
-        self.unexpected = [each for each in self.unexpected if now - each < 1] + [now]
+        self.unexpected = [moment for moment in self.unexpected if now - moment < 1] + [now]
         if len(self.unexpected) <= ERRORS_AT_ONCE and self.is_drawn:
             try:
                 self.tell_error(error)

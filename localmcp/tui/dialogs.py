@@ -60,13 +60,14 @@ class ErrorScreen(TextScreen):
     """Everything a person may want to know of an error; the traceback is in the log."""
 
     def __init__(self, error: BaseException) -> None:
-        known = isinstance(error, LocalMCPError)
-        said = error.message if known else f"{type(error).__name__}: {error}"
-        hint = (error.hint or "") if known else "This is a mistake in localmcp; the log tells where."
+        is_ours = isinstance(error, LocalMCPError)
+        message = error.message if is_ours else f"{type(error).__name__}: {error}"
+        hint = (error.hint or "") if is_ours else "This is a mistake in localmcp; the log tells where."
         text = Content.assemble(
-            (said, "bold"), "\n\n", hint, "\n\n" if hint else "", ("log  ", "$foreground 55%"), short(str(log_file()))
-        )
-        super().__init__("What went wrong", text, copy=f"{said}\n{hint}")
+            (message, "bold"), "\n\n", hint, "\n\n" if hint else "", ("log  ", "$foreground 55%"),
+            short(str(log_file())),
+        )  # fmt: skip
+        super().__init__("What went wrong", text, copy=f"{message}\n{hint}")
 
 
 class ConfirmScreen(ModalScreen[bool]):
@@ -176,8 +177,8 @@ def confirm(
 ) -> None:
     """Ask, and do it on yes. A question that comes `unasked` does not take what is being typed for its answer."""
 
-    def answered(said: bool | None) -> None:
-        if said:
+    def answered(answer: bool | None) -> None:
+        if answer:
             then()
 
     cast("App[Any]", widget.app).push_screen(ConfirmScreen(question, more, yes, unasked=unasked), answered)

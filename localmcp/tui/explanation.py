@@ -20,8 +20,8 @@ def explanation_of(result: Json, hit: Json) -> Content:
         "meaning": f"{_rank(meaning)}   cosine {meaning['raw']:.3f}",
         "words": f"{_rank(words)}   bm25 {words['raw']:.2f}   matched: {', '.join(arms['matchedWords']) or 'none'}",
         "searched": " · ".join(_term(term) for term in query["terms"]) or "no words",
-        "left out": ", ".join(f"{each['word']} ({each['reason']})" for each in query["dropped"]),
-        "repaired": ", ".join(f"{each['word']} → {each['replacement']}" for each in result.get("repairs", ())),
+        "left out": ", ".join(f"{dropped['word']} ({dropped['reason']})" for dropped in query["dropped"]),
+        "repaired": ", ".join(f"{repair['word']} → {repair['replacement']}" for repair in result.get("repairs", ())),
         "file": {
             "fresh": "as it was read",
             "changed": "has changed since it was read",

@@ -61,7 +61,7 @@ class HelpScreen(ModalScreen[None]):
             if name.startswith("pane_") and name != "pane_1":
                 continue
             keys = keymap.get(f"{place}.{name}", key.keys).split(",")
-            shown = "1 … 8" if name == "pane_1" else "  ".join(self._display(each) for each in keys)
+            shown = "1 … 8" if name == "pane_1" else "  ".join(self._display(key_name) for key_name in keys)
             says = "Panes" if name == "pane_1" else key.says
             lines.append(Content.assemble((f"{shown:<14}", "$accent"), says))
         return lines

@@ -93,7 +93,7 @@ def best_stretch(text: str, matcher: Matcher, room: int) -> str:
     the list cuts it. Wide characters may take the last of them out of sight."""
     spans = matcher.spans(text)
     lines = [
-        list(takewhile(lambda each, end=first + room - 2: each[1] <= end, islice(spans, number, None)))
+        list(takewhile(lambda span, end=first + room - 2: span[1] <= end, islice(spans, number, None)))
         for number, (first, _) in enumerate(spans)
     ]
     if not lines:
@@ -147,10 +147,10 @@ def short(path: str) -> str:
 def headings_of(hit: dict[str, Any]) -> str:
     """The headings above a passage, without the first where it is the title."""
     headings = hit["citation"].get("heading", "").split(" › ")
-    return "".join(f" › {each}" for each in headings[headings[0] == hit["sourceTitle"] :] if each)
+    return "".join(f" › {heading}" for heading in headings[headings[0] == hit["sourceTitle"] :] if heading)
 
 
 def citation_text(title: str, citation: dict[str, Any]) -> str:
     """What `y` copies: `Boiler manual › Faults (docs/boiler.md:12)`."""
-    headings = [each for each in citation.get("heading", "").split(" › ") if each and each != title]
+    headings = [heading for heading in citation.get("heading", "").split(" › ") if heading and heading != title]
     return f"{' › '.join([title, *headings])} ({citation['label']})"

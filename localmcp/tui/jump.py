@@ -29,7 +29,7 @@ class Part:
 
 def parts_of(screen: Screen[object]) -> dict[str, Part]:
     """Letter -> part, in the order of the tab key; what is scrolled out of sight has none."""
-    shown = [(each, screen.find_widget(each).visible_region) for each in screen.focus_chain]
+    shown = [(widget, screen.find_widget(widget).visible_region) for widget in screen.focus_chain]
     parts = [Part(widget, region.offset) for widget, region in shown if region.area]
     return dict(zip(LETTERS, parts, strict=False))
 

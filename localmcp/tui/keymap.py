@@ -172,7 +172,7 @@ def read_keymap(path: Path | None = None) -> tuple[dict[str, str], list[str]]:
             problems.append(f"{file.name}: {problem}")
         else:
             keymap[name] = ",".join(keys)
-    problems += [f"{file.name}: {each}" for each in _clashes(keymap)]
+    problems += [f"{file.name}: {clash}" for clash in _clashes(keymap)]
     return keymap, problems
 
 
@@ -192,13 +192,13 @@ def _keys_of(value: Any) -> list[str]:
 
 def _problem(name: str, keys: list[str], value: Any) -> str:
     """What is wrong with an entry; empty when nothing is."""
-    known = key_ids()
-    if name not in known:
-        near = nearest(name, known)
+    ids = key_ids()
+    if name not in ids:
+        near = nearest(name, ids)
         return f"nothing is called '{name}'" + (f"; did you mean '{near}'?" if near else ".")
     if not isinstance(value, str | list) or not keys:
         return f"{name} = {value!r} must be a key, or a list of keys, in quotes."
-    wrong = next((each for each in keys if not is_key(each)), None)
+    wrong = next((key for key in keys if not is_key(key)), None)
     if wrong is None:
         return ""
     return f"{name} = '{wrong}': there is no such key; write it as f5, ctrl+g, space, slash or a single character."
@@ -207,9 +207,9 @@ def _problem(name: str, keys: list[str], value: Any) -> str:
 def is_key(name: str) -> bool:
     """Whether a terminal could send a key of that name: `x`, `ctrl+g`, `f5`, `question_mark`, `?`."""
     *modifiers, key = name.split("+") if name != "+" else ["+"]
-    if any(each not in MODIFIERS for each in modifiers):
+    if any(modifier not in MODIFIERS for modifier in modifiers):
         return False
-    if len(key) == 1 or key in {each.value for each in Keys} or key in KEY_NAME_REPLACEMENTS.values():
+    if len(key) == 1 or key in {key_name.value for key_name in Keys} or key in KEY_NAME_REPLACEMENTS.values():
         return bool(key.strip())
     spelt = KEY_TO_UNICODE_NAME.get(REPLACED_KEYS.get(key, key), key).replace("_", " ")
     try:
@@ -221,13 +221,13 @@ def is_key(name: str) -> bool:
 
 def _clashes(keymap: Mapping[str, str]) -> list[str]:
     """Keys that would stand for two things in one place."""
-    found: list[str] = []
+    clashes: list[str] = []
     for place in KEYS:
         owner: dict[str, str] = {}
         for name, key in KEYS[place].items():
             mine = f"{place}.{name}"
-            for each in keymap.get(mine, key.keys).split(","):
-                if each in owner and (mine in keymap or owner[each] in keymap):
-                    found.append(f"'{each}' stands for both {owner[each]} and {mine}; the first gets it.")
-                owner.setdefault(each, mine)
-    return found
+            for keystroke in keymap.get(mine, key.keys).split(","):
+                if keystroke in owner and (mine in keymap or owner[keystroke] in keymap):
+                    clashes.append(f"'{keystroke}' stands for both {owner[keystroke]} and {mine}; the first gets it.")
+                owner.setdefault(keystroke, mine)
+    return clashes

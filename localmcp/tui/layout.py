@@ -136,5 +136,5 @@ def first_line(error: BaseException) -> str:
     if isinstance(error, NeedsConfirmation):
         # Its hint tells how to confirm elsewhere; here it is asked.
         return error.message
-    said = str(error) if isinstance(error, LocalMCPError) else f"Unexpected {type(error).__name__}: {error}"
-    return " ".join(said.split())
+    text = str(error) if isinstance(error, LocalMCPError) else f"Unexpected {type(error).__name__}: {error}"
+    return " ".join(text.split())

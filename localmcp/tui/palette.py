@@ -32,9 +32,9 @@ class DocumentCommands(Provider):
         letters = query.strip()
         if not letters or not session.is_open or not session.exists:
             return
-        found = await asyncio.to_thread(session.workspace.inventory.matching, letters)
+        items = await asyncio.to_thread(session.workspace.inventory.matching, letters)
         matcher = self.matcher(letters)
-        ranked = sorted(((_score(matcher, item), item) for item in found), key=lambda pair: -pair[0])
+        ranked = sorted(((_score(matcher, item), item) for item in items), key=lambda pair: -pair[0])
         for score, item in ranked[:MOST_DOCUMENTS]:
             if score > 0:
                 # Behind a command that fits as well.

@@ -126,7 +126,7 @@ class Pane(Vertical, Asking):
         """After what is shown was exchanged: the focus must not stay on what is hidden."""
         focused = self.screen.focused
         lost = focused is None or self not in focused.ancestors or not all(
-            each.display for each in focused.ancestors_with_self if isinstance(each, Widget)
+            part.display for part in focused.ancestors_with_self if isinstance(part, Widget)
         )  # fmt: skip
         if self.display and lost:
             self.focus_first()

@@ -97,7 +97,8 @@ class Picker(Vertical, Asking):
             choices.highlighted = 0
         else:
             choices.clear_options()
-        repairs = "".join(f" · {each['replacement']} instead of {each['word']}" for each in result.get("repairs", ()))
+        words = ((repair["replacement"], repair["word"]) for repair in result.get("repairs", ()))
+        repairs = "".join(f" · {replacement} instead of {word}" for replacement, word in words)
         self.say((f"{counted(len(hits), 'passage')}{repairs}" if hits else "Nothing fits.") + " · enter picks")
 
     def move(self, step: int) -> None:
@@ -142,8 +143,8 @@ class PickerApp(App[Json]):
         super().__init__()
         self.session = Session(opener, path, self.post_message)
         self._first = query, mode
-        for each in theme.THEMES:
-            self.register_theme(each)
+        for color_theme in theme.THEMES:
+            self.register_theme(color_theme)
         self.theme = theme_name if theme_name in self.available_themes else theme.DEFAULT
 
     def compose(self) -> ComposeResult:

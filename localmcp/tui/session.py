@@ -133,8 +133,8 @@ class Session:
 
     def answer(self, tool: str, **arguments: Any) -> Answer:
         """Call a tool through the registry; arguments that are None are left out."""
-        given = {name: value for name, value in arguments.items() if value is not None}
-        return self.workspace.registry.call(tool, given, self.scope)
+        values = {name: value for name, value in arguments.items() if value is not None}
+        return self.workspace.registry.call(tool, values, self.scope)
 
     def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
         """The structured answer of a tool."""

@@ -41,7 +41,7 @@ def fields_of(schema: Any) -> list[Field]:
     properties = _object(table.get("properties"))
     if not properties:
         return [] if table.get("additionalProperties") is False or table == {"type": "object"} else [_any_json()]
-    required = [str(each) for each in cast("list[Any]", table.get("required") or [])]
+    required = [str(name) for name in cast("list[Any]", table.get("required") or [])]
     fields = [_field(name, spec, name in required, table) for name, spec in properties.items()]
     return sorted(fields, key=lambda field: not field.required)
 
@@ -68,9 +68,10 @@ def _resolve(spec: Any, root: Json, depth: int = 0) -> Json:
             target = _object(target).get(part.replace("~1", "/").replace("~0", "~"))
         return {**_resolve(target, root, depth + 1), **{key: value for key, value in table.items() if key != "$ref"}}
     for word in ("anyOf", "oneOf"):
-        options = [each for each in cast("list[Any]", table.get(word) or []) if _object(each).get("type") != "null"]
-        if len(options) == 1 and depth < 8:
-            return {**table, **_resolve(options[0], root, depth + 1)}
+        options = [_object(option) for option in cast("list[Any]", table.get(word) or [])]
+        not_null = [option for option in options if option.get("type") != "null"]
+        if len(not_null) == 1 and depth < 8:
+            return {**table, **_resolve(not_null[0], root, depth + 1)}
     return table
 
 
@@ -79,13 +80,14 @@ def _choices(spec: Json) -> tuple[Any, ...]:
         return (spec["const"],)
     if spec.get("enum"):
         return tuple(cast("list[Any]", spec["enum"]))
-    options = [_object(each) for each in cast("list[Any]", spec.get("anyOf") or spec.get("oneOf") or [])]
-    return tuple(each["const"] for each in options) if options and all("const" in each for each in options) else ()
+    options = [_object(option) for option in cast("list[Any]", spec.get("anyOf") or spec.get("oneOf") or [])]
+    return tuple(option["const"] for option in options) if all("const" in option for option in options) else ()
 
 
 def _kind(name: str, spec: Json, root: Json) -> tuple[str, str]:
-    given = spec.get("type")
-    kinds = [each for each in cast("list[Any]", given if isinstance(given, list) else [given]) if each != "null"]
+    declared = spec.get("type")
+    several = cast("list[Any]", declared) if isinstance(declared, list) else [declared]
+    kinds = [kind for kind in several if kind != "null"]
     kind = kinds[0] if len(kinds) == 1 else None
     if kind == "array":
         item = _resolve(spec.get("items"), root).get("type")
@@ -137,7 +139,7 @@ class ToolForm(VerticalScroll):
 
     def arguments(self) -> tuple[Json, list[str]]:
         """What was typed, and a sentence for every field that cannot be used; an empty field is left out."""
-        given: Json = {}
+        arguments: Json = {}
         problems: list[str] = []
         for number, field in enumerate(self.fields):
             try:
@@ -146,12 +148,12 @@ class ToolForm(VerticalScroll):
                 problems.append(f"{field.name}: {error}")
                 continue
             if value is not None:
-                given[field.name] = value
+                arguments[field.name] = value
             elif field.required:
                 problems.append(f"{field.name}: required")
-        if not problems and [field.name for field in self.fields] == [ALL_ARGUMENTS] and ALL_ARGUMENTS in given:
-            return cast(Json, given[ALL_ARGUMENTS]), []
-        return given, problems
+        if not problems and [field.name for field in self.fields] == [ALL_ARGUMENTS] and ALL_ARGUMENTS in arguments:
+            return cast(Json, arguments[ALL_ARGUMENTS]), []
+        return arguments, problems
 
     def focus_first(self) -> None:
         """Put the cursor into the first field."""
@@ -164,8 +166,8 @@ def _widget(field: Field, value: Any, number: int) -> Widget:
     if field.kind in ("choice", "boolean"):
         choices = field.choices or (True, False)
         options = [(_shown(choice), choice) for choice in choices]
-        known = {"value": value} if value in choices else {}
-        return Select(options, prompt="(not given)", allow_blank=True, id=identity, compact=True, **known)
+        initial = {"value": value} if value in choices else {}
+        return Select(options, prompt="(not given)", allow_blank=True, id=identity, compact=True, **initial)
     if field.kind in ("text", "list", "json"):
         area = TextArea(
             _as_text(field, value), id=identity, compact=True, placeholder=_hint(field), tab_behavior="focus"
@@ -189,7 +191,7 @@ def _as_text(field: Field, value: Any) -> str:
     if value is None:
         return ""
     if field.kind == "list" and isinstance(value, list | tuple):
-        return "\n".join(str(each) for each in cast("list[Any]", value))
+        return "\n".join(str(item) for item in cast("list[Any]", value))
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

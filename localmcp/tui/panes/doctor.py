@@ -1,4 +1,4 @@
-"""Doctor: what was checked, the command that mends what is wrong, sizes, and the speed of the last searches."""
+"""Doctor: what was checked, the command that repairs what is wrong, sizes, and the speed of the last searches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WIDEST_BAR = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Checkup:
     """What the pane shows."""
 
     examination: Examination
@@ -38,12 +38,12 @@ class DoctorPane(Pane):
     """The eighth pane."""
 
     TITLE, KEY_GROUP = "Doctor", "doctor"
-    ABOUT = "Checks of the file, the model and this machine, each with the command that mends it. r checks again."
+    ABOUT = "Checks of the file, the model and this machine, each with the command that repairs it. r checks again."
     BINDINGS: ClassVar[list[BindingType]] = bindings("doctor")
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.looked: Found | None = None
+        self.looked: Checkup | None = None
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="framed", id="checks"):
@@ -73,21 +73,21 @@ class DoctorPane(Pane):
         self.query_one("#check-lines", Static).update(Content.styled("◌ looking …", "$accent"))
         self.reload()
 
-    def _examine(self) -> Found:
-        return Found(self.session.look(self.session.services.examine), self.session.look(_last_searches))
+    def _examine(self) -> Checkup:
+        return Checkup(self.session.look(self.session.services.examine), self.session.look(_last_searches))
 
     # ------------------------------------------------------------ showing
 
-    def _show(self, looked: Found) -> None:
-        self.looked, found = looked, looked.examination
-        self.query_one("#check-lines", Static).update(Content("\n").join(map(_check_line, found.checks)))
-        wrong = sum(check.status != "ok" for check in found.checks)
+    def _show(self, looked: Checkup) -> None:
+        self.looked, report = looked, looked.examination
+        self.query_one("#check-lines", Static).update(Content("\n").join(map(_check_line, report.checks)))
+        wrong = sum(check.status != "ok" for check in report.checks)
         self.query_one("#checks").border_subtitle = f"{counted(wrong, 'problem')}" if wrong else "all well"
         self._show_speeds(looked.speeds)
-        largest = max((size_ for _, size_ in found.sizes), default=0)
-        lines = [_size_line(name, bytes_, largest) for name, bytes_ in found.sizes]
+        largest = max((size_ for _, size_ in report.sizes), default=0)
+        lines = [_size_line(name, bytes_, largest) for name, bytes_ in report.sizes]
         self.query_one("#size-lines", Static).update(Content("\n").join(lines))
-        self.query_one("#sizes").set_class(not found.sizes, "hidden")
+        self.query_one("#sizes").set_class(not report.sizes, "hidden")
 
     def _show_speeds(self, speeds: list[float]) -> None:
         self.query_one("#speed-line", Sparkline).data = speeds
@@ -95,9 +95,9 @@ class DoctorPane(Pane):
 
     def action_copy(self) -> None:
         if self.looked is not None:
-            found = self.looked.examination
-            lines = [f"{each.status:<4} {each.name}: {each.says} {each.fix}".rstrip() for each in found.checks]
-            lines += [f"{name}: {size(bytes_)}" for name, bytes_ in found.sizes]
+            report = self.looked.examination
+            lines = [f"{check.status:<4} {check.name}: {check.says} {check.fix}".rstrip() for check in report.checks]
+            lines += [f"{name}: {size(bytes_)}" for name, bytes_ in report.sizes]
             self.app.copy_to_clipboard("\n".join([*lines, speed_words(self.looked.speeds)]))
             self.app.notify("The report is copied.")
 
@@ -124,4 +124,4 @@ def speed_words(speeds: list[float]) -> str:
 
 def _last_searches(workspace: Workspace) -> list[float]:
     """Milliseconds, the oldest first."""
-    return [each.milliseconds for each in workspace.activity.logs(tool="search", limit=SEARCHES).entries][::-1]
+    return [call.milliseconds for call in workspace.activity.logs(tool="search", limit=SEARCHES).entries][::-1]

@@ -89,8 +89,8 @@ class KeysPane(Pane):
         table = self.query_one(Table)
         row = table.cursor_row
         table.clear()
-        for each in keys:
-            table.put(_cells(each), each.id, STATUS_TONES.get(each.status, ""))
+        for key in keys:
+            table.put(_cells(key), key.id, STATUS_TONES.get(key.status, ""))
         table.move_cursor(row=min(row, max(len(keys) - 1, 0)))
         self.query_one("#keys-views", ContentSwitcher).current = "key-table" if keys else "no-keys"
         self.refresh_bindings()
@@ -106,13 +106,13 @@ class KeysPane(Pane):
 
         self.app.push_screen(FormScreen("Make an API key", FORM, self._create), self._show_new)
 
-    def _create(self, given: Json) -> NewKey:
+    def _create(self, fields: Json) -> NewKey:
         return self.session.look(
             lambda w: w.api_keys.create(
-                name=given["name"],
-                scopes=(given.get("scope", "read"),),
-                collections=given.get("collections"),
-                expires_at=_end_after(given.get("days")),
+                name=fields["name"],
+                scopes=(fields.get("scope", "read"),),
+                collections=fields.get("collections"),
+                expires_at=_end_after(fields.get("days")),
             )
         )
 

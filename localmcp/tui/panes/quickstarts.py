@@ -79,16 +79,16 @@ class QuickstartsPane(FinderPane):
         )
         items = cast("list[Json]", catalogue["quickstarts"])
         if not text:
-            return [Row(each, Content(each["displayName"])) for each in items]
+            return [Row(item, Content(item["displayName"])) for item in items]
         rows = ranked(text, items)
-        known = {row.item["name"] for row in rows}
-        found = self.session.call("searchQuickstarts", displayName=text, limit=20)["results"]
-        by_name = {each["name"]: each for each in items}
-        near = [each for each in found if each["name"] not in known]
+        listed = {row.item["name"] for row in rows}
+        hits = self.session.call("searchQuickstarts", displayName=text, limit=20)["results"]
+        by_name = {item["name"]: item for item in items}
+        near = [hit for hit in hits if hit["name"] not in listed]
         return rows + [
-            Row(by_name.get(each["name"], each), Content(each["displayName"]))
-            for each in cast("list[Json]", near)
-            if not self.only_favourites or each["name"] in by_name
+            Row(by_name.get(hit["name"], hit), Content(hit["displayName"]))
+            for hit in cast("list[Json]", near)
+            if not self.only_favourites or hit["name"] in by_name
         ]
 
     def _show_found(self, rows: list[Row]) -> None:
@@ -108,7 +108,7 @@ class QuickstartsPane(FinderPane):
         return Content("\n").join(
             [
                 Content.assemble((star, "$accent"), row.shown.stylize("bold"), (progress, "$success")),
-                Content.styled("  " + " · ".join(each for each in facts if each), "$foreground 55%"),
+                Content.styled("  " + " · ".join(fact for fact in facts if fact), "$foreground 55%"),
             ]
         )
 
@@ -156,11 +156,11 @@ class QuickstartsPane(FinderPane):
             return bool(self.rows)
         return super().check_action(action, parameters)
 
-    def _change(self, tool: str, said: str, **arguments: Any) -> None:
+    def _change(self, tool: str, message: str, **arguments: Any) -> None:
         """Call a tool on the highlighted quick start, and show it again."""
 
         def done(_answer: Any) -> None:
-            self.app.notify(said)
+            self.app.notify(message)
             self.reload()
 
         self.ask("change", lambda: self.session.call(tool, **arguments), done)
@@ -177,8 +177,8 @@ class QuickstartsPane(FinderPane):
             return self.session.call("setQuickstartProgress", name=name, task=task, passed=passed) if task else None
 
         def done(progress: Json | None) -> None:
-            said = "Every task is done already." if progress is None else _progress_words(progress)
-            self.app.notify(said)
+            message = "Every task is done already." if progress is None else _progress_words(progress)
+            self.app.notify(message)
             self.reload()
 
         self.ask("change", tick, done)
@@ -186,9 +186,9 @@ class QuickstartsPane(FinderPane):
     def action_favourite(self) -> None:
         if self.chosen is not None:
             item = self.chosen.item
-            wanted = not item.get("favourite")
-            said = "A favorite." if wanted else "No longer a favorite."
-            self._change("favouriteQuickstart", said, name=item["name"], favourite=wanted)
+            favourite = not item.get("favourite")
+            message = "A favorite." if favourite else "No longer a favorite."
+            self._change("favouriteQuickstart", message, name=item["name"], favourite=favourite)
 
     def action_favourites(self) -> None:
         self.only_favourites = not self.only_favourites
@@ -225,7 +225,7 @@ class QuickstartsPane(FinderPane):
         self.app.push_screen(LineScreen("Import quick starts", says, check=path_problem), chosen)
 
     def _imported(self, report: Json) -> None:
-        counts = [f"{report[each]} {each}" for each in ("added", "updated", "unchanged") if report[each]]
+        counts = [f"{report[count]} {count}" for count in ("added", "updated", "unchanged") if report[count]]
         counts += [f"{len(report['skipped'])} could not be read"] if report["skipped"] else []
         self.app.notify(", ".join(counts) or "Nothing was found there.")
         self.reload()
@@ -240,8 +240,8 @@ def ranked(text: str, items: list[Json]) -> list[Row]:
     """Those whose title or tags hold the letters in their order, the best first, with the letters marked."""
     matcher = Matcher(text, match_style=Style(bold=True, underline=True, italic=False))
     scored = [
-        (matcher.match(each["displayName"]) or 0.5 * max(map(matcher.match, each["tags"]), default=0.0), each)
-        for each in items
+        (matcher.match(item["displayName"]) or 0.5 * max(map(matcher.match, item["tags"]), default=0.0), item)
+        for item in items
     ]
     best = sorted((pair for pair in scored if pair[0] > 0), key=lambda pair: -pair[0])
-    return [Row(each, matcher.highlight(each["displayName"])) for _, each in best]
+    return [Row(item, matcher.highlight(item["displayName"])) for _, item in best]

@@ -40,7 +40,7 @@ NONE_FITS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RuleList:
     """What the list is to show."""
 
     rows: list[Any]
@@ -74,40 +74,40 @@ class RulesPane(FinderPane):
             text = self.text
             self.ask("look up", lambda: self._find(text), self._show_found)
 
-    def _find(self, text: str) -> Found:
+    def _find(self, text: str) -> RuleList:
         if not self.session.exists:
-            return Found([])
+            return RuleList([])
         if text and not self.retired:
             return self._find_for_task(text)
         listed = self.session.look(
             lambda w: w.rules.list_rules(retired=self.retired, words=text or None, limit=MOST_LISTED)
         )
-        return Found(_by_category([dict(rule) for rule in listed["rules"]]))
+        return RuleList(_by_category([dict(rule) for rule in listed["rules"]]))
 
-    def _find_for_task(self, task: str) -> Found:
+    def _find_for_task(self, task: str) -> RuleList:
         """The tool's own answer, and behind it what came near."""
-        given = self.session.call("getRelevantRules", taskDescription=task, maxResults=20)
-        if not given["success"]:
-            return Found([], given.get("error", ""))
+        answer = self.session.call("getRelevantRules", taskDescription=task, maxResults=20)
+        if not answer["success"]:
+            return RuleList([], answer.get("error", ""))
         near = self.session.look(
             lambda w: w.rule_finder.get_relevant_rules(task, maxResults=20, similarityThreshold=NEAR)
         ).get("rules", [])
-        known = {rule["id"] for rule in (*given["rules"], *given.get("always", []))}
+        relevant_ids = {rule["id"] for rule in (*answer["rules"], *answer.get("always", []))}
         parts = {
-            GIVEN: given["rules"],
-            STANDING: given.get("always", []),
-            NOT_GIVEN: [dict(rule) for rule in near if rule["id"] not in known],
+            GIVEN: answer["rules"],
+            STANDING: answer.get("always", []),
+            NOT_GIVEN: [dict(rule) for rule in near if rule["id"] not in relevant_ids],
         }
         rows = [row for title, rules in parts.items() if rules for row in (title, *rules)]
-        return Found(rows, " ".join(given.get("notices", [])))
+        return RuleList(rows, " ".join(answer.get("notices", [])))
 
-    def _show_found(self, found: Found) -> None:
-        self.show_rows(found.rows)
+    def _show_found(self, rules: RuleList) -> None:
+        self.show_rows(rules.rows)
         self.say_aside("retired" if self.retired else "for a task" if self.text else "")
-        number = sum(not isinstance(row, str) for row in found.rows)
+        number = sum(not isinstance(row, str) for row in rules.rows)
         self.list.border_subtitle = f"{number:,}" if number else ""
-        if found.note:
-            self.query_one("#rule-text", Static).update(Content.styled(found.note, "$warning"))
+        if rules.note:
+            self.query_one("#rule-text", Static).update(Content.styled(rules.note, "$warning"))
 
     def identity(self, row: Json) -> Any:
         return row["id"]
@@ -150,12 +150,12 @@ class RulesPane(FinderPane):
         from localmcp.tui.form_screen import FormScreen
 
         def schema() -> Json:
-            found = self.session.workspace.registry.get(tool).input_schema
-            properties = {name: spec for name, spec in found["properties"].items() if name not in fixed}
-            return {**found, "properties": properties}
+            schema_of_tool = self.session.workspace.registry.get(tool).input_schema
+            properties = {name: spec for name, spec in schema_of_tool["properties"].items() if name not in fixed}
+            return {**schema_of_tool, "properties": properties}
 
-        def open_form(found: Json) -> None:
-            screen = FormScreen(title, found, lambda given: self.session.call(tool, **fixed, **given), values)
+        def open_form(fields: Json) -> None:
+            screen = FormScreen(title, fields, lambda arguments: self.session.call(tool, **fixed, **arguments), values)
             self.app.push_screen(screen, self._changed)
 
         self.ask("form", schema, open_form)
@@ -222,9 +222,9 @@ class RulesPane(FinderPane):
         self.app.push_screen(LineScreen("Import rules", says, check=path_problem), chosen)
 
     def _imported(self, report: Json) -> None:
-        said = f"{report['added']} added, {report['known']} known already"
+        counts = f"{report['added']} added, {report['known']} known already"
         skipped = f", {len(report['skipped'])} could not be read" if report["skipped"] else ""
-        self.app.notify(f"{said}{skipped}.")
+        self.app.notify(f"{counts}{skipped}.")
         self.reload()
 
 

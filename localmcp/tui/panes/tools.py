@@ -74,7 +74,7 @@ class ToolsPane(FinderPane):
             self.ask("look up", lambda: self._find(text), self._show_found)
 
     def _find(self, text: str) -> list[Row]:
-        tools = {each.name: _row(each) for each in self.session.look(lambda w: w.registry.tools())}
+        tools = {tool.name: _row(tool) for tool in self.session.look(lambda w: w.registry.tools())}
         if not text:
             return sorted(tools.values(), key=lambda row: (not row.visible, row.name.lower()))
         hits = self.session.call("tool_search", query=text, max_results=50)["tools"]
@@ -197,9 +197,9 @@ class ToolsPane(FinderPane):
         self.app.push_screen(TextScreen("Providers of tools", lines))
 
 
-def _row(each: Tool) -> Row:
-    mark = each.mark
-    return Row(each.name, mark.title, each.description, mark.visible, mark.read_only, mark.destructive)
+def _row(tool: Tool) -> Row:
+    mark = tool.mark
+    return Row(tool.name, mark.title, tool.description, mark.visible, mark.read_only, mark.destructive)
 
 
 def _scored(row: Row, score: float) -> Row:
@@ -215,13 +215,13 @@ def _nature(row: Row) -> str:
 
 def _provider_lines(workspace: Workspace) -> Content:
     """One line for each provider, and its problems below it."""
-    states = [state() for each in workspace.providers if (state := getattr(each, "state", None)) is not None]
+    states = [state() for provider in workspace.providers if (state := getattr(provider, "state", None)) is not None]
     lines: list[Content] = []
-    for each in states:
-        mark, style = PROVIDER_MARKS.get(each.state, ("·", ""))
-        tools = f"{each.tools} tools" if each.tools else each.state
-        says = f"  {each.says}" if each.says else ""
-        lines.append(Content.assemble((f"{mark} ", style), (f"{each.name:<12}", "bold"), f"{tools}{says}"))
-        lines += [Content.styled(f"    {problem}", "$warning") for problem in each.problems]
+    for state in states:
+        mark, style = PROVIDER_MARKS.get(state.state, ("·", ""))
+        tools = f"{state.tools} tools" if state.tools else state.state
+        says = f"  {state.says}" if state.says else ""
+        lines.append(Content.assemble((f"{mark} ", style), (f"{state.name:<12}", "bold"), f"{tools}{says}"))
+        lines += [Content.styled(f"    {problem}", "$warning") for problem in state.problems]
     names = Content.styled("\nYour own tools: localmcp tools providers, localmcp tools check", "$foreground 60%")
     return Content("\n").join([*(lines or [Content("There are none besides localmcp's own tools.")]), names])
