@@ -42,7 +42,7 @@ class AnswerView(Vertical):
             with VerticalScroll(id="json"):
                 yield Static(id="json-text")
             with VerticalScroll(id="text"):
-                yield Static(Content.styled("ctrl+r runs the tool.", "$foreground 55%"), id="plain-text")
+                yield Static(Content.styled("ctrl+r runs the tool.", "$muted"), id="plain-text")
 
     @property
     def switcher(self) -> ContentSwitcher:
@@ -51,7 +51,7 @@ class AnswerView(Vertical):
     def clear(self) -> None:
         """Nothing has run."""
         self.is_filled = False
-        self._plain(Content.styled("ctrl+r runs the tool.", "$foreground 55%"))
+        self._plain(Content.styled("ctrl+r runs the tool.", "$muted"))
 
     def wait(self) -> None:
         """It is running."""

@@ -5,21 +5,23 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on
 from textual.app import App, ComposeResult, SystemCommand
-from textual.binding import BindingType
+from textual.binding import ActiveBinding, BindingType
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
-from textual.widgets import ContentSwitcher, Footer
+from textual.widgets import ContentSwitcher, Footer, Input, TextArea
 
 from localmcp.errors import FileUnavailable, LocalMCPError, NeedsConfirmation
 from localmcp.humanize import counted
 from localmcp.tui import theme
 from localmcp.tui.error_guard import ErrorGuard
-from localmcp.tui.keymap import bindings, read_keymap
+from localmcp.tui.keymap import bindings, is_text_key, read_keymap
 from localmcp.tui.layout import ErrorLine, TabBar, TopLine, first_line
 from localmcp.tui.logs import log_file
 from localmcp.tui.messages import (
@@ -40,6 +42,7 @@ from localmcp.tui.pane import Pane
 from localmcp.tui.panes.search import SearchPane
 from localmcp.tui.services import Services
 from localmcp.tui.session import REFRESH, Session
+from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace
@@ -60,6 +63,18 @@ PANES: dict[str, tuple[str, str]] = {
 
 ERRORS_AT_ONCE = 20
 """More unexpected errors within a second mean that drawing itself fails: the app ends, with one line."""
+
+
+class MainScreen(Screen[None]):
+    """The panes."""
+
+    @property
+    def active_bindings(self) -> dict[str, ActiveBinding]:
+        """The keys that work now: while a line is typed into, a letter is text and no hint."""
+        active = super().active_bindings
+        if not isinstance(self.focused, Input | TextArea):
+            return active
+        return {key: binding for key, binding in active.items() if not is_text_key(key)}
 
 
 class LocalMcpApp(ErrorGuard, App[None]):
@@ -237,13 +252,15 @@ class LocalMcpApp(ErrorGuard, App[None]):
 
     @on(ReadDocument)
     def read_document(self, message: ReadDocument) -> None:
-        """Open the reader at the first passage."""
+        """Open the reader where the document was left, or at its beginning."""
         from localmcp.tui.reader import ReaderScreen
 
         item = message.item
 
         def first_passage() -> str:
-            passages = self.session.workspace.inventory.passages(item.id, limit=1)
+            position = self.session.memory.positions.get(item.id, 0)
+            inventory = self.session.workspace.inventory
+            passages = inventory.passages(item.id, limit=1, offset=position) or inventory.passages(item.id, limit=1)
             return passages[0].id if passages else ""
 
         def show(chunk_id: str) -> None:
@@ -300,16 +317,40 @@ class LocalMcpApp(ErrorGuard, App[None]):
     # ------------------------------------------------------------ actions
 
     async def action_pane(self, number: int) -> None:
-        await self.show_pane(list(PANES)[number])
+        if number < len(PANES):
+            await self.show_pane(list(PANES)[number])
 
     async def action_turn(self, step: int) -> None:
         names = list(PANES)
         await self.show_pane(names[(names.index(str(self.switcher.current)) + step) % len(names)])
 
-    async def action_focus_search(self) -> None:
-        pane = await self.show_pane("search")
-        assert isinstance(pane, SearchPane)
-        pane.focus_query()
+    def action_filter(self) -> None:
+        self.pane.focus_filter()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Escape belongs to the pane, unless an error is shown that it can dismiss."""
+        if action == "dismiss_error":
+            return len(self.screen_stack) == 1 and self.screen.query_one(ErrorLine).has_class("-on")
+        return super().check_action(action, parameters)
+
+    def action_dismiss_error(self) -> None:
+        self.screen.query_one(ErrorLine).clear()
+
+    def get_css_variables(self) -> dict[str, str]:
+        """The theme's colors, each readable on its backgrounds."""
+        self.theme_variables = theme.readable(super().get_css_variables())
+        return self.theme_variables
+
+    def get_default_screen(self) -> Screen[Any]:
+        return MainScreen(id="_default")
+
+    def notify(
+        self, message: str, *, title: str = "", severity: SeverityLevel = "information",
+        timeout: float | None = None, markup: bool = False,
+    ) -> None:  # fmt: skip
+        """Show a message as it is: titles of documents in it are no markup."""
+        text = visible(message, newlines=True)
+        super().notify(text, title=visible(title), severity=severity, timeout=timeout, markup=markup)
 
     def action_jump(self) -> None:
         from localmcp.tui.jump import jump
@@ -338,7 +379,7 @@ class LocalMcpApp(ErrorGuard, App[None]):
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The palette's own commands: the panes, and what Textual offers that is of use here."""
         for number, (name, (title, _)) in enumerate(PANES.items(), 1):
-            yield SystemCommand(f"Go to {title}", f"Key {number}", lambda name=name: self.post_message(TurnTo(name)))
+            yield SystemCommand(f"Go to {title}", f"Key {number % 10}", partial(self.post_message, TurnTo(name)))
         yield SystemCommand("Jump", "A letter over every part goes there (ctrl+o)", self.action_jump)
         yield SystemCommand("Theme", "Choose the colors; 'terminal' takes those of your terminal", self.choose_theme)
         yield SystemCommand("Help", "Keys of the pane in front", self.action_help)

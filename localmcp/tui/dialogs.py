@@ -64,7 +64,7 @@ class ErrorScreen(TextScreen):
         message = error.message if is_ours else f"{type(error).__name__}: {error}"
         hint = (error.hint or "") if is_ours else "This is a mistake in localmcp; the log tells where."
         text = Content.assemble(
-            (message, "bold"), "\n\n", hint, "\n\n" if hint else "", ("log  ", "$foreground 55%"),
+            (message, "bold"), "\n\n", hint, "\n\n" if hint else "", ("log  ", "$muted"),
             short(str(log_file())),
         )  # fmt: skip
         super().__init__("What went wrong", text, copy=f"{message}\n{hint}")
@@ -123,7 +123,7 @@ class LineScreen(ModalScreen[str]):
         with Vertical(classes="dialog") as box:
             box.border_title = self._title
             box.border_subtitle = "enter · esc cancels"
-            yield Static(Content.styled(self._says, "$foreground 75%"))
+            yield Static(Content.styled(self._says, "$muted"))
             line = Input(self._value, placeholder=self._placeholder)
             line.cursor_blink = False
             yield line

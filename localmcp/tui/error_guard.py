@@ -1,4 +1,4 @@
-"""Staying alive: an error in what a part does with a message is told, and the part goes on."""
+"""Keeps a widget alive when a message handler raises: the error is shown and the widget goes on."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def explanation_of(result: Json, hit: Json) -> Content:
         }[hit["freshness"]],
     }
     lines = [
-        Content.assemble((f"{name:<9} ", "$foreground 55%"), value if name != "score" else (value, "bold"))
+        Content.assemble((f"{name:<9} ", "$muted"), value if name != "score" else (value, "bold"))
         for name, value in rows.items()
         if value
     ]

@@ -78,6 +78,9 @@ class FinderPane(Pane):
         aside.update(text)
         aside.set_class(not text, "hidden")
 
+    def focus_filter(self) -> None:
+        self.line.focus()
+
     def focus_first(self) -> None:
         """The list, so that letters are keys; where it is hidden, the words in its place."""
         if self.list.display:
@@ -112,7 +115,7 @@ class FinderPane(Pane):
         before = self.identity(self.chosen) if self.chosen is not None and keep else None
         self.rows = rows[:MOST_ROWS]
         options = [
-            Option(Content.styled(row, "bold $foreground 60%"), disabled=True)
+            Option(Content.styled(row, "bold $muted"), disabled=True)
             if isinstance(row, str)
             else Option(self.draw(row), id=str(number))
             for number, row in enumerate(self.rows)

@@ -45,24 +45,22 @@ class HelpScreen(ModalScreen[None]):
         if self._typing:
             parts += [Content(""), Content.styled("You are typing: letters are keys after esc.", "$accent")]
         parts += [Content(""), Content.styled("Everywhere", "bold"), *self._keys("app"), Content("")]
-        parts += [Content.styled(MOVING, "$foreground 60%")]
-        parts += [Content.styled(f"Your own keys: {short(str(keys_file()))}, such as", "$foreground 60%")]
-        parts += [
-            Content.styled(
-                f'"{self._pane.KEY_GROUP}.{next(iter(KEYS[self._pane.KEY_GROUP]))}" = "f5"', "$foreground 60%"
-            )
-        ]
+        parts += [Content.styled(MOVING, "$muted")]
+        parts += [Content.styled(f"Your own keys: {short(str(keys_file()))}, such as", "$muted")]
+        parts += [Content.styled(f'"{self._pane.KEY_GROUP}.{next(iter(KEYS[self._pane.KEY_GROUP]))}" = "f5"', "$muted")]
         return Content("\n").join(parts)
 
     def _keys(self, place: str) -> list[Content]:
         keymap = self.app._keymap  # pyright: ignore[reportPrivateUsage]
         lines: list[Content] = []
         for name, key in KEYS[place].items():
-            if name.startswith("pane_") and name != "pane_1":
+            if "pane_" in name and not name.endswith("pane_1"):
                 continue
             keys = keymap.get(f"{place}.{name}", key.keys).split(",")
-            shown = "1 … 8" if name == "pane_1" else "  ".join(self._display(key_name) for key_name in keys)
-            says = "Panes" if name == "pane_1" else key.says
+            shown = "  ".join(self._display(key_name) for key_name in keys)
+            says = key.says
+            if name.endswith("pane_1"):
+                shown, says = f"{shown} … {shown[:-1]}0", says.replace("Pane 1", "Panes")
             lines.append(Content.assemble((f"{shown:<14}", "$accent"), says))
         return lines
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from itertools import islice, takewhile
 from typing import Any
 
@@ -36,45 +37,80 @@ def marked(text: str, matcher: Matcher | None, style: str = "") -> Content:
     return content
 
 
+def marked_passage(text: str, matcher: Matcher) -> Content:
+    """`text` with the words that were searched for marked, and the sentence that holds most of them in bold."""
+    content = marked(text, matcher)
+    if sentence := best_sentence(text, matcher):
+        content = content.stylize("bold", *sentence)
+    return content
+
+
+def best_sentence(text: str, matcher: Matcher) -> tuple[int, int] | None:
+    """Return (start, stop) of the sentence with most different words that were searched for; None if none has any."""
+    spans = matcher.spans(text)
+    best: tuple[int, int] | None = None
+    most = 0
+    for sentence in _SENTENCE.finditer(text):
+        start, stop = sentence.span()
+        different = len({text[a:b].casefold() for a, b in spans if start <= a and b <= stop})
+        if different > most:
+            best, most = (start, stop), different
+    return best
+
+
+_SENTENCE = re.compile(r"[^\s#|>*-](?:(?!\n\s*[\n#|>*-])(?![.!?…]+[\s])[\s\S])*[.!?…]*")
+"""Up to an end mark with a space behind it, a blank line, or a line that begins a heading, a list or a table."""
+
+
 def bar(score: float, width: int = 5) -> str:
     """0..100 as `▰▰▰▱▱`."""
     full = max(0, min(width, round(score / 100 * width)))
     return "▰" * full + "▱" * (width - full)
 
 
-def hit_lines(number: int, hit: dict[str, Any], matcher: Matcher, room: int) -> Content:
-    """A hit in three lines of at most `room` and a margin: score and title, place, the line that fits best."""
+def hit_lines(number: int, hit: dict[str, Any], matcher: Matcher, room: int, *, with_title: bool = True) -> Content:
+    """A hit in three lines of at most `room` and a margin: score and title, place, the line that fits best. Without
+    the title, in two: score and headings, the line."""
+    best = best_stretch(_running_text(hit["content"]), matcher, room)
+    text = Content("    ") + marked(best, matcher, "$foreground")
+    score = Content.styled(bar(hit["combinedScore"]), "$accent")
+    if not with_title:
+        where = cut_right(headings_of(hit).removeprefix(" › ") or _lines_of(hit["citation"]), room - 6)
+        return Content("\n").join([Content.assemble("    ", score, " ", (where, "$muted")), text])
     titles = _title_and_heading(hit, room - 6)
-    head = Content.assemble(
-        (f"{number + 1:>3} ", "$foreground 45%"), (bar(hit["combinedScore"]), "$accent"), " ", titles
-    )
+    head = Content.assemble((f"{number + 1:>3} ", "$muted"), score, " ", titles)
     fresh = FRESHNESS.get(hit["freshness"], "")
     place = cut_left(place_of(hit["citation"]), room - (len(fresh) + 2 if fresh else 0))
     origin = f"  {hit['origin']}, read-only" if "origin" in hit else ""
     where = Content.assemble(
         "    ", (place, "$secondary"), (f"  {fresh}" if fresh else "", "$warning"), (origin, "$accent")
     )
-    best = best_stretch(_running_text(hit["content"]), matcher, room)
-    return Content("\n").join([head, where, Content("    ") + marked(best, matcher, "$foreground 80%")])
+    return Content("\n").join([head, where, text])
+
+
+def _lines_of(citation: dict[str, Any]) -> str:
+    return f"lines {citation['startLine']}–{citation['endLine']}"
 
 
 class HitLines(Visual):
     """A hit in a list: worked out when its lines come into sight, since most never do, and cut to the room there is."""
 
-    def __init__(self, number: int, hit: dict[str, Any], matcher: Matcher) -> None:
+    def __init__(self, number: int, hit: dict[str, Any], matcher: Matcher, *, with_title: bool = True) -> None:
+        self._with_title = with_title
         self._number = number
         self._hit = hit
         self._matcher = matcher
 
     def render_strips(self, width: int, height: int | None, style: Style, options: RenderOptions) -> list[Strip]:
-        lines = hit_lines(self._number, self._hit, self._matcher, max(width - 5, 30))
-        return lines.render_strips(width, height, style, options)[:HIT_LINES]
+        room = max(width - 5, 30)
+        lines = hit_lines(self._number, self._hit, self._matcher, room, with_title=self._with_title)
+        return lines.render_strips(width, height, style, options)[: self.get_height({}, width)]
 
     def get_optimal_width(self, rules: RulesMap, container_width: int) -> int:
         return container_width
 
     def get_height(self, rules: RulesMap, width: int) -> int:
-        return HIT_LINES
+        return HIT_LINES if self._with_title else HIT_LINES - 1
 
 
 def _title_and_heading(hit: dict[str, Any], room: int) -> Content:
@@ -85,7 +121,7 @@ def _title_and_heading(hit: dict[str, Any], room: int) -> Content:
         return Content.styled(title, "bold")
     if cell_len(title) + cell_len(heading) + 3 > room:
         title = cut_right(title, max(room - cell_len(heading) - 3, room // 2))
-    return Content.assemble((title, "bold"), (f" › {heading}", "$foreground 60%"))
+    return Content.assemble((title, "bold"), (f" › {heading}", "$muted"))
 
 
 def best_stretch(text: str, matcher: Matcher, room: int) -> str:

@@ -66,11 +66,11 @@ class JumpScreen(ModalScreen[Widget | str | None]):
 
 def jump(screen: Screen[object], panes: list[str]) -> None:
     """Ask where to on that screen, and go there. `panes`: their names, in the order of their digits."""
-    digits = "".join(str(number) for number in range(1, len(panes) + 1))
+    digits = "".join(str(number % 10) for number in range(1, len(panes) + 1))
 
     def go(answer: Widget | str | None) -> None:
         if isinstance(answer, str):
-            screen.app.post_message(TurnTo(panes[int(answer) - 1]))
+            screen.app.post_message(TurnTo(panes[digits.index(answer)]))
         elif answer is not None and answer.is_attached:
             answer.focus()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from textual.binding import Binding, BindingType
-from textual.keys import KEY_NAME_REPLACEMENTS, KEY_TO_UNICODE_NAME, REPLACED_KEYS, Keys
+from textual.keys import KEY_NAME_REPLACEMENTS, KEY_TO_UNICODE_NAME, REPLACED_KEYS, Keys, key_to_character
 
 from localmcp.config import config_directory
 from localmcp.schemas import nearest
@@ -29,16 +29,25 @@ class Key:
     """Before the focused widget gets it."""
 
 
+PANE_COUNT = 10
+
 KEYS: dict[str, dict[str, Key]] = {
     "app": {
         "help": Key("question_mark,f1", "help", "Help"),
-        "search": Key("slash", "focus_search", "Search", shown=False),
+        "filter": Key("slash", "filter", "Filter the pane in front", shown=False),
         "next_pane": Key("right_square_bracket", "turn(1)", "Next pane", shown=False),
         "previous_pane": Key("left_square_bracket", "turn(-1)", "Previous pane", shown=False),
-        **{f"pane_{n}": Key(str(n), f"pane({n - 1})", f"Pane {n}", shown=False) for n in range(1, 9)},
+        **{f"pane_{n}": Key(str(n % 10), f"pane({n - 1})", f"Pane {n}", shown=False) for n in range(1, PANE_COUNT + 1)},
+        **{
+            f"typing_pane_{n}": Key(f"alt+{n % 10}", f"pane({n - 1})", f"Pane {n}, typing too", shown=False, first=True)
+            for n in range(1, PANE_COUNT + 1)
+        },
         "jump": Key("ctrl+o", "jump", "Jump to a part", shown=False),
         "error": Key("f2", "show_error", "Details of the error", shown=False),
+        "dismiss": Key("escape", "dismiss_error", "Dismiss the error", shown=False, first=True),
         "palette": Key("ctrl+p", "command_palette", "Commands", shown=False, first=True),
+        "commands": Key("colon", "command_palette", "Commands", shown=False),
+        "suspend": Key("ctrl+z", "suspend_process", "Suspend: fg comes back", shown=False),
         "quit": Key("ctrl+q", "quit", "Quit", shown=False),
     },
     "list": {
@@ -47,12 +56,24 @@ KEYS: dict[str, dict[str, Key]] = {
         "first": Key("g", "first", "First", shown=False),
         "last": Key("G", "last", "Last", shown=False),
     },
+    "branches": {
+        "open": Key("right,l", "open_branch", "Open the branch", shown=False),
+        "shut": Key("left,h", "shut_branch", "Close the branch", shown=False),
+    },
     "search": {
         "results": Key("down,escape", "results", "Results"),
+        "earlier": Key("up", "earlier", "Earlier search", shown=False),
         "read": Key("space", "read", "Read"),
         "explain": Key("x", "explain", "Why"),
+        "filters": Key("f,ctrl+f", "filters", "Filters"),
+        "similar": Key("l", "similar", "More like this"),
+        "sort": Key("t", "sort", "By date", shown=False),
+        "save": Key("s,ctrl+s", "save", "Save the search", shown=False),
+        "unfold": Key("right", "unfold(True)", "More passages of the document", shown=False),
+        "fold": Key("left", "unfold(False)", "Its best passage only", shown=False),
         "cite": Key("y", "cite", "Copy citation"),
         "copy": Key("Y", "copy", "Copy text", shown=False),
+        "path": Key("P", "path", "Copy path", shown=False),
         "open": Key("o", "open", "Editor"),
         "mode": Key("m,ctrl+t", "mode", "Mode"),
         "accept": Key("a", "accept", "Accept spelling", shown=False),
@@ -65,18 +86,26 @@ KEYS: dict[str, dict[str, Key]] = {
     },
     "reader": {
         "close": Key("escape,q", "close", "Back"),
-        "wider": Key("c", "wider", "More around"),
+        "find": Key("slash", "find", "Find in the text"),
         "next": Key("n", "match(1)", "Next match"),
-        "previous": Key("p", "match(-1)", "Previous match", shown=False),
+        "previous": Key("N,p", "match(-1)", "Previous match", shown=False),
+        "next_hit": Key("full_stop", "hit(1)", "Next hit"),
+        "previous_hit": Key("comma", "hit(-1)", "Previous hit", shown=False),
+        "first": Key("g,home", "edge(0)", "Beginning", shown=False, first=True),
+        "last": Key("G,end", "edge(-1)", "End", shown=False, first=True),
+        "outline": Key("t", "outline", "Outline"),
         "cite": Key("y", "cite", "Copy citation"),
-        "copy": Key("Y", "copy", "Copy text", shown=False),
+        "copy": Key("Y", "copy", "Copy passage", shown=False),
+        "path": Key("P", "path", "Copy path", shown=False),
         "open": Key("o", "open", "Editor"),
     },
     "library": {
         "add": Key("a", "add", "Add a folder"),
         "refresh": Key("r", "refresh", "Refresh"),
+        "mark": Key("space", "mark", "Mark"),
         "remove": Key("d", "remove", "Remove"),
-        "restore": Key("u", "restore", "Restore", shown=False),
+        "undo": Key("u", "undo", "Undo, restore"),
+        "empty": Key("E", "empty", "Empty the trash", shown=False),
         "filter": Key("f", "filter", "Filter"),
         "read": Key("v", "read", "Read"),
         "open": Key("o", "open", "Editor", shown=False),
@@ -110,6 +139,8 @@ KEYS: dict[str, dict[str, Key]] = {
         "providers": Key("p", "providers", "Providers"),
     },
     "activity": {
+        "again": Key("r", "again", "Run again"),
+        "errors": Key("e", "errors", "Errors only"),
         "statistics": Key("s", "statistics", "Statistics"),
         "mine": Key("m", "mine", "Calls of this window"),
         "copy": Key("y", "copy", "Copy call"),
@@ -217,6 +248,12 @@ def is_key(name: str) -> bool:
     except KeyError:
         return False
     return True
+
+
+def is_text_key(key: str) -> bool:
+    """Whether a line of text takes the key for itself: a letter, a digit, a sign."""
+    character = key_to_character(REPLACED_KEYS.get(key, key))
+    return character is not None and character.isprintable()
 
 
 def _clashes(keymap: Mapping[str, str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The lines around every pane: where we are, which panes there are, and what went wrong."""
+"""The lines around every pane: the file, the panes, running jobs, and what went wrong."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from textual.widgets import Static
 from localmcp.errors import LocalMCPError, NeedsConfirmation
 from localmcp.humanize import counted
 from localmcp.tui.messages import TurnTo
+from localmcp.visible_text import visible
 
 
 class TopLine(Static):
@@ -23,7 +24,7 @@ class TopLine(Static):
     _holdings = ("", "")
     """What the file holds, shorter and longer."""
     state = reactive("")
-    tone = reactive("$text-muted")
+    tone = reactive("$muted")
     read_only = reactive(False)
 
     def watch_where(self) -> None:
@@ -37,10 +38,10 @@ class TopLine(Static):
     def draw(self) -> None:
         """Put both ends into the width there is; the path gives way first."""
         holds = self._holdings[self.size.width >= 100]
-        right = Content.assemble((holds, "$foreground 60%"), ("  " if holds else ""), (self.state, self.tone))
+        right = Content.assemble((holds, "$muted"), ("  " if holds else ""), (self.state, self.tone))
         badge = Content.styled(" read-only ", "$warning reverse") if self.read_only else Content("")
         room = self.size.width - 2 - len("localmcp  ") - badge.cell_length - right.cell_length - 3
-        left = Content.assemble(("localmcp", "bold $primary"), "  ", (shortened(self.where, room), "$foreground 75%"))
+        left = Content.assemble(("localmcp", "bold $primary"), "  ", (shortened(self.where, room), "$muted"))
         if self.read_only:
             left = left + " " + badge
         gap = max(self.size.width - 2 - left.cell_length - right.cell_length, 1)
@@ -87,20 +88,24 @@ class TabBar(Static):
         column = 0
         self._places = []
         for (name, _), label in zip(self._panes, labels, strict=True):
-            style = "bold reverse $primary" if name == self.active else "$foreground 70%"
+            style = "bold reverse $primary" if name == self.active else "$muted"
             parts.append(Content.styled(label, style))
             self._places.append((column, column + len(label), name))
             column += len(label)
         self.update(Content("").join(parts))
 
     def _labels(self, room: int) -> list[str]:
-        wide = [f" {number} {title} " for number, (_, title) in enumerate(self._panes, 1)]
+        titled = [(number % 10, title) for number, (_, title) in enumerate(self._panes, 1)]
+        wide = [f" {number} {title} " for number, title in titled]
         close = [label[1:] for label in wide]
-        for labels in (wide, close):
+        # The last word of a title of two tells it from the others.
+        closest = [f"{number}{title.split()[-1].capitalize()} " for number, title in titled]
+        for labels in (wide, close, closest):
             if sum(map(len, labels)) <= room:
                 return labels
         return [
-            close[number] if name == self.active else f"{number + 1} " for number, (name, _) in enumerate(self._panes)
+            close[number] if name == self.active else f"{titled[number][0]} "
+            for number, (name, _) in enumerate(self._panes)
         ]
 
     def on_click(self, event: events.Click) -> None:
@@ -120,11 +125,11 @@ class ErrorLine(Static):
         """Show an error."""
         self.error = error
         key = "f2 answers" if isinstance(error, NeedsConfirmation) else "f2 details"
-        self.update(Content.assemble(("✗ ", "bold $error"), first_line(error), (f"   {key}", "$foreground 55%")))
+        self.update(Content.assemble(("✗ ", "bold $error"), first_line(error), (f"   {key}", "$muted")))
         self.add_class("-on")
 
     def clear(self) -> None:
-        """All is well again."""
+        """Hide the error."""
         self.remove_class("-on")
 
     def on_click(self) -> None:
@@ -135,6 +140,6 @@ def first_line(error: BaseException) -> str:
     """An error in one line: ours as they are; any other by its kind, since its words are for programmers."""
     if isinstance(error, NeedsConfirmation):
         # Its hint tells how to confirm elsewhere; here it is asked.
-        return error.message
+        return visible(error.message)
     text = str(error) if isinstance(error, LocalMCPError) else f"Unexpected {type(error).__name__}: {error}"
-    return " ".join(text.split())
+    return visible(" ".join(text.split()))

@@ -1,14 +1,16 @@
-"""What every pane is: a place of its own keys, that asks its questions in threads and hears of changes."""
+"""The base of every pane: its keys, its questions that run in threads, its filter line."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from inspect import isawaitable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 from rich.text import Text
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.widget import Widget
 from textual.widgets import DataTable, Input, OptionList, Tree
@@ -20,6 +22,7 @@ from localmcp.tui.keymap import bindings
 from localmcp.tui.messages import Answered, Failed
 from localmcp.tui.session import Session, session_of
 from localmcp.tui.theme import color
+from localmcp.visible_text import visible
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -62,7 +65,7 @@ class Asking(ErrorGuard, Widget):
     def _work(self, group: str, question: Interruption, work: Callable[[], Any], then: Callable[[Any], object]) -> None:
         try:
             with question:
-                answer = work()
+                answer = visible_value(work())
         except Interrupted:
             return
         except Exception as error:
@@ -118,6 +121,14 @@ class Pane(Vertical, Asking):
     def focus_first(self) -> None:
         """Put the focus where the person most likely begins."""
 
+    def focus_filter(self) -> None:
+        """Put the cursor into the line that filters what the pane shows."""
+        for line in self.query(FilterLine):
+            line.open()
+
+    def apply_filter(self, words: str) -> None:
+        """Show only what holds these words; empty = everything."""
+
     def say_nothing_is_here(self, empty: bool) -> None:
         """Where there is room for one part only, words about an empty list stand in its place."""
         self.set_class(empty, "-nothing")
@@ -130,6 +141,58 @@ class Pane(Vertical, Asking):
         )  # fmt: skip
         if self.display and lost:
             self.focus_first()
+
+
+class FilterLine(Input):
+    """A line below a pane, hidden while it is empty and not typed into: what the pane shows must hold its words."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave"), ("down", "submit")]
+
+    def __init__(self, placeholder: str, **options: Any) -> None:
+        super().__init__(placeholder=placeholder, classes="framed hidden", **options)
+        self.cursor_blink = False
+
+    def open(self) -> None:
+        """Show it, and put the cursor into it."""
+        self.remove_class("hidden")
+        self.focus()
+
+    @property
+    def pane(self) -> Pane:
+        return next(part for part in self.ancestors if isinstance(part, Pane))
+
+    def on_input_changed(self, message: Input.Changed) -> None:
+        """Filter while one types."""
+        message.stop()
+        self.pane.apply_filter(self.value.strip())
+
+    def on_input_submitted(self, message: Input.Submitted) -> None:
+        """Back to what is left."""
+        message.stop()
+        self.set_class(not self.value.strip(), "hidden")
+        self.pane.focus_first()
+
+    def action_leave(self) -> None:
+        """Show everything again."""
+        self.value = ""
+        self.add_class("hidden")
+        self.pane.focus_first()
+
+
+def visible_value(value: Any) -> Any:
+    """Copy an answer with every text in it made safe to draw; lines stay lines. Other objects stay as they are."""
+    if isinstance(value, str):
+        return visible(value, newlines=True)
+    if isinstance(value, dict):
+        return {key: visible_value(item) for key, item in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        items = [visible_value(item) for item in cast("list[Any]", value)]
+        return items if isinstance(value, list) else tuple(items)
+    if is_dataclass(value) and not isinstance(value, type):
+        fields_of = {part.name: getattr(value, part.name) for part in fields(value) if part.init}
+        changed = {name: visible_value(item) for name, item in fields_of.items()}
+        return replace(value, **changed) if any(changed[name] is not fields_of[name] for name in changed) else value
+    return value
 
 
 class Choices(OptionList):
@@ -166,13 +229,29 @@ class Table(DataTable[Any]):
 class Branches(Tree[Any]):
     """A tree."""
 
-    BINDINGS = bindings("list")
+    BINDINGS = [*bindings("list"), *bindings("branches")]
 
     def action_first(self) -> None:
         self.go_to(0)
 
     def action_last(self) -> None:
         self.go_to(self.last_line)
+
+    def action_open_branch(self) -> None:
+        """Open the branch; where it is open, go to its first row."""
+        node = self.cursor_node
+        if node is not None and node.allow_expand and not node.is_expanded:
+            node.expand()
+        elif node is not None and node.children:
+            self.move_cursor(node.children[0])
+
+    def action_shut_branch(self) -> None:
+        """Close the branch; on a row that is none, or closed, go to the row above it in the tree."""
+        node = self.cursor_node
+        if node is not None and node.is_expanded and node.allow_expand:
+            node.collapse()
+        elif node is not None and node.parent is not None and not node.parent.is_root:
+            self.move_cursor(node.parent)
 
     def go_to(self, line: int) -> None:
         """Put the cursor on a line that there is, and show it."""

@@ -23,7 +23,7 @@ from localmcp.tui.layout import first_line
 from localmcp.tui.messages import Failed, FileChanged, FileTrouble, ModelChanged, Opened
 from localmcp.tui.pane import Asking, Choices
 from localmcp.tui.search_arguments import search_arguments
-from localmcp.tui.session import Session
+from localmcp.tui.session import Draft, Session
 
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace
@@ -43,6 +43,7 @@ class Picker(Vertical, Asking):
         super().__init__()
         self._query, self._mode = query, mode
         self.result: Json = {}
+        self.draft: Draft | None = None
         self._typing: Timer | None = None
 
     def compose(self) -> ComposeResult:
@@ -60,7 +61,7 @@ class Picker(Vertical, Asking):
 
     def say(self, text: str) -> None:
         """One line below the list."""
-        self.query_one("#says", Static).update(Content.styled(text, "$foreground 60%"))
+        self.query_one("#says", Static).update(Content.styled(text, "$muted"))
 
     @on(Input.Changed)
     def typed(self) -> None:
@@ -83,12 +84,14 @@ class Picker(Vertical, Asking):
             return
         self.ask("search", lambda: self._find(line), self.show)
 
-    def _find(self, line: str) -> Json:
-        return self.session.call("search", **search_arguments(self.session, line, self._mode), limit=HITS, explain=True)
+    def _find(self, line: str) -> Draft:
+        arguments = search_arguments(self.session, line, self._mode)
+        return self.session.draft("search", **arguments, limit=HITS, explain=True)
 
-    def show(self, result: Json) -> None:
+    def show(self, draft: Draft) -> None:
         """The passages, best first."""
-        self.result = result
+        self.draft = draft
+        result = self.result = draft.answer.value
         hits = result["results"]
         choices = self.query_one(Choices)
         if hits:
@@ -147,6 +150,11 @@ class PickerApp(App[Json]):
             self.register_theme(color_theme)
         self.theme = theme_name if theme_name in self.available_themes else theme.DEFAULT
 
+    def get_css_variables(self) -> dict[str, str]:
+        """The theme's colors, each readable on its backgrounds."""
+        self.theme_variables = theme.readable(super().get_css_variables())
+        return self.theme_variables
+
     def compose(self) -> ComposeResult:
         yield Picker(*self._first)
 
@@ -180,6 +188,8 @@ class PickerApp(App[Json]):
     @on(OptionList.OptionSelected)
     def action_pick(self) -> None:
         if (chosen := self.picker.chosen) is not None:
+            if self.picker.draft is not None:
+                self.session.keep(self.picker.draft)
             self.exit(chosen)
 
     def action_give_up(self) -> None:

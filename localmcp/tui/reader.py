@@ -1,130 +1,370 @@
-"""Reading on around a passage, over the whole screen."""
+"""The reader: a whole document over the screen, loaded while one scrolls, with its outline and a search inside."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import VerticalScroll
+from textual.containers import Horizontal, Vertical
 from textual.content import Content
+from textual.geometry import Size
+from textual.message import Message
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.widgets import Footer, Input, OptionList
+from textual.widgets.option_list import Option
 
+from localmcp.knowledge.inventory import PassageLine
 from localmcp.text.excerpt import Matcher
-from localmcp.tui.highlight import citation_text, marked, place_of
+from localmcp.tui.highlight import citation_text, place_of
 from localmcp.tui.keymap import bindings
-from localmcp.tui.pane import Asking
+from localmcp.tui.library_model import inventory_of
+from localmcp.tui.pane import Asking, Choices
+from localmcp.tui.reading_text import Line, PassageRenderer
 
 Json = dict[str, Any]
-FIRST_WINDOW, WIDEST = 3, 50
-"""Passages before and after the one that is meant."""
+FIRST_WINDOW, NEXT_WINDOW = 12, 30
+"""Passages fetched around the one that is meant, and beyond the last one."""
+COLUMN = 100
+"""Columns of text at most: longer lines are hard to follow."""
+LEAD = 3
+"""Lines above the one that is shown."""
+MOST_HEADINGS = 2000
 
 
-class ReadingView(VerticalScroll):
-    """The text; arrows scroll it."""
+@dataclass
+class NearEdge(Message):
+    """The person scrolls towards what is not loaded yet."""
+
+    at_end: bool
+
+
+class ReadingView(ScrollView, can_focus=True):
+    """Lines of text; only those in sight are drawn."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        ("j", "scroll_down"), ("k", "scroll_up"), ("g", "scroll_home"), ("G", "scroll_end"), ("space", "page_down"),
+        ("j", "scroll_down"), ("k", "scroll_up"), ("space", "page_down"),
     ]  # fmt: skip
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.lines: list[Line] = []
+        self.renderer: PassageRenderer | None = None
+        self.indent = 0
+
+    def put(self, lines: list[Line], indent: int) -> None:
+        """Replace the text."""
+        self.lines, self.indent = lines, indent
+        self.virtual_size = Size(max(self.size.width - 1, 1), len(lines))
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        number = y + round(self.scroll_offset.y)
+        width, style = self.size.width, self.rich_style
+        if self.renderer is None or number >= len(self.lines):
+            return Strip.blank(width, style)
+        strip = self.renderer.strip(self.lines[number], self.indent)
+        return strip.adjust_cell_length(width).apply_style(style)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        if new_value > old_value and new_value + 3 * self.size.height > len(self.lines):
+            self.post_message(NearEdge(True))
+        elif new_value < old_value and new_value < 2 * self.size.height:
+            self.post_message(NearEdge(False))
 
 
 class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleMethodOverride]
-    """A passage and what stands around it."""
+    """A document, from one of its passages on."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("reader")
 
-    def __init__(self, chunk_id: str, matcher: Matcher | None = None, freshness: str = "fresh") -> None:
+    def __init__(
+        self, chunk_id: str, matcher: Matcher | None = None, freshness: str = "fresh", *, hits: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        """`hits`: ids of the document's passages that a search answered with, in their order."""
         super().__init__()
-        self.chunk_id = chunk_id
+        self.target = chunk_id
         self.matcher = matcher
         self.freshness = freshness
-        self.window = FIRST_WINDOW
-        self.around: Json = {}
-        self._match_lines: list[int] = []
-        self._target_line = 0
+        self.hits = list(hits)
+        self.about: Json = {}
+        self.passages: list[Json] = []
+        self.headings: list[PassageLine] = []
+        self.term = ""
+        """What is searched for inside."""
+        self._matching: list[tuple[int, str]] = []
+        """Of the passages that hold the term, position and id."""
 
     def compose(self) -> ComposeResult:
-        with ReadingView(classes="framed", id="reading"):
-            yield Static(id="text")
+        with Horizontal(id="reading-row"):
+            yield Choices(classes="framed hidden", id="outline")
+            with Vertical():
+                yield ReadingView(classes="framed", id="reading")
+                line = Input(placeholder="Find in this document", classes="framed hidden", id="find")
+                line.cursor_blink = False
+                yield line
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
-        self._fetch()
-        self.query_one(ReadingView).focus()
-
-    def _fetch(self) -> None:
-        self.ask("around", self._read, self._show)
-
-    def _read(self) -> Json:
-        return cast(
-            Json, self.session.look(lambda workspace: workspace.knowledge.get_context(self.chunk_id, self.window))
-        )
-
-    def _show(self, around: Json) -> None:
-        self.around = around
-        self._draw()
-        self.call_after_refresh(lambda: self.view.scroll_to(y=max(self._target_line - 3, 0), animate=False))
+        self.query_one("#outline").border_title = "Outline"
+        self._open_at(self.target)
+        self.view.focus()
 
     @property
     def view(self) -> ReadingView:
         return self.query_one(ReadingView)
 
+    # ------------------------------------------------------------ loading
+
+    def _open_at(self, chunk_id: str) -> None:
+        """Load what is around a passage, and show it near the top."""
+        self.target = chunk_id
+        self.ask("passages", lambda: self._around(chunk_id, FIRST_WINDOW), self._show_from)
+
+    def _around(self, chunk_id: str, window: int) -> Json:
+        return cast(Json, self.session.look(lambda w: w.knowledge.get_context(chunk_id, window)))
+
+    def _show_from(self, around: Json) -> None:
+        first_time = not self.about
+        self.about, self.passages = around, around["chunks"]
+        if first_time:
+            self.ask("headings", self._read_headings, self._show_headings)
+        self._draw()
+        self.call_after_refresh(self._scroll_to_target)
+
+    def _scroll_to_target(self) -> None:
+        position = next((p["chunkIndex"] for p in self.passages if p["id"] == self.target), 0)
+        lines = [n for n, line in enumerate(self.view.lines) if line.passage == position]
+        matches = [n for n in lines if self.term and self.view.lines[n].has_match]
+        self._show_line((matches or lines or [0])[0])
+
+    def _show_line(self, line: int) -> None:
+        self.view.scroll_to(y=max(line - LEAD, 0), animate=False, force=True)
+
+    @on(NearEdge)
+    def load_more(self, message: NearEdge) -> None:
+        """Fetch what is beyond the first or the last passage."""
+        if not self.passages:
+            return
+        at_end = message.at_end
+        edge = self.passages[-1 if at_end else 0]
+        if edge["chunkIndex"] != (self.about["chunkTotal"] - 1 if at_end else 0):
+            self.ask("more", lambda: self._around(edge["id"], NEXT_WINDOW), lambda around: self._join(around, at_end))
+
+    def _join(self, around: Json, at_end: bool) -> None:
+        if not self.passages or around["targetChunkId"] != self.passages[-1 if at_end else 0]["id"]:
+            return
+        if at_end:
+            self.passages = [*self.passages, *(p for p in around["chunks"] if p["relativePosition"] > 0)]
+            self._draw()
+            return
+        before, offset = len(self.view.lines), self.view.scroll_offset.y
+        self.passages = [*(p for p in around["chunks"] if p["relativePosition"] < 0), *self.passages]
+        self._draw()
+        self.view.scroll_to(y=offset + len(self.view.lines) - before, animate=False, force=True)
+
+    # ------------------------------------------------------------ drawing
+
     def on_resize(self) -> None:
-        if self.around:
+        if self.passages:
             self._draw()
 
     def _draw(self) -> None:
-        """Wrap the text here, so that the line of every match is known."""
-        width = max(min(self.size.width - 6, 110), 20)
-        lines: list[Content] = []
-        self._match_lines = []
-        for chunk in self.around["chunks"]:
-            text = marked(chunk["content"].strip("\n"), self.matcher)
-            wrapped = text.wrap(width)
-            if chunk["isTarget"]:
-                self._target_line = len(lines)
-                wrapped = [Content.styled("▌", "$accent") + line for line in wrapped]
-            else:
-                wrapped = [Content(" ") + line for line in wrapped]
-            self._match_lines += [len(lines) + n for n, line in enumerate(wrapped) if _has_match(line)]
-            lines += [*wrapped, Content("")]
-        self.query_one("#text", Static).update(Content("\n").join(lines))
         view = self.view
-        view.border_title = Content(f"{self.around['sourceTitle']} — {place_of(self.around['citation'])}")
-        shown, total = self.around["chunksRetrieved"], self.around["chunkTotal"]
-        view.border_subtitle = "whole document" if shown == total else f"{shown} of {total} passages"
+        if view.renderer is None:
+            view.renderer = PassageRenderer(self.app.theme_variables, self.about["citation"].get("path"))
+        room = max(self.size.width - 4 - (self.query_one("#outline").outer_size.width if self._has_outline else 0), 24)
+        width = min(room, COLUMN)
+        lines = view.renderer.lines(self.passages, width, self._spans, self.target, self.term)
+        view.put(lines, (room - width) // 2)
+        view.border_title = Content(f"{self.about['sourceTitle']} — {place_of(self.about['citation'])}")
+        first, last = self.passages[0]["chunkIndex"] + 1, self.passages[-1]["chunkIndex"] + 1
+        total = self.about["chunkTotal"]
+        is_whole = (first, last) == (1, total)
+        view.border_subtitle = "whole document" if is_whole else f"passages {first:,}–{last:,} of {total:,}"
+
+    def _spans(self, line: str) -> list[tuple[int, int]]:
+        if self.term:
+            return [match.span() for match in re.finditer(re.escape(self.term), line, re.IGNORECASE)]
+        return self.matcher.spans(line) if self.matcher else []
+
+    @property
+    def _top(self) -> Json:
+        """The passage at the top of the screen."""
+        view = self.view
+        number = min(round(view.scroll_offset.y) + LEAD, len(view.lines) - 1)
+        position = view.lines[number].passage if view.lines else 0
+        return next((p for p in self.passages if p["chunkIndex"] == position), self.passages[0])
+
+    # ------------------------------------------------------------ outline
+
+    @property
+    def _has_outline(self) -> bool:
+        return not self.query_one("#outline").has_class("hidden")
+
+    def _read_headings(self) -> list[PassageLine]:
+        origin = self.about.get("origin")
+        source_id = self.about["sourceId"].rpartition("/")[2]
+        inventory = inventory_of(self.session.workspace, origin)
+        lines = self.session.look(lambda _: inventory.passages(source_id, limit=MOST_HEADINGS))
+        return [
+            line for number, line in enumerate(lines)
+            if line.heading and (number == 0 or lines[number - 1].heading != line.heading)
+        ]  # fmt: skip
+
+    def _show_headings(self, headings: list[PassageLine]) -> None:
+        self.headings = headings
+        outline = self.query_one("#outline", Choices)
+        outline.set_options(Option(Content(line.heading), id=str(n)) for n, line in enumerate(headings))
+        if len(headings) > 2 and self.size.width >= COLUMN + 30:
+            self._show_outline(True)
+
+    def _show_outline(self, is_shown: bool) -> None:
+        self.query_one("#outline").set_class(not is_shown, "hidden")
+        self.call_after_refresh(self._draw)
+
+    def action_outline(self) -> None:
+        """Show the outline and go there; from it, back to the text."""
+        outline = self.query_one("#outline", Choices)
+        if self.focused is outline:
+            self.view.focus()
+            self._show_outline(False)
+        elif self.headings:
+            self._show_outline(True)
+            outline.focus()
+
+    @on(OptionList.OptionSelected, "#outline")
+    def open_heading(self, message: OptionList.OptionSelected) -> None:
+        origin = self.about.get("origin")
+        line = self.headings[int(message.option_id or 0)]
+        self._go_to(f"{self.about['sourceId'].rpartition('/')[0]}/{line.id}" if origin else line.id)
+        self.view.focus()
+
+    # ------------------------------------------------------------ finding
+
+    def action_find(self) -> None:
+        line = self.query_one("#find", Input)
+        line.remove_class("hidden")
+        line.focus()
+
+    @on(Input.Submitted, "#find")
+    def find(self, message: Input.Submitted) -> None:
+        """Look for a text in the whole document, loaded or not."""
+        message.stop()
+        self.term = message.value.strip()
+        message.input.set_class(not self.term, "hidden")
+        self.view.focus()
+        self._draw()
+        if self.term:
+            self.ask("find", self._passages_with_term, self._show_matching)
+
+    def _passages_with_term(self) -> list[tuple[int, str]]:
+        term = self.term.casefold()
+        matching: list[tuple[int, str]] = []
+        offset: int | None = 0
+        while offset is not None:
+            page = self._page(offset)
+            matching += [(c["chunkIndex"], c["id"]) for c in page["chunks"] if term in c["content"].casefold()]
+            offset = page.get("nextOffset")
+        return matching
+
+    def _page(self, offset: int) -> Json:
+        return cast(Json, self.session.look(lambda w: w.knowledge.get_document(self.about["sourceId"], offset)))
+
+    def _show_matching(self, matching: list[tuple[int, str]]) -> None:
+        self._matching = matching
+        if not matching:
+            self.app.notify(f"“{self.term}” is not in this document.", severity="warning")
+            return
+        here = self._top["chunkIndex"]
+        ahead = [chunk_id for position, chunk_id in matching if position >= here]
+        self._go_to((ahead or [matching[0][1]])[0])
+
+    def action_match(self, step: int) -> None:
+        """Go to the next or previous line with a match, also where it is not loaded yet."""
+        here = round(self.view.scroll_offset.y) + LEAD
+        places = [n for n, line in enumerate(self.view.lines) if line.has_match]
+        ahead = [n for n in places if (n > here if step > 0 else n < here)]
+        if ahead:
+            self._show_line(ahead[0] if step > 0 else ahead[-1])
+            return
+        edge = self.passages[-1 if step > 0 else 0]["chunkIndex"]
+        beyond = [c for position, c in self._matching if (position > edge if step > 0 else position < edge)]
+        if beyond:
+            self._go_to(beyond[0] if step > 0 else beyond[-1])
+
+    def action_hit(self, step: int) -> None:
+        """Go to the next passage of this document that the search answered with."""
+        if self.hits:
+            place = self.hits.index(self.target) if self.target in self.hits else -1
+            self._go_to(self.hits[(place + step) % len(self.hits)])
+
+    def action_edge(self, place: int) -> None:
+        """Go to the beginning (0) or the end (-1) of the document."""
+        position = place % self.about["chunkTotal"]
+
+        def show(chunk_id: str) -> None:
+            self._go_to(chunk_id)
+            self.call_after_refresh(self.view.scroll_end if place else self.view.scroll_home, animate=False)
+
+        self.ask("edge", lambda: str(self._page(position)["chunks"][0]["id"]), show)
+
+    def _go_to(self, chunk_id: str) -> None:
+        if any(passage["id"] == chunk_id for passage in self.passages):
+            self.target = chunk_id
+            self._draw()
+            self._scroll_to_target()
+        else:
+            self._open_at(chunk_id)
 
     # ------------------------------------------------------------ actions
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "edge":
+            return self.focused is self.view
+        return len(self.hits) > 1 if action == "hit" else True
+
     def action_close(self) -> None:
+        """Leave the line that finds; else leave the document, and remember where."""
+        line = self.query_one("#find", Input)
+        if self.focused is line or self.term:
+            line.value, self.term, self._matching = "", "", []
+            line.add_class("hidden")
+            self.view.focus()
+            if self.passages:
+                self._draw()
+            return
+        if self.passages:
+            self.session.memory.remember_position(self.about["sourceId"], self._top["chunkIndex"])
         self.dismiss()
 
-    def action_wider(self) -> None:
-        """Show twice as much around the passage."""
-        self.window = min(self.window * 2, WIDEST)
-        self._fetch()
+    def _with_citation(self, use: Callable[[Json], object]) -> None:
+        """Hand over the citation of the passage at the top."""
+        chunk_id = self._top["id"]
+        self.ask("citation", lambda: self._around(chunk_id, 0), lambda around: use(around["citation"]))
 
-    def action_match(self, step: int) -> None:
-        """Go to the next or previous line that holds a word of the query."""
-        here = round(self.view.scroll_offset.y) + 3
-        ahead = [y for y in self._match_lines if (y > here if step > 0 else y < here)]
-        if ahead:
-            self.view.scroll_to(y=max((ahead[0] if step > 0 else ahead[-1]) - 3, 0), animate=False)
+    def _copy(self, text: str, message: str) -> None:
+        self.app.copy_to_clipboard(text)
+        self.app.notify(message)
 
     def action_cite(self) -> None:
-        self.app.copy_to_clipboard(citation_text(self.around["sourceTitle"], self.around["citation"]))
-        self.app.notify("The citation is copied.")
+        title = self.about["sourceTitle"]
+        self._with_citation(lambda citation: self._copy(citation_text(title, citation), "The citation is copied."))
 
     def action_copy(self) -> None:
-        self.app.copy_to_clipboard(self.around["concatenatedContent"])
-        self.app.notify("The text is copied.")
+        self._copy(self._top["content"], "The passage is copied.")
+
+    def action_path(self) -> None:
+        self._copy(self.about["citation"].get("path") or self.about["sourceTitle"], "The path is copied.")
 
     def action_open(self) -> None:
         from localmcp.tui.editor import open_in_editor
 
-        open_in_editor(self, self.around["citation"], self.freshness)
-
-
-def _has_match(line: Content) -> bool:
-    return any("underline" in str(span.style) for span in line.spans)
+        self._with_citation(lambda citation: open_in_editor(self, citation, self.freshness))

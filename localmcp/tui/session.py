@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -15,6 +17,7 @@ from textual.widget import Widget
 
 from localmcp.errors import LocalMCPError
 from localmcp.tui.messages import FileChanged, FileTrouble, JobEnded, JobMoved, JobStarted, ModelChanged, Opened
+from localmcp.tui.search_memory import SearchMemory
 from localmcp.tui.services import Services
 
 if TYPE_CHECKING:
@@ -36,6 +39,19 @@ REFRESH = "Refresh"
 """Title of looking at all files again."""
 
 
+@dataclass(slots=True)
+class Draft:
+    """An answer to something that is not typed to its end yet."""
+
+    tool: str
+    arguments: dict[str, Any]
+    answer: Answer
+    started_at: float
+    seconds: float
+    is_kept: bool = False
+    """Whether it is in the log of calls."""
+
+
 class Session:
     """Holds the workspace. `post` hands messages to the app from any thread."""
 
@@ -47,6 +63,7 @@ class Session:
         self._post = post
         self.path = path
         self.services = services or Services()
+        self.memory = SearchMemory()
         self.model_loading = True
         self.job = ""
         """Title of the work in the background; empty when there is none."""
@@ -139,6 +156,36 @@ class Session:
     def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
         """The structured answer of a tool."""
         return self.answer(tool, **arguments).value
+
+    def draft(self, tool: str, **arguments: Any) -> Draft:
+        """Call a tool for somebody who is still typing: nothing is logged until the answer is used, see `keep`.
+
+        Raises:
+            LocalMCPError: what the tool raises.
+        """
+        values = {name: value for name, value in arguments.items() if value is not None}
+        started, clock = time.time(), time.perf_counter()
+        registry = self.workspace.registry
+        if registry.refusal is not None:
+            raise registry.refusal
+        try:
+            answer = self.look(lambda _workspace: registry.get(tool).call(values))
+        except LocalMCPError:
+            raise
+        except Exception as error:
+            raise (registry.explain(error) or error) from error
+        return Draft(tool, values, answer, started, time.perf_counter() - clock)
+
+    def keep(self, draft: Draft) -> None:
+        """Log a draft as a call, once: the person uses its answer."""
+        from localmcp.tools import CallRecord
+
+        if draft.is_kept:
+            return
+        draft.is_kept = True
+        call = (draft.tool, draft.arguments, self.scope, draft.started_at, draft.seconds, None, draft.answer)
+        for observe in self.workspace.registry.observers:
+            observe(CallRecord(*call))
 
     def look(self, work: Callable[[Workspace], T]) -> T:
         """Read something as the person at the machine, without a line in the log of calls: what a pane shows by itself

@@ -1,10 +1,11 @@
-"""Colors: two themes of our own, Textual's, and `terminal`, which takes those of the terminal."""
+"""Colors: two themes of the project, Textual's, and `terminal`; text of every theme is made readable."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from textual.color import Color
 from textual.theme import BUILTIN_THEMES, Theme
 
 DEFAULT = "localmcp"
@@ -59,6 +60,50 @@ THEMES = (
     ),
     replace(BUILTIN_THEMES["ansi-dark"], name=TERMINAL),
 )
+
+
+LEAST_CONTRAST = 4.5
+"""Between every text and what is behind it (WCAG 2, AA)."""
+TEXT_COLORS = ("foreground", "muted", "primary", "secondary", "accent", "success", "warning", "error")
+BACKGROUNDS = ("background", "surface", "panel")
+TINTS = (("primary", 0.24), ("foreground", 0.09), ("error", 0.18))
+"""Colors laid over the background, and how much of them: a highlighted row, an unfocused one, an error."""
+
+
+def readable(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a theme with `muted` added, and each text color moved towards the foreground until it
+    can be read on every background. The terminal's colors are its own and stay."""
+    if variables["background"].startswith("ansi_"):
+        return {**variables, "muted": variables["foreground"]}
+    foreground = Color.parse(variables["foreground"])
+    colors = {name: Color.parse(variables[name]) for name in TEXT_COLORS if name != "muted"}
+    behind = [Color.parse(variables[name]) for name in BACKGROUNDS]
+    pole = Color.parse("#ffffff") if behind[0].brightness < 0.5 else Color.parse("#000000")
+    tints = [behind[0].blend(colors[name], share) for name, share in TINTS]
+    foreground = _lifted(foreground, pole, [*behind, *tints])
+    colors["muted"] = behind[0].blend(foreground, 0.5)
+    lifted = {name: _lifted(color, foreground, [*behind, *tints]) for name, color in colors.items()}
+    return {**variables, **{name: color.hex for name, color in lifted.items()}, "foreground": foreground.hex}
+
+
+def _lifted(text: Color, pole: Color, behind: Sequence[Color]) -> Color:
+    """Return the color nearest to `text` on the way to `pole` that has the least contrast to everything behind it."""
+    for step in range(21):
+        lifted = text.blend(pole, step / 20)
+        if all(contrast(lifted, color) >= LEAST_CONTRAST for color in behind):
+            return lifted
+    return pole
+
+
+def contrast(one: Color, other: Color) -> float:
+    """Return the contrast ratio of WCAG 2: 1..21."""
+    lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(color: Color) -> float:
+    parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in color.normalized]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
 
 
 def color(variables: Mapping[str, str], name: str) -> str:

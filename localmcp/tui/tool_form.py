@@ -112,12 +112,12 @@ class ToolForm(VerticalScroll):
     DEFAULT_CSS = """
     ToolForm { height: auto; }
     ToolForm .field { height: auto; }
-    ToolForm .name { width: 20; padding: 0 1 0 0; text-align: right; color: $foreground 75%; }
+    ToolForm .name { width: 20; padding: 0 1 0 0; text-align: right; color: $muted; }
     ToolForm .name { text-wrap: nowrap; text-overflow: ellipsis; }
     ToolForm Input, ToolForm Select, ToolForm TextArea { width: 1fr; }
     ToolForm Input { background: $surface; }
     ToolForm TextArea { height: 3; border: none; background: $surface; padding: 0 1; }
-    ToolForm .says { padding: 0 0 0 20; height: auto; color: $foreground 50%; }
+    ToolForm .says { padding: 0 0 0 20; height: auto; color: $muted; }
     """
 
     def __init__(self, schema: Any, values: Mapping[str, Any] | None = None, **options: Any) -> None:
@@ -128,7 +128,7 @@ class ToolForm(VerticalScroll):
 
     def compose(self) -> ComposeResult:
         if not self.fields:
-            yield Static(Content.styled("It takes no arguments.", "$foreground 60%"))
+            yield Static(Content.styled("It takes no arguments.", "$muted"))
         for number, field in enumerate(self.fields):
             with Horizontal(classes="field"):
                 mark = Content.styled(" *", "$error") if field.required else Content("  ")

@@ -49,9 +49,7 @@ class Welcome(Choices):
         self.border_title = "Nothing is indexed yet"
         self.border_subtitle = "from a shell: localmcp add FOLDER"
         for name, key, what, why in CHOICES:
-            text = Content.assemble(
-                "\n", (f"  {key}  ", "bold $accent"), (what, "bold"), "\n     ", (why, "$foreground 65%")
-            )
+            text = Content.assemble("\n", (f"  {key}  ", "bold $accent"), (what, "bold"), "\n     ", (why, "$muted"))
             self.add_option(Option(text, id=name))
 
     def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
@@ -95,10 +93,7 @@ class FirstQueries(ModalScreen[None]):
             box.border_subtitle = "enter searches · esc types your own"
             yield Static("Searching can begin already; passages appear as they are ready. Try:\n")
             yield Choices(
-                *(
-                    Option(Content.assemble((f" {query}  ", "bold"), (why, "$foreground 60%")))
-                    for query, why in FIRST_QUERIES
-                )
+                *(Option(Content.assemble((f" {query}  ", "bold"), (why, "$muted"))) for query, why in FIRST_QUERIES)
             )
 
     def on_mount(self) -> None:

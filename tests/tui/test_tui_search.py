@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from tui_driver import RunningTui, make_library, open_tui
 from localmcp.text.excerpt import Matcher
 from localmcp.tui.editor import editor_command
 from localmcp.tui.highlight import best_stretch
+from localmcp.tui.session import Draft
 
 
 @pytest.fixture
@@ -164,14 +167,20 @@ async def test_nothing_found_empties_the_list(tui: RunningTui) -> None:
     assert "A hive has" not in tui.text()
 
 
+def _turned(draft: Draft) -> Draft:
+    """The same answer, its last passage first."""
+    value = {**draft.answer.value, "results": draft.answer.value["results"][::-1]}
+    return replace(draft, answer=replace(draft.answer, value=value))
+
+
 async def test_a_better_answer_is_highlighted_unless_the_person_has_moved(tui: RunningTui) -> None:
     await tui.type("bees")
     first, second = (hit["id"] for hit in tui.pane.hits[:2])
-    tui.pane.show_result({**tui.pane.result, "results": tui.pane.hits[::-1]}, keep=True)
+    tui.pane.show_result(_turned(tui.pane.draft), keep=True)
     assert tui.pane.hit["id"] != first
     await tui.press("escape", "j")
     moved = tui.pane.hit["id"]
-    tui.pane.show_result({**tui.pane.result, "results": tui.pane.hits[::-1]}, keep=True)
+    tui.pane.show_result(_turned(tui.pane.draft), keep=True)
     assert tui.pane.hit["id"] == moved
     assert {first, second} <= {hit["id"] for hit in tui.pane.hits}
 
@@ -198,3 +207,100 @@ async def test_more_passages_come_when_the_last_is_reached(tmp_path: Path) -> No
         await tui.press("G")
         assert len(tui.pane.hits) == 45
         assert len({hit["id"] for hit in tui.pane.hits}) == 45
+
+
+async def test_passages_are_grouped_by_document_and_unfold(tmp_path: Path) -> None:
+    file = make_library(tmp_path)
+    sections = "".join(f"# Part {n}\n\nThe zebra of part {n} runs. {'It runs far. ' * 60}\n\n" for n in range(4))
+    write(tmp_path / "docs" / "zebras.md", sections)
+    async with open_tui(file) as tui:
+        tui.app.session.workspace.library.refresh()
+        await tui.type("zebra runs")
+        assert "more passages of this document" in tui.text()
+        await tui.press("escape", "right")
+        assert "more passages of this document" not in tui.text()
+        assert len({hit["sourceId"] for hit in tui.pane.hits}) < len(tui.pane.rows)
+        await tui.press("left")
+        assert "more passages of this document" in tui.text()
+
+
+async def test_the_sentence_with_the_words_is_bold(tui: RunningTui) -> None:
+    await tui.type("feed autumn")
+    passage = tui.pane.query_one("#passage").content
+    bold = [passage.plain[span.start : span.end] for span in passage.spans if str(span.style) == "bold"]
+    assert bold == ["Feed the bees in autumn, before the first frost."]
+
+
+async def test_filters_are_set_and_cleared_from_a_list(tui: RunningTui) -> None:
+    await tui.type("bees")
+    await tui.press("escape", "f", "down", "enter")
+    assert tui.pane.line.value == "bees collection:garden"
+    assert [hit["sourceTitle"] for hit in tui.pane.hits] == ["Roses"]
+    await tui.press("ctrl+f")
+    await tui.press("down", "enter")
+    assert tui.pane.line.value == "bees"
+
+
+async def test_more_like_this_searches_by_the_passage(tui: RunningTui) -> None:
+    await tui.type("queen")
+    await tui.press("escape", "l")
+    assert tui.pane.line.value == "like Bees"
+    assert tui.pane.result["mode"] == "semantic"
+    assert tui.pane.hits[0]["sourceTitle"] == "Bees"
+
+
+async def test_by_date_the_latest_document_is_first(tui: RunningTui, tmp_path: Path) -> None:
+    os.utime(tmp_path / "docs" / "bees.md", (1_000_000_000, 1_000_000_000))
+    await tui.type("bees")
+    await tui.press("escape", "t")
+    assert [hit["sourceTitle"] for hit in tui.pane.hits] == ["Roses", "Bees"]
+
+
+async def test_typing_is_a_draft_that_is_logged_once_when_a_passage_is_used(tui: RunningTui) -> None:
+    await tui.pilot.press(*"queen")
+    await tui.settle()
+    activity = tui.app.session.workspace.activity
+    assert activity.logs(tool="search").total == 0
+    await tui.press("enter", "y", "Y")
+    assert activity.logs(tool="search").total == 1
+
+
+async def test_earlier_and_saved_searches_come_back(tmp_path: Path) -> None:
+    file = make_library(tmp_path)
+    async with open_tui(file) as tui:
+        await tui.type("queen")
+        await tui.press("escape", "y", "s")
+    async with open_tui(file) as tui:
+        assert "★ queen" in tui.text()
+        await tui.press("up")
+        assert tui.pane.line.value == "queen"
+        await tui.press("ctrl+u")
+        await tui.press("down", "enter")
+        assert tui.pane.line.value == "queen"
+
+
+async def test_hints_leave_out_keys_that_would_be_typed(tui: RunningTui) -> None:
+    await tui.type("queen")
+    hints = tui.text().splitlines()[-1]
+    assert "^f Filters" in hints
+    assert "Copy citation" not in hints
+    await tui.press("escape")
+    assert "y Copy citation" in tui.text().splitlines()[-1]
+
+
+async def test_text_of_documents_cannot_command_the_terminal(tmp_path: Path) -> None:
+    file = make_library(tmp_path)
+    write(tmp_path / "docs" / "evil.md", "# Evil \x1b]0;owned\x07 title\n\nA wombat \x1b[2J and \u202etxet.\n")
+    async with open_tui(file) as tui:
+        tui.app.session.workspace.library.refresh()
+        await tui.type("wombat")
+        await tui.press("enter")
+        for screen in (tui.text(), await _after(tui, "enter")):
+            assert "wombat ␛[2J" in screen
+            assert "⟨U+202E⟩txet" in screen
+            assert not {"\x1b", "\x07", "\u202e"} & set(screen)
+
+
+async def _after(tui: RunningTui, key: str) -> str:
+    await tui.press(key)
+    return tui.text()

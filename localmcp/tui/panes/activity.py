@@ -27,8 +27,8 @@ OWN = "tui"
 EMPTY = (
     "[b]No calls yet[/b]\n\n"
     "Every call of an assistant shows here: what was asked, how long it took, how large the answer was.\n\n"
-    "[$foreground 65%]Connect one: from a shell, localmcp serve. "
-    "[/][b]m[/b][$foreground 65%] shows the calls of this window too.[/]"
+    "[$muted]Connect one: from a shell, localmcp serve. "
+    "[/][b]m[/b][$muted] shows the calls of this window too.[/]"
 )
 
 

@@ -23,7 +23,7 @@ Json = dict[str, Any]
 EMPTY = (
     "[b]No API keys yet[/b]\n\n"
     "Whoever calls over HTTP needs one; an assistant that starts localmcp itself does not.\n\n"
-    "[b]a[/b]  make one\n\n[$foreground 65%]from a shell: localmcp keys create --name editor[/]"
+    "[b]a[/b]  make one\n\n[$muted]from a shell: localmcp keys create --name editor[/]"
 )
 FORM: Json = {
     "type": "object",

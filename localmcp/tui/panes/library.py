@@ -235,8 +235,8 @@ class LibraryPane(Pane):
             Content(f"✗ {item.why}" if item.why else ""),
             Content(short(item.path) if item.path else ""),
             Content(f"{counted(item.chunks, 'passage')} in collection {item.collection}"),
-            Content.styled(why, "$foreground 60%"),
-            Content.styled(f"id {item.id}", "$foreground 60%"),
+            Content.styled(why, "$muted"),
+            Content.styled(f"id {item.id}", "$muted"),
         ]
         return Content("\n").join(line for line in lines if line.plain)
 

@@ -108,7 +108,7 @@ class QuickstartsPane(FinderPane):
         return Content("\n").join(
             [
                 Content.assemble((star, "$accent"), row.shown.stylize("bold"), (progress, "$success")),
-                Content.styled("  " + " · ".join(fact for fact in facts if fact), "$foreground 55%"),
+                Content.styled("  " + " · ".join(fact for fact in facts if fact), "$muted"),
             ]
         )
 

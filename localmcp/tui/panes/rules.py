@@ -30,12 +30,12 @@ EMPTY = (
     "A rule is something you want assistants to keep to, such as “Commit messages are imperative”.\n"
     "They get the ones that fit a task, and only those.\n\n"
     "[b]a[/b]  add one\n[b]i[/b]  import a CLAUDE.md, AGENTS.md or .cursorrules\n\n"
-    "[$foreground 65%]from a shell: localmcp rules import FOLDER[/]"
+    "[$muted]from a shell: localmcp rules import FOLDER[/]"
 )
 NO_RETIRED = "[b]No retired rules[/b]\n\n[b]R[/b] shows those in force."
 NONE_FITS = (
-    "[b]No rule fits this task[/b]\n\n[$foreground 65%]The assistant would get none. "
-    "[/][b]esc[/b][$foreground 65%], then [/][b]a[/b][$foreground 65%] adds one.[/]"
+    "[b]No rule fits this task[/b]\n\n[$muted]The assistant would get none. "
+    "[/][b]esc[/b][$muted], then [/][b]a[/b][$muted] adds one.[/]"
 )
 
 
@@ -248,5 +248,5 @@ def rule_words(row: Json) -> Content:
         "applied": f"last {row['last_applied'][:10]}" if row.get("last_applied") else "",
         "id": str(row["id"]),
     }
-    lines = [Content.assemble((f"{name:<10}", "$foreground 55%"), value) for name, value in facts.items() if value]
+    lines = [Content.assemble((f"{name:<10}", "$muted"), value) for name, value in facts.items() if value]
     return Content("\n").join([Content.styled(row["rule_text"], "bold"), Content(""), *lines])

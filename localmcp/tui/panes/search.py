@@ -1,14 +1,14 @@
-"""Search: passages as you type, the one you look at with its neighbours, and why it was found."""
+"""Search: passages as you type, by document, the one you look at with its neighbors, and why it was found."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, ClassVar, cast
 
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Horizontal
 from textual.content import Content
 from textual.timer import Timer
 from textual.widgets import ContentSwitcher, Input, OptionList, Static
@@ -18,27 +18,21 @@ from localmcp.humanize import counted
 from localmcp.knowledge.query_line import parse_query_line
 from localmcp.text.excerpt import Matcher
 from localmcp.tui.explanation import explanation_of
-from localmcp.tui.highlight import HitLines, citation_text, headings_of, marked, matcher_of
+from localmcp.tui.highlight import HitLines, citation_text, headings_of, matcher_of
 from localmcp.tui.keymap import bindings
 from localmcp.tui.messages import QuestionChanged
 from localmcp.tui.pane import Choices, Pane
-from localmcp.tui.search_arguments import search_arguments
+from localmcp.tui.passage_view import PassageView
+from localmcp.tui.search_arguments import Asked, run_search
+from localmcp.tui.search_filters import STATE, Choice, FilterScreen, chips_of, choices_for, with_filter
+from localmcp.tui.search_rows import FoldedRow, HitRow, QueryRow, Row, query_rows, rows_of
+from localmcp.tui.session import Draft
 from localmcp.tui.welcome import Welcome
 
 Json = dict[str, Any]
 
 DEBOUNCE_SECONDS = 0.07
-HITS = 20
-"""Passages on a page; the next page comes when the last one is reached."""
 MODES = ("hybrid", "keyword", "semantic")
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What was searched for."""
-
-    line: str
-    mode: str
 
 
 class SearchPane(Pane):
@@ -46,19 +40,29 @@ class SearchPane(Pane):
 
     TITLE, KEY_GROUP = "Search", "search"
     ABOUT = (
-        "Type a question, words, a code or a name; passages come as you type. Filters stand in the same line: "
-        '`source:"Boiler manual"`, `collection:notes`, `tag:ops`, `path:~/docs`, `type:code`. '
-        "Modes: hybrid looks for words and meaning, keyword for words alone, semantic for meaning alone."
+        "Type a question, words, a code or a name; passages come as you type, by document. Filters are words of the "
+        'line, such as `source:"Boiler manual"`, `collection:notes`, `tag:ops`, `path:~/docs`, `type:code`; f sets '
+        "them from a list. Modes: hybrid looks for words and meaning, keyword for words alone, semantic for meaning "
+        "alone. up brings earlier searches back, s saves one."
     )
     BINDINGS: ClassVar[list[BindingType]] = bindings("search")
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.mode = MODES[0]
+        self.by_date = False
+        self.state = ""
         self.asked: Asked | None = None
+        self.draft: Draft | None = None
         self.result: Json = {}
         self.hits: list[Json] = []
+        self.rows: list[Row] = []
+        self.unfolded: set[str] = set()
+        """Source ids whose passages are all shown."""
+        self._similar_to: tuple[str, str] = ("", "")
+        """A search line, and the passage that it stands for."""
         self._typing: Timer | None = None
+        self._earlier = -1
         self._matchers: dict[str, Matcher] = {}
 
     def compose(self) -> ComposeResult:
@@ -67,19 +71,16 @@ class SearchPane(Pane):
             line.cursor_blink = False
             yield line
             yield Static(self.mode, classes="aside", id="mode")
-        yield Static(classes="note", id="said")
+        yield Static(classes="note", id="chips")
+        yield Static(classes="note", id="notices")
         with ContentSwitcher(initial="found", classes="split", id="below"):
             yield Welcome(id="welcome")
             with Horizontal(id="found"):
                 yield Choices(classes="framed left", id="results")
-                with Vertical(classes="right"):
-                    with VerticalScroll(classes="framed", id="preview", can_focus=True):
-                        yield Static(id="passage")
-                    yield Static(classes="framed", id="explain")
+                yield PassageView(classes="right", id="passage-view")
 
     def on_mount(self) -> None:
         self.query_one("#results").border_title = "Passages"
-        self.query_one("#explain").border_title = "Why this passage"
         self.show_nothing_yet()
 
     # ------------------------------------------------------------ parts
@@ -93,10 +94,22 @@ class SearchPane(Pane):
         return self.query_one("#results", Choices)
 
     @property
+    def view(self) -> PassageView:
+        return self.query_one(PassageView)
+
+    @property
+    def row(self) -> Row | None:
+        """The row that is highlighted."""
+        place = self.results.highlighted
+        return self.rows[place] if place is not None and place < len(self.rows) else None
+
+    @property
     def hit(self) -> Json | None:
-        """The passage that is highlighted."""
-        option = self.results.highlighted_option
-        return self.hits[int(option.id)] if option is not None and option.id else None
+        """The passage that is highlighted; of folded ones, the first."""
+        row = self.row
+        if isinstance(row, HitRow):
+            return self.hits[row.number]
+        return self.hits[row.numbers[0]] if isinstance(row, FoldedRow) else None
 
     # ------------------------------------------------------------ life
 
@@ -106,14 +119,13 @@ class SearchPane(Pane):
         else:
             self.line.focus()
 
-    def focus_query(self) -> None:
-        """Put the cursor into the line."""
+    def focus_filter(self) -> None:
         self.query_one("#below", ContentSwitcher).current = "found"
         self.line.focus()
 
     def type_query(self, text: str) -> None:
         """Search for `text`, as if it had been typed."""
-        self.focus_query()
+        self.focus_filter()
         self.line.value = text
         self.line.cursor_position = len(text)
 
@@ -130,9 +142,9 @@ class SearchPane(Pane):
 
     def _show_holdings(self, is_empty: bool) -> None:
         below = self.query_one("#below", ContentSwitcher)
-        wanted = "welcome" if is_empty and not self.line.value.strip() and not self.session.job else "found"
-        if below.current != wanted:
-            below.current = wanted
+        current = "welcome" if is_empty and not self.line.value.strip() and not self.session.job else "found"
+        if below.current != current:
+            below.current = current
             self.focus_first()
         if self.asked is None:
             self.show_nothing_yet()
@@ -156,8 +168,8 @@ class SearchPane(Pane):
         self._typing = self.set_timer(DEBOUNCE_SECONDS, self.search_again)
 
     def search_again(self) -> None:
-        """Ask for what stands in the line."""
-        asked = Asked(self.line.value, self.mode)
+        """Ask for what is in the line."""
+        asked = Asked(self.line.value, self.mode, self.by_date, self.state)
         if not parse_query_line(asked.line).words:
             self.forget("search")
             self.asked = None
@@ -166,58 +178,64 @@ class SearchPane(Pane):
         same = asked == self.asked
         self.asked = asked
         self.forget("more")
-        self.ask("search", lambda: self._search(asked), lambda result: self.show_result(result, keep=same))
+        self.ask("search", lambda: self._search(asked), lambda draft: self.show_result(draft, keep=same))
 
-    def _search(self, asked: Asked, cursor: str | None = None) -> Json:
-        arguments = search_arguments(self.session, asked.line, asked.mode)
-        return self.session.call("search", **arguments, limit=HITS, explain=True, cursor=cursor)
+    def _search(self, asked: Asked, cursor: str | None = None) -> Draft:
+        passage = self._similar_to[1] if asked.line == self._similar_to[0] else ""
+        return run_search(self.session, asked, similar_to=passage, cursor=cursor)
 
     def show_more(self) -> None:
         """Fetch the next page when the last passage is reached."""
         cursor, asked = self.result.get("nextCursor"), self.asked
-        if cursor and asked:
+        if cursor and asked and not asked.by_date:
             self.ask("more", lambda: self._search(asked, cursor), self._add_more)
 
-    def _add_more(self, result: Json) -> None:
-        first = len(self.hits)
-        self.result = {**result, "explain": self.result["explain"]}
-        self.hits += result["results"]
-        self.results.add_options(self._option(number) for number in range(first, len(self.hits)))
+    def _add_more(self, draft: Draft) -> None:
+        page = draft.answer.value
+        self.result = {**page, "explain": self.result["explain"]}
+        self.hits += page["results"]
+        self._show_rows(rows_of(self.hits, self.unfolded), keep=True)
         self._count()
 
     # ------------------------------------------------------------ showing
 
     def show_nothing_yet(self) -> None:
-        """Before anything was typed."""
+        """Before anything was typed: saved searches and the recent ones."""
+        memory = self.session.memory
+        self.draft = None
         self._take({"results": []})
-        self.results.clear_options()
+        self._show_rows(query_rows(memory.saved, memory.recent))
         self._count()
-        self.say_nothing_is_here(True)
-        self._say({})
-        self._show_explanation()
-        self.show_passage(
-            Content.from_markup(
-                "[b]Type to search[/b]\n\n"
-                "[$foreground 65%]a question, words, a code or a name\n\n"
-                'collection:notes   tag:ops   path:~/docs   source:"Boiler manual"\nnarrow it down in the same line[/]'
-            )
+        self.say_nothing_is_here(not self.rows)
+        self._notice({})
+        self.view.show_reasons(self.result, self.hit)
+        self.view.show_markup(
+            "[b]Type to search[/b]\n\n"
+            "[$muted]a question, words, a code or a name\n\n"
+            'collection:notes   tag:ops   path:~/docs   source:"Boiler manual"\nnarrow it down in the same line[/]'
         )
 
-    def show_result(self, result: Json, *, keep: bool = False) -> None:
-        """Show what was found; with `keep`, the passage stays highlighted to which the person has moved."""
+    def show_result(self, draft: Draft, *, keep: bool = False) -> None:
+        """Show the answer; with `keep`, the passage stays highlighted to which the person has moved."""
         self.query_one("#below", ContentSwitcher).current = "found"
-        before = self.hit["id"] if keep and self.hit and self.results.highlighted else None
+        if not keep:
+            self.unfolded = set()
+        result = draft.answer.value
+        moved = keep and bool(self.results.highlighted)
+        before = self.hit["id"] if moved and self.hit else None
+        self.draft = draft
         self._take(result)
         self._count()
-        self._say(result)
+        self._notice(result)
         self.say_nothing_is_here(not self.hits)
+        rows = rows_of(self.hits, self.unfolded)
+        self._show_rows(rows)
         if not self.hits:
-            self.results.clear_options()
-            self._show_nothing_found()
+            self._show_nothing_matched()
             return
-        self.results.set_options(self._option(number) for number in range(len(self.hits)))
-        ids = [hit["id"] for hit in self.hits]
-        self.results.highlighted = ids.index(before) if before in ids else 0
+        places = [place for place, row in enumerate(rows) if isinstance(row, HitRow)]
+        same = [place for place in places if self.hits[cast(HitRow, rows[place]).number]["id"] == before]
+        self.results.highlighted = (same or places)[0]
 
     def _take(self, result: Json) -> None:
         """Make this the answer. The keys at the bottom are only looked at again where others count: drawing them takes
@@ -227,38 +245,62 @@ class SearchPane(Pane):
         if had != bool(self.hits):
             self.refresh_bindings()
 
-    def _count(self) -> None:
-        more = "+" if "nextCursor" in self.result else ""
-        self.results.border_subtitle = f"{len(self.hits)}{more}" if self.hits else ""
+    def _show_rows(self, rows: Sequence[Row], *, keep: bool = False) -> None:
+        """Fill the list; with `keep`, the same row stays highlighted."""
+        before = self.row.id if keep and self.row else None
+        self.rows = list(rows)
+        with self.prevent(OptionList.OptionHighlighted):
+            if rows:
+                self.results.set_options(map(self._option, rows))
+            else:
+                self.results.clear_options()
+            if keep:
+                self.results.keep_highlight(before)
+        self._show_chips()
 
-    def _show_nothing_found(self) -> None:
-        self._show_explanation()
-        self.show_passage(
-            Content.from_markup(
-                "[b]Nothing fits[/b]\n\n[$foreground 65%]Fewer words, another mode [b]m[/b], no filters, or more "
-                "documents: [b]2[/b] Library, or\n\n  localmcp add FOLDER[/]"
-            )
+    def _show_chips(self) -> None:
+        chips = self.query_one("#chips", Static)
+        content = chips_of(self.line.value, self.state, self.by_date, self.mode)
+        if content != chips.content:
+            chips.update(content)
+
+    def _count(self) -> None:
+        more = "+" if "nextCursor" in self.result and not self.by_date else ""
+        documents = len({hit["sourceId"] for hit in self.hits})
+        counts = f"{len(self.hits)}{more} in {counted(documents, 'document')}" if self.hits else ""
+        self.results.border_subtitle = counts
+        self.results.border_title = "Passages" if self.hits or not self.rows else "Saved ★ and recent searches"
+
+    def _show_nothing_matched(self) -> None:
+        self.view.show_reasons(self.result, self.hit)
+        self.view.show_markup(
+            "[b]Nothing fits[/b]\n\n[$muted]Fewer words, another mode [b]m[/b], no filters [b]f[/b], or more "
+            "documents: [b]2[/b] Library, or\n\n  localmcp add FOLDER[/]"
         )
 
-    def _say(self, result: Json) -> None:
-        """Repaired words and what else the person should know, above the passages."""
+    def _notice(self, result: Json) -> None:
+        """Corrected words and what else the person should know, above the passages."""
         parts: list[Content] = []
         if repairs := result.get("repairs"):
-            words = ", ".join(f"{each['replacement']} instead of {each['word']}" for each in repairs)
+            words = ", ".join(f"{repair['replacement']} instead of {repair['word']}" for repair in repairs)
             parts.append(Content(f"Searched for {words}.  "))
-            parts.append(
-                Content.styled(f"Did you mean “{result['didYouMean']}”?  a takes it over  ", "$foreground 60%")
-            )
+            parts.append(Content.styled(f"Did you mean “{result['didYouMean']}”?  a takes it over  ", "$muted"))
         parts += [Content(f"{notice}  ") for notice in result.get("notices", ())]
-        said, words = self.query_one("#said", Static), Content("").join(parts)
-        if words != said.content:
-            said.update(words)
-        said.set_class(bool(parts), "-on")
+        line, words = self.query_one("#notices", Static), Content("").join(parts)
+        if words != line.content:
+            line.update(words)
+        line.set_class(bool(parts), "-on")
 
-    def _option(self, number: int) -> Option:
-        """One hit in three lines: score and title, place, the line that fits best."""
-        hit = self.hits[number]
-        return Option(HitLines(number, hit, self._matcher(hit)), id=str(number))
+    def _option(self, row: Row) -> Option:
+        """A row of the list: of a document its title, place and best line."""
+        if isinstance(row, QueryRow):
+            mark = "★ " if row.is_saved else "  "
+            return Option(Content.assemble((mark, "$accent"), row.line), id=row.id)
+        if isinstance(row, FoldedRow):
+            words = f"      ▸ {counted(len(row.numbers), 'more passage')} of this document"
+            return Option(Content.styled(words, "$muted"), id=row.id)
+        hit = self.hits[row.number]
+        return Option(HitLines(row.rank, hit, self._matcher(hit), with_title=row.is_best), id=row.id)
 
     def _matcher(self, hit: Json) -> Matcher:
         """One for all passages of a language: it remembers the words that it has seen."""
@@ -274,86 +316,96 @@ class SearchPane(Pane):
             return
         # The list is painted first: it is what one waits for.
         self.call_after_refresh(self._look_around, hit)
-        if message.option_index == len(self.hits) - 1:
+        if message.option_index == len(self.rows) - 1:
             self.show_more()
 
     def _look_around(self, hit: Json) -> None:
-        """Show the passage among its neighbours, unless another is highlighted by now."""
+        """Show the passage among its neighbors, unless another is highlighted by now."""
         if hit is self.hit:
-            self._show_explanation()
-            self.ask("passage", lambda: self._around(hit), lambda around: self._show_around(hit, around))
+            self.view.show_reasons(self.result, self.hit)
+            self.ask("passage", lambda: self._around(hit), lambda around: self._show_hit(hit, around))
 
     def _around(self, hit: Json) -> Json:
         return cast(Json, self.session.look(lambda workspace: workspace.knowledge.get_context(hit["chunkId"], 1)))
 
-    def _show_around(self, hit: Json, around: Json) -> None:
-        matcher = self._matcher(hit)
-        parts = [
-            marked(chunk["content"].strip("\n"), matcher) if chunk["isTarget"]
-            else Content.styled(chunk["content"].strip("\n"), "$foreground 45%")
-            for chunk in around["chunks"]
-        ]  # fmt: skip
-        citation = hit["citation"]
-        self.show_passage(
-            Content("\n\n").join(parts),
-            f"{hit['sourceTitle']}{headings_of(hit)}",
-            f"{hit['collection']} · passage {hit['chunkIndex'] + 1} of {hit['chunkTotal']} · "
-            f"lines {citation['startLine']}–{citation['endLine']}",
-        )
-        # One line of what stands before it stays in sight.
-        width = max(self.query_one("#passage").size.width, 20)
-        earlier = sum(chunk["relativePosition"] < 0 for chunk in around["chunks"])
-        before = sum(len(part.wrap(width)) + 1 for part in parts[:earlier])
-        self.query_one("#preview").scroll_to(y=max(before - 2, 0), animate=False)
+    def _show_hit(self, hit: Json, around: Json) -> None:
+        self.view.show_hit(hit, around, self._matcher(hit))
 
-    def show_passage(self, text: Content, title: str = "", below: str = "") -> None:
-        """Fill the preview."""
-        preview = self.query_one("#preview")
-        preview.border_title = Content(title or "Passage")
-        preview.border_subtitle = Content(below)
-        self.query_one("#passage", Static).update(text)
-        preview.scroll_home(animate=False)
-
-    def _show_explanation(self) -> None:
-        if not self.query_one("#explain").has_class("-on"):
-            return
-        hit = self.hit
-        lines = explanation_of(self.result, hit) if hit else Content("")
-        self.query_one("#explain", Static).update(lines)
-
-    # ------------------------------------------------------------ actions
+    # ------------------------------------------------------------ the search
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """What is done to a passage is offered where there is one."""
-        if action in ("read", "explain", "cite", "copy", "open"):
+        if action in ("read", "explain", "cite", "copy", "path", "open", "similar", "unfold", "sort"):
             return bool(self.hits)
+        if action == "earlier":
+            return self.screen.focused is self.line
         return super().check_action(action, parameters)
 
+    def _use_result(self) -> None:
+        """The person does something with the answer: it counts as a call, and as a search to come back to."""
+        if self.draft is not None and self.asked is not None:
+            self.session.keep(self.draft)
+            self.session.memory.remember(self.asked.line)
+
     def action_results(self) -> None:
-        (self.results if self.hits else self.query_one("#preview")).focus()
+        if self.rows:
+            self.results.focus()
+        else:
+            self.view.focus_text()
+        if self.rows and self.results.highlighted is None:
+            self.results.highlighted = 0
 
     @on(Input.Submitted, "#query")
     def submitted(self) -> None:
         self.action_results()
 
-    @on(OptionList.OptionSelected, "#results")
-    def chosen(self) -> None:
-        self.action_read()
+    def action_earlier(self) -> None:
+        """Bring an earlier search back into the line, one further with each key."""
+        recent = self.session.memory.recent
+        if not recent:
+            return
+        is_from_memory = self._earlier >= 0 and self.line.value == recent[self._earlier % len(recent)]
+        self._earlier = self._earlier + 1 if is_from_memory else 0
+        self.type_query(recent[self._earlier % len(recent)])
 
-    def action_read(self) -> None:
-        """Read on around the passage, over the whole screen."""
-        from localmcp.tui.reader import ReaderScreen
+    def action_save(self) -> None:
+        row = self.row
+        line = row.line if isinstance(row, QueryRow) else self.line.value.strip()
+        if line:
+            is_saved = self.session.memory.toggle_saved(line)
+            self.app.notify(f"{line} is {'saved' if is_saved else 'no longer saved'}.")
+            if isinstance(row, QueryRow):
+                self.show_nothing_yet()
 
+    def action_filters(self) -> None:
+        self.ask("filters", lambda: self.session.look(choices_for), self._open_filters)
+
+    def _open_filters(self, choices: list[Choice]) -> None:
+        parsed = parse_query_line(self.line.value)
+        active = {(name, value) for name, values in parsed.filters.items() for value in values} | {(STATE, self.state)}
+        self.app.push_screen(FilterScreen(choices, active), self._set_filter)
+
+    def _set_filter(self, choice: Choice | None) -> None:
+        if choice is None:
+            return
+        if choice.name == STATE:
+            self.state = choice.value
+            self.search_again()
+        else:
+            self.type_query(with_filter(self.line.value, choice.name, choice.value or None))
+        self._show_chips()
+
+    def action_sort(self) -> None:
+        self.by_date = not self.by_date
+        self.search_again()
+
+    def action_similar(self) -> None:
+        """Search for passages that mean the same as this one."""
         if hit := self.hit:
-            self.app.push_screen(ReaderScreen(hit["chunkId"], self._matcher(hit), hit["freshness"]))
-
-    def action_explain(self) -> None:
-        self.query_one("#explain").toggle_class("-on")
-        self._show_explanation()
-        if self.app.size.width < 100 and (hit := self.hit):
-            from localmcp.tui.dialogs import TextScreen
-
-            self.app.push_screen(TextScreen("Why this passage", explanation_of(self.result, hit)))
+            self._use_result()
+            line = f"like {hit['sourceTitle']}{headings_of(hit)}"
+            self._similar_to = (line, hit["content"])
+            self.type_query(line)
 
     def action_mode(self) -> None:
         self.mode = MODES[(MODES.index(self.mode) + 1) % len(MODES)]
@@ -361,12 +413,14 @@ class SearchPane(Pane):
         self.search_again()
 
     def on_click(self, event: events.Click) -> None:
-        """The mouse changes the mode."""
+        """The mouse changes the mode, and opens the filters."""
         if event.widget is not None and event.widget.id == "mode":
             self.action_mode()
+        elif event.widget is not None and event.widget.id == "chips":
+            self.action_filters()
 
     def action_accept(self) -> None:
-        """Take over the repaired spelling; filters stay."""
+        """Take over the corrected spelling; filters stay."""
         if corrected := self.result.get("didYouMean"):
             line = parse_query_line(self.line.value)
             self.line.value = (
@@ -377,18 +431,70 @@ class SearchPane(Pane):
     def action_again(self) -> None:
         self.search_again()
 
+    # ------------------------------------------------------------ the passage
+
+    @on(OptionList.OptionSelected, "#results")
+    def chosen(self) -> None:
+        """Enter: read the passage, unfold a document, run a search again."""
+        row = self.row
+        if isinstance(row, QueryRow):
+            self.type_query(row.line)
+        elif isinstance(row, FoldedRow):
+            self.action_unfold(True)
+        else:
+            self.action_read()
+
+    def action_unfold(self, opens: bool) -> None:
+        """Show every passage of the document, or its best one alone."""
+        hit = self.hit
+        if hit is None or (hit["sourceId"] in self.unfolded) == opens:
+            return
+        self.unfolded ^= {hit["sourceId"]}
+        self._show_rows(rows_of(self.hits, self.unfolded))
+        best = next(place for place, row in enumerate(self.rows) if self._is_best_of(row, hit["sourceId"]))
+        self.results.highlighted = best + 1 if opens and best + 1 < len(self.rows) else best
+
+    def _is_best_of(self, row: Row, source_id: str) -> bool:
+        return isinstance(row, HitRow) and row.is_best and self.hits[row.number]["sourceId"] == source_id
+
+    def action_read(self) -> None:
+        """Read the document from this passage on, over the whole screen."""
+        from localmcp.tui.reader import ReaderScreen
+
+        if hit := self.hit:
+            self._use_result()
+            same = [other for other in self.hits if other["sourceId"] == hit["sourceId"]]
+            hits = [other["chunkId"] for other in sorted(same, key=lambda other: other["chunkIndex"])]
+            self.app.push_screen(ReaderScreen(hit["chunkId"], self._matcher(hit), hit["freshness"], hits=hits))
+
+    def action_explain(self) -> None:
+        self.view.toggle_reasons()
+        self.view.show_reasons(self.result, self.hit)
+        if self.app.size.width < 100 and (hit := self.hit):
+            from localmcp.tui.dialogs import TextScreen
+
+            self.app.push_screen(TextScreen("Why this passage", explanation_of(self.result, hit)))
+
+    def _copy(self, text: str, message: str) -> None:
+        self._use_result()
+        self.app.copy_to_clipboard(text)
+        self.app.notify(message)
+
     def action_cite(self) -> None:
         if hit := self.hit:
-            self.app.copy_to_clipboard(citation_text(hit["sourceTitle"], hit["citation"]))
-            self.app.notify("The citation is copied.")
+            self._copy(citation_text(hit["sourceTitle"], hit["citation"]), "The citation is copied.")
 
     def action_copy(self) -> None:
         if hit := self.hit:
-            self.app.copy_to_clipboard(hit["content"])
-            self.app.notify(f"{counted(len(hit['content'].split()), 'word')} copied.")
+            self._copy(hit["content"], f"{counted(len(hit['content'].split()), 'word')} copied.")
+
+    def action_path(self) -> None:
+        if hit := self.hit:
+            self._copy(hit["citation"].get("path") or hit["sourceTitle"], "The path is copied.")
 
     def action_open(self) -> None:
         from localmcp.tui.editor import open_in_editor
 
         if hit := self.hit:
+            self._use_result()
             open_in_editor(self, hit["citation"], hit["freshness"])

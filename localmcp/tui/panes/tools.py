@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-PROVIDER_MARKS = {"ready": ("●", "$success"), "empty": ("·", "$foreground 50%"), "off": ("○", "$foreground 50%"),
+PROVIDER_MARKS = {"ready": ("●", "$success"), "empty": ("·", "$muted"), "off": ("○", "$muted"),
                   "failing": ("✗", "$error")}  # fmt: skip
-NOTHING = "[b]No tool fits[/b]\n\n[$foreground 65%]Other words; without any, all are listed.[/]"
+NOTHING = "[b]No tool fits[/b]\n\n[$muted]Other words; without any, all are listed.[/]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +88,9 @@ class ToolsPane(FinderPane):
         return row.name
 
     def draw(self, row: Row) -> Content:
-        mark = Content.styled("● " if row.visible else "○ ", "$success" if row.visible else "$foreground 45%")
+        mark = Content.styled("● " if row.visible else "○ ", "$success" if row.visible else "$muted")
         score = Content.styled(f"  {bar(row.score * 100)} {row.score:.2f}" if row.score is not None else "", "$accent")
-        return Content.assemble(mark, (row.name, "bold"), score, "\n  ", (row.title, "$foreground 60%"))
+        return Content.assemble(mark, (row.name, "bold"), score, "\n  ", (row.title, "$muted"))
 
     def show_nothing(self) -> None:
         self.query_one("#tool-says", Static).update(Content.from_markup(NOTHING))
@@ -104,9 +104,7 @@ class ToolsPane(FinderPane):
         box = self.query_one("#tool-form")
         box.border_title = Content(f"{row.name} — {row.title}")
         box.border_subtitle = _nature(row)
-        self.query_one("#tool-says", Static).update(
-            Content.styled(" ".join(row.description.split()), "$foreground 75%")
-        )
+        self.query_one("#tool-says", Static).update(Content.styled(" ".join(row.description.split()), "$muted"))
         self.ask("schema", lambda: self.session.look(lambda w: w.registry.get(row.name).input_schema), self._show_form)
 
     async def _show_form(self, schema: Json) -> None:
@@ -223,5 +221,5 @@ def _provider_lines(workspace: Workspace) -> Content:
         says = f"  {state.says}" if state.says else ""
         lines.append(Content.assemble((f"{mark} ", style), (f"{state.name:<12}", "bold"), f"{tools}{says}"))
         lines += [Content.styled(f"    {problem}", "$warning") for problem in state.problems]
-    names = Content.styled("\nYour own tools: localmcp tools providers, localmcp tools check", "$foreground 60%")
+    names = Content.styled("\nYour own tools: localmcp tools providers, localmcp tools check", "$muted")
     return Content("\n").join([*(lines or [Content("There are none besides localmcp's own tools.")]), names])

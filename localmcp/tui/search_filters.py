@@ -1,0 +1,112 @@
+"""Filters of a search: the ones in the line as chips, and the screen that puts them there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from localmcp.knowledge.query_line import FILTERS, parse_query_line
+from localmcp.tui.library_model import contents_of
+from localmcp.tui.pane import Choices
+
+if TYPE_CHECKING:
+    from localmcp.workspace import Workspace
+
+TYPES = ("text", "docs", "code", "website", "qa")
+STATES = {"fresh": "as it was read", "changed": "changed since it was read", "missing": "the file is gone"}
+STATE = "state"
+"""The filter that is applied to the answer, not to the search."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A value of a filter that can be chosen."""
+
+    name: str
+    value: str
+    note: str = ""
+
+
+def with_filter(line: str, name: str, value: str | None) -> str:
+    """Return a search line in which that filter has that value alone; None = the line without it."""
+    rest = " ".join(re.sub(rf'(?<!\S){name}:(?:"[^"]*"?|\S*)', " ", line, flags=re.IGNORECASE).split())
+    if value is None:
+        return rest
+    shown = f'"{value}"' if re.search(r"\s", value) else value
+    return f"{rest} {name}:{shown}".strip()
+
+
+def chips_of(line: str, state: str, by_date: bool, mode: str) -> Content:
+    """Return the filters of a line; those that are set stand out."""
+    filters = parse_query_line(line).filters
+    names = ["collection", "type", *(name for name in ("since", "until") if name in FILTERS), "tag", "path"]
+    values = {name: ", ".join(filters[name]) if name in filters else "" for name in names}
+    values |= {"state": state, "order": "by date" if by_date else "", "mode": "" if mode == "hybrid" else mode}
+    parts = [
+        Content.assemble((f" {name} {value} ", "bold $accent")) if value else Content.styled(f" {name} ", "$muted")
+        for name, value in values.items()
+    ]
+    return Content("·").join(parts)
+
+
+def choices_for(workspace: Workspace) -> list[Choice]:
+    """Return what can be chosen in this file; for a thread that may wait."""
+    choices: list[Choice] = []
+    for row in contents_of(workspace).collections:
+        name = f"mount:{row.origin}/{row.name}" if row.origin else row.name
+        choices.append(Choice("collection", name, f"{row.documents:,} documents"))
+    choices += [Choice("type", kind) for kind in TYPES]
+    if "since" in FILTERS:
+        today = date.today()
+        spans = {"the last 7 days": 7, "the last 30 days": 30, "the last year": 365}
+        choices += [Choice("since", (today - timedelta(days)).isoformat(), words) for words, days in spans.items()]
+    return [*choices, *(Choice(STATE, state, words) for state, words in STATES.items())]
+
+
+class FilterScreen(ModalScreen[Choice]):
+    """Every value that can be chosen; the answer is one, without a value where the filter is to go."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss", "Back")]
+
+    def __init__(self, choices: Sequence[Choice], active: set[tuple[str, str]]) -> None:
+        """`active`: (filter, value) that are set."""
+        super().__init__()
+        self._choices = choices
+        self._active = active
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as box:
+            box.border_title = "Filter the search"
+            box.border_subtitle = "enter sets or clears · esc back"
+            yield Choices(*self._options())
+
+    def _options(self) -> list[Option]:
+        options: list[Option] = []
+        for number, choice in enumerate(self._choices):
+            if number == 0 or self._choices[number - 1].name != choice.name:
+                options.append(Option(Content.styled(choice.name, "bold $muted"), disabled=True))
+            mark = "✓" if (choice.name, choice.value) in self._active else " "
+            text = Content.assemble((f" {mark} ", "$accent"), choice.value, (f"  {choice.note}", "$muted"))
+            options.append(Option(text, id=str(number)))
+        return options
+
+    def on_mount(self) -> None:
+        self.query_one(Choices).focus()
+
+    def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
+        """Set the value, or clear it where it is set."""
+        message.stop()
+        choice = self._choices[int(message.option_id or 0)]
+        is_set = (choice.name, choice.value) in self._active
+        self.dismiss(Choice(choice.name, "") if is_set else choice)

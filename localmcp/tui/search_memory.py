@@ -1,0 +1,77 @@
+"""What the TUI remembers between two runs: searches, saved searches, and where a document was left."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any, cast
+
+from localmcp.config import state_directory
+
+log = logging.getLogger(__name__)
+
+MOST_SEARCHES, MOST_POSITIONS = 100, 500
+
+
+class SearchMemory:
+    """Lists in a file of the state directory; a file that cannot be read or written is as if there were none."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path or state_directory() / "tui_searches.json"
+        self.recent: list[str] = []
+        """The latest first."""
+        self.saved: list[str] = []
+        self.positions: dict[str, int] = {}
+        """Source id -> the passage at the top of the reader."""
+        self._load()
+
+    def _load(self) -> None:
+        try:
+            table = json.loads(self._path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return
+        if isinstance(table, dict):
+            values = cast("dict[str, Any]", table)
+            self.recent, self.saved = _texts(values.get("recent")), _texts(values.get("saved"))
+            positions = values.get("positions")
+            if isinstance(positions, dict):
+                items = cast("dict[Any, Any]", positions).items()
+                self.positions = {str(key): value for key, value in items if isinstance(value, int)}
+
+    def remember(self, line: str) -> None:
+        """Put a search first among the recent ones."""
+        self.recent = [line, *(earlier for earlier in self.recent if earlier != line)][:MOST_SEARCHES]
+        self._write()
+
+    def toggle_saved(self, line: str) -> bool:
+        """Save a search, or forget it if it is saved; returns whether it is saved now."""
+        is_saved = line in self.saved
+        self.saved = [other for other in self.saved if other != line] if is_saved else [*self.saved, line]
+        self._write()
+        return not is_saved
+
+    def remember_position(self, source_id: str, passage: int) -> None:
+        """Keep which passage of a document is at the top of the reader."""
+        self.positions.pop(source_id, None)
+        self.positions[source_id] = passage
+        self.positions = dict(list(self.positions.items())[-MOST_POSITIONS:])
+        self._write()
+
+    def _write(self) -> None:
+        table = {"recent": self.recent, "saved": self.saved, "positions": self.positions}
+        beside = self._path.with_suffix(".new")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with open(descriptor, "w", encoding="utf-8") as file:
+                json.dump(table, file, ensure_ascii=False)
+            os.replace(beside, self._path)
+        except OSError as error:
+            log.warning("searches are not remembered: %s", error)
+
+
+def _texts(value: Any) -> list[str]:
+    items = cast("list[Any]", value) if isinstance(value, list) else []
+    return [item for item in items if isinstance(item, str)]

@@ -1,0 +1,85 @@
+"""The reader: a whole document, loaded while one scrolls, and found things in it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from folders import write
+from tui_driver import RunningTui, make_library, open_tui
+
+CHAPTERS = 90
+
+
+@pytest.fixture
+async def tui(tmp_path: Path) -> AsyncIterator[RunningTui]:
+    """Reading a book at a passage of its middle."""
+    file = make_library(tmp_path)
+    chapters = (
+        f"# Chapter {n}\n\nThe **lamp** of chapter {n}. {'It burns on. ' * 60}\n\n```\nlight({n})\n```\n"
+        for n in range(CHAPTERS)
+    )
+    write(tmp_path / "docs" / "lamps.md", "\n".join(chapters))
+    async with open_tui(file, (140, 34)) as tui:
+        tui.app.session.workspace.library.refresh()
+        await tui.type("lamp chapter 45 source:lamps")
+        await tui.press("enter", "enter")
+        yield tui
+
+
+def reader(tui: RunningTui) -> Any:
+    return tui.app.screen
+
+
+async def test_the_document_is_loaded_to_both_ends_while_scrolling(tui: RunningTui) -> None:
+    assert 0 < len(reader(tui).passages) < CHAPTERS
+    for _ in range(40):
+        await tui.press("pagedown", "pagedown", "pagedown")
+        if reader(tui).passages[-1]["chunkIndex"] == reader(tui).about["chunkTotal"] - 1:
+            break
+    assert reader(tui).passages[-1]["chunkIndex"] == reader(tui).about["chunkTotal"] - 1
+    await tui.press("g")
+    assert "Chapter 0" in tui.text()
+    await tui.press("G")
+    assert f"light({CHAPTERS - 1})" in tui.text()
+
+
+async def test_markdown_is_rendered_in_a_column_beside_the_outline(tui: RunningTui) -> None:
+    text = tui.text()
+    assert "Outline" in text
+    assert "**lamp**" not in text
+    assert "The lamp of chapter" in text
+    assert "```" not in text
+
+
+async def test_a_text_is_found_where_nothing_is_loaded_yet(tui: RunningTui) -> None:
+    await tui.press("slash")
+    await tui.type("chapter 88")
+    await tui.press("enter")
+    assert "The lamp of chapter 88" in tui.text()
+    await tui.press("N")
+    assert "Chapter 88" in tui.text()
+
+
+async def test_a_heading_of_the_outline_leads_to_its_passage(tui: RunningTui) -> None:
+    await tui.press("t", "g", "j", "j", "enter")
+    assert "The lamp of chapter 2." in tui.text()
+
+
+async def test_the_place_is_kept_when_a_document_is_left(tui: RunningTui) -> None:
+    await tui.press("G")
+    await tui.press("escape")
+    item = tui.app.session.workspace.inventory.find("lamps")
+    assert tui.app.session.memory.positions[item.id] > CHAPTERS - 5
+
+
+async def test_the_next_hit_of_the_document_and_what_is_copied(tui: RunningTui) -> None:
+    first = reader(tui).target
+    await tui.press("full_stop")
+    assert reader(tui).target != first
+    await tui.press("P")
+    assert tui.app.clipboard.endswith("lamps.md")
+    await tui.press("y")
+    assert "lamps.md:" in tui.app.clipboard
