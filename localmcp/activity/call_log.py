@@ -13,7 +13,7 @@ import apsw
 from localmcp.activity.entries import COLUMNS, LogEntry, LogPage, Statistics, Usage
 from localmcp.activity.noted_call import NotedCall, note
 from localmcp.config import Settings
-from localmcp.errors import InvalidInput
+from localmcp.errors import Interrupted, InvalidInput
 from localmcp.schemas import shorten_value
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.write_behind import LateWriter
@@ -48,7 +48,8 @@ class Activity:
 
     def note_call(self, record: CallRecord) -> None:
         """Observer of the registry: takes a finished call; the writing comes within about a second."""
-        if not self._settings.log_calls:
+        # A query that was stopped because the person typed on is neither a call nor an error.
+        if not self._settings.log_calls or isinstance(record.error, Interrupted):
             return
         now = time.perf_counter()
         try:
@@ -131,6 +132,8 @@ class Activity:
         errors: bool = False,
         since: str | None = None,
         after: int | None = None,
+        words: str | None = None,
+        without_caller: str | None = None,
         limit: int = 50,
         offset: int = 0,
     ) -> LogPage:
@@ -143,6 +146,8 @@ class Activity:
             errors: only calls that failed.
             since: ISO 8601; UTC where there is no offset.
             after: only calls with a greater id.
+            words: only calls whose tool, arguments, caller, documents or error hold this text, in any case.
+            without_caller: leave out this caller's.
             limit: 1..1000.
             offset: how many of the latest to skip.
 
@@ -154,7 +159,7 @@ class Activity:
             raise InvalidInput(f"limit: {limit} is not between 1 and {MOST_ENTRIES}.")
         if not 0 <= offset < 2**63:
             raise InvalidInput(f"offset: {offset} must be 0 or more.")
-        where, values = _conditions(key_id, collection, tool, errors, since, after)
+        where, values = _conditions(key_id, collection, tool, errors, since, after, words, without_caller)
         if not self._is_there():
             return LogPage([], 0)
         with self._database.read() as connection:
@@ -224,6 +229,10 @@ _CONDITIONS = {
     "tool": "(tool = :tool or via = :tool)",
     "since": "started_at >= :since",
     "after": "calls.id > :after",
+    "words": """
+        instr(lower(concat_ws(' ', tool, caller, arguments, origin, error_message)), :words) > 0
+    """,
+    "without_caller": "caller != :without_caller",
     "own_calls": "caller = :own_calls",
     "own_collections": f"""
         calls.collections is not null
@@ -239,6 +248,8 @@ def _conditions(
     errors: bool,
     since: str | None,
     after: int | None,
+    words: str | None = None,
+    without_caller: str | None = None,
 ) -> tuple[str, Json]:
     """The SQL that chooses calls, and its bindings."""
     own = current_scope()
@@ -248,6 +259,8 @@ def _conditions(
         "tool": tool,
         "since": None if since is None else _since(since),
         "after": after,
+        "words": words.lower() if words else None,
+        "without_caller": without_caller,
         "own_calls": None if "admin" in own.rights else own.caller,
         "own_collections": None if own.collections is None else json.dumps(sorted(own.collections)),
     }

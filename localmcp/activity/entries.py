@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from localmcp.tools import Json
 
@@ -33,6 +33,13 @@ class LogEntry:
     arguments: Json | None
     """Secrets masked, at most 2 kB; None when arguments are not kept."""
     origin: Json | None
+    documents: tuple[str, ...] = ()
+    """Titles of what the answer held, where arguments are kept."""
+
+    @property
+    def client(self) -> str:
+        """Who called: the key's name, what the client calls itself, else the kind of caller."""
+        return self.key_name or str((self.origin or {}).get("client") or self.caller)
 
     @classmethod
     def from_row(cls, row: Sequence[Any]) -> LogEntry:
@@ -41,6 +48,12 @@ class LogEntry:
         for place in (5, 13, 14):
             values[place] = _parsed(values[place])
         values[8] = values[8] == 1
+        origin = values[14]
+        titles: list[Any] = []
+        if isinstance(origin, dict):
+            titles = cast(Json, origin).pop("documents", None) or []
+            values[14] = cast(Json, origin) or None
+        values.append(tuple(str(title) for title in titles))
         return cls(*values)
 
     @property

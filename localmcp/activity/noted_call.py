@@ -22,6 +22,9 @@ DEEPEST = 12
 MOST_COLLECTIONS = 20
 DEFAULT = "default"
 MOST_MESSAGE_CHARACTERS = 300
+MOST_TITLES, MOST_TITLE_CHARACTERS = 8, 100
+TITLES = ("sourceTitle", "rule_text", "displayName")
+"""Fields that name what an answer holds."""
 ROW_BYTES = 150
 """What a row takes besides its texts, about."""
 CUT = "…"
@@ -35,6 +38,8 @@ class CallOrigin:
     user_agent: str | None = None
     referer: str | None = None
     method: str = "tools/call"
+    client: str | None = None
+    """What the client calls itself, such as `Claude Desktop 1.2`."""
 
 
 call_origin: ContextVar[CallOrigin | None] = ContextVar("localmcp_call_origin", default=None)
@@ -59,6 +64,8 @@ class NotedCall:
     error_message: str | None
     origin: CallOrigin | None
     via: str | None = None
+    documents: tuple[str, ...] = ()
+    """Titles of what the answer held: documents, rules, quick starts."""
 
     @property
     def success(self) -> bool:
@@ -68,7 +75,7 @@ class NotedCall:
         """The columns of `calls`. A message repeats arguments, so it goes where they go."""
         arguments = kept_json(self.arguments) if keep_arguments else None
         message = _kept_message(self.error_message) if keep_arguments else None
-        origin = _kept_origin(self.origin)
+        origin = _kept_origin(self.origin, self.documents if keep_arguments else ())
         size = self.argument_bytes
         return {
             "tool": _well_formed(self.tool[:100]),
@@ -111,6 +118,7 @@ def note(record: CallRecord) -> NotedCall:
         error_message=message[:WAITING_CHARACTERS] if message else message,
         origin=call_origin.get(),
         via=record.via,
+        documents=titles_in(answer.value) if answer is not None and error_class is None else (),
     )
 
 
@@ -235,11 +243,32 @@ def _kept_message(message: str | None) -> str | None:
     return masked if len(masked) <= MOST_MESSAGE_CHARACTERS else masked[: MOST_MESSAGE_CHARACTERS - 1] + CUT
 
 
-def _kept_origin(origin: CallOrigin | None) -> str | None:
+def titles_in(value: Any, depth: int = 0) -> tuple[str, ...]:
+    """Return the titles of the first documents, rules or quick starts in an answer, each once."""
+    titles: dict[str, None] = {}
+    if isinstance(value, Mapping):
+        table = cast("Mapping[str, Any]", value)
+        named = next((table[name] for name in TITLES if isinstance(table.get(name), str)), None)
+        if named is None and isinstance(table.get("title"), str) and "sourceType" in table:
+            named = table["title"]
+        if named:
+            titles[named[:MOST_TITLE_CHARACTERS]] = None
+        parts = table.values() if named is None else ()
+    else:
+        parts = cast("list[Any]", value)[: 4 * MOST_TITLES] if isinstance(value, list) else ()
+    for part in parts if depth < 3 else ():
+        if isinstance(part, Mapping | list):
+            titles |= dict.fromkeys(titles_in(cast(Any, part), depth + 1))
+    return tuple(titles)[:MOST_TITLES]
+
+
+def _kept_origin(origin: CallOrigin | None, documents: tuple[str, ...]) -> str | None:
+    """The columns' JSON of where a call came from and what it was given; None when neither is there."""
+    titles = [mask_text(title) for title in documents]
     if origin is None:
-        return None
+        return _well_formed(compact_json({"documents": titles})) if titles else None
     known = {name: mask_text(value)[:300] for name, value in asdict(origin).items() if value}
-    return _well_formed(compact_json(known))
+    return _well_formed(compact_json({**known, "documents": titles} if titles else known))
 
 
 def _dumped(value: Any) -> str:

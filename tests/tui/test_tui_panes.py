@@ -9,9 +9,11 @@ import pytest
 from folders import write
 from tui_driver import QUICKSTARTS, RunningTui, make_library, open_tui
 
+from localmcp.activity import CallOrigin, call_origin
 from localmcp.config import Settings
 from localmcp.doctor.check import Check
 from localmcp.doctor.examination import Examination, examine
+from localmcp.errors import LocalMCPError
 from localmcp.tools import CallRecord, Scope
 from localmcp.tui.panes.doctor import speed_words
 from localmcp.tui.services import Services
@@ -232,13 +234,39 @@ async def test_calls_of_an_assistant_appear_by_themselves(tui: RunningTui) -> No
     registry.call("search", {"query": "bees"}, Scope(caller="stdio"))
     await tui.until(lambda: "stdio" in tui.text() and "bees" in tui.text(), "the call")
     await tui.press("enter")
-    await tui.until(lambda: '"caller": "stdio"' in tui.text())
+    await tui.until(lambda: "stdio called search on" in tui.text())
+    assert "was given" in tui.text()
+    assert "Roses" in tui.text()
+    await tui.press("escape", "r")
+    await tui.until(lambda: "search, run again" in tui.text())
     await tui.press("escape", "s")
     assert "by stdio" in tui.text()
 
 
+async def test_calls_are_chosen_by_words_and_errors_and_named_by_their_client(tui: RunningTui) -> None:
+    registry = tui.app.session.workspace.registry
+    origin = call_origin.set(CallOrigin(client="Claude Desktop 1.2"))
+    registry.call("search", {"query": "bees"}, Scope(caller="stdio"))
+    with pytest.raises(LocalMCPError):
+        registry.call("get_context", {"chunkId": "nonsense"}, Scope(caller="stdio"))
+    call_origin.reset(origin)
+    for _ in range(250):
+        registry.call("get_stats", {}, Scope(caller="tui"))
+    await tui.go("activity")
+    await tui.until(lambda: "Claude Desktop" in tui.text() and "✗" in tui.text(), "both calls")
+    assert "get_stats" not in tui.text()
+    await tui.press("e")
+    assert "bees" not in tui.text()
+    assert "get_context" in tui.text()
+    await tui.press("e", "slash")
+    await tui.type("bees")
+    assert "get_context" not in tui.text()
+    assert "bees" in tui.text()
+
+
 async def test_calls_of_the_window_itself_are_shown_on_demand(tui: RunningTui) -> None:
     await tui.type("bees")
+    await tui.press("escape", "y")
     await tui.go("activity")
     own = " tui "
     assert own not in tui.text()

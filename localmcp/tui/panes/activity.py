@@ -1,4 +1,4 @@
-"""Activity: what is asked of this file, as it happens, and what it adds up to."""
+"""Activity: who asked what of this file, what they were given, how it ended; live, and added up."""
 
 from __future__ import annotations
 
@@ -11,25 +11,31 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.widgets import ContentSwitcher, DataTable, Static
+from textual.widgets import ContentSwitcher, DataTable, Input, Static
 
 from localmcp.humanize import counted, size
+from localmcp.tui.answer_view import shortened
 from localmcp.tui.keymap import bindings
-from localmcp.tui.pane import Pane, Table
+from localmcp.tui.pane import FilterLine, Pane, Table
 
 if TYPE_CHECKING:
     from localmcp.activity import LogEntry, LogPage, Statistics, Usage
+    from localmcp.workspace import Workspace
 
 SHOWN = 200
 """The latest calls that are listed."""
 LOOK_SECONDS = 1.0
+COLUMNS = (("time", 8), ("who", 16), ("tool", 16), ("asked", 36), ("was given", 30), ("ended", None))
+CUT = "…"
+"""Marks arguments that were not kept whole."""
 OWN = "tui"
 EMPTY = (
     "[b]No calls yet[/b]\n\n"
-    "Every call of an assistant shows here: what was asked, how long it took, how large the answer was.\n\n"
-    "[$muted]Connect one: from a shell, localmcp serve. "
+    "Every call of an assistant shows here: what was asked, which documents it was given, how it ended.\n\n"
+    "[$muted]Connect one: from a shell, localmcp connect. "
     "[/][b]m[/b][$muted] shows the calls of this window too.[/]"
 )
+NONE_MATCHES = "[b]No call holds these words[/b]\n\n[$muted]esc in the filter shows every call again.[/]"
 
 
 class ActivityPane(Pane):
@@ -38,28 +44,31 @@ class ActivityPane(Pane):
     TITLE, KEY_GROUP = "Activity", "activity"
     ABOUT = (
         "Calls of assistants, of the command line and of this window (m), the latest first, live. enter shows one "
-        "whole; s shows what they add up to by tool and by key."
+        "whole, r runs it again; / and e choose among them; s shows what they add up to by tool and by key."
     )
     BINDINGS: ClassVar[list[BindingType]] = bindings("activity")
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.with_own = False
+        self.only_errors = False
+        self.words = ""
         self.entries: list[LogEntry] = []
         self._shown: tuple[Any, ...] = ()
 
     def compose(self) -> ComposeResult:
         with ContentSwitcher(initial="calls", classes="split", id="activity-views"):
             with VerticalScroll(classes="framed", id="no-calls"):
-                yield Static(Content.from_markup(EMPTY))
+                yield Static(Content.from_markup(EMPTY), id="no-calls-text")
             yield Table(classes="framed", id="calls", cursor_type="row")
             yield Table(classes="framed", id="usage", cursor_type="row")
         yield Static(classes="note", id="activity-sum")
+        yield FilterLine("Only calls that hold…", id="activity-filter")
 
     def on_mount(self) -> None:
         calls = self.query_one("#calls", Table)
         calls.border_title = "Calls"
-        for name, width in (("time", 8), ("by", 8), ("tool", 20), ("took", 7), ("answer", 9), ("asked", None)):
+        for name, width in COLUMNS:
             calls.add_column(name, width=width, key=name)
         usage = self.query_one("#usage", Table)
         usage.border_title = "What they add up to"
@@ -83,43 +92,59 @@ class ActivityPane(Pane):
 
         if not self.session.exists:
             return LogPage([], 0), Statistics([], [])
-        return self.session.look(lambda w: (w.activity.logs(limit=SHOWN), w.activity.stats()))
+        without, words, errors = None if self.with_own else OWN, self.words or None, self.only_errors
+
+        def read(workspace: Workspace) -> tuple[LogPage, Statistics]:
+            activity = workspace.activity
+            page = activity.logs(limit=SHOWN, without_caller=without, words=words, errors=errors)
+            return page, activity.stats()
+
+        return self.session.look(read)
 
     def _show(self, read: tuple[LogPage, Statistics]) -> None:
         page, statistics = read
-        self.entries = [each for each in page.entries if self.with_own or each.caller != OWN]
-        sign = (page.total, self.with_own, self.entries[0].id if self.entries else 0)
+        self.entries = page.entries
+        sign = (page.total, self.with_own, self.only_errors, self.words, self.entries[0].id if self.entries else 0)
         if sign == self._shown:
             return
         self._shown = sign
         views = self.query_one("#activity-views", ContentSwitcher)
+        self.query_one("#no-calls-text", Static).update(Content.from_markup(NONE_MATCHES if self.words else EMPTY))
         if views.current != "usage":
             views.current = "calls" if self.entries else "no-calls"
         self._show_calls()
         self._show_usage(statistics)
-        words = f"{counted(statistics.calls, 'call')}, {counted(statistics.errors, 'error')}"
+        words = f"{counted(statistics.calls, 'call')}, {counted(statistics.errors, 'error')} in the log"
+        chosen = f" · {page.total:,} shown here" if page.total != statistics.calls else ""
+        errors = " · errors only" if self.only_errors else ""
         mine = " · with those of this window" if self.with_own else ""
-        self.query_one("#activity-sum", Static).update(f"{words} in the log{mine}")
-        self.keep_focus()
+        self.query_one("#activity-sum", Static).update(f"{words}{chosen}{errors}{mine}")
+        self.refresh_bindings()
+        if not isinstance(self.screen.focused, Input):
+            self.keep_focus()
+
+    def apply_filter(self, words: str) -> None:
+        self.words = words
+        self.reload()
 
     def _show_calls(self) -> None:
         table = self.query_one("#calls", Table)
         row, follow = table.cursor_row, table.cursor_row == 0
         before = str(table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value) if table.row_count else ""
         table.clear()
-        for each in self.entries:
-            table.put(_cells(each), str(each.id), "" if each.success else "error")
-        if not follow and before in {str(each.id) for each in self.entries}:
+        for entry in self.entries:
+            table.put(_cells(entry), str(entry.id), "" if entry.success else "error")
+        if not follow and before in {str(entry.id) for entry in self.entries}:
             row = table.get_row_index(before)
         table.move_cursor(row=min(row, max(table.row_count - 1, 0)))
 
     def _show_usage(self, statistics: Statistics) -> None:
         table = self.query_one("#usage", Table)
         table.clear()
-        for each in statistics.tools:
-            table.put(_usage_cells(each))
-        for each in statistics.callers:
-            table.put(_usage_cells(each, by=True), tone="secondary")
+        for usage in statistics.tools:
+            table.put(_usage_cells(usage))
+        for usage in statistics.callers:
+            table.put(_usage_cells(usage, by=True), tone="secondary")
 
     def focus_first(self) -> None:
         """The view in front."""
@@ -143,14 +168,46 @@ class ActivityPane(Pane):
         table = self.query_one("#calls", Table)
         return self.entries[table.cursor_row] if 0 <= table.cursor_row < len(self.entries) else None
 
+    def action_errors(self) -> None:
+        self.only_errors = not self.only_errors
+        self.reload()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return bool(self.entries) if action in ("again", "copy") else super().check_action(action, parameters)
+
     @on(DataTable.RowSelected, "#calls")
     def show_call(self) -> None:
         """Enter: everything that was kept of a call."""
         from localmcp.tui.dialogs import TextScreen
 
         if entry := self.chosen:
-            told = json.dumps(entry.as_json(), ensure_ascii=False, indent=2)
-            self.app.push_screen(TextScreen(f"{entry.tool}, call {entry.id}", Content(told), copy=told))
+            record = json.dumps(entry.as_json(), ensure_ascii=False, indent=2)
+            self.app.push_screen(TextScreen(f"Call {entry.id}", story_of(entry), copy=record))
+
+    def action_again(self) -> None:
+        """Run the call once more, here and now; what changes something is asked first."""
+        from localmcp.tui.dialogs import confirm
+
+        entry = self.chosen
+        if entry is None:
+            return
+        if entry.arguments is None or CUT in json.dumps(entry.arguments, ensure_ascii=False):
+            self.app.notify("Its arguments were not kept whole, so it cannot run again.", severity="warning")
+            return
+        mark = self.session.workspace.registry.get(entry.tool).mark
+        if mark.read_only:
+            self._run(entry)
+        else:
+            confirm(self, f"Run {entry.tool} again?", "It changes something.", "Run", lambda: self._run(entry))
+
+    def _run(self, entry: LogEntry) -> None:
+        from localmcp.tui.dialogs import TextScreen
+
+        def show(answer: Any) -> None:
+            shown = json.dumps(answer.value, ensure_ascii=False, indent=2, default=str)
+            self.app.push_screen(TextScreen(f"{entry.tool}, run again", Content(shortened(shown)), copy=shown))
+
+        self.ask("again", lambda: self.session.answer(entry.tool, **(entry.arguments or {})), show)
 
     def action_copy(self) -> None:
         if entry := self.chosen:
@@ -159,31 +216,53 @@ class ActivityPane(Pane):
 
 
 def _cells(entry: LogEntry) -> list[str]:
-    asked = _asked(entry.arguments) if entry.success else entry.error_message or entry.error_class or ""
-    answer = size(entry.result_bytes) if entry.success else "✗ error"
-    return [
-        local_clock(entry.started_at),
-        entry.key_name or entry.caller,
-        entry.tool,
-        took(entry.seconds),
-        answer,
-        asked,
-    ]
+    end = took(entry.seconds) if entry.success else f"✗ {entry.error_message or entry.error_class or 'error'}"
+    titles = ", ".join(entry.documents)
+    return [local_clock(entry.started_at), entry.client, entry.tool, asked_words(entry.arguments), titles, end]
 
 
-def _usage_cells(each: Usage, *, by: bool = False) -> list[str]:
-    name = f"by {each.key_name or each.name}" if by else each.name
-    errors = f"{each.errors:,} ({each.error_rate:.0%})" if each.errors else ""
-    times = [took(each.median_seconds), took(each.p95_seconds)]
-    return [name, f"{each.calls:,}", errors, *times, size(each.result_bytes), each.last_at[:16].replace("T", " ")]
+def story_of(entry: LogEntry) -> Content:
+    """A call in sentences: who, what, which documents, how it ended."""
+    when = f"{local_date(entry.started_at)} {local_clock(entry.started_at)}"
+    lines = [Content.assemble((entry.client, "bold $accent"), " called ", (entry.tool, "bold"), f" on {when}")]
+    if entry.via:
+        lines.append(Content.styled(f"through {entry.via}", "$muted"))
+    lines.append(Content(""))
+    for name, value in (entry.arguments or {}).items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        lines.append(Content.assemble((f"{name:<12} ", "$muted"), text))
+    if entry.documents:
+        lines += [Content(""), Content.styled("was given", "$muted"), *(Content(f"  {d}") for d in entry.documents)]
+    if entry.success:
+        end = Content.styled(f"✓ {took(entry.seconds)}, an answer of {size(entry.result_bytes)}", "$success")
+    else:
+        end = Content.styled(f"✗ {entry.error_class}: {entry.error_message or ''}", "$error")
+    return Content("\n").join([*lines, Content(""), end])
 
 
-def _asked(arguments: dict[str, Any] | None) -> str:
+def _usage_cells(usage: Usage, *, by: bool = False) -> list[str]:
+    name = f"by {usage.key_name or usage.name}" if by else usage.name
+    errors = f"{usage.errors:,} ({usage.error_rate:.0%})" if usage.errors else ""
+    times = [took(usage.median_seconds), took(usage.p95_seconds)]
+    last = f"{local_date(usage.last_at)} {local_clock(usage.last_at)}"
+    return [name, f"{usage.calls:,}", errors, *times, size(usage.result_bytes), last]
+
+
+def asked_words(arguments: dict[str, Any] | None) -> str:
     """What was asked, in a line: the values, which say more than the names."""
     values = [
-        each if isinstance(each, str) else json.dumps(each, ensure_ascii=False) for each in (arguments or {}).values()
+        value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for value in (arguments or {}).values()
     ]
-    return " · ".join(" ".join(each.split()) for each in values)[:200]
+    return " · ".join(" ".join(value.split()) for value in values)[:200]
+
+
+def local_date(iso: str) -> str:
+    """The day here, `2026-01-31`."""
+    try:
+        return datetime.fromisoformat(iso).astimezone().strftime("%Y-%m-%d")
+    except ValueError:
+        return iso[:10]
 
 
 def local_clock(iso: str) -> str:
