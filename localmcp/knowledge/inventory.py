@@ -40,6 +40,19 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder of a collection's files."""
+
+    name: str
+    path: str
+    """With the separator at its end."""
+    documents: int
+    """In it and below it."""
+    unread: int
+    """Files below it that could not be read, with or without an earlier version."""
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """A part of a list."""
 
@@ -76,8 +89,25 @@ class Inventory:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def documents(self, collection: str, words: str = "", *, limit: int = 200, offset: int = 0) -> Page:
+    def folders(self, collection: str, folder: str | None = None) -> list[Folder]:
+        """The folders right below `folder` by name; None = below the one that holds every file of the collection.
+
+        Raises:
+            NotFound: no such collection.
+        """
+        with self._database.read() as connection:
+            place = choose_collections(connection, [collection])[0]
+            above = _root_folder(connection, place.id) if folder is None else folder
+            counts = dict(fetch_all(connection, _FOLDERS, _folder_values(place.id, above)))
+            failed = dict(fetch_all(connection, _FAILED_FOLDERS, _folder_values(place.id, above)))
+        return [Folder(name, f"{above}{name}{os.sep}", counts[name], failed.get(name, 0)) for name in sorted(counts)]
+
+    def documents(
+        self, collection: str, words: str = "", *, folder: str | None = None, limit: int = 200, offset: int = 0
+    ) -> Page:
         """A page of a collection's documents by path, then title; with `words`, those whose path or title holds all.
+
+        `folder`: only those right in it; "" = in the folder that holds every file, and those without a path.
 
         Raises:
             NotFound: no such collection.
@@ -85,6 +115,11 @@ class Inventory:
         test, bindings = _holding(words)
         with self._database.read() as connection:
             place = choose_collections(connection, [collection])[0]
+            if folder is not None:
+                above = folder or _root_folder(connection, place.id)
+                inside = "(substr(uri, 1, ?) = ? and instr(substr(uri, ?), ?) = 0)"
+                test += f" and (uri is null or {inside})" if not folder else f" and {inside}"
+                bindings += [len(above), above, len(above) + 1, os.sep]
             where, values = f"collection_id = ? and trashed_at is null {test}", (place.id, *bindings)
             total = fetch_one(connection, f"select count(*) from sources where {where}", values)
             ids = _page_of_ids(connection, where, values, limit, offset)
@@ -180,6 +215,35 @@ class Inventory:
         return Item(source_id, title, collection, chunks, path, "failed" if why else found, why or "")
 
 
+_FOLDERS = """
+    with rests as (
+        select substr(uri, :length + 1) as rest from sources
+        where collection_id = :collection and trashed_at is null and substr(uri, 1, :length) = :above
+    )
+    select substr(rest, 1, instr(rest, :separator) - 1) as name, count(*) from rests
+    where instr(rest, :separator) > 0 group by name
+"""
+_FAILED_FOLDERS = """
+    with rests as (
+        select substr(path, :length + 1) as rest from ledger
+        where collection_id = :collection and status = 'failed' and substr(path, 1, :length) = :above
+    )
+    select substr(rest, 1, instr(rest, :separator) - 1) as name, count(*) from rests
+    where instr(rest, :separator) > 0 group by name
+"""
+
+
+def _folder_values(collection_id: int, above: str) -> dict[str, Any]:
+    return {"collection": collection_id, "above": above, "length": len(above), "separator": os.sep}
+
+
+def _root_folder(connection: apsw.Connection, collection_id: int) -> str:
+    """The folder that holds every file of a collection, with the separator at its end; empty if there is none."""
+    sql = "select min(uri), max(uri) from sources where collection_id = ? and trashed_at is null and uri is not null"
+    first, last = fetch_all(connection, sql, (collection_id,))[0]
+    return os.path.commonprefix([first, last]).rpartition(os.sep)[0] + os.sep if first else ""
+
+
 _ITEM = """
     select uuid, title, collections.name, chunk_count, uri, sources.size, sources.mtime_ns, sources.sha256,
         (select reason from ledger where path = uri and ledger.collection_id = sources.collection_id
@@ -209,7 +273,7 @@ def _visible_ids(connection: apsw.Connection) -> str:
     return ",".join(str(each.id) for each in visible)
 
 
-def _holding(words: str) -> tuple[str, list[str]]:
+def _holding(words: str) -> tuple[str, list[Any]]:
     """A condition: title or path hold each of the words."""
     parts = words.split()
     test = "and (title like ? escape '\\' or uri like ? escape '\\')"

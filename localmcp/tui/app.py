@@ -17,12 +17,11 @@ from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Footer, Input, TextArea
 
-from localmcp.errors import FileUnavailable, LocalMCPError, NeedsConfirmation
-from localmcp.humanize import counted
+from localmcp.errors import FileUnavailable, Interrupted, LocalMCPError, NeedsConfirmation
 from localmcp.tui import theme
 from localmcp.tui.error_guard import ErrorGuard
 from localmcp.tui.keymap import bindings, is_text_key, read_keymap
-from localmcp.tui.layout import ErrorLine, TabBar, TopLine, first_line
+from localmcp.tui.layout import ErrorLine, JobStrip, TabBar, TopLine, first_line
 from localmcp.tui.logs import log_file
 from localmcp.tui.messages import (
     Failed,
@@ -105,6 +104,7 @@ class LocalMcpApp(ErrorGuard, App[None]):
         yield TabBar([(name, title) for name, (title, _) in PANES.items()], id="tabs")
         with ContentSwitcher(initial="search", id="panes"):
             yield SearchPane(id="search")
+        yield JobStrip(id="job")
         yield ErrorLine(id="error")
         yield Footer(compact=True)
 
@@ -129,6 +129,10 @@ class LocalMcpApp(ErrorGuard, App[None]):
     @property
     def top(self) -> TopLine:
         return self.screen_stack[0].query_one(TopLine)
+
+    @property
+    def job_strip(self) -> JobStrip:
+        return self.screen_stack[0].query_one(JobStrip)
 
     @property
     def switcher(self) -> ContentSwitcher:
@@ -172,11 +176,9 @@ class LocalMcpApp(ErrorGuard, App[None]):
 
     model_problem = ""
 
-    def show_state(self, work: str = "") -> None:
-        """At the right end of the first line: what is being done, else whether everything is ready."""
-        if work:
-            self.top.state, self.top.tone = f"◌ {work}", "$accent"
-        elif self.session.model_loading:
+    def show_state(self) -> None:
+        """At the right end of the first line: whether everything is ready."""
+        if self.session.model_loading:
             self.top.state, self.top.tone = "◌ loading the model", "$accent"
         elif self.model_problem:
             self.top.state, self.top.tone = "○ words only", "$warning"
@@ -209,17 +211,18 @@ class LocalMcpApp(ErrorGuard, App[None]):
 
     @on(JobStarted)
     def job_started(self, message: JobStarted) -> None:
-        self.show_state(message.title)
+        self.job_strip.show(message.title)
 
     @on(JobMoved)
     def job_moved(self, message: JobMoved) -> None:
-        done, total = message.progress.done, message.progress.total
-        self.show_state(f"{message.title}: {done} of {counted(total, 'file')}")
+        self.job_strip.show(message.title, message.progress)
 
     @on(JobEnded)
     def job_ended(self, message: JobEnded) -> None:
-        self.show_state()
-        if message.error is not None:
+        self.job_strip.clear()
+        if isinstance(message.error, Interrupted):
+            self.notify("What was done stays; the next refresh goes on.", title=f"{message.title} stopped")
+        elif message.error is not None:
             self.tell_error(message.error)
             if isinstance(message.error, NeedsConfirmation):
                 self._removals_wait(message.title, message.error)
@@ -329,9 +332,24 @@ class LocalMcpApp(ErrorGuard, App[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Escape belongs to the pane, unless an error is shown that it can dismiss."""
+        if action == "stop_job":
+            return bool(self.session.job)
         if action == "dismiss_error":
             return len(self.screen_stack) == 1 and self.screen.query_one(ErrorLine).has_class("-on")
         return super().check_action(action, parameters)
+
+    def action_stop_job(self) -> None:
+        self.session.stop_job()
+
+    async def action_quit(self) -> None:
+        """Leave; where work would stop, ask first."""
+        from localmcp.tui.dialogs import confirm
+
+        if not self.session.job:
+            self.exit()
+            return
+        more = f"{self.session.job} stops. What was done stays, and the next refresh goes on with the rest."
+        confirm(self, "Leave while this is running?", more, "Leave", self.exit)
 
     def action_dismiss_error(self) -> None:
         self.screen.query_one(ErrorLine).clear()

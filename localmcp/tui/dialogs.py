@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
+from textual.suggester import Suggester
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
@@ -105,10 +107,36 @@ class ConfirmScreen(ModalScreen[bool]):
         self.action_answer(message.button.id == "yes")
 
 
-class LineScreen(ModalScreen[str]):
-    """One line of text; empty or escape is no answer."""
+class PathSuggester(Suggester):
+    """Completes a path that is typed with the first file or folder that begins so."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "Cancel")]
+    def __init__(self) -> None:
+        super().__init__(use_cache=False, case_sensitive=True)
+
+    async def get_suggestion(self, value: str) -> str | None:
+        return await asyncio.to_thread(completed_path, value)
+
+
+def completed_path(text: str) -> str | None:
+    """Return the path with its last name completed, folders with the separator; None if nothing begins so."""
+    folder, _, beginning = text.rpartition(os.sep)
+    if os.sep not in text:
+        return None
+    try:
+        entries = sorted(os.scandir(os.path.expanduser(folder + os.sep)), key=lambda entry: entry.name.lower())
+    except OSError:
+        return None
+    shown = [entry for entry in entries if beginning.startswith(".") or not entry.name.startswith(".")]
+    entry = next((entry for entry in shown if entry.name.startswith(beginning) and entry.name != beginning), None)
+    return f"{folder}{os.sep}{entry.name}{os.sep if entry.is_dir() else ''}" if entry is not None else None
+
+
+class LineScreen(ModalScreen[str]):
+    """One line of text; empty or escape is no answer. Tab completes a path."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "give_up", "Cancel"), Binding("tab", "complete", "Complete", priority=True),
+    ]  # fmt: skip
 
     def __init__(
         self, title: str, says: str, value: str = "", check: Callable[[str], str] | None = None, placeholder: str = ""
@@ -121,16 +149,24 @@ class LineScreen(ModalScreen[str]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as box:
-            box.border_title = self._title
-            box.border_subtitle = "enter · esc cancels"
+            box.border_title = Content(self._title)
+            is_path = self._check is path_problem
+            box.border_subtitle = f"enter{' · tab completes' if is_path else ''} · esc cancels"
             yield Static(Content.styled(self._says, "$muted"))
-            line = Input(self._value, placeholder=self._placeholder)
+            suggester = PathSuggester() if is_path else None
+            line = Input(self._value, placeholder=self._placeholder, suggester=suggester)
             line.cursor_blink = False
             yield line
             yield Static(id="wrong")
 
     def action_give_up(self) -> None:
         self.dismiss("")
+
+    def action_complete(self) -> None:
+        line = self.query_one(Input)
+        if self._check is path_problem and (path := completed_path(line.value)):
+            line.value = path
+            line.cursor_position = len(path)
 
     @on(Input.Submitted)
     def submitted(self, message: Input.Submitted) -> None:

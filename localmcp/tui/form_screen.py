@@ -36,7 +36,7 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog form") as box:
-            box.border_title = self._title
+            box.border_title = Content(self._title)
             box.border_subtitle = "ctrl+r saves · esc cancels"
             yield ToolForm(self._schema, self._values)
             yield Static(id="wrong")

@@ -43,6 +43,7 @@ KEYS: dict[str, dict[str, Key]] = {
             for n in range(1, PANE_COUNT + 1)
         },
         "jump": Key("ctrl+o", "jump", "Jump to a part", shown=False),
+        "stop": Key("ctrl+x", "stop_job", "Stop the work in the background", shown=False, first=True),
         "error": Key("f2", "show_error", "Details of the error", shown=False),
         "dismiss": Key("escape", "dismiss_error", "Dismiss the error", shown=False, first=True),
         "palette": Key("ctrl+p", "command_palette", "Commands", shown=False, first=True),
@@ -102,7 +103,7 @@ KEYS: dict[str, dict[str, Key]] = {
     "library": {
         "add": Key("a", "add", "Add a folder"),
         "refresh": Key("r", "refresh", "Refresh"),
-        "mark": Key("space", "mark", "Mark"),
+        "mark": Key("m", "mark", "Mark"),
         "remove": Key("d", "remove", "Remove"),
         "undo": Key("u", "undo", "Undo, restore"),
         "empty": Key("E", "empty", "Empty the trash", shown=False),

@@ -11,7 +11,6 @@ from localmcp.search.collections import visible_collections
 from localmcp.tui.library_tree import CollectionRow, Trashed
 
 if TYPE_CHECKING:
-    from localmcp.knowledge.report import Report
     from localmcp.search.index import Index
     from localmcp.workspace import Workspace
 
@@ -27,20 +26,20 @@ class Contents:
 
 
 def contents_of(workspace: Workspace) -> Contents:
-    """Collections of one's own file, then those of mounted ones, and the trash."""
+    """Collections of the file, then those of mounted ones, and the trash."""
     stats = workspace.knowledge.get_stats()["collections"]
     trashed = tuple(Trashed(row.uuid, row.title, row.uri, since) for row, since in workspace.library.trashed())
     collections = [
         CollectionRow(
-            each["name"],
-            each["sources"],
-            each["chunks"],
-            each["model"] or "",
-            workspace.inventory.count_unread(each["name"]),
+            row["name"],
+            row["sources"],
+            row["chunks"],
+            row["model"] or "",
+            workspace.inventory.count_unread(row["name"]),
         )
-        for each in stats
+        for row in stats
     ]
-    own = [each for each in collections if each.documents or each.unread]
+    own = [row for row in collections if row.documents or row.unread]
     return Contents(own + _mounted_collections(workspace), trashed)
 
 
@@ -51,12 +50,12 @@ def _mounted_collections(workspace: Workspace) -> list[CollectionRow]:
         if origin is None:
             return None
         with index.database.read() as connection:
-            names = [each.name for each in visible_collections(connection)]
+            names = [collection.name for collection in visible_collections(connection)]
         inventory = Inventory(index.database)
         counts = {name: inventory.documents(name, limit=1).total for name in names}
         return [CollectionRow(name, count, 0, "", 0, origin) for name, count in counts.items() if count]
 
-    return [collection for found in workspace.federation.look(look) for collection in found]
+    return [row for rows in workspace.federation.look(look) for row in rows]
 
 
 def inventory_of(workspace: Workspace, origin: str | None) -> Inventory:
@@ -70,13 +69,13 @@ def inventory_of(workspace: Workspace, origin: str | None) -> Inventory:
     return next(workspace.federation.look(lambda index, _: Inventory(index.database), origin))
 
 
-def remove_collection(workspace: Workspace, name: str) -> Report:
-    """Put every document of a collection into the trash, and forget the folders that were added to it."""
+def targets_of_collection(workspace: Workspace, name: str) -> list[str]:
+    """Return what to remove so that every document of a collection goes, and the folders that were added to it."""
     roots = [root.path for root, collection in workspace.inventory.roots() if collection == name]
     page = workspace.inventory.documents(name, limit=EVERYTHING)
-    outside = [each.id for each in page.items if not _below_any(each.path, roots)]
-    return workspace.library.remove([*roots, *outside], collection=name)
+    outside = [item.id for item in page.items if not _below_any(item.path, roots)]
+    return [*roots, *outside]
 
 
 def _below_any(path: str | None, folders: list[str]) -> bool:
-    return path is not None and any(path == each or path.startswith(each.rstrip(os.sep) + os.sep) for each in folders)
+    return path is not None and any(path == f or path.startswith(f.rstrip(os.sep) + os.sep) for f in folders)

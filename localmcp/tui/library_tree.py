@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, cast
@@ -11,7 +12,7 @@ from rich.text import Text
 from textual.widgets.tree import TreeNode
 
 from localmcp.humanize import counted
-from localmcp.knowledge.inventory import Item, PassageLine, Unread
+from localmcp.knowledge.inventory import Folder, Item, PassageLine, Unread
 from localmcp.tui.highlight import cut_right, short
 from localmcp.tui.pane import Branches
 from localmcp.tui.theme import color
@@ -100,6 +101,8 @@ class LibraryTree(Branches):
         self.show_root = False
         self.guide_depth = 3
         self._windows: dict[int, Window] = {}
+        self.marked: dict[str, Item] = {}
+        """Documents that the next removal takes, by their ids."""
 
     # ------------------------------------------------------------ rows
 
@@ -112,6 +115,12 @@ class LibraryTree(Branches):
         """Take everything below a branch out."""
         self._windows.pop(node.id, None)
         node.remove_children()
+        if isinstance(node.data, CollectionRow):
+            self._add_unread(node, node.data)
+
+    def _add_unread(self, node: TreeNode[Any], collection: CollectionRow) -> None:
+        if collection.unread:
+            node.add("", data=UnreadFiles(collection.name, collection.unread))
 
     def put_page(self, node: TreeNode[Any], rows: Sequence[Any], offset: int, total: int) -> None:
         """Show a page of a branch beside what is built; the cursor stays on the row it was on, or goes to the first
@@ -122,8 +131,8 @@ class LibraryTree(Branches):
         window.total = total
         for child in [child for child in node.children if isinstance(child.data, More)]:
             child.remove()
-        # Behind what always stands first: the files that could not be read.
-        fixed = len([child for child in node.children if isinstance(child.data, UnreadFiles)])
+        # Behind what always comes first: the files that could not be read, and folders.
+        fixed = len([child for child in node.children if isinstance(child.data, UnreadFiles | Folder)])
         new = [self._add(node, row, fixed + n if before else None) for n, row in enumerate(rows)]
         window.nodes = [*new, *window.nodes] if before else [*window.nodes, *new]
         window.first = offset if before else window.first
@@ -158,12 +167,17 @@ class LibraryTree(Branches):
         where = place if place is not None and place < len(node.children) else None
         return node.add(_words(row), data=row, before=where, allow_expand=branch)
 
+    def put_folders(self, node: TreeNode[Any], folders: Sequence[Folder]) -> None:
+        """Show the folders of a branch, closed."""
+        first = len([child for child in node.children if isinstance(child.data, UnreadFiles)])
+        for place, folder in enumerate(folders):
+            where = first + place
+            node.add("", data=folder, before=where if where < len(node.children) else None)
+
     def add_collection(self, collection: CollectionRow) -> TreeNode[Any]:
         """A collection, closed."""
         node = self.root.add(collection.name, data=collection)
-        if collection.unread:
-            unread = UnreadFiles(collection.name, collection.unread)
-            node.add("", data=unread)
+        self._add_unread(node, collection)
         return node
 
     # ------------------------------------------------------------ drawing
@@ -174,7 +188,7 @@ class LibraryTree(Branches):
         arrow = ("▾ " if node.is_expanded else "▸ ") if node.allow_expand else ""
         text = Text(arrow, base_style)
         if isinstance(data, Item):
-            mark, _, color = STATE_MARKS[data.state]
+            mark, _, color = ("✓", "", "accent") if data.id in self.marked else STATE_MARKS[data.state]
             number = f"  {data.chunks:,}"
             room = self.size.width - self.guide_depth * _depth(node) - len(arrow) - len(number) - 4
             text.append(f"{mark} ", self._color(color)).append(cut_right(data.title, max(room, 8)), style)
@@ -184,6 +198,10 @@ class LibraryTree(Branches):
             text.append(name, style + Style(bold=True)).append(f"  {data.documents:,}", self._dim())
             if data.origin:
                 text.append("  read-only", self._color("warning"))
+        elif isinstance(data, Folder):
+            text.append(cut_right(f"{data.name}{os.sep}", max(self.size.width - 20, 8)), style)
+            text.append(f"  {data.documents:,}", self._dim())
+            text.append(f"  ✗ {data.unread:,}" if data.unread else "", self._color("error"))
         elif isinstance(data, UnreadFiles):
             text.append(f"✗ {counted(data.count, 'file')} could not be read", self._color("error"))
         elif isinstance(data, PassageLine):
@@ -199,13 +217,13 @@ class LibraryTree(Branches):
 
     def get_label_width(self, node: TreeNode[Any]) -> int:
         """What is cut to the room there is needs no measuring, which would draw every row that was built."""
-        return 1 if isinstance(node.data, Item | PassageLine | More) else super().get_label_width(node)
+        return 1 if isinstance(node.data, Item | Folder | PassageLine | More) else super().get_label_width(node)
 
     def _color(self, name: str) -> Style:
         return Style.parse(color(self.app.theme_variables, name))
 
     def _dim(self) -> Style:
-        return Style(dim=True)
+        return self._color("muted")
 
 
 def _words(row: Any) -> str:
@@ -226,6 +244,13 @@ def origin_of(node: TreeNode[Any]) -> str | None:
     if isinstance(node.data, CollectionRow):
         return node.data.origin
     return origin_of(node.parent) if node.parent is not None else None
+
+
+def collection_of(node: TreeNode[Any]) -> CollectionRow | None:
+    """The collection that a row is in; None in the trash."""
+    if isinstance(node.data, CollectionRow):
+        return node.data
+    return collection_of(node.parent) if node.parent is not None else None
 
 
 def passage_words(passage: PassageLine) -> str:

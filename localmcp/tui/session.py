@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from textual.message import Message
 from textual.widget import Widget
 
-from localmcp.errors import LocalMCPError
+from localmcp.errors import Interrupted, LocalMCPError
 from localmcp.tui.messages import FileChanged, FileTrouble, JobEnded, JobMoved, JobStarted, ModelChanged, Opened
 from localmcp.tui.search_memory import SearchMemory
 from localmcp.tui.services import Services
@@ -71,6 +71,7 @@ class Session:
         self._error: BaseException | None = None
         self._ready = threading.Event()
         self._closed = threading.Event()
+        self._stops_job = threading.Event()
         self._jobs: SimpleQueue[tuple[str, Work]] = SimpleQueue()
 
     # ------------------------------------------------------------ opening
@@ -228,6 +229,7 @@ class Session:
     def _do_jobs(self) -> None:
         while not self._closed.is_set():
             title, work = self._jobs.get()
+            self._stops_job.clear()
             self.job = title
             report, failure = None, None
             try:
@@ -240,7 +242,13 @@ class Session:
             self.job = ""
             self._post(JobEnded(title, report, failure))
 
+    def stop_job(self) -> None:
+        """Stop the work in the background after the file it is at; what was done stays."""
+        self._stops_job.set()
+
     def _tell(self, title: str, progress: Progress) -> None:
+        if self._stops_job.is_set() or self._closed.is_set():
+            raise Interrupted(f"{title} was stopped.")
         self._post(JobMoved(title, progress))
 
 

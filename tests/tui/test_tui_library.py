@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from tui_driver import RunningTui, make_library, open_tui, settings_of
 
 from localmcp.config import Settings
 from localmcp.errors import NeedsConfirmation
+from localmcp.knowledge.report import Progress
 from localmcp.tui.library_tree import PAGE, WINDOW, More
 from localmcp.workspace import Workspace
 
@@ -37,15 +39,17 @@ def titles(tui: RunningTui) -> list[str]:
 
 async def test_collections_open_into_documents_and_documents_into_passages(tui: RunningTui) -> None:
     assert [node.data.name for node in tui.pane.tree_view.root.children] == ["default", "garden"]
-    await tui.press("enter")
-    assert titles(tui) == ["Bees", "Kafka lag", "Restore a backup", "soil"]
-    await tui.press("down", "enter", "down")
+    await tui.press("right")
+    assert titles(tui) == ["Bees", "soil"]
+    await tui.press("down", "right")
+    assert titles(tui) == ["Kafka lag", "Restore a backup", "Bees", "soil"]
+    await tui.press("left", "down", "enter", "down")
     assert "A hive has one queen." in tui.text()
 
 
 async def test_the_state_of_a_document_is_shown_with_its_reason(tui: RunningTui, tmp_path: Path) -> None:
     write(tmp_path / "docs" / "bees.md", "# Bees\n\nChanged.\n")
-    await tui.press("enter", "down")
+    await tui.press("enter", "down", "down")
     assert "the file has changed since" in tui.text()
 
 
@@ -119,7 +123,7 @@ async def test_a_question_that_comes_unasked_does_not_take_what_is_typed_for_an_
 
 
 async def test_removing_asks_first_and_the_trash_gives_back(tui: RunningTui) -> None:
-    await tui.press("enter", "down", "d")
+    await tui.press("enter", "down", "down", "d")
     assert "Remove “Bees”?" in tui.text()
     await tui.press("n")
     assert "Bees" in titles(tui)
@@ -151,7 +155,7 @@ async def test_the_filter_keeps_what_holds_the_words(tui: RunningTui) -> None:
 
 
 async def test_reading_and_citing_a_document(tui: RunningTui) -> None:
-    await tui.press("enter", "down", "y")
+    await tui.press("enter", "down", "down", "y")
     assert tui.app.clipboard.startswith("Bees (")
     await tui.press("v")
     assert "whole document" in tui.text()
@@ -203,3 +207,54 @@ async def test_a_mounted_file_is_shown_as_read_only(tmp_path: Path) -> None:
         assert "lives in the forest" in tui.text()
         await tui.press("d")
         assert "localmcp unmount animals" in tui.error()
+
+
+async def test_marked_documents_are_removed_and_one_key_undoes_it(tui: RunningTui) -> None:
+    await tui.press("enter", "down", "down", "m", "m")
+    assert "2 documents marked" in tui.text()
+    await tui.press("d", "y")
+    await tui.until(lambda: "Trash  2" in tui.text(), "the trash")
+    await tui.press("u")
+    await tui.until(lambda: "Trash" not in tui.text(), "both to be back")
+
+
+async def test_removing_takes_only_what_the_filter_leaves(tui: RunningTui) -> None:
+    await tui.press("slash")
+    await tui.type("bees")
+    await tui.press("enter", "g", "d")
+    assert "Remove the 1 document of default that hold “bees”?" in tui.text()
+    await tui.press("y")
+    await tui.until(lambda: "Trash  1" in tui.text(), "the trash")
+
+
+async def test_the_trash_is_emptied_for_good_after_a_question(tui: RunningTui) -> None:
+    await tui.press("enter", "down", "down", "d", "y")
+    await tui.until(lambda: "Trash  1" in tui.text(), "the trash")
+    await tui.press("E", "y")
+    await tui.until(lambda: "Trash" not in tui.text(), "it to go")
+    assert not tui.app.session.workspace.library.trashed()
+
+
+async def test_a_path_is_completed_while_it_is_typed(tui: RunningTui, tmp_path: Path) -> None:
+    await tui.press("a")
+    await tui.type(f"{tmp_path}/ot")
+    await tui.press("tab")
+    assert tui.app.screen.query_one("Input").value == f"{tmp_path}/other/"
+
+
+async def test_work_in_the_background_can_be_stopped_and_leaving_asks(tui: RunningTui) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def work(tell: Any) -> Any:
+        for number in range(1000):
+            tell(Progress(number, 1000, 0, 0, 0, "", 0.1))
+            begun.set()
+            goes_on.wait(0.02)
+
+    tui.app.session.do("Adding much", work)
+    await tui.until(lambda: "Adding much" in tui.text() and "of 1,000 files" in tui.text(), "the strip")
+    await tui.press("ctrl+q")
+    assert "Leave while this is running?" in tui.text()
+    await tui.press("n", "ctrl+x")
+    await tui.until(lambda: not tui.app.session.job, "it to stop")
+    assert tui.error() == ""

@@ -302,13 +302,14 @@ async def test_a_key_that_cannot_be_made_says_why(tui: RunningTui) -> None:
 async def test_the_doctor_looks_at_the_open_file_and_the_last_searches(tmp_path: Path) -> None:
     async with open_tui(make_library(tmp_path), (160, 45), services=Services(examine=examine)) as tui:
         await tui.type("bees")
+        await tui.press("escape", "y")
         await tui.go("doctor")
         await tui.until(lambda: "✓ integrity" in tui.text())
         assert "chunks" in tui.text()
         await tui.until(lambda: "half below" in tui.text())
 
 
-async def test_the_doctor_shows_every_check_with_the_command_that_mends_it(tmp_path: Path) -> None:
+async def test_the_doctor_shows_every_check_with_the_command_that_repairs_it(tmp_path: Path) -> None:
     found = Examination([Check("space", "fail", "The disk is full.", "localmcp trash empty")], [("chunks", 4_200_000)])
     services = Services(examine=lambda _workspace: found)
     async with open_tui(make_library(tmp_path), services=services) as tui:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
-from textual.widgets import ContentSwitcher, Input, Static, Tree
+from textual.widgets import ContentSwitcher, Static, Tree
 from textual.widgets.tree import TreeNode
 
 from localmcp.errors import NotFound
 from localmcp.humanize import counted
-from localmcp.knowledge.inventory import Inventory, Item, PassageLine, Unread
+from localmcp.knowledge.inventory import Folder, Inventory, Item, PassageLine, Unread
 from localmcp.tui.highlight import citation_text, short
 from localmcp.tui.keymap import bindings
-from localmcp.tui.library_model import Contents, contents_of, inventory_of, remove_collection
+from localmcp.tui.library_model import EVERYTHING, Contents, contents_of, inventory_of, targets_of_collection
 from localmcp.tui.library_tree import (
     PAGE,
     STATE_MARKS,
@@ -28,11 +28,17 @@ from localmcp.tui.library_tree import (
     Trash,
     Trashed,
     UnreadFiles,
+    collection_of,
     origin_of,
 )
 from localmcp.tui.messages import Failed, ReadDocument
-from localmcp.tui.pane import Pane
+from localmcp.tui.pane import FilterLine, Pane
 from localmcp.tui.welcome import Welcome
+
+if TYPE_CHECKING:
+    from localmcp.knowledge.report import Report
+    from localmcp.tui.session import Tell
+    from localmcp.workspace import Workspace
 
 
 class LibraryPane(Pane):
@@ -40,8 +46,9 @@ class LibraryPane(Pane):
 
     TITLE, KEY_GROUP = "Library", "library"
     ABOUT = (
-        "What is in the file: collections, their documents, their passages. A mark tells of each document whether its "
-        "file is as it was read (●), has changed (✎), is gone (○) or could not be read (✗). "
+        "What is in the file: collections, folders, documents, passages. A mark tells of each document whether its "
+        "file is as it was read (●), has changed (✎), is gone (○) or could not be read (✗); the text beside it says "
+        "why. m marks documents, d removes them, or what the filter leaves, u undoes it. "
         "Folders that were added are looked at again by themselves; r does it now."
     )
     BINDINGS: ClassVar[list[BindingType]] = bindings("library")
@@ -50,7 +57,9 @@ class LibraryPane(Pane):
         super().__init__(**options)
         self.words = ""
         """What titles and paths must hold."""
-        self._wanted_line = -1
+        self._line_to_restore = -1
+        self.undoable: list[str] = []
+        """Ids of what the last removal took."""
 
     def compose(self) -> ComposeResult:
         with ContentSwitcher(initial="collections", classes="split", id="stock"):
@@ -59,9 +68,7 @@ class LibraryPane(Pane):
                 yield LibraryTree(classes="framed left", id="tree")
                 with VerticalScroll(classes="framed right", id="details"):
                     yield Static(id="about")
-        line = Input(placeholder="Only titles and paths that hold…", classes="framed hidden", id="filter")
-        line.cursor_blink = False
-        yield line
+        yield FilterLine("Only titles and paths that hold…", id="filter")
 
     def on_mount(self) -> None:
         self.tree_view.border_title = "Documents"
@@ -98,7 +105,7 @@ class LibraryPane(Pane):
         stock = self.query_one("#stock", ContentSwitcher)
         stock.current = "collections" if contents.collections or contents.trashed or self.session.job else "nothing"
         tree = self.tree_view
-        self._wanted_line, opened = (
+        self._line_to_restore, opened = (
             tree.cursor_line,
             {_key(node.data) for node in tree.root.children if node.is_expanded},
         )
@@ -117,8 +124,8 @@ class LibraryPane(Pane):
 
     def _restore_cursor(self) -> None:
         tree = self.tree_view
-        if 0 <= self._wanted_line <= tree.last_line:
-            tree.go_to(self._wanted_line)
+        if 0 <= self._line_to_restore <= tree.last_line:
+            tree.go_to(self._line_to_restore)
         elif tree.cursor_line < 0:
             tree.go_to(0)
         self.keep_focus()
@@ -132,17 +139,39 @@ class LibraryPane(Pane):
             self.tree_view.put_page(node, node.data.items[:PAGE], 0, len(node.data.items))
         elif isinstance(node.data, CollectionRow) and len(node.children) <= bool(node.data.unread):
             self._fetch(node, 0)
+            self._fetch_folders(node)
         elif not node.children:
             self._fetch(node, 0)
+            self._fetch_folders(node)
+
+    def _fetch_folders(self, node: TreeNode[Any]) -> None:
+        """Ask for the folders right below a node; what is filtered is one list."""
+        data, collection, origin = node.data, collection_of(node), origin_of(node)
+        if self.words or collection is None or not isinstance(data, CollectionRow | Folder):
+            return
+        below = data.path if isinstance(data, Folder) else None
+        self.ask(
+            f"folders {node.id}",
+            lambda: self._inventory(origin).folders(collection.name, below),
+            lambda folders: self._put_folders(node, folders),
+        )
+
+    def _put_folders(self, node: TreeNode[Any], folders: Sequence[Folder]) -> None:
+        if node.parent is not None and node in node.parent.children and not _has_folders(node):
+            self.tree_view.put_folders(node, folders)
 
     def _fetch(self, node: TreeNode[Any], offset: int) -> None:
         """Ask for a page of what is below a node."""
         data, words, origin = node.data, self.words, origin_of(node)
         group = f"branch {node.id}"
-        if isinstance(data, CollectionRow):
+        collection = collection_of(node)
+        if isinstance(data, CollectionRow | Folder) and collection is not None:
+            folder = data.path if isinstance(data, Folder) else None if words else ""
             self.ask(
                 group,
-                lambda: self._inventory(origin).documents(data.name, words, limit=PAGE, offset=offset),
+                lambda: self._inventory(origin).documents(
+                    collection.name, words, folder=folder, limit=PAGE, offset=offset
+                ),
                 lambda page: self._put(node, page.items, offset, page.total),
             )
         elif isinstance(data, UnreadFiles):
@@ -169,8 +198,8 @@ class LibraryPane(Pane):
 
     def _restore_late_cursor(self) -> None:
         """A branch that was open before a reload is there again: so is the line."""
-        if self._wanted_line > self.tree_view.cursor_line:
-            wanted, self._wanted_line = self._wanted_line, -1
+        if self._line_to_restore > self.tree_view.cursor_line:
+            wanted, self._line_to_restore = self._line_to_restore, -1
             self.call_after_refresh(self.tree_view.go_to, wanted)
 
     @on(Tree.NodeSelected)
@@ -188,12 +217,16 @@ class LibraryPane(Pane):
     def look_at(self, message: Tree.NodeHighlighted[Any]) -> None:
         data = message.node.data
         # Where there is no room beside the tree, the least that must be seen stands below it.
-        self.tree_view.border_subtitle = Content(_in_short(data)) if self.app.size.width < 100 else ""
+        self._show_marks(_in_short(data) if self.app.size.width < 100 else "")
         if isinstance(data, More) and message.node.parent is not None:
             # Going on with the arrows goes on with the list.
             self._fetch(message.node.parent, data.offset)
         elif isinstance(data, CollectionRow):
             self._show_about(data.name, self._about_collection(data))
+        elif isinstance(data, Folder):
+            failed = f"\n{counted(data.unread, 'file')} could not be read" if data.unread else ""
+            words = f"{short(data.path)}\n\n{counted(data.documents, 'document')}{failed}"
+            self._show_about(data.name, Content(f"{words}\n\nSearch only here:  path:{short(data.path)}"))
         elif isinstance(data, Item):
             self.ask("about", lambda: self._facts_of(data), lambda facts: self._show_about(data.title, facts))
         elif isinstance(data, PassageLine):
@@ -248,7 +281,7 @@ class LibraryPane(Pane):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Nothing is done to an empty library but adding to it."""
-        if action in ("refresh", "remove", "filter", "read", "open", "cite"):
+        if action in ("refresh", "mark", "remove", "undo", "empty", "filter", "read", "open", "cite"):
             return self.query_one("#stock", ContentSwitcher).current != "nothing" if self.is_mounted else True
         return super().check_action(action, parameters)
 
@@ -261,65 +294,136 @@ class LibraryPane(Pane):
         """Look at everything that was added again, in the background."""
         self.session.refresh()
 
-    def action_remove(self) -> None:
-        from localmcp.tui.dialogs import confirm
+    def action_mark(self) -> None:
+        """Mark a document, or take the mark back, and go on to the next row."""
+        tree, data = self.tree_view, self.chosen
+        if isinstance(data, Item) and tree.cursor_node is not None and origin_of(tree.cursor_node) is None:
+            if tree.marked.pop(data.id, None) is None:
+                tree.marked[data.id] = data
+            tree.refresh()
+            tree.action_cursor_down()
+            self._show_marks()
 
-        data = self.chosen
-        node = self.tree_view.cursor_node
+    def _show_marks(self, otherwise: str = "") -> None:
+        number = len(self.tree_view.marked)
+        words = f"{counted(number, 'document')} marked · d removes" if number else otherwise
+        self.tree_view.border_subtitle = Content(words)
+
+    def action_remove(self) -> None:
+        """Put what is marked into the trash; else what the filter leaves of a collection; else what is highlighted."""
+        node, data, marked = self.tree_view.cursor_node, self.chosen, self.tree_view.marked
+        if marked:
+            self._confirm_removal(counted(len(marked), "marked document"), lambda w: list(marked), None)
+            return
         if node is not None and (origin := origin_of(node)):
             hint = f"It is taken away as a whole: localmcp unmount {origin}"
-            self.app.post_message(
-                Failed(NotFound(f"What stands in the mounted file {origin} is read-only.", hint=hint))
-            )
+            self.app.post_message(Failed(NotFound(f"The mounted file {origin} is read-only.", hint=hint)))
             return
-        more = "It goes into the trash, from where u brings it back. The file itself is not touched."
         if isinstance(data, Item):
-            confirm(self, f"Remove “{data.title}”?", more, "Remove", lambda: self._remove(data.title, [data.id]))
+            self._confirm_removal(f"“{data.title}”", lambda _: [data.id], None)
+        elif isinstance(data, Folder):
+            what = f"{counted(data.documents, 'document')} of {data.name}"
+            self._confirm_removal(what, lambda _: [data.path], collection_of(cast("TreeNode[Any]", node)))
+        elif isinstance(data, CollectionRow) and self.words:
+            self.ask("matching", lambda: self._matching(data.name), lambda ids: self._remove_matching(data.name, ids))
         elif isinstance(data, CollectionRow):
-            question = f"Remove all {counted(data.documents, 'document')} of {data.name}?"
-            confirm(self, question, more, "Remove all", lambda: self._remove_collection(data.name))
+            what = f"all {counted(data.documents, 'document')} of {data.name}"
+            self._confirm_removal(what, lambda w: targets_of_collection(w, data.name), data)
 
-    def _remove(self, title: str, targets: list[str]) -> None:
-        self.session.do(f"Removing {title}", lambda tell: self.session.workspace.library.remove(targets))
+    def _matching(self, collection: str) -> list[str]:
+        page = self.session.workspace.inventory.documents(collection, self.words, limit=EVERYTHING)
+        return [item.id for item in page.items]
 
-    def _remove_collection(self, name: str) -> None:
-        self.session.do(f"Removing {name}", lambda tell: remove_collection(self.session.workspace, name))
+    def _remove_matching(self, name: str, ids: list[str]) -> None:
+        if ids:
+            what = f"the {counted(len(ids), 'document')} of {name} that hold “{self.words}”"
+            self._confirm_removal(what, lambda _: ids, None)
 
-    def action_restore(self) -> None:
+    def _confirm_removal(
+        self, what: str, targets: Callable[[Workspace], Sequence[str]], collection: CollectionRow | None
+    ) -> None:
+        """Ask, then remove in the background, and keep what is needed to undo it."""
+        from localmcp.tui.dialogs import confirm
+
+        name = collection.name if collection is not None else None
+
+        def work(tell: Tell) -> Report:
+            workspace = self.session.workspace
+            before = {row.uuid for row, _ in workspace.library.trashed()}
+            report = workspace.library.remove(targets(workspace), collection=name)
+            self.undoable = [row.uuid for row, _ in workspace.library.trashed() if row.uuid not in before]
+            return report
+
+        def remove() -> None:
+            self.tree_view.marked = {}
+            self._show_marks()
+            self.session.do(f"Removing {what}", work)
+
+        more = "It goes into the trash, from where u brings it back. The file itself is not touched."
+        confirm(self, f"Remove {what}?", more, "Remove", remove)
+
+    def action_undo(self) -> None:
+        """Restore what is highlighted in the trash, or all of it; elsewhere, undo the last removal."""
         data = self.chosen
         if isinstance(data, Trashed):
+            self._restore([data.id], data.title)
+        elif isinstance(data, Trash):
+            self._restore([item.id for item in data.items], counted(len(data.items), "document"))
+        elif self.undoable:
+            self._restore(self.undoable, counted(len(self.undoable), "document"))
+        else:
+            self.app.notify("Nothing was removed since this window was opened; the trash has what was.")
+
+    def _restore(self, ids: Sequence[str], what: str) -> None:
+        def restore() -> None:
+            for source_id in ids:
+                self.session.workspace.library.restore(source_id)
+
+        def done(_result: None) -> None:
+            self.undoable = []
+            self.app.notify(f"{what} restored.")
+
+        self.ask("restore", restore, done)
+
+    def action_empty(self) -> None:
+        """Delete what is in the trash for good."""
+        from localmcp.tui.dialogs import confirm
+
+        trash = next((n.data for n in self.tree_view.root.children if isinstance(n.data, Trash)), None)
+        if trash is None:
+            self.app.notify("The trash is empty.")
+            return
+
+        def empty() -> None:
             self.ask(
-                "restore",
-                lambda: self.session.call("restore_source", sourceId=data.id),
-                lambda _: self.app.notify(f"{data.title} is back."),
+                "empty",
+                lambda: self.session.workspace.library.empty_trash(),
+                self._emptied,
             )
 
-    def action_filter(self) -> None:
-        line = self.query_one("#filter", Input)
-        line.remove_class("hidden")
-        line.focus()
+        question = f"Delete {counted(len(trash.items), 'document')} for good?"
+        confirm(self, question, "Only a backup could bring them back. The files are not touched.", "Delete", empty)
 
-    @on(Input.Changed, "#filter")
-    def filter_typed(self, message: Input.Changed) -> None:
-        self.words = message.value.strip()
+    def _emptied(self, count: int) -> None:
+        self.app.notify(f"{counted(count, 'document')} deleted for good.")
+        self.undoable = []
+        self.reload()
+
+    def action_filter(self) -> None:
+        self.focus_filter()
+
+    def apply_filter(self, words: str) -> None:
+        if words == self.words:
+            return
+        self.words = words
         for node in self.tree_view.root.children:
             if isinstance(node.data, CollectionRow):
                 self.tree_view.forget_pages(node)
-                node.expand()
-                self._fetch(node, 0)
-
-    @on(Input.Submitted, "#filter")
-    def filter_done(self, message: Input.Submitted) -> None:
-        message.input.set_class(not message.value.strip(), "hidden")
-        self.tree_view.focus()
-
-    def key_escape(self) -> None:
-        """Leave the filter."""
-        line = self.query_one("#filter", Input)
-        if self.app.focused is line:
-            line.value = ""
-            line.add_class("hidden")
-            self.tree_view.focus()
+                if node.is_expanded:
+                    self._fetch(node, 0)
+                    self._fetch_folders(node)
+                else:
+                    node.expand()
 
     def action_read(self) -> None:
         from localmcp.tui.reader import ReaderScreen
@@ -355,6 +459,10 @@ def _in_short(data: Any) -> str:
         mark, words, _ = STATE_MARKS[data.state]
         return f"{mark} {data.why or words}"
     return data.reason if isinstance(data, Unread) else ""
+
+
+def _has_folders(node: TreeNode[Any]) -> bool:
+    return any(isinstance(child.data, Folder) for child in node.children)
 
 
 def _key(data: Any) -> str:
