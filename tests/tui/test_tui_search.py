@@ -283,9 +283,9 @@ async def test_hints_leave_out_keys_that_would_be_typed(tui: RunningTui) -> None
     await tui.type("queen")
     hints = tui.text().splitlines()[-1]
     assert "^f Filters" in hints
-    assert "Copy citation" not in hints
+    assert "y Cite" not in hints
     await tui.press("escape")
-    assert "y Copy citation" in tui.text().splitlines()[-1]
+    assert "y Cite" in tui.text().splitlines()[-1]
 
 
 async def test_text_of_documents_cannot_command_the_terminal(tmp_path: Path) -> None:
