@@ -48,7 +48,7 @@ from localmcp.rules.learning import RuleMemory
 from localmcp.search.backend_choice import Places
 from localmcp.search.federation import Federation
 from localmcp.search.index import Index
-from localmcp.storage.database import Database
+from localmcp.storage.database import Database, read_generations
 from localmcp.tool_search.ranking import ToolFinder
 from localmcp.tool_search.sentence_ranking import ToolRanking
 from localmcp.tool_search.usage import ToolUsage
@@ -163,6 +163,11 @@ class Workspace:
     def instructions(self) -> str:
         """What an assistant is told about this file when it connects."""
         return self.knowledge.instructions()
+
+    def content_generation(self) -> int:
+        """Return a number that grows whenever documents change, whichever process changes them."""
+        with self.database.read() as connection:
+            return read_generations(connection).content
 
     def on_tools_changed(self, listener: Callable[[], None]) -> None:
         """Call `listener`, from another thread, when the tools of another server have changed; when the person's own

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localmcp.server.handlers import OpenOnce
 from localmcp.server.http.app import Door
 from localmcp.server.http.serving import Address, DoorKeeper, limits_of, listen, uvicorn_config
+from localmcp.server.wire_values import OpenOnce
 from localmcp.workspace import Workspace, open_workspace
 
 

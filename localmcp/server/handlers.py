@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import secrets
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -25,7 +23,9 @@ from pydantic import TypeAdapter
 
 from localmcp import __version__
 from localmcp.errors import LocalMCPError, UnknownTool
-from localmcp.tools import Answer, Json, Registry, Scope, Tool, ToolMark, compact_json, use_scope
+from localmcp.server.offer_handlers import WATCH_SECONDS, OfferHandlers
+from localmcp.server.wire_values import HasRegistry, log_incident, message_of, without_surrogates
+from localmcp.tools import Answer, Json, Scope, Tool, ToolMark, compact_json, use_scope
 
 log = logging.getLogger(__name__)
 
@@ -36,34 +36,8 @@ REMEMBERED_SESSIONS = 64
 """Connections of the handshake era that are told about list changes; the others learn it from the bus."""
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 Context = ServerRequestContext[Any]
-
-
-class HasRegistry(Protocol):
-    """What a workspace must offer to be listed and called."""
-
-    @property
-    def registry(self) -> Registry: ...
-
-
-Workspace = TypeVar("Workspace", bound=HasRegistry)
-
-
-class OpenOnce(Generic[Workspace]):
-    """Opens the workspace when it is first needed; a failed attempt is made again by the next call."""
-
-    def __init__(self, open_workspace: Callable[[], Workspace]) -> None:
-        self._open = open_workspace
-        self._lock = threading.Lock()
-        self.opened: Workspace | None = None
-
-    def __call__(self) -> Workspace:
-        with self._lock:
-            if self.opened is None:
-                self.opened = self._open()
-            return self.opened
 
 
 def build_server(
@@ -95,13 +69,26 @@ class ToolServer(Server[Any]):
         self._bus = InMemorySubscriptionBus()
         self._sessions: dict[int, ServerSession] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._offers = OfferHandlers(open_workspace, scope, self._bus)
+        self._listen = ListenHandler(self._bus)
+        self._watcher: asyncio.Task[None] | None = None
+        self.offered: Callable[[], tuple[str, ...]] = self._offers.kinds
+        """What is advertised of `resources` and `prompts`; every request of theirs is answered all the same."""
         super().__init__(
             "localmcp",
             version=__version__,
             instructions=instructions,
             on_list_tools=self._on_list_tools,
             on_call_tool=self._on_call_tool,
-            on_subscriptions_listen=ListenHandler(self._bus),
+            on_subscriptions_listen=self._on_listen,
+            on_list_resources=self._offers.list_resources,
+            on_list_resource_templates=self._offers.list_templates,
+            on_read_resource=self._offers.read,
+            on_subscribe_resource=self._on_subscribe,
+            on_unsubscribe_resource=self._offers.unsubscribe,
+            on_list_prompts=self._offers.list_prompts,
+            on_get_prompt=self._offers.get_prompt,
+            on_completion=self._offers.complete,
             get_tool_input_schema=self._input_schema,
         )
 
@@ -112,8 +99,20 @@ class ToolServer(Server[Any]):
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
         """As the SDK's, with `listChanged` advertised to clients of the handshake era too."""
-        options = notification_options or NotificationOptions(tools_changed=True)
+        options = notification_options or NotificationOptions(True, True, True)
         return super().create_initialization_options(options, experimental_capabilities, extensions)
+
+    def get_capabilities(self, *arguments: Any, **named: Any) -> wire.ServerCapabilities:
+        """As the SDK's, without resources and prompts of which there are none."""
+        capabilities = super().get_capabilities(*arguments, **named)
+        offered = self.offered()
+        return capabilities.model_copy(
+            update={
+                "resources": capabilities.resources if "resources" in offered else None,
+                "prompts": capabilities.prompts if "prompts" in offered else None,
+                "completions": capabilities.completions if offered else None,
+            }
+        )
 
     # ------------------------------------------------------------ requests
 
@@ -131,7 +130,7 @@ class ToolServer(Server[Any]):
             with use_scope(self._scope()):
                 described = [describe_tool(each) for each in self._open_workspace().registry.visible()]
         except LocalMCPError as error:
-            raise MCPError(code=wire.INTERNAL_ERROR, message=without_surrogates(_told(error))) from error
+            raise MCPError(code=wire.INTERNAL_ERROR, message=without_surrogates(message_of(error))) from error
         except Exception as error:
             # The SDK would send the exception's text to clients of the handshake era.
             raise MCPError(code=wire.INTERNAL_ERROR, message=log_incident("tools/list")) from error
@@ -146,13 +145,13 @@ class ToolServer(Server[Any]):
         except UnknownTool as error:
             # A tool may raise it too (execute_tool does): only a name that is nobody's is a protocol error.
             if self._find(name) is not None:
-                return _failure(_told(error))
+                return _failure(message_of(error))
             data = {"hint": error.hint} if error.hint else None
             # Models are shown the message alone.
             message = f"Unknown tool: {name}" + (f". {error.hint}" if error.hint and self._scope().lean else "")
             raise MCPError(code=wire.INVALID_PARAMS, message=message, data=data) from error
         except LocalMCPError as error:
-            return _failure(_told(error))
+            return _failure(message_of(error))
         except BaseException:
             # Panics of libraries written in Rust derive from BaseException, and one tool must not end the server.
             return _failure(log_incident(name))
@@ -170,6 +169,10 @@ class ToolServer(Server[Any]):
         each = self._find(name)
         return each.input_schema if each else None
 
+    def available_offers(self) -> tuple[str, ...]:
+        """Return what there is of `resources` and `prompts`."""
+        return self._offers.kinds()
+
     # ------------------------------------------------------------ list changes
 
     def publish_tools_changed(self) -> None:
@@ -181,6 +184,30 @@ class ToolServer(Server[Any]):
         await self._bus.publish(ToolsListChanged())
         for session in tuple(self._sessions.values()):
             await session.send_tool_list_changed()
+
+    async def _on_listen(self, ctx: Context, params: wire.SubscriptionsListenRequestParams) -> Any:
+        await self._offers.watch(list(params.notifications.resource_subscriptions or ()))
+        self._start_watching()
+        return await self._listen(ctx, params)
+
+    async def _on_subscribe(self, ctx: Context, params: wire.SubscribeRequestParams) -> wire.EmptyResult:
+        result = await self._offers.subscribe(ctx, params)
+        self._start_watching()
+        return result
+
+    def _start_watching(self) -> None:
+        """Look for changed documents from now on, for as long as the server runs."""
+        if self._watcher is None or self._watcher.done():
+            self._watcher = asyncio.get_running_loop().create_task(self._watch())
+
+    async def _watch(self) -> None:
+        known = await anyio.to_thread.run_sync(self._offers.generation)
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            generation = await anyio.to_thread.run_sync(self._offers.generation)
+            if generation != known:
+                known = generation
+                await self._offers.publish_changes()
 
     def _remember(self, ctx: Context) -> None:
         self._loop = asyncio.get_running_loop()
@@ -281,26 +308,3 @@ def _failure(text: str) -> wire.CallToolResult:
     if len(text) > 10_000:
         text = text[:10_000] + " ..."
     return wire.CallToolResult(content=[wire.TextContent(text=text)], is_error=True)
-
-
-def log_incident(name: str) -> str:
-    """Log the exception that is being handled; what the client is told instead of it."""
-    incident = secrets.token_hex(4)
-    log.exception("%s failed (incident %s)", name, incident)
-    return f"{name} failed unexpectedly (incident {incident}). The server's log tells more."
-
-
-def _told(error: LocalMCPError) -> str:
-    return f"{error.message}\n{error.hint}" if error.hint else error.message
-
-
-def without_surrogates(value: Any) -> Any:
-    """`value` with U+FFFD for every lone surrogate, which no UTF-8 frame can carry."""
-    if isinstance(value, str):
-        return _SURROGATE.sub("\ufffd", value)
-    if isinstance(value, dict):
-        table = cast("dict[Any, Any]", value)
-        return {without_surrogates(key): without_surrogates(each) for key, each in table.items()}
-    if isinstance(value, list | tuple):
-        return [without_surrogates(each) for each in cast("list[Any]", value)]
-    return value

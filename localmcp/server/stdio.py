@@ -23,8 +23,10 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from localmcp.errors import ConfigurationError, LocalMCPError
-from localmcp.server.handlers import HasRegistry, OpenOnce, build_server, without_surrogates
-from localmcp.server.handshake import MAX_LINE, Overlong, Wire, remember_instructions
+from localmcp.server.handlers import build_server
+from localmcp.server.session_cache import remember_session
+from localmcp.server.wire import MAX_LINE, Overlong, Wire
+from localmcp.server.wire_values import HasRegistry, OpenOnce, without_surrogates
 from localmcp.tools import CallRecord, Registry, Scope, use_scope
 from localmcp.visible_text import VisibleFormatter
 
@@ -115,6 +117,7 @@ class Session:
         self._open = open_workspace
         self._workspace = OpenOnce(self._open_and_observe)
         self._server = build_server(self._workspace, self._scope, instructions=wire.instructions)
+        self._server.offered = lambda: wire.offers
         self._repeated = wire.answered
         self._running: set[_Id | None] = set()
         self._reading: anyio.CancelScope
@@ -204,7 +207,8 @@ class Session:
         try:
             with use_scope(self._scope):
                 told = without_surrogates(workspace.instructions())
-            remember_instructions(self._database, told, self._profile)
+                offers = self._server.available_offers()
+            remember_session(self._database, told, self._profile, offers)
         except (OSError, LocalMCPError) as error:
             log.info("the instructions are not remembered: %s", error)
 

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from localmcp.server.handlers import OpenOnce
 from localmcp.server.http.app import Door
 from localmcp.server.http.serving import Address, DoorKeeper, listen, uvicorn_config
+from localmcp.server.wire_values import OpenOnce
 from localmcp.tools import Answer, Json, Tool, ToolMark
 from localmcp.workspace import Workspace, open_workspace
 

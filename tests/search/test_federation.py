@@ -244,10 +244,10 @@ async def test_a_profile_that_cannot_be_used_gives_nothing_and_says_why(farm: Fa
 
 
 def test_what_a_profile_hides_does_not_stand_in_the_instructions_of_another(farm: Farm) -> None:
-    from localmcp.server import handshake
+    from localmcp.server import session_cache
 
-    handshake.remember_instructions("a.localmcp", "everything")
-    handshake.remember_instructions("a.localmcp", "little", "work")
-    assert handshake.cached_instructions("a.localmcp") == "everything"
-    assert handshake.cached_instructions("a.localmcp", "work") == "little"
-    assert handshake.cached_instructions("a.localmcp", "home") == handshake.FALLBACK_INSTRUCTIONS
+    session_cache.remember_session("a.localmcp", "everything")
+    session_cache.remember_session("a.localmcp", "little", "work")
+    assert session_cache.cached_instructions("a.localmcp") == "everything"
+    assert session_cache.cached_instructions("a.localmcp", "work") == "little"
+    assert session_cache.cached_instructions("a.localmcp", "home") == session_cache.FALLBACK_INSTRUCTIONS

@@ -24,7 +24,7 @@ import localmcp
 from localmcp import __version__, config
 from localmcp.__main__ import plain_serve
 from localmcp.errors import ConfigurationError
-from localmcp.server import handshake
+from localmcp.server import handshake, session_cache
 from localmcp.server.handlers import MAX_RESULT, ToolServer, build_server
 from localmcp.tools import Answer, Registry, Scope, Tool, ToolMark
 
@@ -622,7 +622,7 @@ def test_only_a_plain_serve_takes_the_short_way(line: str, expected: tuple[bool,
 
 def test_the_next_start_tells_what_the_last_session_learned(folder: Path, server: Server) -> None:
     first = server.ask(initialize())["result"]["instructions"]
-    assert first == handshake.FALLBACK_INSTRUCTIONS
+    assert first == session_cache.FALLBACK_INSTRUCTIONS
     assert server.ask(call(1, "echo", text="x"))["result"]["structuredContent"] == {"words": "x", "count": 1}
     assert server.end() == (0, "", "")
     again = Server([sys.executable, str(folder / "serve.py")], folder / "state")
@@ -633,22 +633,22 @@ def test_the_next_start_tells_what_the_last_session_learned(folder: Path, server
 def test_instructions_belong_to_their_database_and_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCALMCP_STATE_DIR", str(tmp_path / "new" / "state"))
     monkeypatch.delenv("LOCALMCP_DB", raising=False)
-    handshake.remember_instructions("a.localmcp", "x" * 5000)
-    handshake.remember_instructions(None, "default")
-    assert handshake.cached_instructions(str(Path("a.localmcp").absolute())) == "x" * 1500
-    assert handshake.cached_instructions() == "default"
-    assert handshake.cached_instructions("b.localmcp") == handshake.FALLBACK_INSTRUCTIONS
+    session_cache.remember_session("a.localmcp", "x" * 5000)
+    session_cache.remember_session(None, "default")
+    assert session_cache.cached_instructions(str(Path("a.localmcp").absolute())) == "x" * 1500
+    assert session_cache.cached_instructions() == "default"
+    assert session_cache.cached_instructions("b.localmcp") == session_cache.FALLBACK_INSTRUCTIONS
     monkeypatch.setenv("LOCALMCP_DB", "a.localmcp")
-    assert handshake.cached_instructions() == "x" * 1500
+    assert session_cache.cached_instructions() == "x" * 1500
     assert [each.name for each in (tmp_path / "new" / "state").iterdir()] == ["instructions.json"]
 
 
 def test_only_the_latest_databases_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCALMCP_STATE_DIR", str(tmp_path))
     for number in range(25):
-        handshake.remember_instructions(f"/{number}", str(number))
+        session_cache.remember_session(f"/{number}", str(number))
     assert len(json.loads((tmp_path / "instructions.json").read_text())) == 20
-    assert handshake.cached_instructions("/24") == "24"
+    assert session_cache.cached_instructions("/24") == "24"
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"": 5}', b'{"": ""}', b"\xff\xfe", b"[" * 100_000])
@@ -658,13 +658,13 @@ def test_a_spoiled_cache_falls_back_to_the_fixed_text(
     monkeypatch.setenv("LOCALMCP_STATE_DIR", str(tmp_path))
     monkeypatch.delenv("LOCALMCP_DB", raising=False)
     (tmp_path / "instructions.json").write_bytes(content)
-    assert handshake.cached_instructions() == handshake.FALLBACK_INSTRUCTIONS
-    handshake.remember_instructions(None, "mended")
-    assert handshake.cached_instructions() == "mended"
+    assert session_cache.cached_instructions() == session_cache.FALLBACK_INSTRUCTIONS
+    session_cache.remember_session(None, "mended")
+    assert session_cache.cached_instructions() == "mended"
 
 
 def test_the_fixed_instructions_fit() -> None:
-    assert len(handshake.FALLBACK_INSTRUCTIONS) <= handshake.MAX_INSTRUCTIONS
+    assert len(session_cache.FALLBACK_INSTRUCTIONS) <= session_cache.MAX_INSTRUCTIONS
 
 
 @pytest.mark.parametrize(
@@ -684,7 +684,7 @@ def test_the_state_folder_is_the_one_of_the_settings(
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert Path(handshake.state_folder()) == config.state_directory()
+    assert Path(session_cache.state_folder()) == config.state_directory()
 
 
 # ---------------------------------------------------------------- raw bytes

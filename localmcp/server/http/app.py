@@ -13,7 +13,6 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from localmcp.activity import CallOrigin, call_origin
-from localmcp.server.handlers import OpenOnce, log_incident
 from localmcp.server.http.authentication import Authentication, forget_caller
 from localmcp.server.http.exchange import Calls, Exchange
 from localmcp.server.http.hosts import OwnNames
@@ -32,6 +31,7 @@ from localmcp.server.http.replies import (
 )
 from localmcp.server.http.rest import RestEndpoints
 from localmcp.server.http.sse import Streams
+from localmcp.server.wire_values import OpenOnce, log_incident
 from localmcp.workspace import Workspace
 
 HEALTH = "/health"

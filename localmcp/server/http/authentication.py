@@ -20,7 +20,7 @@ from localmcp.tools import Scope
 
 if TYPE_CHECKING:
     from localmcp.api_keys.key_info import KeyInfo
-    from localmcp.server.handlers import OpenOnce
+    from localmcp.server.wire_values import OpenOnce
     from localmcp.workspace import Workspace
 
 MISSING = "Unauthorized: Missing or invalid Authorization header"

@@ -14,11 +14,11 @@ from mcp.types import INVALID_REQUEST
 from starlette.requests import Request
 
 from localmcp.errors import LocalMCPError
-from localmcp.server.handlers import OpenOnce, log_incident
 from localmcp.server.http.authentication import request_scope
 from localmcp.server.http.limits import parse_json
 from localmcp.server.http.log_lines import LONGEST, say
 from localmcp.server.http.replies import SERVER_ERROR, Refused
+from localmcp.server.wire_values import OpenOnce, log_incident
 from localmcp.tools import Answer, Json, Scope
 
 if TYPE_CHECKING:

@@ -16,12 +16,13 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as HttpScope
 
 from localmcp.errors import LocalMCPError
-from localmcp.server.handlers import OpenOnce, ToolServer, log_incident, tool_result, without_surrogates
-from localmcp.server.handshake import FALLBACK_INSTRUCTIONS
+from localmcp.server.handlers import ToolServer, tool_result
 from localmcp.server.http.authentication import request_scope, use_lean_answers
 from localmcp.server.http.exchange import CALL_SECONDS, Calls, Exchange
 from localmcp.server.http.log_lines import LONGEST, say
 from localmcp.server.http.replies import SERVER_ERROR, Refused, json_bytes, json_reply, refusal_reply, refused_for
+from localmcp.server.session_cache import FALLBACK_INSTRUCTIONS
+from localmcp.server.wire_values import OpenOnce, log_incident, without_surrogates
 from localmcp.tools import Json, use_scope
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ STATUS = {
 """JSON-RPC code -> HTTP status on `/api/mcp` (S3-13)."""
 LISTEN = "subscriptions/listen"
 
+_offered: ContextVar[tuple[str, ...]] = ContextVar("localmcp_offered", default=())
 _instructions: ContextVar[str] = ContextVar("localmcp_instructions", default=FALLBACK_INSTRUCTIONS)
 
 
@@ -49,6 +51,7 @@ class DoorServer(ToolServer):
 
     def __init__(self, open_workspace: OpenOnce[Workspace]) -> None:
         super().__init__(open_workspace, request_scope, None)
+        self.offered = _offered.get
 
     @property
     def instructions(self) -> str | None:
@@ -137,6 +140,7 @@ class McpEndpoints:
     async def _prepare_instructions(self, message: Json) -> None:
         if message.get("method") in ("initialize", "server/discover"):
             _instructions.set(await anyio.to_thread.run_sync(self._instructions))
+            _offered.set(await anyio.to_thread.run_sync(self.server.available_offers))
 
     def _instructions(self) -> str:
         """What the caller may be told about the file; the general words when it cannot be read."""

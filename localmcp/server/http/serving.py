@@ -22,11 +22,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from localmcp.config import Settings
 from localmcp.errors import LocalMCPError, Unavailable
 from localmcp.malloc_trim import keep_returning, limit_heaps
-from localmcp.server.handlers import OpenOnce
 from localmcp.server.http.app import Door, DoorLimits
 from localmcp.server.http.hosts import OwnNames, is_loopback
 from localmcp.server.http.log_lines import finish_lines, log, say
 from localmcp.server.http.replies import SECURITY_HEADERS, json_bytes
+from localmcp.server.wire_values import OpenOnce
 from localmcp.workspace import Workspace
 
 HEAD_BYTES = 32 * 1024

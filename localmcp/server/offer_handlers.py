@@ -1,0 +1,202 @@
+"""resources/*, prompts/* and completion/complete for both protocol eras, answered from the registry's offers."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import anyio
+import anyio.to_thread
+import mcp.types as wire
+from mcp import MCPError
+from mcp.server.context import ServerRequestContext
+from mcp.server.session import ServerSession
+from mcp.server.subscriptions import InMemorySubscriptionBus, ResourcesListChanged, ResourceUpdated
+
+from localmcp.errors import LocalMCPError
+from localmcp.server.offers import Offer, OwnOffer
+from localmcp.server.wire_values import HasRegistry, log_incident, message_of, without_surrogates
+from localmcp.tools import Json, Scope, use_scope
+
+WATCH_SECONDS = 2.0
+"""How often the file is asked whether subscribed documents have changed; one counter is read."""
+MOST_WATCHED = 1000
+
+log = logging.getLogger(__name__)
+
+Context = ServerRequestContext[Any]
+Result = TypeVar("Result")
+
+
+@runtime_checkable
+class CountsChanges(Protocol):
+    """A workspace that counts the changes of its documents."""
+
+    def content_generation(self) -> int:
+        """Return a number that grows whenever documents change, whichever process changes them."""
+        ...
+
+
+class OfferHandlers:
+    """Each method answers one request of the protocol."""
+
+    def __init__(
+        self, open_workspace: Callable[[], HasRegistry], scope: Callable[[], Scope], bus: InMemorySubscriptionBus
+    ) -> None:
+        self._open_workspace = open_workspace
+        self._scope = scope
+        self._bus = bus
+        self._watched: dict[str, str | None] = {}
+        """Addresses of documents that somebody subscribed to, with their last known state."""
+        self._subscribers: dict[str, dict[int, ServerSession]] = {}
+        self._watching = False
+
+    def kinds(self) -> tuple[str, ...]:
+        """Return what there is of `resources` and `prompts` for the current request's scope."""
+        kinds: set[str] = set()
+        try:
+            with use_scope(self._scope()):
+                for offer in self._offers():
+                    kinds |= offer.kinds()
+        except LocalMCPError as error:
+            log.info("nothing is offered besides tools: %s", error)
+        except Exception:
+            log.exception("what is offered besides tools cannot be told")
+        return tuple(kind for kind in ("resources", "prompts") if kind in kinds)
+
+    # ------------------------------------------------------------ requests
+
+    async def list_resources(
+        self, ctx: Context, params: wire.PaginatedRequestParams | None
+    ) -> wire.ListResourcesResult:
+        items, cursor = await self._answer("resources/list", partial(self._page, params, "resources"))
+        return wire.ListResourcesResult(resources=[wire.Resource(**item) for item in items], next_cursor=cursor)
+
+    async def list_templates(
+        self, ctx: Context, params: wire.PaginatedRequestParams | None
+    ) -> wire.ListResourceTemplatesResult:
+        items = await self._answer("resources/templates/list", self._templates)
+        return wire.ListResourceTemplatesResult(resource_templates=[wire.ResourceTemplate(**item) for item in items])
+
+    async def read(self, ctx: Context, params: wire.ReadResourceRequestParams) -> wire.ReadResourceResult:
+        contents = await self._answer("resources/read", lambda: self._first(lambda offer: offer.read(params.uri)))
+        if contents is None:
+            raise MCPError(wire.INVALID_PARAMS, f"Resource not found: {params.uri}", {"uri": params.uri})
+        kinds = (wire.BlobResourceContents if "blob" in item else wire.TextResourceContents for item in contents)
+        parts = [kind(**item) for kind, item in zip(kinds, contents, strict=True)]
+        return wire.ReadResourceResult(contents=parts)
+
+    async def list_prompts(self, ctx: Context, params: wire.PaginatedRequestParams | None) -> wire.ListPromptsResult:
+        items, cursor = await self._answer("prompts/list", partial(self._page, params, "prompts"))
+        return wire.ListPromptsResult(prompts=[wire.Prompt(**item) for item in items], next_cursor=cursor)
+
+    async def get_prompt(self, ctx: Context, params: wire.GetPromptRequestParams) -> wire.GetPromptResult:
+        arguments = dict(params.arguments or {})
+        found = await self._answer(
+            "prompts/get", lambda: self._first(lambda offer: offer.prompt(params.name, arguments))
+        )
+        if found is None:
+            raise MCPError(wire.INVALID_PARAMS, f"Unknown prompt: {params.name}")
+        return wire.GetPromptResult.model_validate(found)
+
+    async def complete(self, ctx: Context, params: wire.CompleteRequestParams) -> wire.CompleteResult:
+        ref: Json = params.ref.model_dump(by_alias=True, exclude_none=True)
+        name, value = params.argument.name, params.argument.value
+        values = await self._answer(
+            "completion/complete", lambda: self._first(lambda offer: offer.complete(ref, name, value))
+        )
+        shown = (values or [])[:100]
+        completion = wire.Completion(values=shown, total=len(values or []), has_more=len(values or []) > len(shown))
+        return wire.CompleteResult(completion=completion)
+
+    # ------------------------------------------------------------ subscriptions
+
+    async def subscribe(self, ctx: Context, params: wire.SubscribeRequestParams) -> wire.EmptyResult:
+        """Tell this session when the document is indexed anew (handshake era)."""
+        if len(self._watched) < MOST_WATCHED:
+            self._subscribers.setdefault(params.uri, {})[id(ctx.session.client_params)] = ctx.session
+            await self.watch([params.uri])
+        return wire.EmptyResult()
+
+    async def unsubscribe(self, ctx: Context, params: wire.UnsubscribeRequestParams) -> wire.EmptyResult:
+        self._subscribers.get(params.uri, {}).pop(id(ctx.session.client_params), None)
+        return wire.EmptyResult()
+
+    async def watch(self, uris: list[str]) -> None:
+        """Remember the state of these documents, so that a change is noticed."""
+        for uri in uris[: MOST_WATCHED - len(self._watched)]:
+            self._watched[uri] = await anyio.to_thread.run_sync(self._state, uri)
+
+    def generation(self) -> int:
+        """Return the file's counter of changes; 0 where it has none."""
+        workspace = self._open_workspace()
+        return workspace.content_generation() if isinstance(workspace, CountsChanges) else 0
+
+    async def publish_changes(self) -> None:
+        """Tell subscribers which of the watched documents have changed, and that the list has."""
+        await self._bus.publish(ResourcesListChanged())
+        for uri, before in tuple(self._watched.items()):
+            after = await anyio.to_thread.run_sync(self._state, uri)
+            if after == before:
+                continue
+            self._watched[uri] = after
+            await self._bus.publish(ResourceUpdated(uri=uri))
+            for session in tuple(self._subscribers.get(uri, {}).values()):
+                with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+                    await session.send_resource_updated(uri)
+
+    def _state(self, uri: str) -> str | None:
+        with use_scope(self._scope()), contextlib.suppress(LocalMCPError):
+            return OwnOffer(self._open_workspace().registry).state(uri)
+        return None
+
+    # ------------------------------------------------------------ asking the offers
+
+    def _offers(self) -> list[Offer]:
+        registry = self._open_workspace().registry
+        return [OwnOffer(registry), *registry.offers]
+
+    def _templates(self) -> list[Json]:
+        return [template for offer in self._offers() for template in offer.templates()]
+
+    def _first(self, ask: Callable[[Offer], Result | None]) -> Result | None:
+        return next((found for offer in self._offers() if (found := ask(offer)) is not None), None)
+
+    def _page(self, params: wire.PaginatedRequestParams | None, what: str) -> tuple[list[Json], str | None]:
+        """One page of the first offer that the cursor has not passed; a cursor is `OFFER:OFFSET`."""
+        number, offset = _position(params.cursor if params else None)
+        offers = self._offers()
+        if number >= len(offers):
+            return [], None
+        items, following = getattr(offers[number], what)(offset)
+        if following is not None:
+            return items, f"{number}:{following}"
+        if number + 1 < len(offers):
+            return items, f"{number + 1}:0"
+        return items, None
+
+    async def _answer(self, method: str, work: Callable[[], Result]) -> Result:
+        def run() -> Result:
+            with use_scope(self._scope()):
+                return without_surrogates(work())
+
+        try:
+            return await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
+        except LocalMCPError as error:
+            raise MCPError(wire.INVALID_PARAMS, without_surrogates(message_of(error))) from error
+        except MCPError:
+            raise
+        except Exception as error:
+            raise MCPError(wire.INTERNAL_ERROR, log_incident(method)) from error
+
+
+def _position(cursor: str | None) -> tuple[int, int]:
+    if cursor is None:
+        return 0, 0
+    number, colon, offset = cursor.partition(":")
+    if not (colon and number.isdecimal() and offset.isdecimal() and len(cursor) <= 20):
+        raise MCPError(wire.INVALID_PARAMS, "Invalid cursor: leave it out to begin at the first page.")
+    return int(number), int(offset)

@@ -1,0 +1,228 @@
+"""Documents as resources, quick starts and rules as prompts, and completion of their names.
+
+Everything is answered by the tools that exist for it, in the caller's scope: a key that may not call `get_document`
+reads no resource. An `Offer` of somebody else, such as a connected server, is asked after ours.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from localmcp.errors import InvalidInput, LocalMCPError, NotFound
+from localmcp.tools import Json, Registry
+
+DOCUMENT = "localmcp://document/"
+TEMPLATE = DOCUMENT + "{sourceId}{?offset}"
+RULES_PROMPT = "rules_for_task"
+PAGE = 50
+"""Entries of one page of a list."""
+MOST_COMPLETIONS = 100
+
+
+class Offer(Protocol):
+    """Resources and prompts beside the tools, in the protocol's own JSON."""
+
+    def kinds(self) -> set[str]:
+        """Of `resources` and `prompts`, what there is for the current scope."""
+        ...
+
+    def resources(self, offset: int) -> tuple[list[Json], int | None]:
+        """Return a page of resources, and the offset of the next page."""
+        ...
+
+    def templates(self) -> list[Json]: ...
+
+    def read(self, uri: str) -> list[Json] | None:
+        """Return the contents of a resource; None = not ours."""
+        ...
+
+    def prompts(self, offset: int) -> tuple[list[Json], int | None]: ...
+
+    def prompt(self, name: str, arguments: dict[str, str]) -> Json | None:
+        """Return description and messages of a prompt; None = not ours."""
+        ...
+
+    def complete(self, ref: Json, argument: str, value: str) -> list[str] | None:
+        """Return values that begin with, or hold, what was typed; None = not ours."""
+        ...
+
+
+class OwnOffer:
+    """What this file offers, through its registry."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def kinds(self) -> set[str]:
+        kinds: set[str] = set()
+        if self._has("list_sources") and self._look("list_sources", limit=1)["total"]:
+            kinds.add("resources")
+        if self._has_rules() or (self._has("listQuickstarts") and self._quickstarts(0, 1)[1]):
+            kinds.add("prompts")
+        return kinds
+
+    def _has_rules(self) -> bool:
+        if not self._has("getRelevantRules"):
+            return False
+        return not self._has("listRules") or bool(self._look("listRules", limit=1)["total"])
+
+    def _has(self, tool: str) -> bool:
+        return self._registry.find(tool) is not None
+
+    def _look(self, tool: str, **arguments: Any) -> Json:
+        """The answer of a tool that only lists; it is not logged as a call of the client."""
+        found = self._registry.find(tool)
+        return found.call(arguments).value if found else {}
+
+    def _call(self, tool: str, **arguments: Any) -> Json:
+        answer = self._registry.call(tool, arguments)
+        if answer.is_error:
+            raise NotFound(answer.value.get("message") or answer.text, hint=answer.value.get("hint"))
+        return answer.value
+
+    # ------------------------------------------------------------ resources
+
+    def state(self, uri: str) -> str | None:
+        """Return what changes when a document is indexed anew; None for one that is not there."""
+        if not uri.startswith(DOCUMENT):
+            return None
+        try:
+            found = self._look("get_document", sourceId=unquote(urlsplit(uri).path.lstrip("/")), outline=True)
+        except LocalMCPError:
+            return None
+        return found.get("source", {}).get("updatedAt")
+
+    def resources(self, offset: int) -> tuple[list[Json], int | None]:
+        """Return documents, the last changed first."""
+        if not self._has("list_sources"):
+            return [], None
+        page = self._look("list_sources", order="changed", limit=PAGE, offset=offset)
+        return [_resource(item) for item in page["sources"]], page.get("nextOffset")
+
+    def templates(self) -> list[Json]:
+        if not self._has("get_document"):
+            return []
+        description = "A document by id, short id, path or unique title; offset reads on in a long one"
+        return [{"uriTemplate": TEMPLATE, "name": "document", "title": "Document", "description": description}]
+
+    def read(self, uri: str) -> list[Json] | None:
+        """Return a document, or as much of it as fits, with the address of the rest."""
+        if not uri.startswith(DOCUMENT):
+            return None
+        parts = urlsplit(uri)
+        offset = parse_qs(parts.query).get("offset", ["0"])[0]
+        if not offset.isdecimal():
+            raise InvalidInput(f"offset: '{offset}' is not a whole number.")
+        document = self._call("get_document", sourceId=unquote(parts.path.lstrip("/")), offset=int(offset))
+        contents: list[Json] = [{"uri": uri, "mimeType": "text/plain", "text": document["source"]["content"]}]
+        if document.get("truncated"):
+            rest = f"{DOCUMENT}{document['source']['id']}?offset={document['nextOffset']}"
+            contents.append({"uri": rest, "mimeType": "text/plain", "text": f"The document goes on at {rest}"})
+        return contents
+
+    # ------------------------------------------------------------ prompts
+
+    def prompts(self, offset: int) -> tuple[list[Json], int | None]:
+        """Return the prompt for rules, then the quick starts by title."""
+        prompts: list[Json] = []
+        if offset == 0 and self._has_rules():
+            prompts.append(_RULES)
+        if not self._has("listQuickstarts") or not self._has("showQuickstart"):
+            return prompts, None
+        quickstarts, total = self._quickstarts(offset, PAGE)
+        following = offset + len(quickstarts)
+        return [*prompts, *map(_quickstart_prompt, quickstarts)], following if following < total else None
+
+    def _quickstarts(self, offset: int, limit: int) -> tuple[list[Json], int]:
+        page = self._look("listQuickstarts", limit=limit, offset=offset)
+        return page["quickstarts"], page["total"]
+
+    def prompt(self, name: str, arguments: dict[str, str]) -> Json | None:
+        if name == RULES_PROMPT and self._has("getRelevantRules"):
+            return self._rules(arguments)
+        if not self._has("showQuickstart"):
+            return None
+        try:
+            shown = self._call("showQuickstart", name=name)
+        except NotFound:
+            return None
+        task = arguments.get("task", "").strip()
+        begin = f" Begin with task {task}." if task else ""
+        request = "Guide me through this quick start, one task after the other, and check each with me." + begin
+        return _messages(shown.get("displayName") or name, f"{request}\n\n{shown['markdown']}")
+
+    def _rules(self, arguments: dict[str, str]) -> Json:
+        task = arguments.get("task", "")
+        answer = self._registry.call("getRelevantRules", {"taskDescription": task})
+        if answer.is_error:
+            raise InvalidInput(f"task: {answer.text}")
+        return _messages("Rules for a task", f"Task: {task}\n\nFollow these rules of mine:\n\n{answer.text}")
+
+    # ------------------------------------------------------------ completion
+
+    def complete(self, ref: Json, argument: str, value: str) -> list[str] | None:
+        """Return titles of documents for the template, numbers of tasks for a quick start."""
+        if ref.get("type") == "ref/resource":
+            return self._titles(value) if ref.get("uri") == TEMPLATE and argument == "sourceId" else None
+        name = str(ref.get("name", ""))
+        if name == RULES_PROMPT or argument != "task" or not self._has("showQuickstart"):
+            return None
+        try:
+            tasks = int(self._look("showQuickstart", name=name).get("tasks", 0))
+        except NotFound:
+            return None
+        return [str(number) for number in range(1, tasks + 1) if str(number).startswith(value)]
+
+    def _titles(self, value: str) -> list[str]:
+        if not self._has("list_sources"):
+            return []
+        page = self._look("list_sources", order="title", limit=500)
+        folded = value.casefold()
+        titles = [item["title"] for item in page["sources"] if folded in item["title"].casefold()]
+        begin_so = [title for title in titles if title.casefold().startswith(folded)]
+        return list(dict.fromkeys([*begin_so, *titles]))[:MOST_COMPLETIONS]
+
+
+_RULES: Json = {
+    "name": RULES_PROMPT,
+    "title": "Rules for a task",
+    "description": "The developer's own rules that matter for a task",
+    "arguments": [{"name": "task", "description": "What is about to be done", "required": True}],
+}
+
+
+def _resource(item: Json) -> Json:
+    resource: Json = {
+        "uri": DOCUMENT + quote(item["id"], safe=":"),
+        "name": item["title"],
+        "mimeType": "text/plain",
+        "annotations": {"lastModified": item["changedAt"]},
+    }
+    if "path" in item:
+        resource["description"] = item["path"]
+    return resource
+
+
+def _quickstart_prompt(quickstart: Json) -> Json:
+    return {
+        "name": quickstart["name"],
+        "title": quickstart.get("displayName") or quickstart["name"],
+        "description": quickstart.get("description") or "",
+        "arguments": [{"name": "task", "description": "Number of the task to begin with", "required": False}],
+    }
+
+
+def _messages(description: str, text: str) -> Json:
+    return {"description": description, "messages": [{"role": "user", "content": {"type": "text", "text": text}}]}
+
+
+def offered_kinds(offers: list[Offer]) -> tuple[str, ...]:
+    """Return what there is of `resources` and `prompts`; an offer that fails has nothing."""
+    kinds: set[str] = set()
+    for offer in offers:
+        try:
+            kinds |= offer.kinds()
+        except LocalMCPError:
+            continue
+    return tuple(kind for kind in ("resources", "prompts") if kind in kinds)

@@ -1,0 +1,103 @@
+"""What the last session knew of a file, kept for the first reply of the next: instructions, and what is offered."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+MAX_INSTRUCTIONS = 1500
+"""Characters; some clients cut at 2048."""
+OFFERS = ("resources", "prompts")
+FALLBACK_INSTRUCTIONS = (
+    "localmcp is this person's own knowledge on this machine: documents, notes, rules and quick starts in one local "
+    "file. Call `search` before answering about their files, projects or preferences, and cite the sources it names; "
+    "`get_document` and `get_context` read more around a hit. `tool_search` finds further tools by what they do, and "
+    "`execute_tool` runs them."
+)
+
+
+def cached_instructions(database: str | None = None, profile: str | None = None) -> str:
+    """What the last session with `profile` wrote about `database` (None = the one that the settings choose), else a
+    fixed text."""
+    text = _entry(database, profile).get("instructions")
+    return text if isinstance(text, str) and 0 < len(text) <= MAX_INSTRUCTIONS else FALLBACK_INSTRUCTIONS
+
+
+def cached_offers(database: str | None = None, profile: str | None = None) -> tuple[str, ...]:
+    """Return what the last session had to offer besides tools, of `resources` and `prompts`."""
+    offers = _entry(database, profile).get("offers")
+    return tuple(name for name in OFFERS if name in offers) if type(offers) is list else ()
+
+
+def _entry(database: str | None, profile: str | None) -> dict[str, Any]:
+    entry = _known_sessions().get(_database_key(database, profile))
+    return {**entry} if type(entry) is dict else {}
+
+
+def remember_session(database: str | None, text: str, profile: str | None = None, offers: Sequence[str] = ()) -> None:
+    """Keep instructions, cut to MAX_INSTRUCTIONS, and offers for the next start with this database and profile.
+
+    Raises:
+        OSError: the state directory cannot be written.
+    """
+    import threading
+
+    path, key = _instructions_file(), _database_key(database, profile)
+    others = {name: old for name, old in _known_sessions().items() if name != key}
+    kept = {**dict(list(others.items())[-19:]), key: {"instructions": text[:MAX_INSTRUCTIONS], "offers": [*offers]}}
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    part = f"{path}.{os.getpid()}-{threading.get_ident()}"
+    with open(part, "w", encoding="utf-8") as file:
+        json.dump(kept, file)
+    os.replace(part, path)
+
+
+def _known_sessions() -> dict[str, Any]:
+    try:
+        with open(_instructions_file(), encoding="utf-8") as file:
+            known: dict[str, Any] = json.load(file)
+    except (OSError, ValueError, RecursionError):
+        return {}
+    # The file may hold anything that somebody wrote there.
+    return known if type(known) is dict else {}
+
+
+def _database_key(database: str | None, profile: str | None) -> str:
+    chosen = database or _variable("LOCALMCP_DB")
+    path = os.path.abspath(os.path.expanduser(chosen)) if chosen else ""
+    # What a profile hides must not stand in the instructions of another. No path has a NUL.
+    return path if profile is None else f"{path}\0{profile}"
+
+
+def _instructions_file() -> str:
+    return os.path.join(state_folder(), "instructions.json")
+
+
+def state_folder() -> str:
+    """`config.state_directory()` without platformdirs, whose import costs as much as the whole reply (15 ms)."""
+    override = _variable("LOCALMCP_STATE_DIR")
+    if override:
+        return os.path.expanduser(override)
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    elif sys.platform == "darwin":
+        base = _xdg_state() or "~/Library/Application Support"
+    else:
+        base = _xdg_state() or "~/.local/state"
+    return os.path.join(os.path.expanduser(base), "localmcp")
+
+
+def _xdg_state() -> str:
+    given = os.environ.get("XDG_STATE_HOME", "").strip()
+    return given if os.path.isabs(given) else ""
+
+
+def _variable(name: str) -> str:
+    value = os.environ.get(name, "").strip()
+    return "" if value.startswith("${") else value

@@ -1,0 +1,156 @@
+"""Documents as resources, quick starts and rules as prompts, completion and subscriptions, in both protocol eras."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp.types as types
+import pytest
+from mcp import Client, MCPError
+from mcp.server.subscriptions import ResourceUpdated
+
+import localmcp
+from localmcp.server.handlers import build_server
+from localmcp.server.offers import DOCUMENT, RULES_PROMPT, TEMPLATE
+from localmcp.tools import Scope
+from localmcp.workspace import Workspace
+
+ERAS = ["legacy", "auto"]
+SCOPE = Scope(caller="stdio", trusted=False, lean=True)
+GUIDE = {
+    "apiVersion": "console.openshift.io/v1",
+    "kind": "QuickStart",
+    "metadata": {"name": "bake-bread"},
+    "spec": {
+        "displayName": "Bake bread",
+        "description": "A first loaf.",
+        "introduction": "Flour, water, salt.",
+        "tasks": [{"title": "Knead", "description": "Ten minutes."}, {"title": "Bake", "description": "At 230 °C."}],
+    },
+}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    with localmcp.open(tmp_path / "a.localmcp", model="hash") as workspace:
+        yield workspace
+
+
+@pytest.fixture
+def filled(workspace: Workspace, tmp_path: Path) -> Workspace:
+    (tmp_path / "guide.json").write_text(json.dumps(GUIDE))
+    workspace.library.add_text("# Bread\n\n" + "Flour and water are kneaded. " * 800, "Bread")
+    workspace.library.add_text("A soup of carrots.", "Soup")
+    workspace.registry.call("importQuickstarts", {"path": str(tmp_path / "guide.json")})
+    workspace.registry.call("addRule", {"rule_text": "Weigh flour, never measure it by volume.", "alwaysApply": True})
+    return workspace
+
+
+def serve(workspace: Workspace, era: Any, scope: Scope = SCOPE) -> Client:
+    return Client(build_server(lambda: workspace, scope), mode=era)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_empty_file_offers_only_tools(workspace: Workspace, era: Any) -> None:
+    async with serve(workspace, era) as client:
+        capabilities = client.server_capabilities
+        assert capabilities is not None and capabilities.tools is not None
+        assert (capabilities.resources, capabilities.prompts, capabilities.completions) == (None, None, None)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_documents_are_read_as_resources_page_by_page(filled: Workspace, era: Any) -> None:
+    async with serve(filled, era) as client:
+        assert client.server_capabilities is not None and client.server_capabilities.resources is not None
+        listed = {each.name: each for each in (await client.list_resources()).resources}
+        assert set(listed) == {"Bread", "Soup"}
+        [template] = (await client.list_resource_templates()).resource_templates
+        assert template.uri_template == TEMPLATE
+        text, uri = "", str(listed["Bread"].uri)
+        while uri:
+            contents = (await client.read_resource(uri)).contents
+            assert isinstance(contents[0], types.TextResourceContents) and len(contents[0].text) < 9000
+            text += contents[0].text
+            uri = str(contents[1].uri) if len(contents) > 1 else ""
+        assert text == "# Bread\n\n" + "Flour and water are kneaded. " * 800
+        by_title = await client.read_resource(DOCUMENT + "Soup")
+        assert by_title.contents[0].text == "A soup of carrots."  # pyright: ignore
+        with pytest.raises(MCPError, match="Cake"):
+            await client.read_resource(DOCUMENT + "Cake")
+        with pytest.raises(MCPError, match="Resource not found"):
+            await client.read_resource("file:///etc/passwd")
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_quick_starts_and_rules_are_prompts(filled: Workspace, era: Any) -> None:
+    async with serve(filled, era) as client:
+        prompts = {each.name: each for each in (await client.list_prompts()).prompts}
+        assert set(prompts) == {RULES_PROMPT, "bake-bread"}
+        guide = (await client.get_prompt("bake-bread", {"task": "2"})).messages[0].content
+        assert isinstance(guide, types.TextContent)
+        assert "Begin with task 2" in guide.text and "Ten minutes." in guide.text
+        rules = (await client.get_prompt(RULES_PROMPT, {"task": "bake bread"})).messages[0].content
+        assert isinstance(rules, types.TextContent) and "Weigh flour" in rules.text
+        with pytest.raises(MCPError, match="Unknown prompt"):
+            await client.get_prompt("nobody")
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_titles_and_tasks_are_completed(filled: Workspace, era: Any) -> None:
+    async with serve(filled, era) as client:
+        template = types.ResourceTemplateReference(uri=TEMPLATE)
+        done = await client.complete(template, {"name": "sourceId", "value": "so"})
+        assert done.completion.values == ["Soup"]
+        prompt = types.PromptReference(name="bake-bread")
+        assert (await client.complete(prompt, {"name": "task", "value": ""})).completion.values == ["1", "2"]
+
+
+async def test_a_key_reads_no_resource_that_its_tools_and_collections_do_not_open(filled: Workspace) -> None:
+    searcher = replace(SCOPE, tools=frozenset({"search"}))
+    async with serve(filled, "auto", searcher) as client:
+        assert client.server_capabilities is not None and client.server_capabilities.resources is None
+        assert (await client.list_resources()).resources == []
+        with pytest.raises(MCPError):
+            await client.read_resource(DOCUMENT + "Soup")
+    stranger = replace(SCOPE, collections=frozenset({"other"}))
+    async with serve(filled, "auto", stranger) as client:
+        with pytest.raises(MCPError):
+            await client.read_resource(DOCUMENT + "Soup")
+
+
+@pytest.mark.filterwarnings("ignore:resources/subscribe is removed")
+async def test_a_subscriber_is_told_when_a_document_changes(filled: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("localmcp.server.handlers.WATCH_SECONDS", 0.05)
+    told = anyio.Event()
+    uri = DOCUMENT + "Soup"
+
+    async def receive(message: Any) -> None:
+        if isinstance(message, types.ResourceUpdatedNotification) and str(message.params.uri) == uri:
+            told.set()
+
+    server = build_server(lambda: filled, SCOPE)
+    async with Client(server, mode="legacy", message_handler=receive) as client:
+        await client.subscribe_resource(uri)
+        await anyio.sleep(0.1)
+        await anyio.to_thread.run_sync(lambda: filled.library.add_text("A soup of leeks.", "Soup", replace=True))
+        with anyio.fail_after(10):
+            await told.wait()
+
+
+async def test_a_listener_is_told_when_a_document_changes(filled: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("localmcp.server.handlers.WATCH_SECONDS", 0.05)
+    uri = DOCUMENT + "Soup"
+    async with (
+        Client(build_server(lambda: filled, SCOPE)) as client,
+        client.listen(resource_subscriptions=[uri]) as subscription,
+    ):
+        await anyio.sleep(0.1)
+        await anyio.to_thread.run_sync(lambda: filled.library.add_text("A soup of leeks.", "Soup", replace=True))
+        with anyio.fail_after(10):
+            event = await anext(aiter(subscription))
+        assert event == ResourceUpdated(uri=uri)
