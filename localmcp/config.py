@@ -116,7 +116,8 @@ class Settings:
     model: str = _setting(
         "default",
         env="LOCALMCP_MODEL",
-        says="Embedding model: default, hash, fastembed:NAME, folder:PATH, ollama:NAME, openai:NAME or URL#NAME.",
+        says="Embedding model: default, multilingual, hash, fastembed:NAME, folder:PATH, ollama:NAME, openai:NAME,"
+        " URL#NAME.",
     )
     model_api_key: str = _setting(
         "", env="LOCALMCP_MODEL_API_KEY", says="Key for an embedding endpoint; never logged.", secret=True

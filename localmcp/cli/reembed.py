@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from localmcp import config
 from localmcp.cli import terminal
 from localmcp.cli.replication import shown_counts
 from localmcp.cli.session import Session, command, pass_session
@@ -18,8 +20,7 @@ if TYPE_CHECKING:
     from localmcp.search.reembedding import Reembedded
     from localmcp.workspace import Workspace
 
-    Json = dict[str, Any]
-
+Json = dict[str, Any]
 INTERRUPTED = 130
 GOES_ON = "What was embedded is kept, and the old vectors answer. The same command goes on."
 
@@ -55,6 +56,43 @@ def reembed(session: Session, collection: str | None, model: str | None, rollbac
         return session.fail("interrupted", "Stopped.", GOES_ON, INTERRUPTED)
 
 
+def let_read(session: Session, spec: str, verified: Json) -> int:
+    """Embed what is in the file with a model, then set it; without a file only set it."""
+    if session.settings.database.exists():
+        try:
+            _reembed(session, _chosen(session.existing(), None), spec, rules=True, sets=True)
+        except KeyboardInterrupt:
+            return session.fail("interrupted", "Stopped.", GOES_ON, INTERRUPTED)
+    else:
+        session.answer({"model": {"spec": spec, "name": verified["name"]}, "collections": [], "rules": 0}, _silent)
+    _set(session, spec)
+    return 0
+
+
+def go_back(session: Session) -> int:
+    """Let the vectors answer again that did before, and set their model."""
+    from localmcp.search.reembedding import spec_in_use
+
+    workspace = session.existing()
+    collections = _chosen(workspace, None)
+    done = _roll_back_all(workspace, collections)
+    with workspace.database.read() as connection:
+        spec = spec_in_use(connection, collections[0])
+    session.answer({"collections": [asdict(each) for each in done]}, _silent)
+    _set(session, spec)
+    return 0
+
+
+def _silent(_: Any) -> None: ...
+
+
+def _set(session: Session, spec: str) -> None:
+    path = config.write_setting("model", spec)
+    session.note(f"The model in use is {spec} ({path}). Restart the clients that have localmcp open.")
+    if os.environ.get("LOCALMCP_MODEL", spec) != spec:
+        session.note(terminal.warned("LOCALMCP_MODEL is set in this shell, and counts more."))
+
+
 def _chosen(workspace: Workspace, name: str | None) -> list[Collection]:
     from localmcp.search.collections import choose_collections
     from localmcp.search.reembedding import collections_to_reembed
@@ -66,7 +104,7 @@ def _chosen(workspace: Workspace, name: str | None) -> list[Collection]:
 # ---------------------------------------------------------------- there
 
 
-def _reembed(session: Session, collections: list[Collection], spec: str, *, rules: bool) -> int:
+def _reembed(session: Session, collections: list[Collection], spec: str, *, rules: bool, sets: bool = False) -> int:
     from localmcp.workspace import Workspace
 
     # A workspace with the model that is changed to: nothing else knows the setting of this command.
@@ -83,7 +121,8 @@ def _reembed(session: Session, collections: list[Collection], spec: str, *, rule
         "setting": session.settings.model,
     }
     session.answer(result, lambda _: _tell(session, done, rules_read))
-    _tell_setting(session, spec, any(each.switched for each in done))
+    if not sets:
+        _tell_setting(session, spec, any(each.switched for each in done))
     return 0
 
 
@@ -128,20 +167,25 @@ def _tell_setting(session: Session, spec: str, switched: bool) -> None:
 
 
 def _roll_back(session: Session, workspace: Workspace, collections: list[Collection], named: str | None) -> int:
+    done = _roll_back_all(workspace, collections)
+    result = {"collections": [asdict(each) for each in done], "setting": session.settings.model}
+    session.answer(result, lambda _: _tell_back(session, done))
+    return 0
+
+
+def _roll_back_all(workspace: Workspace, collections: list[Collection]) -> list[Reembedded]:
     from localmcp.search.reembedding import roll_back
 
     done: list[Reembedded] = []
     failure: NotFound | None = None
-    for each in collections:
+    for collection in collections:
         try:
-            done.append(roll_back(workspace.database, each))
+            done.append(roll_back(workspace.database, collection))
         except NotFound as error:
             failure = failure or error
     if not done:
         raise failure or NotFound("There is nothing to go back to.")
-    result = {"collections": [asdict(each) for each in done], "setting": session.settings.model}
-    session.answer(result, lambda _: _tell_back(session, done))
-    return 0
+    return done
 
 
 def _tell_back(session: Session, done: list[Reembedded]) -> None:

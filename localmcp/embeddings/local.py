@@ -7,6 +7,7 @@ from pathlib import Path
 from localmcp.embeddings.default_model import DEFAULT_NAME
 from localmcp.embeddings.embedder import Embedder
 from localmcp.embeddings.fastembed_models import list_fastembed_models
+from localmcp.embeddings.multilingual_model import MULTILINGUAL_NAME
 from localmcp.embeddings.spec import open_embedder
 from localmcp.errors import LocalMCPError
 
@@ -34,6 +35,8 @@ def _spec(name: str, dimension: int, models_directory: Path) -> str | None:
         return f"hash:{dimension}"
     if name == DEFAULT_NAME:
         return "default"
+    if name == MULTILINGUAL_NAME:
+        return "multilingual"
     here = {path.name.lower() for path in models_directory.glob("models--*")}
     if not here:
         return None

@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from localmcp.embeddings.fastembed_models import list_fastembed_models
+from localmcp.embeddings.multilingual_model import MULTILINGUAL_FILE, MULTILINGUAL_FOLDER, find_multilingual_file
 from localmcp.embeddings.spec import parse_spec
 from localmcp.errors import InvalidInput, ModelUnavailable, UnreadableDocument
 
@@ -49,13 +50,12 @@ def write_parcel(spec: str, target: Path, models_directory: Path) -> Parcel:
     target = target.expanduser().absolute()
     if target.exists():
         raise InvalidInput(f"{target} is there already.", hint="Name another file.")
-    folder = model_folder(spec, models_directory)
-    files = {each.relative_to(folder).as_posix(): each for each in _files_of(folder)}
-    parcel = Parcel(spec, folder.name, {name: _digest(path) for name, path in files.items()})
+    folder, files = _model_files(spec, models_directory)
+    parcel = Parcel(spec, folder, {name: _digest(path) for name, path in files.items()})
     part = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as archive:
-            told = {"form": FORM, "spec": spec, "folder": folder.name, "files": parcel.files}
+            told = {"form": FORM, "spec": spec, "folder": folder, "files": parcel.files}
             archive.writestr(PARCEL, json.dumps(told, indent=1))
             for name, path in files.items():
                 archive.write(path, name)
@@ -65,6 +65,14 @@ def write_parcel(spec: str, target: Path, models_directory: Path) -> Parcel:
     finally:
         part.unlink(missing_ok=True)
     return parcel
+
+
+def _model_files(spec: str, models_directory: Path) -> tuple[str, dict[str, Path]]:
+    """Return the folder's name below the folder of models, and path in it -> file."""
+    if parse_spec(spec).kind == "multilingual":
+        return MULTILINGUAL_FOLDER, {MULTILINGUAL_FILE: find_multilingual_file(models_directory)}
+    folder = model_folder(spec, models_directory)
+    return folder.name, {path.relative_to(folder).as_posix(): path for path in _files_of(folder)}
 
 
 def model_folder(spec: str, models_directory: Path) -> Path:
@@ -79,7 +87,7 @@ def model_folder(spec: str, models_directory: Path) -> Path:
         why = {"default": "comes with localmcp", "hash": "has no files", "folder": "is a folder that can be copied"}
         raise InvalidInput(
             f"{spec} {why.get(parsed.kind, 'is not on this machine')}; there is nothing to put into a file.",
-            hint="Give fastembed:NAME (localmcp models list).",
+            hint="Give multilingual, or fastembed:NAME (localmcp models list).",
         )
     repository = next((r for name, r, _, _ in list_fastembed_models() if name.lower() == parsed.target.lower()), "")
     wanted = f"models--{repository.replace('/', '--')}".lower()
@@ -163,9 +171,9 @@ def _parse(said: Any) -> Parcel:
         raise ValueError("its description is not of the right form")
     named = cast("dict[str, Any]", files)
     kind = parse_spec(spec).kind
-    if kind != "fastembed":
+    if kind not in ("fastembed", "multilingual"):
         raise ValueError(f"{spec} is not a model that is kept in files")
-    if not folder.startswith("models--"):
+    if folder != MULTILINGUAL_FOLDER if kind == "multilingual" else not folder.startswith("models--"):
         raise ValueError(f"'{folder}' is not the folder of {spec}")
     for name in (folder, *named):
         _check_name(name)

