@@ -239,6 +239,14 @@ class Tool(ABC):
 
     mark: ToolMark
     description: str
+    addition: Callable[[], str] | None = None
+    """What a listing adds to the description, asked anew each time; None adds nothing."""
+
+    @property
+    def listed_description(self) -> str:
+        """The description with its addition."""
+        more = self.addition() if self.addition is not None else ""
+        return f"{self.description} {more}" if more else self.description
 
     @property
     def name(self) -> str:

@@ -16,7 +16,7 @@ from localmcp.config import (
     models_directory,
     state_directory,
 )
-from localmcp.discovery import Discovery
+from localmcp.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery
 from localmcp.embeddings import Embedder, LazyEmbedder, open_embedder, open_local_model
 from localmcp.examples import Examples
 from localmcp.knowledge.citations import Citations
@@ -127,6 +127,8 @@ class Workspace:
             self.registry.add_provider(provider)
         self.mcp_servers = McpServers(cache_directory() / "mcp", state_directory() / "logs", self.registry)
         self.providers += self.mcp_servers.providers()
+        for name in (TOOL_SEARCH, EXECUTE_TOOL):
+            self.registry.get(name).addition = self.mcp_servers.introduction
         self.upkeep = Upkeep(self.library, self.settings.refresh_seconds)
         self.registry.observe(self.upkeep.note_call)
         self.registry.observe(self.tool_usage.note_call)
@@ -162,7 +164,8 @@ class Workspace:
 
     def instructions(self) -> str:
         """What an assistant is told about this file when it connects."""
-        return self.knowledge.instructions()
+        servers = self.mcp_servers.introduction()
+        return f"{self.knowledge.instructions()[: 1490 - len(servers)]} {servers}".rstrip()
 
     def content_generation(self) -> int:
         """Return a number that grows whenever documents change, whichever process changes them."""

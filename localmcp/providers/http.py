@@ -7,8 +7,11 @@ import json
 import logging
 import os
 import re
+import socket
+import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -227,8 +230,9 @@ def _exchange(call: Call, request: Request) -> tuple[int, str, bytes]:
     from urllib.error import HTTPError
 
     deadline = time.monotonic() + call.timeout
+    watch = _Deadline(call.timeout)
     try:
-        with _build_opener(call).open(request, timeout=call.timeout) as response:
+        with watch, _build_opener(call, watch).open(request, timeout=call.timeout) as response:
             return _take(response, response.status, deadline)
     except HTTPError as error:
         with error:
@@ -238,6 +242,36 @@ def _exchange(call: Call, request: Request) -> tuple[int, str, bytes]:
                     hint="Write the final address into the manifest.",
                 ) from None
             return _take(error, error.code, deadline)
+    except Exception:
+        # What a connection ends with that was shut in the middle says nothing of the reason.
+        if time.monotonic() >= deadline:
+            raise TimeoutError from None
+        raise
+
+
+class _Deadline:
+    """Shuts the connections of a call when its time is over, whatever the server sends meanwhile: the socket's own
+    time-out counts anew for every byte of a status line, a header or the size of a chunk."""
+
+    def __init__(self, seconds: float) -> None:
+        self._sockets: list[socket.socket] = []
+        self._timer = threading.Timer(seconds, self._shut)
+        self._timer.daemon = True
+
+    def __enter__(self) -> None:
+        self._timer.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def watch(self, opened: socket.socket) -> None:
+        """Shut this one too."""
+        self._sockets.append(opened)
+
+    def _shut(self) -> None:
+        for opened in self._sockets:
+            with suppress(OSError):
+                opened.shutdown(socket.SHUT_RDWR)
 
 
 def _take(response: Any, status: int, deadline: float) -> tuple[int, str, bytes]:
@@ -249,13 +283,16 @@ def _take(response: Any, status: int, deadline: float) -> tuple[int, str, bytes]
     body = bytearray()
     while len(body) <= MOST_BYTES and (piece := response.read1(65536)):
         body += piece
-        if time.monotonic() > deadline:
-            raise TimeoutError
+        if time.monotonic() >= deadline:
+            break
+    if time.monotonic() >= deadline:
+        raise TimeoutError
     return status, str(response.headers.get("Content-Type", "")).lower(), bytes(body)
 
 
-def _build_opener(call: Call) -> OpenerDirector:
-    from urllib.request import HTTPRedirectHandler, ProxyHandler, build_opener
+def _build_opener(call: Call, watch: _Deadline) -> OpenerDirector:
+    from http.client import HTTPConnection, HTTPSConnection
+    from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, ProxyHandler, build_opener
 
     home = urlsplit(call.url)
 
@@ -268,9 +305,27 @@ def _build_opener(call: Call) -> OpenerDirector:
                 return None
             return super().redirect_request(req, fp, code, msg, headers, newurl)
 
+    class Watched(HTTPConnection):
+        def connect(self) -> None:
+            super().connect()
+            watch.watch(self.sock)
+
+    class WatchedTls(HTTPSConnection):
+        def connect(self) -> None:
+            super().connect()
+            watch.watch(self.sock)
+
+    class Plain(HTTPHandler):
+        def http_open(self, req: Request) -> Any:
+            return self.do_open(Watched, req)
+
+    class Tls(HTTPSHandler):
+        def https_open(self, req: Request) -> Any:
+            return self.do_open(WatchedTls, req)
+
     # What is meant for this machine must not leave it through a proxy from the environment.
     direct = [ProxyHandler({})] if home.hostname in LOOPBACK else []
-    return build_opener(StayHome(), *direct)
+    return build_opener(StayHome(), Plain(), Tls(), *direct)
 
 
 # ---------------------------------------------------------------- the response

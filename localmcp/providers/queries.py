@@ -31,7 +31,7 @@ from localmcp.providers.manifests import (
 from localmcp.providers.parameters import Parameter
 from localmcp.providers.switches import Switches
 from localmcp.schemas import Json, compact_json, nearest
-from localmcp.storage.database import PRACTICES, fetch_all, register_levenshtein
+from localmcp.storage.database import PRACTICES, fetch_all
 from localmcp.storage.migrations import APPLICATION_ID
 from localmcp.tools import Answer, current_scope
 
@@ -46,6 +46,11 @@ MOST_BYTES = 400_000
 """Bytes of values in one answer; the rest is cut and the answer says so."""
 MOST_VALUE = 16_000_000
 """Bytes of any value that a statement makes on its way."""
+MOST_SEARCHED = 1_000
+"""Characters of what is searched for in a text, and of a pattern: SQLite looks at the clock only between two steps, and
+its own search for a long text in a long text takes minutes within one."""
+MOST_COMPARED = 10_000
+"""Characters of each text that `levenshtein` compares."""
 _STEPS = 2_000
 """SQLite's steps between two looks at the clock: about 0.1 ms."""
 
@@ -145,7 +150,7 @@ def _open(path: Path, timeout: float) -> Generator[apsw.Connection]:
             for practice in PRACTICES:
                 practice(connection)
             connection.set_busy_timeout(int(timeout * 1000))
-            register_levenshtein(connection)
+            _register_bounded_functions(connection)
             _refuse_bound_caller(connection)
             _restrict(connection)
             deadline = time.monotonic() + timeout
@@ -159,8 +164,54 @@ def _open(path: Path, timeout: float) -> Generator[apsw.Connection]:
         raise Unavailable(f"{path} cannot be read: {error}.") from error
 
 
+def _register_bounded_functions(connection: apsw.Connection) -> None:
+    """Replace the functions whose time grows with the product of two lengths."""
+    from rapidfuzz.distance.Levenshtein import distance
+
+    def compare(first: Any, second: Any) -> int:
+        return distance(str(first), str(second))
+
+    def put(text: Any, old: Any, new: Any) -> Any:
+        return str(text).replace(str(old), str(new)) if old else text
+
+    def strip(how: Callable[[str, str], str]) -> Callable[..., str]:
+        return lambda *values: how(str(values[0]), str(values[1]))
+
+    bounded: dict[str, tuple[int, int, Callable[..., Any]]] = {
+        "levenshtein": (2, MOST_COMPARED, compare),
+        "instr": (2, MOST_SEARCHED, _instr),
+        "replace": (3, MOST_SEARCHED, put),
+        "trim": (2, MOST_SEARCHED, strip(str.strip)),
+        "ltrim": (2, MOST_SEARCHED, strip(str.lstrip)),
+        "rtrim": (2, MOST_SEARCHED, strip(str.rstrip)),
+    }
+    for name, (arity, most, function) in bounded.items():
+        connection.create_scalar_function(name, _within(name, most, function), arity, deterministic=True)
+
+
+def _within(name: str, most: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, null for a null, and an error for a second argument (of levenshtein, any) that is too long."""
+
+    def bounded(*values: Any) -> Any:
+        if any(value is None for value in values):
+            return None
+        for value in values if name == "levenshtein" else values[1:2]:
+            if isinstance(value, str | bytes) and len(value) > most:
+                raise InvalidInput(f"{name} takes at most {most:,} characters here, not {len(value):,}.")
+        return function(*values)
+
+    return bounded
+
+
+def _instr(text: Any, part: Any) -> int:
+    if isinstance(text, bytes) and isinstance(part, bytes):
+        return text.find(part) + 1
+    return str(text).find(str(part)) + 1
+
+
 def _restrict(connection: apsw.Connection) -> None:
     """From here on, only reading is possible."""
+    connection.limit(apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, MOST_SEARCHED)
     connection.limit(apsw.SQLITE_LIMIT_ATTACHED, 0)
     connection.limit(apsw.SQLITE_LIMIT_LENGTH, MOST_VALUE)
     connection.limit(apsw.SQLITE_LIMIT_WORKER_THREADS, 0)

@@ -238,7 +238,7 @@ def describe_tool(each: Tool) -> wire.Tool | None:
     return wire.Tool(
         name=each.name,
         title=mark.title,
-        description=without_surrogates(each.description),
+        description=without_surrogates(each.listed_description),
         # Every conversation pays for this list, and 55 % of it were output schemas. Other spellings of arguments are
         # accepted, so the schema does not say that they are not.
         input_schema={key: value for key, value in arguments.items() if key != "additionalProperties"},

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 from localmcp.config import servers_file
 from localmcp.discovery import Discovery
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, Unavailable, UnknownTool
-from localmcp.providers.mcp_servers import connection, entries, process, servers
+from localmcp.providers.mcp_servers import connection, entries, process, provider, servers
 from localmcp.providers.mcp_servers.catalog import exposed_names, usable_schema
 from localmcp.tools import Registry, Scope, use_scope
 
@@ -162,6 +163,49 @@ def test_a_caller_that_may_only_read_is_refused_a_tool_that_is_not_marked_read_o
 
 
 # ---------------------------------------------------------------- results
+
+
+def test_an_answer_beyond_five_megabytes_is_a_clear_error_and_the_server_goes_on(farm: Farm) -> None:
+    farm.write(shop=farm.plain("shop"))
+    registry, _ = farm.open()
+    error = failure(registry, "shop__big", {"letters": 30_000_000})
+    assert "answered big with 30 MB, and at most 5 MB are taken" in str(error)
+    assert registry.call("shop__echo", {"text": "still here"}).text == "still here"
+    assert len(farm.pids("shop")) == 1
+
+
+def test_an_end_that_interrupts_several_calls_counts_once_and_the_next_call_starts_the_server(farm: Farm) -> None:
+    farm.write(shop=farm.plain("shop"))
+    registry, opened = farm.open()
+    registry.call("shop__echo", {"text": "up"})
+    with ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(failure, registry, "shop__wait", {"file": "never"}) for _ in range(3)]
+        time.sleep(0.5)
+        os.kill(farm.pids("shop")[-1], signal.SIGKILL)
+        told = [str(each.result(PATIENCE)) for each in waiting]
+    assert all("ended during the call" in each for each in told), told
+    assert registry.call("shop__echo", {"text": "again"}).text == "again"
+    assert opened.servers["shop"].condition == "running"
+
+
+def test_checking_the_arguments_counts_into_the_time_of_the_call(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
+    farm.write(shop=farm.plain("shop", timeout=5))
+    registry, opened = farm.open()
+    rests: list[float | None] = []
+    call = opened.servers["shop"].call
+
+    def slow_check(*_: Any, seconds: float) -> None:
+        time.sleep(0.4)
+
+    def note(tool: str, arguments: dict[str, Any], left: float | None = None) -> dict[str, Any]:
+        rests.append(left)
+        return call(tool, arguments, left)
+
+    registry.call("shop__echo", {"text": "a"})
+    monkeypatch.setattr(provider, "check_arguments", slow_check)
+    monkeypatch.setattr(opened.servers["shop"], "call", note)
+    registry.call("shop__echo", {"text": "a"})
+    assert rests[0] is not None and rests[0] <= 4.6
 
 
 def test_a_result_comes_through_whole(farm: Farm) -> None:

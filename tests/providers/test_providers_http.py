@@ -6,7 +6,9 @@ import json
 import logging
 import socket
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -74,6 +76,19 @@ class Echo(BaseHTTPRequestHandler):
 
     def answer_broken(self) -> None:
         self.reply(200, b"{")
+
+    def answer_headers(self) -> None:
+        self.drip(b"HTTP/1.1 200 OK\r\nX-Long: ")
+
+    def answer_chunks(self) -> None:
+        self.drip(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+
+    def drip(self, begin: bytes) -> None:
+        with suppress(OSError):
+            self.wfile.write(begin)
+            for _ in range(100):
+                self.wfile.write(b"0")
+                time.sleep(0.1)
 
     def answer_denied(self) -> None:
         self.reply(403, f"the key {self.headers['Authorization']} is wrong".encode(), "text/plain")
@@ -307,6 +322,14 @@ def test_redirects_stay_on_the_host(workspace: Workspace, url: str) -> None:
         with pytest.raises(Unavailable, match="redirects elsewhere"):
             ask(workspace, f"{url}/{path}", more)
         assert len(Echo.seen) == before + 1
+
+
+@pytest.mark.parametrize("path", ["headers", "chunks"])
+def test_a_server_that_drips_bytes_does_not_outlast_the_time(workspace: Workspace, url: str, path: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(Unavailable, match=r"did not answer within 0\.4 s"):
+        ask(workspace, f"{url}/{path}", "timeout = 0.4")
+    assert time.monotonic() - began < 5
 
 
 def test_a_server_that_drips_is_given_up_in_time(workspace: Workspace, url: str) -> None:

@@ -95,7 +95,7 @@ def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     if name == "surrogate":
         return text("a\ud800b")
     if name == "big":
-        return text("x" * 5_000_000)
+        return text("x" * arguments.get("letters", 5_000_000))
     if name == "environment":
         return {**text("see"), "structuredContent": dict(os.environ)}
     if name == "grow":

@@ -24,6 +24,7 @@ from localmcp.errors import InvalidInput, LocalMCPError, Unavailable
 from localmcp.providers.mcp_servers.catalog import usable_tools
 from localmcp.providers.mcp_servers.entries import Launch, ServerEntry, prepare
 from localmcp.providers.mcp_servers.process import Child, Guard, ServerLog, run_child, without_surrogates
+from localmcp.schemas import compact_json
 
 Json = dict[str, Any]
 
@@ -34,6 +35,8 @@ PROBE_SECONDS = 3.0
 """How long a server may take to answer a ping after a call has timed out, before it counts as stuck."""
 CLOSING_SECONDS = 1.6
 NOT_FOUND = 404
+MAX_ANSWER = 5 * 1024 * 1024
+"""Characters of one answer as JSON: no model reads more, and every copy on the way takes memory."""
 MAX_EVENT = 64 * 1024 * 1024
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _OTHER_ERA = (types.METHOD_NOT_FOUND, types.INVALID_REQUEST, types.INVALID_PARAMS, types.UNSUPPORTED_PROTOCOL_VERSION)
@@ -223,15 +226,16 @@ class Connection:
             raise await self._explain_call("tools/list", error) from error
         return usable_tools(each.model_dump(by_alias=True, mode="json", exclude_none=True) for each in tools)
 
-    async def call_tool(self, tool: str, arguments: Json) -> Json:
+    async def call_tool(self, tool: str, arguments: Json, seconds: float | None = None) -> Json:
         """The result as the server sent it: `content`, and perhaps `structuredContent` and `isError`.
 
         Raises:
             InvalidInput: the server refuses the call's form.
-            Unavailable: no answer within `call_seconds`, an end in the middle, or an answer that is no result.
+            Unavailable: no answer within `seconds` (None: `call_seconds`), an end in the middle, an answer that is no
+                result or larger than MAX_ANSWER.
         """
         params = types.CallToolRequestParams(name=tool, arguments=without_surrogates(arguments))
-        seconds = self.entry.call_seconds
+        seconds = self.entry.call_seconds if seconds is None else seconds
         try:
             # The SDK's clock begins when the request is written, which a server that does not read can prevent.
             async with asyncio.timeout(seconds + 1):
@@ -240,7 +244,12 @@ class Connection:
                 )
         except (MCPError, TimeoutError, ValidationError, anyio.ClosedResourceError, RuntimeError) as error:
             raise await self._explain_call(tool, error) from error
-        return result.model_extra or {}
+        answer = result.model_extra or {}
+        size = len(compact_json(answer))
+        if size > MAX_ANSWER:
+            said = f"answered {tool} with {size / 1e6:.0f} MB, and at most {MAX_ANSWER >> 20} MB are taken"
+            raise self._unavailable(said, "Ask for less: a page, a range, a filter.")
+        return answer
 
     async def _probe(self) -> None:
         """After a time-out: a server that answers nothing at all is stuck, and is ended so that the next call starts

@@ -51,6 +51,8 @@ class ServerEntry:
     start_seconds: float = START_SECONDS
     call_seconds: float = CALL_SECONDS
     namespace: str = ""
+    description: str = ""
+    """What assistants are told that it is for, instead of words from its tools' names."""
     problem: str = ""
     """Why it cannot be used; empty when it can."""
 
@@ -106,6 +108,7 @@ def _parse(name: str, raw: Json) -> ServerEntry:
         start_seconds=_seconds(raw, "startTimeout", START_SECONDS),
         call_seconds=_seconds(raw, "timeout", CALL_SECONDS),
         namespace=normalise_namespace(_text(raw, "namespace") or name),
+        description=_text(raw, "description"),
     )
 
 

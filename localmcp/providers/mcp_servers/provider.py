@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -17,6 +18,7 @@ from localmcp.tools import Answer, Tool, ToolMark
 if TYPE_CHECKING:
     from localmcp.providers.fields import Problem
     from localmcp.providers.manifests import ProviderState, State
+    from localmcp.providers.mcp_servers.introduction import Introduced
     from localmcp.providers.mcp_servers.supervisor import Supervisor
 
 Json = dict[str, Any]
@@ -75,8 +77,10 @@ class RemoteTool(Tool):
             InvalidInput: the arguments do not fit, or the server refuses the call's form.
             Unavailable: the server does not start, ends in the middle, or does not answer in time.
         """
-        check_arguments(self.name, self.input_schema, arguments)
-        return as_answer(self._server.call(self.raw["name"], arguments))
+        began, seconds = time.monotonic(), self._server.entry.call_seconds
+        check_arguments(self.name, self.input_schema, arguments, seconds=seconds)
+        rest = max(0.1, seconds - (time.monotonic() - began))
+        return as_answer(self._server.call(self.raw["name"], arguments, rest))
 
     def signature(self) -> str:
         """The parameters in one line, as `MethodTool.signature`."""
@@ -212,13 +216,13 @@ class McpServer:
             known = self._known()
         return None if known is None else known.get(name)
 
-    def call(self, tool: str, arguments: Json) -> Json:
-        """The raw result of a call of the server's tool `tool`; starts the server if need be.
+    def call(self, tool: str, arguments: Json, seconds: float | None = None) -> Json:
+        """The raw result of a call of the server's tool `tool` within `seconds`; starts the server if need be.
 
         Raises:
             LocalMCPError: as `Supervisor.call`.
         """
-        return self._runtime.run(self._supervisor().call(tool, arguments))
+        return self._runtime.run(self._supervisor().call(tool, arguments, seconds))
 
     # ------------------------------------------------------------ starting and state
 
@@ -255,6 +259,13 @@ class McpServer:
         """How many tools it is known to offer; None when it was never listed."""
         known = self._known() if self.usable else {}
         return None if known is None else len(known)
+
+    def introduced(self) -> Introduced:
+        """Return what assistants are told of it."""
+        from localmcp.providers.mcp_servers.introduction import Introduced
+
+        names = [tool.raw["name"] for tool in (self._known() or {}).values()]
+        return Introduced(self.entry.name, names, self.entry.description)
 
     def state(self) -> ProviderState:
         """How it is doing, without starting it."""

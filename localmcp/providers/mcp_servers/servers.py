@@ -184,6 +184,16 @@ class McpServers:
         """Drop what is kept of a server's tools."""
         self._cache.forget(entry.digest)
 
+    def introduction(self) -> str:
+        """Return what the servers that the caller may use are for, in at most 60 words; nothing is started for it."""
+        if not self.servers:
+            return ""
+        from localmcp.providers.mcp_servers.introduction import introduce
+
+        names = current_scope().provider_names
+        seen = [each for each in self.servers.values() if each.usable and (names is None or each.name in names)]
+        return introduce(each.introduced() for each in seen)
+
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call `listener` when the tools of a server have changed; from another thread, so it must be quick."""
         with self._lock:

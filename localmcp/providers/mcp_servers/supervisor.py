@@ -44,6 +44,8 @@ class Supervisor:
         self._failures = 0
         """Starts that failed and connections that broke, since the last call that was answered."""
         self._failed_at = 0.0
+        self._ended: Connection | None = None
+        """The last connection whose end was counted."""
 
     @property
     def alive(self) -> bool:
@@ -65,27 +67,31 @@ class Supervisor:
 
     # ------------------------------------------------------------ what callers want
 
-    async def call(self, tool: str, arguments: Json) -> Json:
-        """The raw result of a call. A call that broke off is not repeated, since it may have done its work.
+    async def call(self, tool: str, arguments: Json, seconds: float | None = None) -> Json:
+        """The raw result of a call, within `seconds` (None: the limit of the entry).
+
+        A call that broke off is not repeated, since it may have done its work.
 
         Raises:
             LocalMCPError: as `Connection.open` and `Connection.call_tool`, or the server is resting after failures.
         """
         try:
-            result = await self._call_once(tool, arguments)
+            result = await self._call_once(tool, arguments, seconds)
         except SessionLost:
-            result = await self._call_once(tool, arguments)
+            result = await self._call_once(tool, arguments, seconds)
         self._failures = 0
         return result
 
-    async def _call_once(self, tool: str, arguments: Json) -> Json:
+    async def _call_once(self, tool: str, arguments: Json, seconds: float | None) -> Json:
         connection = await self.connect()
         try:
-            return await connection.call_tool(tool, arguments)
+            return await connection.call_tool(tool, arguments, seconds)
         except SessionLost:
             raise
         except Unavailable:
-            if not connection.alive:
+            # Of all the calls that an end interrupts, the first counts.
+            if not connection.alive and connection is not self._ended:
+                self._ended = connection
                 self._note_failure()
             raise
 

@@ -1,0 +1,69 @@
+"""What connected servers are for, in a few words: told to assistants, made from names that other people chose."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from localmcp.tool_search.synonyms import actions_of
+from localmcp.wording.normalize import stem
+
+MAX_WORDS = 60
+"""Of the whole introduction."""
+_BEGINS = "Connected servers:"
+_ENDS = "Find their tools with tool_search by capability, verb and object; run them with execute_tool."
+WORDS_OF_SERVER = 5
+_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_PLAIN = re.compile(r"[^\w' -]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Introduced:
+    """A connected server, as far as it is known without starting it."""
+
+    name: str
+    tools: Sequence[str]
+    """The server's own names of its tools."""
+    description: str = ""
+    """What the person wrote of it in `mcp.json`."""
+
+
+def introduce(servers: Iterable[Introduced]) -> str:
+    """Return one paragraph of at most MAX_WORDS words, servers in the given order; "" if there is none.
+
+    The fewer words there are for each server, the shorter what it is for; at last only names are left.
+    """
+    listed = list(servers)
+    room = MAX_WORDS - len(f"{_BEGINS} {_ENDS}".split())
+    for most in range(WORDS_OF_SERVER, -1, -1):
+        entries = [_entry(server, most) for server in listed]
+        if sum(len(entry.split()) for entry in entries) <= room:
+            return f"{_BEGINS} {'; '.join(entries)}. {_ENDS}" if entries else ""
+    named = [_entry(server, 0) for server in listed[: room - 3]]
+    return f"{_BEGINS} {'; '.join(named)}; and {len(listed) - len(named)} more. {_ENDS}"
+
+
+def _entry(server: Introduced, most: int) -> str:
+    name = "-".join(_plain(server.name, 3)) or "unnamed"
+    words = _plain(server.description, most) if server.description else _things(server.tools)[:most]
+    separator = " " if server.description else ", "
+    return f"{name} ({separator.join(words)})" if words else name
+
+
+def _plain(text: str, most: int) -> list[str]:
+    """The first words, without anything that could be markup, a link or a second sentence."""
+    return [word[:24] for word in _PLAIN.sub(" ", text.splitlines()[0] if text else "").split()[:most]]
+
+
+def _things(names: Iterable[str]) -> list[str]:
+    """The words that most tool names have, without verbs."""
+    counts: Counter[str] = Counter()
+    for name in names:
+        words = [word.lower() for word in _PART.findall(name)]
+        counts.update({word for word in words if len(word) > 2 and not actions_of(stem(word, "english"))})
+    merged: dict[str, str] = {}
+    for word in sorted(counts, key=lambda word: (-counts[word], word)):
+        merged.setdefault(stem(word, "english"), word[:24])
+    return list(merged.values())
