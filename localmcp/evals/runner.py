@@ -14,7 +14,8 @@ from localmcp.embeddings import LazyEmbedder
 from localmcp.errors import ModelUnavailable
 from localmcp.evals.metrics import ndcg, paired_interval, percentile, recall, reciprocal_rank
 from localmcp.evals.questions import Question
-from localmcp.search.index import Hit, Index, Mode, SearchRequest
+from localmcp.search.candidates import Hit, Mode, SearchRequest
+from localmcp.search.index import Index
 
 MODES: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
 DEPTH = 10

@@ -18,9 +18,10 @@ from localmcp.errors import InvalidInput, NotFound
 from localmcp.knowledge.lean_answers import lean_verification
 from localmcp.knowledge.names import resolve_chunk, resolve_source
 from localmcp.knowledge.origins import Id, shown_id
+from localmcp.search.candidates import SearchRequest
 from localmcp.search.collections import visible_collections
 from localmcp.search.federation import Federation
-from localmcp.search.index import Index, SearchRequest
+from localmcp.search.index import Index
 from localmcp.search.passages import Passage, find_passage, passages_of_source
 from localmcp.storage.database import Database, fetch_all
 from localmcp.text.outline import path_at

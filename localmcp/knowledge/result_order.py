@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from localmcp.search.index import Hit
+from localmcp.search.candidates import Hit
 
 WINDOW = 20
 """Hits whose order may differ from that of their scores; all pages together stay without gap or repetition."""

@@ -16,10 +16,11 @@ from localmcp.knowledge.lean_answers import lean_search
 from localmcp.knowledge.names import explain_empty_filter, resolve_source
 from localmcp.knowledge.origins import Id, parse_collection, shown_id
 from localmcp.knowledge.result_order import WINDOW, fitting, group_by_document, shortened, spread
+from localmcp.search.candidates import Hit, Mode, SearchOutcome, SearchRequest
 from localmcp.search.federation import Federation
 from localmcp.search.filters import Filters
 from localmcp.search.fusion import MatchType
-from localmcp.search.index import Hit, Index, Mode, SearchOutcome, SearchRequest
+from localmcp.search.index import Index
 from localmcp.search.keyword import Term, inverse_frequency
 from localmcp.storage.database import Database
 from localmcp.text.signals import signals
@@ -32,6 +33,13 @@ GROUPED_CHARS = 240
 """Characters of a passage that stands for its document."""
 NOTHING_FOUND = "No relevant results found. Try rephrasing your query or using a different search mode."
 MODES = ("hybrid", "semantic", "keyword")
+
+
+class Highlight(TypedDict):
+    """The sentence that answers: its place in `content`, in code points."""
+
+    start: int
+    stop: int
 
 
 class SearchHit(TypedDict):
@@ -48,9 +56,12 @@ class SearchHit(TypedDict):
     semanticScore: float
     keywordScore: float
     combinedScore: float
+    relevance: int
+    """How likely it answers, 0..100: above 50 it probably does. Hits of different searches can be compared by it."""
     matchType: MatchType
     collection: str
     partition: NotRequired[str]
+    highlight: NotRequired[Highlight]
     citation: Citation
     freshness: Freshness
     metadata: dict[str, Any]
@@ -288,6 +299,7 @@ def _search_hit(hit: Hit, outcome: SearchOutcome, explain: bool, adopted: bool) 
     passage, scores = hit.passage, hit.scores
     adopted = adopted and hit.origin is None
     chunk_id = shown_id(passage.chunk_uuid, hit.origin)
+    highlight = hit.highlight
     found: SearchHit = {
         "id": chunk_id,
         "chunkId": chunk_id,
@@ -300,12 +312,15 @@ def _search_hit(hit: Hit, outcome: SearchOutcome, explain: bool, adopted: bool) 
         "semanticScore": round(scores.semantic, 2),
         "keywordScore": round(scores.keyword, 2),
         "combinedScore": round(scores.combined, 2),
+        "relevance": round(hit.relevance),
         "matchType": scores.match_type,
         "collection": passage.collection,
-        "citation": cite(passage),
+        "citation": cite(passage, highlight),
         "freshness": check_freshness(passage.uri, passage.size, passage.mtime_ns, passage.sha256, adopted),
         "metadata": passage.metadata,
     }
+    if highlight is not None:
+        found["highlight"] = {"start": highlight[0], "stop": highlight[1]}
     if passage.partition is not None:
         found["partition"] = passage.partition
     if hit.origin is not None:

@@ -17,7 +17,8 @@ from localmcp.embeddings import Embedder, LazyEmbedder
 from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, ModelUnavailable, NotFound
 from localmcp.files import write_atomically
 from localmcp.packs.manifest import read_manifest
-from localmcp.search.index import MODEL_WAIT_SECONDS, Index, Mode
+from localmcp.search.candidates import Mode
+from localmcp.search.index import MODEL_WAIT_SECONDS, Index
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.migrations import utc_now
 

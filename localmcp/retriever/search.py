@@ -11,11 +11,12 @@ import apsw
 from localmcp.embeddings import LazyEmbedder, ModelIdentity
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch, NotFound
 from localmcp.search.backend_choice import Place, Places
+from localmcp.search.candidates import SearchRequest
 from localmcp.search.chunk_rows import find_partition, load_rows
 from localmcp.search.collections import Collection, find_model
 from localmcp.search.conditions import Condition, comparisons, parse_condition
 from localmcp.search.filters import Filters
-from localmcp.search.index import Index, SearchRequest
+from localmcp.search.index import Index
 from localmcp.search.multi_query import Match, best_matches, nearest_to_any
 from localmcp.search.sqlite_backend import SqliteBackend
 from localmcp.search.vector import exact_cosines

@@ -11,10 +11,11 @@ import apsw
 
 from localmcp.errors import LocalMCPError, Unavailable
 from localmcp.search.backend import Backend
+from localmcp.search.candidates import SearchRequest
 from localmcp.search.collections import Collection, choose_collections, visible_collections
 from localmcp.search.conditions import And, Comparison, Condition, Scalar
 from localmcp.search.filters import Filters
-from localmcp.search.index import FoundElsewhere, SearchRequest
+from localmcp.search.index import FoundElsewhere
 from localmcp.search.replicas import Replica, replica_of
 from localmcp.storage.database import Database
 from localmcp.tools import current_scope

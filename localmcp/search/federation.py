@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from localmcp.errors import AccessDenied, ConfigurationError, FileUnavailable, Interrupted, LocalMCPError, NotFound
+from localmcp.search.candidates import Found, Hit, Mode, SearchOutcome, SearchRequest
 from localmcp.search.collections import visible_collections
 from localmcp.search.fusion import COSINE_CEILING, Fused, full_keyword_match
-from localmcp.search.index import Found, Hit, Index, Mode, SearchOutcome, SearchRequest
+from localmcp.search.index import Index
 from localmcp.search.keyword import MISSING_SHARE, KeywordQuery, Term, inverse_frequency
 from localmcp.storage.database import Database
 from localmcp.tools import current_scope
@@ -298,18 +299,11 @@ def _join(request: SearchRequest, gathered: _Round) -> SearchOutcome:
         total=len(ordered),
         query=query,
         weights=first.weights,
-        doubtful=_is_doubtful(parts),
+        doubtful=all(part.found.doubtful for part in parts),
         notices=[*(() if parts and parts[0].origin else first.notices), *gathered.notices],
         milliseconds=first.milliseconds,
         searched=_searched(parts),
     )
-
-
-def _is_doubtful(parts: Sequence[_Part]) -> bool:
-    """Whether no file is about this, as far as meaning tells."""
-    by_meaning = [part.found for part in parts if part.found.mode == "hybrid" and part.found.arms.cosines]
-    by_word = any(part.found.mode == "keyword" and part.found.arms.bm25 for part in parts)
-    return bool(by_meaning) and not by_word and all(found.outcome.doubtful for found in by_meaning)
 
 
 def _comparable(request: SearchRequest, gathered: _Round) -> list[_Part]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -11,8 +10,6 @@ MatchType = Literal["both", "semantic_only", "keyword_only"]
 
 COSINE_CEILING = 0.8
 """The cosine that counts as a full semantic score: paraphrases rarely get beyond it."""
-DOUBT = 0.34
-"""From judged collections: 5 of 100 questions that have an answer fall below it, 79 of 100 about other things."""
 FULL_SHARE = 0.25
 """The share of the bound that counts as a full keyword score: good matches of a whole sentence reach 0.25 to 0.4."""
 
@@ -78,18 +75,6 @@ def fuse(
         if cosine >= floor or bm25.get(each, 0.0) > 0
     )
     return sorted(fused, key=lambda f: (-f.combined, f.id))
-
-
-def is_doubtful(best: float, content_words: int) -> bool:
-    """Whether the collections are hardly about the query: its best passage is far in meaning and shares few words.
-
-    It says nothing about whether the answer is in a collection that is about the subject, so it never hides a hit.
-
-    Args:
-        best: the largest cosine + bm25 / (2.2 x idf of all words of the query) of any passage.
-        content_words: distinct words of the query that are no stop words; longer questions reach more.
-    """
-    return best - 0.1 * math.log(min(max(content_words, 1), 8)) < DOUBT
 
 
 def match_type(by_meaning: bool, by_word: bool) -> MatchType:

@@ -5,34 +5,25 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import apsw
 
 from localmcp.embeddings import LazyEmbedder
 from localmcp.errors import ConfigurationError, ModelUnavailable
-from localmcp.search.adaptation import DEEP, weight_for
+from localmcp.search.adaptation import DEEP, FAMILY, weight_for
+from localmcp.search.candidates import ARM_DEPTH, Arms, Clock, Found, SearchOutcome, SearchRequest
 from localmcp.search.collections import Collection, choose_collections, find_model, visible_collections
 from localmcp.search.filters import Filters, allowed_sources
 from localmcp.search.fusion import (
-    Fused,
-    MatchType,
     Weights,
-    full_keyword_match,
-    fuse,
-    is_doubtful,
-    keyword_score,
-    semantic_score,
 )
 from localmcp.search.fuzzy import Vocabulary
-from localmcp.search.keyword import KeywordQuery, build_query, matched_words, search_words
-from localmcp.search.lexicon import heading_of
-from localmcp.search.passages import Passage, load_passages
+from localmcp.search.keyword import build_query, search_words
 from localmcp.search.vector import Block, SignIndex, exact_cosines, nearest_chunks
 from localmcp.storage.database import Database, Generations, fetch_all, fetch_one, read_generations
 
@@ -44,10 +35,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Mode = Literal["hybrid", "semantic", "keyword"]
-
-ARM_DEPTH = 100
-"""Candidates an arm gives to the fusion: 50 lose recall, 200 gain nothing."""
 DEEPEST = 1000
 """How deep the keyword arm looks to complete the other arm's hits, and both arms for pages beyond the first hundred."""
 DEFAULT_FLOOR = 0.25
@@ -58,129 +45,11 @@ _DOCUMENT_COLLECTIONS = "select count(*) from collections where kind = 'document
 
 
 @dataclass(frozen=True, slots=True)
-class SearchRequest:
-    """What to search for, and where."""
-
-    text: str
-    mode: Mode = "hybrid"
-    limit: int = 5
-    offset: int = 0
-    collections: tuple[str, ...] | None = None
-    filters: Filters = field(default_factory=Filters)
-    exact: bool = False
-    """Compare every vector instead of the nearest sign codes."""
-    unrepaired: frozenset[str] = frozenset()
-    """Folded words that are spelt right, though they may stand nowhere in this file."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArmScore:
-    """One arm's view of a hit."""
-
-    rank: int | None
-    """1-based place in this arm; None when the arm did not find it by itself."""
-    raw: float
-    """Cosine, or bm25."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A passage that answers, with every score."""
-
-    passage: Passage
-    scores: Fused
-    semantic: ArmScore
-    keyword: ArmScore
-    query: KeywordQuery | None
-    weights: Weights = field(default_factory=Weights)
-    origin: str | None = None
-    """Name of the mounted file that it stands in; None for one's own."""
-
-    @property
-    def matched(self) -> list[str]:
-        """Query words that stand in the text, its title or its headings; taking the text apart costs 0.3 ms."""
-        if self.query is None:
-            return []
-        passage = self.passage
-        text = f"{heading_of(passage.title, passage.headings)}\n{passage.text}"
-        return matched_words(self.query, text, passage.language)
-
-
-@dataclass(slots=True)
-class SearchOutcome:
-    """The hits of one page, and how they came about."""
-
-    hits: list[Hit]
-    total: int
-    """Candidates after fusion; a lower bound of what matches."""
-    query: KeywordQuery | None = None
-    weights: Weights = field(default_factory=Weights)
-    doubtful: bool = False
-    """The collections searched are hardly about this (`is_doubtful`); known in hybrid mode only."""
-    notices: list[str] = field(default_factory=list[str])
-    """What the person should know: no model, other model, ..."""
-    milliseconds: dict[str, float] = field(default_factory=dict[str, float])
-    searched: dict[str, int] = field(default_factory=dict[str, int])
-    """Collections, vectors compared by sign, sources left after filters."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Ours:
     """What can be searched by meaning: collections with vectors of the model at hand."""
 
     model_id: int
     collection_ids: list[int]
-
-
-@dataclass(slots=True)
-class _Arms:
-    depth: int
-    cosines: dict[int, float] = field(default_factory=dict[int, float])
-    bm25: dict[int, float] = field(default_factory=dict[int, float])
-    semantic_ranks: dict[int, int] = field(default_factory=dict[int, int])
-    keyword_ranks: dict[int, int] = field(default_factory=dict[int, int])
-
-    def is_deep(self, fused: Fused) -> bool:
-        """Whether neither arm has it among its first hundred."""
-        ranks = (self.semantic_ranks.get(fused.id), self.keyword_ranks.get(fused.id))
-        return all(rank is None or rank > ARM_DEPTH for rank in ranks)
-
-
-@dataclass(slots=True)
-class Found:
-    """What one file has for a request, before it is put in order: how well words match depends on every file that is
-    searched."""
-
-    request: SearchRequest
-    outcome: SearchOutcome
-    mode: Mode
-    """keyword where no model could be asked."""
-    floor: float
-    arms: _Arms
-    model: str | None = None
-    """Fingerprint of the model that was asked."""
-
-    @property
-    def best_keyword(self) -> float:
-        """The highest bm25 score."""
-        return max(self.arms.bm25.values(), default=0.0)
-
-    @property
-    def full(self) -> float:
-        """The bm25 score that counts as 100 if this is the only file."""
-        return full_keyword_match(self.best_keyword, self.outcome.query.bound if self.outcome.query else 0.0)
-
-    def order(self, full: float) -> list[Fused]:
-        """Every candidate, best first, when the bm25 score `full` counts as 100."""
-        return _fuse(self.mode, self.arms, full, self.outcome.weights, self.floor)
-
-    def is_deep(self, fused: Fused) -> bool:
-        """Whether it comes behind what a look at the first hundred found."""
-        return self.arms.depth > ARM_DEPTH and self.arms.is_deep(fused)
-
-    def load(self, connection: apsw.Connection, page: Sequence[Fused]) -> list[Hit]:
-        """The candidates with their texts; one that has left the file meanwhile is left out."""
-        return _load_hits(connection, page, self.arms, self.outcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +75,17 @@ class Elsewhere(Protocol):
 NOWHERE_ELSE = FoundElsewhere()
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request with its embedded query."""
+
+    request: SearchRequest
+    vector: Vector | None
+    elsewhere: FoundElsewhere
+    outcome: SearchOutcome
+    clock: Clock
+
+
 class Index:
     """Searches one file. Safe to call from many threads; every search sees one snapshot."""
 
@@ -229,15 +109,21 @@ class Index:
             NotFound: a collection that the caller cannot see.
             FileUnavailable: the database cannot be read.
         """
-        return self._answer(request, load=True)[0]
+        asked = self._ask(request)
+        with self.database.read() as connection:
+            found = self._find(connection, asked)
+            return asked.outcome if found is None else found.page(connection)
 
     def find(self, request: SearchRequest) -> Found | None:
         """What this file has, not yet in order; None when the caller sees nothing of it. Raises what `search` does."""
-        return self._answer(request, load=False)[1]
+        asked = self._ask(request)
+        with self.database.read() as connection:
+            return self._find(connection, asked)
 
-    def _answer(self, request: SearchRequest, *, load: bool) -> tuple[SearchOutcome, Found | None]:
+    def _ask(self, request: SearchRequest) -> _Asked:
+        """Embed the query and ask another server, before the file is read."""
         outcome = SearchOutcome([], 0, weights=self.weights)
-        clock = _Clock(outcome.milliseconds)
+        clock = Clock(outcome.milliseconds)
         vector = self._query_vector(request, outcome)
         clock.lap("embedding")
         elsewhere = NOWHERE_ELSE
@@ -245,17 +131,16 @@ class Index:
             elsewhere = self.elsewhere.nearest(request, vector, _depth(request))
             outcome.notices += elsewhere.notices
             clock.lap("elsewhere")
-        with self.database.read() as connection:
-            collections = choose_collections(connection, list(request.collections) if request.collections else None)
-            if not collections:
-                return outcome, None
-            found = self._search(connection, request, collections, vector, elsewhere, outcome, clock)
-            if load:
-                fused = found.order(found.full)
-                outcome.total = len(fused)
-                outcome.hits = found.load(connection, fused[request.offset : request.offset + request.limit])
-                clock.lap("rows")
-        return outcome, found
+        return _Asked(request, vector, elsewhere, outcome, clock)
+
+    def _find(self, connection: apsw.Connection, asked: _Asked) -> Found | None:
+        names = asked.request.collections
+        collections = choose_collections(connection, list(names) if names else None)
+        if not collections:
+            return None
+        return self._search(
+            connection, asked.request, collections, asked.vector, asked.elsewhere, asked.outcome, asked.clock
+        )
 
     def _query_vector(self, request: SearchRequest, outcome: SearchOutcome) -> Vector | None:
         """The embedded query; None when it is not needed or the model is not there, and then the outcome says so."""
@@ -280,7 +165,7 @@ class Index:
 
     def _search(
         self, connection: apsw.Connection, request: SearchRequest, collections: list[Collection], vector: Vector | None,
-        elsewhere: FoundElsewhere, outcome: SearchOutcome, clock: _Clock,
+        elsewhere: FoundElsewhere, outcome: SearchOutcome, clock: Clock,
     ) -> Found:  # fmt: skip
         generations = read_generations(connection)
         allowed = self._restriction(connection, collections, request.filters)
@@ -288,7 +173,7 @@ class Index:
         if allowed is not None:
             outcome.searched["sources"] = len(allowed)
         clock.lap("filters")
-        arms = _Arms(_depth(request))
+        arms = Arms(_depth(request))
         ours = self._with_our_vectors(connection, request, collections, outcome) if vector is not None else None
         if request.mode != "semantic" or ours is None:
             self._keyword_arm(connection, request, collections, generations, allowed, arms, outcome)
@@ -302,10 +187,11 @@ class Index:
             clock.lap("vector")
             if self.adaptive and request.mode == "hybrid":
                 outcome.weights = self._adapted(connection, arms)
-            outcome.doubtful = request.mode == "hybrid" and _is_doubtful(arms, outcome.query)
         if ours is None:
             return Found(request, outcome, "keyword", floor, arms)
-        return Found(request, outcome, request.mode, floor, arms, self.embedder.get().identity.fingerprint)
+        identity = self.embedder.get().identity
+        calibrated = identity.name.startswith(FAMILY)
+        return Found(request, outcome, request.mode, floor, arms, identity.fingerprint, calibrated)
 
     def _restriction(self, connection: apsw.Connection, collections: list[Collection], filters: Filters) -> Any:
         """Sorted ids of the sources that may answer; None when every source of the file may."""
@@ -314,7 +200,7 @@ class Index:
 
     def _keyword_arm(
         self, connection: apsw.Connection, request: SearchRequest, collections: list[Collection],
-        generations: Generations, allowed: Any, arms: _Arms, outcome: SearchOutcome,
+        generations: Generations, allowed: Any, arms: Arms, outcome: SearchOutcome,
     ) -> None:  # fmt: skip
         ids = [each.id for each in collections]
         query = build_query(connection, request.text, ids, self.vocabulary, generations.words, request.unrepaired)
@@ -334,7 +220,7 @@ class Index:
             outcome.notices.append(f"{left}, because their vectors come from another model: {foreign}.")
         return _Ours(model_id, ids) if ids and model_id is not None else None
 
-    def _adapted(self, connection: apsw.Connection, arms: _Arms) -> Weights:
+    def _adapted(self, connection: apsw.Connection, arms: Arms) -> Weights:
         """The weights of the kinds of text that were found."""
         by_word, by_meaning = list(islice(arms.keyword_ranks, DEEP)), list(islice(arms.semantic_ranks, DEEP))
         return Weights(weight_for(connection, by_word, by_meaning, self.weights.semantic))
@@ -364,7 +250,7 @@ class Index:
 
 def _vector_arm(
     connection: apsw.Connection, request: SearchRequest, model_id: int, blocks: Sequence[Block], vector: Vector,
-    allowed: Any, arms: _Arms, elsewhere: Sequence[int] = (),
+    allowed: Any, arms: Arms, elsewhere: Sequence[int] = (),
 ) -> None:  # fmt: skip
     """Find the nearest chunks, and complete the keyword arm's hits with their cosines.
 
@@ -404,29 +290,6 @@ def _live(connection: apsw.Connection, elsewhere: FoundElsewhere, ours: _Ours, a
     return [row[0] for row in fetch_all(connection, sql, bindings)]
 
 
-class _Clock:
-    """Milliseconds of each step."""
-
-    def __init__(self, laps: dict[str, float]) -> None:
-        self.laps = laps
-        self.last = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.laps[name] = round((now - self.last) * 1000, 3)
-        self.last = now
-
-
-def _is_doubtful(arms: _Arms, query: KeywordQuery | None) -> bool:
-    if query is None or not arms.cosines:
-        return False
-    ceiling = query.ceiling
-    best = max(
-        cosine + (arms.bm25.get(each, 0.0) / ceiling if ceiling else 0.0) for each, cosine in arms.cosines.items()
-    )
-    return is_doubtful(best, query.content_words)
-
-
 def _count_chunks(connection: apsw.Connection, collections: list[Collection]) -> int:
     marks = ",".join("?" * len(collections))
     sql = f"select coalesce(sum(chunks), 0) from groups where collection_id in ({marks})"
@@ -436,45 +299,3 @@ def _count_chunks(connection: apsw.Connection, collections: list[Collection]) ->
 def _floor(connection: apsw.Connection, model_id: int) -> float:
     calibration = fetch_one(connection, "select calibration from models where id = ?", (model_id,))
     return float(json.loads(calibration).get("passage_floor", DEFAULT_FLOOR)) if calibration else DEFAULT_FLOOR
-
-
-def _fuse(mode: Mode, arms: _Arms, full: float, weights: Weights, floor: float) -> list[Fused]:
-    """Every candidate, best first; what only a deeper look found comes behind, so that pages do not overlap."""
-    # A chunk without a vector takes part with its words.
-    candidates = dict.fromkeys(arms.keyword_ranks, 0.0) | arms.cosines
-    if mode == "semantic":
-        fused = _fuse_one_arm(arms.semantic_ranks, arms.cosines, semantic_score, "semantic_only")
-    elif mode == "keyword":
-        fused = _fuse_one_arm(arms.keyword_ranks, arms.bm25, lambda bm25: keyword_score(bm25, full), "keyword_only")
-    else:
-        fused = fuse(candidates, arms.bm25, full, weights, floor)
-    # Without a deeper look nothing is deep.
-    return sorted(fused, key=arms.is_deep) if arms.depth > ARM_DEPTH else fused
-
-
-def _fuse_one_arm(
-    ranks: Mapping[int, int], raw: Mapping[int, float], score: Callable[[float], float], found_by: MatchType
-) -> list[Fused]:
-    """One arm's hits in its order: scores that meet their ceiling do not undo it."""
-    by_meaning = found_by == "semantic_only"
-    scores = {each: score(raw[each]) for each in ranks}
-    return [
-        Fused(each, value if by_meaning else 0.0, 0.0 if by_meaning else value, value, found_by)
-        for each, value in scores.items()
-    ]
-
-
-def _load_hits(connection: apsw.Connection, page: Sequence[Fused], arms: _Arms, outcome: SearchOutcome) -> list[Hit]:
-    passages = load_passages(connection, [fused.id for fused in page])
-    return [
-        Hit(
-            passages[fused.id],
-            fused,
-            ArmScore(arms.semantic_ranks.get(fused.id), arms.cosines.get(fused.id, 0.0)),
-            ArmScore(arms.keyword_ranks.get(fused.id), arms.bm25.get(fused.id, 0.0)),
-            outcome.query,
-            outcome.weights,
-        )
-        for fused in page
-        if fused.id in passages
-    ]

@@ -31,7 +31,7 @@ from quality import index, ndcg, read_judgements, read_lines
 
 from localmcp.config import Settings
 from localmcp.search.adaptation import adapt_weights
-from localmcp.search.index import Mode, SearchRequest
+from localmcp.search.candidates import Mode, SearchRequest
 from localmcp.storage.database import Database, fetch_all
 from localmcp.wording.normalize import stems, words
 from localmcp.workspace import Workspace

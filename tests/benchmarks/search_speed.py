@@ -26,9 +26,10 @@ from typing import Any
 import numpy as np
 
 from localmcp.embeddings import LazyEmbedder, ModelIdentity
+from localmcp.search.candidates import SearchOutcome, SearchRequest
 from localmcp.search.collections import claim_collection, ensure_collection, ensure_model
 from localmcp.search.filters import Filters
-from localmcp.search.index import Index, SearchOutcome, SearchRequest
+from localmcp.search.index import Index
 from localmcp.search.sources import ChunkDraft, SourceDraft, put_source
 from localmcp.storage.database import Database
 from localmcp.wording.normalize import stop_words

@@ -18,8 +18,8 @@ from localmcp.doctor.backups import back_up, restore
 from localmcp.doctor.optimization import optimize
 from localmcp.embeddings import HashEmbedder
 from localmcp.errors import FileUnavailable, InvalidInput, NotOurFile
+from localmcp.search.candidates import SearchRequest
 from localmcp.search.collections import choose_collections
-from localmcp.search.index import SearchRequest
 from localmcp.search.reembedding import clean, reembed
 from localmcp.storage.database import Database, fetch_one
 from localmcp.workspace import Workspace, open_workspace

@@ -21,7 +21,7 @@ from localmcp.doctor import location
 from localmcp.doctor.check import Check
 from localmcp.doctor.examination import examine, run_checks
 from localmcp.doctor.repair import repair
-from localmcp.search.index import SearchRequest
+from localmcp.search.candidates import SearchRequest
 from localmcp.workspace import Workspace, open_workspace
 
 

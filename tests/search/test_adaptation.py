@@ -10,7 +10,7 @@ import pytest
 
 from localmcp.config import Settings
 from localmcp.search.adaptation import LEAST_CHUNKS, adapt_weights, weight_of
-from localmcp.search.index import SearchRequest
+from localmcp.search.candidates import SearchRequest
 from localmcp.storage.database import fetch_all
 from localmcp.workspace import Workspace
 

@@ -12,8 +12,8 @@ from library import Library
 
 from localmcp.embeddings import HashEmbedder
 from localmcp.errors import InvalidInput
+from localmcp.search.candidates import Mode, SearchRequest
 from localmcp.search.filters import Filters
-from localmcp.search.index import Mode, SearchRequest
 from localmcp.storage.database import Database
 
 

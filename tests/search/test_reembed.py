@@ -18,9 +18,9 @@ from localmcp.cli.session import Session
 from localmcp.embeddings import HashEmbedder
 from localmcp.errors import ModelUnavailable, NotFound
 from localmcp.search import reembedding
+from localmcp.search.candidates import SearchRequest
 from localmcp.search.collections import Collection, choose_collections
 from localmcp.search.consistency import disagreements
-from localmcp.search.index import SearchRequest
 from localmcp.search.reembedding import clean, reembed, roll_back
 from localmcp.storage.database import Database, fetch_one
 from localmcp.workspace import Workspace, open_workspace

@@ -57,7 +57,8 @@ def shelf(desk: Desk) -> Desk:
 
 HIT = {
     "id", "chunkId", "sourceId", "sourceTitle", "sourceType", "content", "chunkIndex", "chunkTotal", "semanticScore",
-    "keywordScore", "combinedScore", "matchType", "collection", "citation", "freshness", "metadata",
+    "keywordScore", "combinedScore", "relevance", "matchType", "collection", "highlight", "citation", "freshness",
+    "metadata",
 }  # fmt: skip
 
 

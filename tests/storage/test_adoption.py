@@ -12,7 +12,7 @@ from localmcp.cli.program import execute
 from localmcp.cli.session import Session
 from localmcp.config import Settings, state_directory
 from localmcp.doctor.backups import back_up, restore
-from localmcp.search.index import SearchRequest
+from localmcp.search.candidates import SearchRequest
 from localmcp.storage.adoption import Dropped, Keep, adopt
 from localmcp.storage.database import Database, fetch_one
 from localmcp.workspace import Workspace

@@ -1,0 +1,252 @@
+"""What a search found in one file: candidates with the scores of both arms, put in order, judged and loaded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Literal
+
+import apsw
+
+from localmcp.search.filters import Filters
+from localmcp.search.fusion import (
+    Fused,
+    MatchType,
+    Weights,
+    full_keyword_match,
+    fuse,
+    keyword_score,
+    semantic_score,
+)
+from localmcp.search.highlight import find_highlight
+from localmcp.search.keyword import KeywordQuery, matched_words
+from localmcp.search.lexicon import heading_of
+from localmcp.search.passages import Passage, load_passages
+from localmcp.search.relevance import LEAST, LOOKED_AT, UNIQUE_CODE, Judge, judge, unique_codes
+
+Mode = Literal["hybrid", "semantic", "keyword"]
+
+ARM_DEPTH = 100
+"""Candidates an arm gives to the fusion: 50 lose recall, 200 gain nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """What to search for, and where."""
+
+    text: str
+    mode: Mode = "hybrid"
+    limit: int = 5
+    offset: int = 0
+    collections: tuple[str, ...] | None = None
+    filters: Filters = field(default_factory=Filters)
+    exact: bool = False
+    """Compare every vector instead of the nearest sign codes."""
+    unrepaired: frozenset[str] = frozenset()
+    """Folded words that are spelt right, though they may stand nowhere in this file."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArmScore:
+    """One arm's view of a hit."""
+
+    rank: int | None
+    """1-based place in this arm; None when the arm did not find it by itself."""
+    raw: float
+    """Cosine, or bm25."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A passage that answers, with every score."""
+
+    passage: Passage
+    scores: Fused
+    semantic: ArmScore
+    keyword: ArmScore
+    query: KeywordQuery | None
+    weights: Weights = field(default_factory=Weights)
+    origin: str | None = None
+    """Name of the mounted file that it stands in; None for one's own."""
+    relevance: float = 0.0
+    """How likely it answers, 0..100; the hits of all searches and collections can be compared by it."""
+
+    @property
+    def highlight(self) -> tuple[int, int] | None:
+        """Start and stop of the sentence that answers in `passage.text.strip()`; None if no word stands in it."""
+        if self.query is None:
+            return None
+        return find_highlight(self.query, self.passage.text.strip(), self.passage.language)
+
+    @property
+    def matched(self) -> list[str]:
+        """Query words that stand in the text, its title or its headings; taking the text apart costs 0.3 ms."""
+        if self.query is None:
+            return []
+        passage = self.passage
+        text = f"{heading_of(passage.title, passage.headings)}\n{passage.text}"
+        return matched_words(self.query, text, passage.language)
+
+
+@dataclass(slots=True)
+class SearchOutcome:
+    """The hits of one page, and how they came about."""
+
+    hits: list[Hit]
+    total: int
+    """Candidates after fusion; a lower bound of what matches."""
+    query: KeywordQuery | None = None
+    weights: Weights = field(default_factory=Weights)
+    doubtful: bool = False
+    """None of the first hits is likely to answer."""
+    notices: list[str] = field(default_factory=list[str])
+    """What the person should know: no model, other model, ..."""
+    milliseconds: dict[str, float] = field(default_factory=dict[str, float])
+    searched: dict[str, int] = field(default_factory=dict[str, int])
+    """Collections, vectors compared by sign, sources left after filters."""
+
+
+@dataclass(slots=True)
+class Arms:
+    depth: int
+    cosines: dict[int, float] = field(default_factory=dict[int, float])
+    bm25: dict[int, float] = field(default_factory=dict[int, float])
+    semantic_ranks: dict[int, int] = field(default_factory=dict[int, int])
+    keyword_ranks: dict[int, int] = field(default_factory=dict[int, int])
+
+    def is_deep(self, fused: Fused) -> bool:
+        """Whether neither arm has it among its first hundred."""
+        ranks = (self.semantic_ranks.get(fused.id), self.keyword_ranks.get(fused.id))
+        return all(rank is None or rank > ARM_DEPTH for rank in ranks)
+
+
+@dataclass(slots=True)
+class Found:
+    """What one file has for a request, before it is put in order: how well words match depends on every file that is
+    searched."""
+
+    request: SearchRequest
+    outcome: SearchOutcome
+    mode: Mode
+    """keyword where no model could be asked."""
+    floor: float
+    arms: Arms
+    model: str | None = None
+    """Fingerprint of the model that was asked."""
+    calibrated: bool = True
+    """Whether relevance was calibrated for that model."""
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether none of this file's first hits is likely to answer."""
+        first = self.order(self.full)[:LOOKED_AT]
+        return not unique_codes(self.outcome.query) and self._best(first) < LEAST
+
+    def _best(self, candidates: Sequence[Fused]) -> float:
+        judged_by = self._judge()
+        return max((self._relevance(fused.id, judged_by) for fused in candidates), default=100.0)
+
+    def _judge(self) -> Judge:
+        nearest = [self.arms.cosines.get(chunk_id, 0.0) for chunk_id in islice(self.arms.semantic_ranks, ARM_DEPTH)]
+        query = None if self.mode == "semantic" else self.outcome.query
+        return judge(query, nearest, calibrated=self.calibrated)
+
+    def _relevance(self, chunk_id: int, judged_by: Judge) -> float:
+        return judged_by.relevance(self.arms.cosines.get(chunk_id), self.arms.bm25.get(chunk_id, 0.0))
+
+    @property
+    def best_keyword(self) -> float:
+        """The highest bm25 score."""
+        return max(self.arms.bm25.values(), default=0.0)
+
+    @property
+    def full(self) -> float:
+        """The bm25 score that counts as 100 if this is the only file."""
+        return full_keyword_match(self.best_keyword, self.outcome.query.bound if self.outcome.query else 0.0)
+
+    def order(self, full: float) -> list[Fused]:
+        """Every candidate, best first, when the bm25 score `full` counts as 100."""
+        return _fuse(self.mode, self.arms, full, self.outcome.weights, self.floor)
+
+    def is_deep(self, fused: Fused) -> bool:
+        """Whether it comes behind what a look at the first hundred found."""
+        return self.arms.depth > ARM_DEPTH and self.arms.is_deep(fused)
+
+    def page(self, connection: apsw.Connection) -> SearchOutcome:
+        """The page that was asked for, if this is the only file."""
+        clock = Clock(self.outcome.milliseconds)
+        fused, start = self.order(self.full), self.request.offset
+        self.outcome.total = len(fused)
+        self.outcome.doubtful = self.doubtful
+        self.outcome.hits = self.load(connection, fused[start : start + self.request.limit])
+        clock.lap("rows")
+        return self.outcome
+
+    def load(self, connection: apsw.Connection, page: Sequence[Fused]) -> list[Hit]:
+        """The candidates with their texts; one that has left the file meanwhile is left out."""
+        codes, judged_by = unique_codes(self.outcome.query), self._judge()
+        hits = _load_hits(connection, page, self.arms, self.outcome)
+        return [self._judged(hit, codes, judged_by) for hit in hits]
+
+    def _judged(self, hit: Hit, codes: set[str], judged_by: Judge) -> Hit:
+        relevance = self._relevance(hit.passage.chunk_id, judged_by)
+        if codes and not codes.isdisjoint(hit.matched):
+            relevance = max(relevance, UNIQUE_CODE)
+        return replace(hit, relevance=relevance)
+
+
+class Clock:
+    """Milliseconds of each step."""
+
+    def __init__(self, laps: dict[str, float]) -> None:
+        self.laps = laps
+        self.last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.laps[name] = round((now - self.last) * 1000, 3)
+        self.last = now
+
+
+def _fuse(mode: Mode, arms: Arms, full: float, weights: Weights, floor: float) -> list[Fused]:
+    """Every candidate, best first; what only a deeper look found comes behind, so that pages do not overlap."""
+    # A chunk without a vector takes part with its words.
+    candidates = dict.fromkeys(arms.keyword_ranks, 0.0) | arms.cosines
+    if mode == "semantic":
+        fused = _fuse_one_arm(arms.semantic_ranks, arms.cosines, semantic_score, "semantic_only")
+    elif mode == "keyword":
+        fused = _fuse_one_arm(arms.keyword_ranks, arms.bm25, lambda bm25: keyword_score(bm25, full), "keyword_only")
+    else:
+        fused = fuse(candidates, arms.bm25, full, weights, floor)
+    # Without a deeper look nothing is deep.
+    return sorted(fused, key=arms.is_deep) if arms.depth > ARM_DEPTH else fused
+
+
+def _fuse_one_arm(
+    ranks: Mapping[int, int], raw: Mapping[int, float], score: Callable[[float], float], found_by: MatchType
+) -> list[Fused]:
+    """One arm's hits in its order: scores that meet their ceiling do not undo it."""
+    by_meaning = found_by == "semantic_only"
+    scores = {each: score(raw[each]) for each in ranks}
+    return [
+        Fused(each, value if by_meaning else 0.0, 0.0 if by_meaning else value, value, found_by)
+        for each, value in scores.items()
+    ]
+
+
+def _load_hits(connection: apsw.Connection, page: Sequence[Fused], arms: Arms, outcome: SearchOutcome) -> list[Hit]:
+    passages = load_passages(connection, [fused.id for fused in page])
+    return [
+        Hit(
+            passages[fused.id],
+            fused,
+            ArmScore(arms.semantic_ranks.get(fused.id), arms.cosines.get(fused.id, 0.0)),
+            ArmScore(arms.keyword_ranks.get(fused.id), arms.bm25.get(fused.id, 0.0)),
+            outcome.query,
+            outcome.weights,
+        )
+        for fused in page
+        if fused.id in passages
+    ]

@@ -1,0 +1,40 @@
+"""The sentence of a passage that answers: the one that holds the rarest words of the query."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from localmcp.search.keyword import KeywordQuery
+from localmcp.wording.normalize import index_text
+
+LONGEST = 400
+"""A longer sentence is a table or a list without stops; its first part is shown."""
+_END = re.compile(r"(?<=[.!?])[\"'”»)]*\s+|(?<=[。！？])|\n\s*\n|\n(?=\s*(?:[-*#|>•+]|\d+[.)]\s))|(?<=[|:])[ \t]*\n")
+
+
+def find_highlight(query: KeywordQuery, text: str, language: str) -> tuple[int, int] | None:
+    """Return start and stop, in code points of `text`, of its best sentence; None if it holds no word of the query."""
+    best, place = 0.0, None
+    for start, stop in sentences(text):
+        score = _score(query, text[start:stop], language)
+        if score > best:
+            best, place = score, (start, min(stop, start + LONGEST))
+    return place
+
+
+def sentences(text: str) -> Iterator[tuple[int, int]]:
+    """Yield start and stop of each sentence, list item or table row, without the space around it."""
+    start = 0
+    for end in [*_END.finditer(text), None]:
+        stop = end.start() if end else len(text)
+        piece = text[start:stop]
+        if piece.strip():
+            yield start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip())
+        start = end.end() if end else stop
+
+
+def _score(query: KeywordQuery, sentence: str, language: str) -> float:
+    present = set(index_text(sentence, language).split())
+    held = {term.word: term.idf for term in query.terms if any(present.issuperset(alt) for alt in term.alternatives)}
+    return sum(held.values())

@@ -1,0 +1,78 @@
+"""Relevance means the same in every search, and the sentence that answers is marked."""
+
+from __future__ import annotations
+
+import pytest
+from library import Library
+
+from localmcp.search.candidates import Hit, SearchOutcome, SearchRequest
+from localmcp.search.highlight import sentences
+from localmcp.storage.database import Database
+
+MANUAL = """The boiler is in the utility room. Its contract number is TH-55-8013.
+
+| Code | Meaning |
+| --- | --- |
+| E09 | Water pressure below 0.6 bar |
+| E27 | Outdoor sensor not connected |
+
+- Bleed the radiators first.
+- Then close the grey valve.
+"""
+
+
+@pytest.fixture
+def library(database: Database) -> Library:
+    library = Library(database, None)
+    library.put(MANUAL, title="Boiler")
+    for number in range(12):
+        library.put(f"Page {number} of the garden diary: carrots, peas and onions were sown.", title=f"Diary {number}")
+    return library
+
+
+def search(library: Library, text: str) -> SearchOutcome:
+    return library.index.search(SearchRequest(text, "keyword"))
+
+
+def marked(hit: Hit) -> str:
+    assert hit.highlight is not None
+    start, stop = hit.highlight
+    return hit.passage.text.strip()[start:stop]
+
+
+@pytest.mark.parametrize(
+    ("question", "sentence"),
+    [
+        ("contract number", "Its contract number is TH-55-8013."),
+        ("water pressure", "| E09 | Water pressure below 0.6 bar |"),
+        ("which valve must be closed", "- Then close the grey valve."),
+    ],
+)
+def test_the_sentence_row_or_list_item_that_answers_is_marked(library: Library, question: str, sentence: str) -> None:
+    assert marked(search(library, question).hits[0]) == sentence
+
+
+def test_a_rare_exact_code_is_relevant_beyond_doubt(library: Library) -> None:
+    outcome = search(library, "TH-55-8013")
+    assert outcome.hits[0].relevance > 85
+    assert not outcome.doubtful
+
+
+def test_a_question_about_a_code_that_is_nowhere_is_doubtful(library: Library) -> None:
+    outcome = search(library, "boiler E77")
+    assert outcome.hits
+    assert max(hit.relevance for hit in outcome.hits) < 50
+    assert outcome.doubtful
+
+
+def test_a_passage_with_more_of_the_question_is_more_relevant(library: Library) -> None:
+    whole = search(library, "outdoor sensor not connected").hits[0]
+    part = search(library, "outdoor swimming lessons for beginners").hits[0]
+    assert whole.relevance > 50 > part.relevance
+
+
+def test_sentences_keep_numbers_and_cover_the_text() -> None:
+    text = "Version 3.11.7 is out. Install it.\n\nThen restart!"
+    assert [text[start:stop] for start, stop in sentences(text)] == [
+        "Version 3.11.7 is out.", "Install it.", "Then restart!",
+    ]  # fmt: skip
