@@ -215,8 +215,8 @@ def _from_passage(uuid: str, text: str, counts: Mapping[str, int], draw: random.
 
 def _misspelt(words: list[str], draw: random.Random) -> list[str]:
     """A slip in each of the two longest words: two letters swapped, one left out, one doubled, or a wrong one."""
-    longest = sorted(words, key=len, reverse=True)[:2]
-    return [_slip(word, draw) if word in longest and len(word) > 4 else word for word in words]
+    longest = sorted(range(len(words)), key=lambda number: -len(words[number]))[:2]
+    return [_slip(word, draw) if number in longest and len(word) > 4 else word for number, word in enumerate(words)]
 
 
 def _slip(word: str, draw: random.Random) -> str:
