@@ -6,6 +6,7 @@ LocalMCPError                       1  failure
 │       └── ToolNotFound            2  the same, as a provider of tools says it
 ├── NotFound                        1  no such source, chunk, collection, path
 ├── UnreadableDocument              1  a file that cannot be turned into text
+│   ├── ScannedDocument             1  a file whose pages are pictures: text recognition reads them later
 │   └── MissingExtra                3  the reader for this format is not installed
 ├── AccessDenied                    1  outside the folders, collections or tools the caller may use
 ├── NeedsConfirmation               1  something large would be removed; asks first
@@ -67,6 +68,27 @@ class UnreadableDocument(LocalMCPError):
     """A file that cannot be turned into text; the message says why."""
 
     code = "unreadable_document"
+
+
+class ScannedDocument(UnreadableDocument):
+    """Its pages are pictures: text recognition reads them later, or would if it were installed."""
+
+    code = "scanned_document"
+
+    def __init__(self, name: str, pages: int, *, can_be_read: bool) -> None:
+        counted = "1 page" if pages == 1 else f"{pages:,} pages"
+        if can_be_read:
+            super().__init__(f"{self.WAITS}: {counted}")
+        else:
+            super().__init__(
+                f"{name} has no text layer: {counted}, probably scanned.",
+                hint="Install text recognition with: pip install 'localmcp[ocr]' (or tesseract), then refresh.",
+            )
+        self.pages = pages
+        self.can_be_read = can_be_read
+
+    WAITS = "waits for text recognition"
+    """Begins the reason of a file whose pages are read when everything else is done."""
 
 
 class MissingExtra(UnreadableDocument):

@@ -60,7 +60,7 @@ def _read_member(path: str, unpack: Callable[[int], bytes], read: ReadDocuments,
             parent = f"{path}/{document.parent}" if document.parent else (path if document.member else "")
             yield replace(document, member=inner, parent=parent)
     except LocalMCPError as error:
-        yield failed_member(path, str(error))
+        yield failed_member(path, error)
     except _DAMAGE as error:
         encrypted = "encrypted" in str(error) or "password" in str(error)
         yield failed_member(path, "It is password-protected." if encrypted else f"It is damaged: {error}"[:300])

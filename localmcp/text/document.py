@@ -7,7 +7,7 @@ from datetime import date, datetime, time
 from pathlib import PurePosixPath
 from typing import Any, Literal, cast
 
-from localmcp.errors import UnreadableDocument
+from localmcp.errors import LocalMCPError, ScannedDocument, UnreadableDocument
 from localmcp.text.worker import count_text
 
 Markup = Literal["markdown", "plain", "code"]
@@ -121,8 +121,11 @@ def set_fields(**fields: str | None) -> dict[str, Any]:
     return {key: one_line(value) for key, value in fields.items() if value and value.strip()}
 
 
-def failed_member(member: str, reason: str, parent: str = "") -> Document:
+def failed_member(member: str, reason: LocalMCPError | str, parent: str = "") -> Document:
     """Return the document that stands for a member of a container which cannot be read."""
+    if isinstance(reason, ScannedDocument):
+        reason = "Its pages are pictures: save it as a file, which text recognition can read."
+    reason = str(reason)
     title = one_line(member) or "untitled"
     return Document(title, "", "", "plain", "text", member=member, parent=parent, failure=reason)
 

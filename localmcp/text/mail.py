@@ -120,7 +120,7 @@ def _guarded(make: Callable[[], Document], member: str, parent: str) -> Document
     try:
         return replace(make(), member=member, parent=parent)
     except LocalMCPError as error:
-        return failed_member(member, str(error), parent)
+        return failed_member(member, error, parent)
     except Exception as error:  # The standard library's parser raises anything on a broken header.
         log.debug("a mail cannot be read", exc_info=True)
         return failed_member(member, f"It is damaged: {type(error).__name__}: {error}"[:300], parent)

@@ -7,8 +7,9 @@ from contextlib import closing
 from importlib import import_module
 from typing import Any
 
-from localmcp.errors import UnreadableDocument
+from localmcp.errors import ScannedDocument, UnreadableDocument
 from localmcp.text.document import Document, join_pages, make_document, password_protected, set_fields
+from localmcp.text.ocr import installed_engine
 from localmcp.text.office import document_date
 
 logger = logging.getLogger(__name__)
@@ -31,10 +32,7 @@ def read_pdf(data: bytes, name: str) -> Document:
                 raise password_protected(name) from error
             raise UnreadableDocument(f"{name} is not a readable PDF: {error}") from error
     if not any(page.strip() for page in pages):
-        raise UnreadableDocument(
-            f"{name} has no text layer: its {len(pages)} pages are probably scanned.",
-            hint="Run it through OCR first (for example ocrmypdf).",
-        )
+        raise ScannedDocument(name, len(pages), can_be_read=bool(installed_engine()))
     text, starts = join_pages(pages)
     metadata = set_fields(author=info.get("Author"), created=_pdf_date(info.get("CreationDate", "")))
     title = info.get("Title", "")

@@ -24,6 +24,7 @@ from localmcp.text.html import read_html
 from localmcp.text.mail import looks_like_mail, looks_like_mailbox, read_mail, read_mailbox
 from localmcp.text.markdown import markdown_head, read_markdown, read_notebook
 from localmcp.text.notes import read_org, read_tex
+from localmcp.text.ocr import PICTURES, installed_engine, is_picture, read_picture
 from localmcp.text.opendocument import read_odp, read_ods, read_odt
 from localmcp.text.packages import OLE_MAGIC, in_megabytes, suffix_of
 from localmcp.text.pdf import read_pdf
@@ -181,6 +182,8 @@ def _why_unreadable(head: bytes, name: str) -> str | None:
         return "compressed file" if nested else _why_unreadable(_inflate_head(head), name[:-3])
     if suffix in _NO_READER:
         return f"no reader for {suffix} ({_NO_READER[suffix]})"
+    if is_picture(name) and installed_engine():
+        return None
     if FORMATS.get(suffix) in _BINARY_READERS or head.startswith(b"%PDF-"):
         return None
     kind, text = _magic(head), looks_like_text(head)
@@ -357,6 +360,7 @@ FORMATS: dict[str, Reader] = {
     ".ods": read_ods,
     ".odp": read_odp,
     ".rtf": read_rtf,
+    **dict.fromkeys(PICTURES, read_picture),
 }
 """Lower-case suffix to reader; any other file that looks like text is read as plain text."""
 

@@ -86,7 +86,7 @@ def read_conversations(file: BinaryIO, name: str, start: int | None = None) -> I
         try:
             yield _conversation(conversation, name, member)
         except LocalMCPError as error:
-            yield failed_member(member, str(error))
+            yield failed_member(member, error)
         except (AttributeError, TypeError, ValueError, KeyError) as error:
             yield failed_member(member, f"It is damaged: {type(error).__name__}: {error}"[:300])
 

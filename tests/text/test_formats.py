@@ -193,7 +193,7 @@ def test_rotated_logs_are_text(name):
 def make_archive(name):
     files = {
         "notes/a.md": b"# Note\n\nwords",
-        "b.png": b"\x89PNG\r\n\x1a\n\0\0",
+        "b.bin": b"\x7fELF\0\0",
         "__MACOSX/c.md": b"x",
         "box.eml": b"Subject: Inside\nFrom: a@example.org\n\nmail words\n",
     }
@@ -213,9 +213,9 @@ def make_archive(name):
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar.gz", "a.tgz"])
 def test_archives_are_folders_when_asked(name):
-    note, picture, mail = read_documents(io.BytesIO(make_archive(name)), name, archive=True)
+    note, program, mail = read_documents(io.BytesIO(make_archive(name)), name, archive=True)
     assert (note.title, note.member, note.parent) == ("Note", "notes/a.md", "")
-    assert "PNG image" in picture.failure and picture.member == "b.png"
+    assert "ELF program" in program.failure and program.member == "b.bin"
     assert (mail.title, mail.member) == ("Inside", "box.eml")
     rest = read_documents(io.BytesIO(make_archive(name)), name, 2, archive=True)
     assert [document.member for document in rest] == ["box.eml"]

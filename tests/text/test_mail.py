@@ -53,12 +53,12 @@ def test_quotes_and_signatures_come_last_and_are_marked():
 def test_attachments_are_documents_with_the_mail_as_parent():
     mail = make_mail()
     mail.add_attachment(b"# Invoice\n\n421 EUR\n", maintype="text", subtype="markdown", filename="invoice.md")
-    mail.add_attachment(b"\x89PNG\r\n\x1a\n\0\0", maintype="image", subtype="png", filename="photo.png")
+    mail.add_attachment(b"\x7fELF\0\0", maintype="application", subtype="octet-stream", filename="tool.bin")
     mail.add_attachment(make_mail("Inner", "A mail in a mail", 2))
-    first, invoice, photo, inner = documents(mail.as_bytes())
-    assert first.metadata["attachments"] == ["invoice.md", "photo.png", "forwarded.eml"]
+    first, invoice, tool, inner = documents(mail.as_bytes())
+    assert first.metadata["attachments"] == ["invoice.md", "tool.bin", "forwarded.eml"]
     assert (invoice.member, invoice.parent, invoice.title) == ("invoice.md", "", "Invoice")
-    assert photo.failure == "photo.png cannot be read: binary file (PNG image)." and not photo.text
+    assert tool.failure == "tool.bin cannot be read: binary file (ELF program)." and not tool.text
     assert (inner.title, inner.format) == ("Inner", "mail")
 
 

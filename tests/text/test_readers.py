@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from localmcp.errors import NotFound, UnreadableDocument
+from localmcp.errors import NotFound, ScannedDocument, UnreadableDocument
 from localmcp.text import packages, readers
 from localmcp.text.readers import Document, read, read_bytes, read_text, why_skipped
 
@@ -391,8 +391,12 @@ def test_a_pdf_title_left_by_a_program_gives_way_to_the_file_name() -> None:
     assert read_bytes(data, "annual-report.pdf").title == "annual report"
 
 
-def test_pdfs_without_text_or_behind_a_password_say_so() -> None:
-    with pytest.raises(UnreadableDocument, match="no text layer.*OCR"):
+def test_pdfs_without_text_or_behind_a_password_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("localmcp.text.pdf.installed_engine", lambda: "")
+    with pytest.raises(UnreadableDocument, match=r"no text layer: 2 pages.*localmcp\[ocr\]"):
+        read_bytes(make_pdf([[], []]), "scan.pdf")
+    monkeypatch.setattr("localmcp.text.pdf.installed_engine", lambda: "tesseract")
+    with pytest.raises(ScannedDocument, match="waits for text recognition: 2 pages"):
         read_bytes(make_pdf([[], []]), "scan.pdf")
     key = f"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <{'11' * 32}> /U <{'22' * 32}> >> /ID [<00> <00>]"
     with pytest.raises(UnreadableDocument, match="password-protected"):
@@ -554,8 +558,9 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     ],
 )
 def test_a_cheap_look_tells_what_is_not_worth_reading(
-    tmp_path: Path, name: str, data: bytes, reason: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, data: bytes, reason: str | None
 ) -> None:
+    monkeypatch.setattr(readers, "installed_engine", lambda: "")
     path = tmp_path / name
     path.write_bytes(data)
     assert why_skipped(path) == reason
