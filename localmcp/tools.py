@@ -82,6 +82,32 @@ _running: ContextVar[str | None] = ContextVar("localmcp_running", default=None)
 """The tool whose call is under way."""
 
 
+ReportProgress = Callable[[float, float | None, str], None]
+"""Called with how much is done, of how much (None = unknown), and a word on what is going on; from any thread."""
+
+
+def _ignore_progress(_done: float, _total: float | None, _message: str) -> None:
+    """Nobody asked how far the call is."""
+
+
+_progress: ContextVar[ReportProgress] = ContextVar("localmcp_progress", default=_ignore_progress)
+
+
+def progress_listener() -> ReportProgress:
+    """Return where the running call tells how far it is; a thread that works for the call takes it along."""
+    return _progress.get()
+
+
+@contextmanager
+def use_progress(listener: ReportProgress) -> Generator[None]:
+    """Tell `listener` how far the calls of this block are."""
+    token = _progress.set(listener)
+    try:
+        yield
+    finally:
+        _progress.reset(token)
+
+
 def current_scope() -> Scope:
     """The scope of the call that is running."""
     return _scope.get()

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Protocol, cast
 
-from localmcp.errors import LocalMCPError, NotFound
+from localmcp.errors import Interrupted, LocalMCPError, NotFound
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.migrations import utc_now
-from localmcp.tools import EVERYTHING, Json, Scope, current_scope, use_scope
+from localmcp.tools import EVERYTHING, Json, ReportProgress, Scope, current_scope, progress_listener, use_scope
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +26,9 @@ ABANDONED_SECONDS = 60.0
 KEPT_DAYS = 7
 REMEMBERED = 100
 
+CANCELLED = "Cancelled; what was written so far stays."
+CANCEL_SECONDS = 10.0
+"""How long a cancellation waits for the work to stop."""
 READY_SECONDS = 0.5
 """A call whose result is ready waits so long for the end of the job, which spares the caller a second question."""
 
@@ -79,7 +82,9 @@ class Jobs:
             LocalMCPError: what the work raised, if it did so within that time.
         """
         scope = current_scope()
-        job = _Execution(uuid.uuid4().hex, kind, arguments, scope)
+        listener = progress_listener()
+        listener(0, None, kind)
+        job = _Execution(uuid.uuid4().hex, kind, arguments, scope, listener=listener)
         row = {
             "id": job.id,
             "kind": kind,
@@ -99,9 +104,30 @@ class Jobs:
         self._start(job)
         if job.has_result.wait(wait):
             job.finished.wait(min(wait, READY_SECONDS))
+        job.listener = None
         if job.error is not None:
             raise job.error
         return job.state()
+
+    def cancel(self, job_id: str) -> JobState:
+        """Stop a job at the next file or batch; what is written stays. One that is over stays as it is.
+
+        Raises:
+            NotFound: there is no such job that the caller may see.
+        """
+        state = self.state(job_id)
+        if state.status != "running":
+            return state
+        job = self._ours.get(job_id)
+        if job is not None:
+            job.cancelled.set()
+            job.finished.wait(CANCEL_SECONDS)
+            return job.state()
+        with self._database.write() as connection:
+            # The process that works on it notices at its next heartbeat.
+            sql = "update jobs set status = 'failed', message = ?, finished_at = ? where id = ? and status = 'running'"
+            connection.execute(sql, (CANCELLED, utc_now(), job_id))
+        return self.state(job_id)
 
     def state(self, job_id: str, *, wait: float = 0.0) -> JobState:
         """Where a job stands, after waiting up to `wait` seconds if it runs here. An abandoned one is carried on.
@@ -192,6 +218,8 @@ class Jobs:
                 """,
                 (utc_now(), job.done, job.total, job.message, job.id),
             )
+            if not connection.changes():
+                job.cancelled.set()
 
     def _write_end(self, job: _Execution) -> None:
         state = job.state(over=True)
@@ -229,6 +257,9 @@ class _Execution:
     message: str = ""
     result: Json | None = None
     error: LocalMCPError | None = None
+    listener: ReportProgress | None = None
+    """Who asked how far the call is; told until the call has its answer."""
+    cancelled: threading.Event = field(default_factory=threading.Event)
     started_at: str = field(default_factory=utc_now)
     finished_at: str | None = None
     finished: threading.Event = field(default_factory=threading.Event)
@@ -236,6 +267,10 @@ class _Execution:
 
     def __call__(self, done: int, total: int, message: str) -> None:
         self.done, self.total, self.message = done, total, message
+        if self.cancelled.is_set():
+            raise Interrupted(CANCELLED)
+        if self.listener is not None:
+            self.listener(done, total, message)
 
     def ready(self, result: Json) -> None:
         self.result = result

@@ -334,24 +334,24 @@ class LibraryTools:
     )
     def job_status(
         self,
-        jobId: Annotated[str, Param("As add_path, add_document or refresh returned it.")],
+        jobId: Annotated[str, Param("As add_path or refresh returned it.")],
         waitSeconds: Annotated[int, Param("Wait this long for the end.", minimum=0, maximum=int(WAIT_SECONDS))] = 0,
     ) -> JobStatus:
         """How far long work is, and its result once it is done. Work whose process has gone is carried on."""
-        state = self.jobs.state(jobId, wait=waitSeconds)
-        status: JobStatus = {
-            "jobId": state.id,
-            "kind": state.kind,
-            "status": state.status,
-            "done": state.done,
-            "total": state.total,
-            "message": state.message,
-            "startedAt": state.started_at,
-            "finishedAt": state.finished_at,
-        }
-        if state.result is not None:
-            status["result"] = state.result
-        return status
+        return _job_status(self.jobs.state(jobId, wait=waitSeconds))
+
+    @tool(
+        "cancel_job",
+        title="Cancel long work",
+        keywords=("stop", "abort", "job", "indexing"),
+        examples=("cancel|stop the job {jobId}", "stop the indexing {jobId}"),
+        visible=False,
+        read_only=False,
+        idempotent=True,
+    )
+    def cancel_job(self, jobId: Annotated[str, Param("As add_path or refresh returned it.")]) -> JobStatus:
+        """Stop long work at the next file; what is indexed so far stays. Work that is done is not undone."""
+        return _job_status(self.jobs.cancel(jobId))
 
     # ------------------------------------------------------------ the work itself
 
@@ -421,6 +421,22 @@ class LibraryTools:
             f"'{path}' is outside the folders from which an assistant may add files.",
             hint=f"Allowed: {named}. The person can allow more with the setting 'folders', or run: localmcp add PATH",
         )
+
+
+def _job_status(state: JobState) -> JobStatus:
+    status: JobStatus = {
+        "jobId": state.id,
+        "kind": state.kind,
+        "status": state.status,
+        "done": state.done,
+        "total": state.total,
+        "message": state.message,
+        "startedAt": state.started_at,
+        "finishedAt": state.finished_at,
+    }
+    if state.result is not None:
+        status["result"] = state.result
+    return status
 
 
 def _removed_source(row: SourceRow) -> RemovedSource:

@@ -14,7 +14,7 @@ from localmcp.retriever.incoming import pulled_json
 from localmcp.retriever.outgoing import Copied, Progress
 from localmcp.retriever.replication import Replication
 from localmcp.search.replicas import Replica
-from localmcp.tools import Json, Param, current_scope, tool
+from localmcp.tools import Json, Param, current_scope, progress_listener, tool
 
 WAIT_SECONDS = 20.0
 """A tool answers within this time, finished or not."""
@@ -250,6 +250,8 @@ class _Task:
 
     def tell(self, done: int, total: int) -> None:
         self.done, self.total = done, total
+        # The thread works in the context of the call that began it.
+        progress_listener()(done, total, "copying vectors")
 
     def told(self) -> Json:
         status = "failed" if self.error else "done" if self.finished.is_set() else "running"

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,10 +23,12 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter
 
 from localmcp import __version__
+from localmcp.activity import CallOrigin, call_origin
 from localmcp.errors import LocalMCPError, UnknownTool
 from localmcp.server.offer_handlers import WATCH_SECONDS, OfferHandlers
+from localmcp.server.progress_reporter import ProgressReporter
 from localmcp.server.wire_values import HasRegistry, log_incident, message_of, without_surrogates
-from localmcp.tools import Answer, Json, Scope, Tool, ToolMark, compact_json, use_scope
+from localmcp.tools import Answer, Json, Scope, Tool, ToolMark, compact_json, use_progress, use_scope
 
 log = logging.getLogger(__name__)
 
@@ -122,8 +125,14 @@ class ToolServer(Server[Any]):
 
     async def _on_call_tool(self, ctx: Context, params: wire.CallToolRequestParams) -> wire.CallToolResult:
         self._remember(ctx)
+        note_client(ctx)
         work = partial(self._call, params.name, params.arguments or {}, reads_text=reads_text_alone(ctx))
-        return await anyio.to_thread.run_sync(work, limiter=self._calls, abandon_on_cancel=True)
+        reporter = ProgressReporter(ctx.session)
+        try:
+            with use_progress(reporter):
+                return await anyio.to_thread.run_sync(work, limiter=self._calls, abandon_on_cancel=True)
+        finally:
+            reporter.close()
 
     def _list(self) -> list[wire.Tool]:
         try:
@@ -262,6 +271,16 @@ TEXT_READERS = re.compile(r"claude-code|codex|visual studio code|vscode|copilot|
 """Names of clients that hand structured content to their model, instead of the text or beside it: Claude Code since
 2.0.21, Codex, VS Code, Copilot CLI. They get the text alone, which is shorter and says the same; a program that calls
 tools gets both."""
+
+
+def note_client(ctx: Context) -> None:
+    """Remember which program calls, for the log."""
+    client = ctx.session.client_params
+    if client is None:
+        return
+    name = client.client_info.title or client.client_info.name
+    origin = call_origin.get() or CallOrigin()
+    call_origin.set(replace(origin, client=without_surrogates(name)[:100]))
 
 
 def reads_text_alone(ctx: Context) -> bool:

@@ -16,7 +16,7 @@ from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.knowledge.ingest import Library
 from localmcp.knowledge.library_tools import LibraryTools
 from localmcp.storage.database import Database
-from localmcp.tools import Registry, Scope
+from localmcp.tools import Registry, Scope, use_progress
 
 ASSISTANT = Scope(caller="stdio", trusted=False)
 
@@ -64,6 +64,7 @@ def test_the_tools_are_found_by_search_and_not_listed(at: Setting) -> None:
         "restore_source",
         "list_trash",
         "job_status",
+        "cancel_job",
     ]
     assert at.registry.visible() == []
     destructive = {each.name for each in at.registry.tools() if each.mark.destructive}
@@ -195,6 +196,36 @@ def test_long_work_is_answered_with_a_job_that_can_be_asked_for(database: Databa
         ("refresh", "done"),
     ]
     assert (ended[0]["result"]["indexed"], ended[1]["result"]["status"]) == (2, "added")
+
+
+def test_long_work_tells_its_progress_to_whoever_asked_and_only_until_its_result(at: Setting, allowed: Path) -> None:
+    told: list[tuple[float, float | None, str]] = []
+    with use_progress(lambda *progress: told.append(progress)):
+        at.call("add_path", path=str(allowed))
+    assert told[0] == (0, None, "add_path") and len(told) > 1
+    count = len(told)
+    at.call("refresh")
+    assert len(told) == count
+
+
+def test_a_cancelled_job_stops_at_the_next_file_and_keeps_what_is_indexed(database: Database, allowed: Path) -> None:
+    for number in range(40):
+        (allowed / f"{number}.md").write_text(f"Note number {number}.")
+    started, go_on = threading.Event(), threading.Event()
+
+    class Slow(HashEmbedder):
+        def embed_passages(self, texts: Sequence[str]) -> Any:
+            started.set()
+            assert go_on.wait(20)
+            return super().embed_passages(texts)
+
+    at = Setting(database, Settings(folders=(allowed,)), Slow(64), wait=0)
+    job = at.call("add_path", path=str(allowed))["jobId"]
+    assert started.wait(20)
+    threading.Timer(0.2, go_on.set).start()
+    ended = at.call("cancel_job", jobId=job)
+    assert (ended["status"], ended["message"]) == ("failed", "Cancelled; what was written so far stays.")
+    assert at.call("cancel_job", jobId=job)["status"] == "failed"
 
 
 def test_a_bad_argument_is_named_with_the_nearest_valid_one(at: Setting) -> None:

@@ -103,6 +103,7 @@ ARGUMENTS: dict[str, list[dict[str, Any]]] = {
         {"sourceId": "<open_source>"},
     ],
     "restore_source": [{"sourceId": "<vault_source>"}, {"sourceId": "<open_source>"}],
+    "cancel_job": [{"jobId": "<vault_source>"}, {"jobId": "0" * 32}],
     "list_trash": [{}, {"limit": 500}],
     "job_status": [{"jobId": "<vault_source>"}, {"jobId": "0" * 32}],
     "verify_citation": [

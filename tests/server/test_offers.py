@@ -154,3 +154,22 @@ async def test_a_listener_is_told_when_a_document_changes(filled: Workspace, mon
         with anyio.fail_after(10):
             event = await anext(aiter(subscription))
         assert event == ResourceUpdated(uri=uri)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_adding_a_folder_sends_progress_before_its_result(workspace: Workspace, tmp_path: Path, era: Any) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    for number in range(20):
+        (folder / f"{number}.md").write_text(f"Note number {number}.")
+    told: list[float] = []
+
+    async def receive(progress: float, total: float | None, message: str | None) -> None:
+        told.append(progress)
+
+    scope = replace(SCOPE, trusted=True)
+    async with serve(workspace, era, scope) as client:
+        result = await client.call_tool("add_path", {"path": str(folder)}, progress_callback=receive)
+        count = len(told)
+        await anyio.sleep(0.3)
+    assert not result.is_error and count >= 1 and told == sorted(set(told)) and len(told) == count
