@@ -9,8 +9,9 @@ from typing import Any
 
 from localmcp.embeddings import Embedder, LazyEmbedder
 from localmcp.search.collections import claim_collection, ensure_collection, ensure_model, ensure_partition
+from localmcp.search.drafts import ChunkDraft, SourceDraft
 from localmcp.search.index import Index
-from localmcp.search.sources import ChunkDraft, Indexed, SourceDraft, put_source
+from localmcp.search.sources import Indexed, put_source
 from localmcp.storage.database import Database
 from localmcp.text.chunking import Chunk, split
 from localmcp.wording.normalize import detect_language

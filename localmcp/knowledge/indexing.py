@@ -5,16 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import apsw
 
+from localmcp.knowledge.drafting import Reading, member_uri
 from localmcp.knowledge.ledger import Entry, mark, record
-from localmcp.knowledge.reading import Reading
+from localmcp.knowledge.reading import Step, Task
 from localmcp.knowledge.report import Run
+from localmcp.knowledge.trash import documents_in
 from localmcp.search.collections import Collection
-from localmcp.search.sources import Indexed, SourceDraft, put_source, restore_source
+from localmcp.search.drafts import SourceDraft
+from localmcp.search.sources import Indexed, Pending, put_source, restore_source, trash_sources
 from localmcp.storage.database import Database, fetch_all, fetch_one
 
 log = logging.getLogger(__name__)
@@ -45,14 +49,24 @@ class Place:
 
 
 @dataclass(slots=True)
-class Stored:
-    """What one reading came to in a transaction."""
+class _File:
+    """What the documents of one file have come to so far."""
 
-    reading: Reading
-    entry: Entry
-    indexed: Indexed | None = None
-    outcome: str = ""
-    """indexed, updated, moved, restored, unchanged, skipped or failed: a counter of the report."""
+    source_id: int | None = None
+    """Of its first document."""
+    chunks: int = 0
+    documents: int = 0
+    problems: list[str] = field(default_factory=list[str])
+    uris: set[str] = field(default_factory=set[str])
+    seconds: float = 0.0
+
+    @property
+    def reason(self) -> str:
+        """What a person should know of a file that is indexed."""
+        if not self.problems:
+            return ""
+        total = self.documents + len(self.problems)
+        return f"{len(self.problems):,} of {total:,} documents in it cannot be read: {self.problems[0]}"
 
 
 @dataclass(slots=True)
@@ -64,70 +78,122 @@ class Indexer:
     run: Run
     _claimed: set[int] = field(default_factory=set[int])
     """Sources that a moved file took over in this group: of two copies only one can have moved."""
+    _files: dict[str, _File] = field(default_factory=lambda: defaultdict[str, _File](_File))
+    """Files of which more documents come, by path."""
 
-    def store(self, group: Sequence[Reading]) -> list[Stored]:
+    def store(self, group: Sequence[Step]) -> None:
         """Store a group: all of it or nothing, one bad source excepted."""
         start = time.perf_counter()
         self._claimed.clear()
+        pending = Pending()
         with self.database.write() as connection:
-            stored = [self._write(connection, reading) for reading in group]
+            outcomes = [self._write(connection, step, pending) for step in group]
+            pending.write(connection)
         self.run.report.write_seconds += time.perf_counter() - start
-        for each in stored:
-            self._count(each)
-        return stored
+        for step, outcome in zip(group, outcomes, strict=True):
+            self._count(step, outcome)
 
-    def _write(self, connection: apsw.Connection, reading: Reading) -> Stored:
-        stored = _not_stored(reading)
+    def _write(self, connection: apsw.Connection, step: Step, pending: Pending) -> Outcome:
+        task, reading = step.task, step.reading
+        outcome = Outcome("failed")
         try:
             # A savepoint: one source that cannot be stored takes nothing else with it.
             with connection:
-                stored = self._put(connection, reading)
+                outcome = self._put(connection, task, reading, pending)
         except STORAGE_FAULTS as error:
-            log.exception("%s cannot be stored", reading.task.file.path)
+            log.exception("%s cannot be stored", task.file.path)
             reading.failed = f"cannot be stored: {type(error).__name__}: {error}"[:300]
-            stored = _not_stored(reading)
-        record(connection, self.collection.id, reading.task.root.id, [stored.entry])
-        return stored
+        file = self._files[task.file.path]
+        file.seconds += reading.seconds
+        if outcome.indexed is not None:
+            file.documents += 1
+            file.chunks += outcome.indexed.added + outcome.indexed.kept
+            file.source_id = file.source_id or outcome.indexed.source_id
+        elif reading.member:
+            file.problems.append(reading.failed)
+        file.uris.add(member_uri(task.file.path, reading.member))
+        if step.last:
+            self._finish(connection, step, self._files.pop(task.file.path))
+        return outcome
 
-    def _put(self, connection: apsw.Connection, reading: Reading) -> Stored:
-        known = reading.task.known
-        if reading.unchanged and known and known.source_id is not None:
-            return self._touch(connection, reading, known.source_id)
-        if reading.draft is None:
-            return _not_stored(reading)
+    def _put(self, connection: apsw.Connection, task: Task, reading: Reading, pending: Pending) -> Outcome:
+        if reading.unchanged and task.known and task.known.source_id is not None:
+            return self._touch(connection, task, reading, task.known.source_id)
+        draft = reading.draft
+        if draft is None:
+            return Outcome("failed" if reading.failed else "skipped")
+        if reading.member and _is_removed(connection, draft):
+            return Outcome("skipped")
         # Looked up again inside the transaction: another process may have stored the file meanwhile.
-        place = find_place(connection, reading.draft, self._claimed)
-        if place.same and not reading.task.forced and place.source_id is not None:
-            return self._touch(connection, reading, place.source_id)
+        place = find_place(connection, draft, self._claimed)
+        if place.same and not task.forced and place.source_id is not None:
+            return self._touch(connection, task, reading, place.source_id)
         if place.trashed and place.source_id is not None:
             restore_source(connection, place.source_id)
-        indexed = put_source(connection, reading.draft, {}, None, replaces=place.source_id)
+        indexed = put_source(connection, draft, {}, None, replaces=place.source_id, pending=pending)
         if place.moved_from:
-            mark(connection, self.collection.id, place.moved_from, "moved", f"moved to {reading.draft.uri}")
-        return Stored(reading, _indexed_entry(reading, indexed), indexed, place.outcome())
+            mark(connection, self.collection.id, place.moved_from, "moved", f"moved to {task.file.path}")
+        return Outcome(place.outcome(), indexed)
 
-    def _touch(self, connection: apsw.Connection, reading: Reading, source_id: int) -> Stored:
+    def _touch(self, connection: apsw.Connection, task: Task, reading: Reading, source_id: int) -> Outcome:
         """The same bytes as before: only the times are noted."""
-        row = fetch_one(
-            connection,
-            "update sources set size = ?, mtime_ns = ? where id = ? returning uuid, chunk_count",
-            (reading.size, reading.mtime_ns, source_id),
-        )
+        sql = "update sources set size = ?, mtime_ns = ? where id = ? and uri = ?"
+        connection.execute(sql, (reading.size, reading.mtime_ns, source_id, task.file.path))
+        row = fetch_one(connection, "select uuid, chunk_count from sources where id = ?", (source_id,))
         uuid, chunks = row or ("", 0)
-        indexed = Indexed(source_id, uuid, kept=chunks)
-        return Stored(reading, _indexed_entry(reading, indexed), indexed, "unchanged")
+        if reading.unchanged and task.known:
+            chunks = task.known.chunks
+        return Outcome("unchanged", Indexed(source_id, uuid, kept=chunks))
 
-    def _count(self, stored: Stored) -> None:
-        report, reading = self.run.report, stored.reading
+    def _finish(self, connection: apsw.Connection, step: Step, file: _File) -> None:
+        """Write down what became of a file, and take out the documents that are no longer in it."""
+        task, reading = step.task, step.reading
+        path, collection_id = task.file.path, self.collection.id
+        if file.source_id is None:
+            record(connection, collection_id, task.root.id, [_not_stored(step, file)])
+            return
+        if reading.failed and not reading.member:
+            # Some documents came before the file as a whole failed: what it held before stays.
+            record(
+                connection, collection_id, task.root.id, [replace(_not_stored(step, file), source_id=file.source_id)]
+            )
+            return
+        if not reading.unchanged and (reading.member or task.known):
+            gone = [number for number, uri in documents_in(connection, collection_id, path) if uri not in file.uris]
+            self.run.report.missing += trash_sources(connection, gone)
+        entry = Entry(
+            path, "indexed", file.reason, file.source_id, reading.sha256, reading.size, reading.mtime_ns, file.chunks,
+            round(file.seconds, 3),
+        )  # fmt: skip
+        record(connection, collection_id, task.root.id, [entry])
+
+    def _count(self, step: Step, outcome: Outcome) -> None:
+        report, reading, path = self.run.report, step.reading, step.task.file.path
         report.read_seconds += reading.seconds
-        if stored.outcome == "failed":
-            report.add_problem(reading.task.file.path, reading.failed)
+        if outcome.name == "failed":
+            report.add_problem(member_uri(path, reading.member), reading.failed)
         else:
-            setattr(report, stored.outcome, getattr(report, stored.outcome) + 1)
-        if stored.indexed and stored.outcome != "unchanged":
-            report.chunks_added += stored.indexed.added
-            report.chunks_kept += stored.indexed.kept
-        self.run.finish_file(reading.task.file.path, reading.task.file.size)
+            setattr(report, outcome.name, getattr(report, outcome.name) + 1)
+        if outcome.indexed and outcome.name != "unchanged":
+            report.chunks_added += outcome.indexed.added
+            report.chunks_kept += outcome.indexed.kept
+        if step.last:
+            self.run.finish_file(path, step.task.file.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one reading came to in a transaction."""
+
+    name: str
+    """indexed, updated, moved, restored, unchanged, skipped or failed: a counter of the report."""
+    indexed: Indexed | None = None
+
+
+def _is_removed(connection: apsw.Connection, draft: SourceDraft) -> bool:
+    """Whether the person took this document of a file out of the library."""
+    sql = "select 1 from ledger where path = ? and collection_id = ? and status = 'removed'"
+    return fetch_one(connection, sql, (draft.uri, draft.collection_id)) is not None
 
 
 def find_place(connection: apsw.Connection, draft: SourceDraft, claimed: set[int]) -> Place:
@@ -145,7 +211,9 @@ def find_place(connection: apsw.Connection, draft: SourceDraft, claimed: set[int
     rows = fetch_all(
         connection,
         """
-        select sources.id, uuid, uri, trashed_at is not null, coalesce(ledger.status, '') from sources
+        select sources.id, uuid, uri, coalesce(metadata ->> '$.container', uri), trashed_at is not null,
+            coalesce(ledger.status, '')
+        from sources
         left join ledger on ledger.path = uri and ledger.collection_id = sources.collection_id
         where sources.collection_id = :collection and sources.sha256 = :sha256 and uri is not null
             and (trashed_at is null or not exists (
@@ -156,43 +224,29 @@ def find_place(connection: apsw.Connection, draft: SourceDraft, claimed: set[int
         """,
         {"collection": draft.collection_id, "sha256": draft.sha256, "uri": draft.uri},
     )
-    for source_id, uuid, uri, trashed, status in rows:
+    for source_id, uuid, uri, path, trashed, status in rows:
         # What the person removed comes back only under its own path.
-        elsewhere = not os.path.lexists(uri) and (not trashed or status == "missing")
+        elsewhere = not os.path.lexists(path) and (not trashed or status == "missing")
         if source_id not in claimed and (uri == draft.uri or elsewhere):
             claimed.add(source_id)
-            return Place(source_id, uuid, trashed=bool(trashed), moved_from=None if uri == draft.uri else uri)
+            return Place(source_id, uuid, trashed=bool(trashed), moved_from=None if uri == draft.uri else path)
     return Place()
 
 
-def _indexed_entry(reading: Reading, indexed: Indexed) -> Entry:
-    return Entry(
-        reading.task.file.path,
-        "indexed",
-        source_id=indexed.source_id,
-        sha256=reading.sha256,
-        size=reading.size,
-        mtime_ns=reading.mtime_ns,
-        chunks=indexed.added + indexed.kept,
-        seconds=round(reading.seconds, 3),
-    )
-
-
-def _not_stored(reading: Reading) -> Stored:
-    """A file that was skipped or failed; if it was stored before, that version stays."""
-    known = reading.task.known
+def _not_stored(step: Step, file: _File) -> Entry:
+    """The entry of a file that was skipped or failed; if it was stored before, that version stays."""
+    task, reading, known = step.task, step.reading, step.task.known
     keeps = known is not None and known.holds_source
     reason = reading.failed or reading.skipped
     if keeps:
         reason += " (the version before is still searched)"
-    entry = Entry(
-        reading.task.file.path,
+    return Entry(
+        task.file.path,
         "failed" if reading.failed or keeps else "skipped",
         reason,
         source_id=known.source_id if known and keeps else None,
         size=reading.size,
         mtime_ns=reading.mtime_ns,
         chunks=known.chunks if known and keeps else 0,
-        seconds=round(reading.seconds, 3),
+        seconds=round(file.seconds, 3),
     )
-    return Stored(reading, entry, outcome="failed" if reading.failed else "skipped")

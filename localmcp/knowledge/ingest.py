@@ -17,6 +17,7 @@ from localmcp.config import Settings
 from localmcp.embeddings import Embedder, LazyEmbedder
 from localmcp.errors import FileUnavailable, InvalidInput, ModelMismatch, ModelUnavailable, NeedsConfirmation
 from localmcp.knowledge import ledger, trash
+from localmcp.knowledge.drafting import Origin, draft_source
 from localmcp.knowledge.indexing import Indexer
 from localmcp.knowledge.ledger import Entry, Explanation, Kind, Root
 from localmcp.knowledge.options import (
@@ -29,7 +30,7 @@ from localmcp.knowledge.options import (
     said_of,
 )
 from localmcp.knowledge.plan import Plan, is_mass, make_plan
-from localmcp.knowledge.reading import Chunker, Origin, draft_source, one_ahead, read_groups, until
+from localmcp.knowledge.reading import chunker_for, read_groups
 from localmcp.knowledge.report import Progress as Progress
 from localmcp.knowledge.report import ProgressCallback, Report, Run
 from localmcp.knowledge.trash import SourceRow
@@ -282,13 +283,8 @@ class Library:
                 self._begin(connection, plan, run, remember)
         run.expect(len(tasks), sum(task.file.size for task in tasks))
         indexer = Indexer(self._database, collection, run)
-        stop = threading.Event()
-        groups = read_groups(until(stop, tasks), Chunker.fitting(embedder), self._settings.max_file_mb * 1_000_000)
-        try:
-            for group in one_ahead(groups):
-                indexer.store(group)
-        finally:
-            stop.set()
+        for group in read_groups(tasks, chunker_for(embedder), self._settings):
+            indexer.store(group)
         self._end(plans, run)
 
     def _model(self, collection: Collection, run: Run) -> Embedder | None:
@@ -406,7 +402,7 @@ class Library:
         return indexed
 
     def _put_text(self, place: Collection, document: Document, origin: Origin) -> Indexed:
-        draft = draft_source(document, Chunker.fitting(self._model(place, Run())), origin)
+        draft = draft_source(document, chunker_for(self._model(place, Run())), origin)
         with self._database.write() as connection:
             # Looked up again inside the transaction: another caller may have added it meanwhile.
             before = _find_text(connection, place, draft.title, origin.uri)
@@ -429,7 +425,7 @@ class Library:
             collections = choose_collections(connection, [collection] if collection else None)
             removals = [trash.find_removal(connection, collections, target) for target in targets]
         for removal in removals:
-            rows = [(row.id, row.collection_id, row.uri) for row in removal.sources]
+            rows = [(row.id, row.collection_id, removal.path_of(row)) for row in removal.sources]
             for start in range(0, len(rows), BURIED_AT_ONCE):
                 with self._database.write() as connection:
                     part = rows[start : start + BURIED_AT_ONCE]
@@ -500,7 +496,7 @@ def _find_text(connection: apsw.Connection, collection: Collection, title: str, 
 
 def _is_at(connection: apsw.Connection, entry: Entry) -> bool:
     """Whether the source is still the one of this path: it may have been found under another in the same run."""
-    sql = "select uri from sources where id = ? and trashed_at is null"
+    sql = "select coalesce(metadata ->> '$.container', uri) from sources where id = ? and trashed_at is null"
     return fetch_one(connection, sql, (entry.source_id,)) == entry.path
 
 

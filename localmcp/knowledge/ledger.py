@@ -14,8 +14,10 @@ from typing_extensions import TypedDict
 
 from localmcp.knowledge.walk import below, prefix_of
 from localmcp.search.collections import Collection
+from localmcp.search.drafts import WORD_ONLY
 from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.storage.migrations import utc_now
+from localmcp.text.data_text import RULE as WORD_ONLY_RULE
 
 Status = Literal["indexed", "skipped", "failed", "missing", "moved", "removed", "kept"]
 """`missing`: deleted, its source in the trash. `removed`: taken out by the person, and left out by later walks.
@@ -206,6 +208,8 @@ class PathEntry(TypedDict):
     title: NotRequired[str]
     sourceId: NotRequired[str]
     chunks: int
+    wordOnly: NotRequired[int]
+    """Those of them that are found by word only; left out when there are none."""
     size: int | None
     modified: str | None
     """Of the version that was looked at, ISO 8601 UTC."""
@@ -234,11 +238,14 @@ def explain(connection: apsw.Connection, collections: Sequence[Collection], path
         connection,
         """
         select ledger.collection_id, ledger.status, ledger.reason, sources.title, sources.uuid, ledger.chunks,
-            ledger.size, ledger.mtime_ns, ledger.seen_at, roots.path
+            ledger.size, ledger.mtime_ns, ledger.seen_at, roots.path, (
+                select count(*) from chunks join groups on groups.id = group_id
+                where chunks.source_id = ledger.source_id and kind = :word_only
+            )
         from ledger left join sources on sources.id = ledger.source_id left join roots on roots.id = ledger.root_id
-        where ledger.path = ?
+        where ledger.path = :path
         """,
-        (path,),
+        {"path": path, "word_only": WORD_ONLY},
     )
     entries = [_path_entry(path, names[row[0]], row) for row in rows if row[0] in names]
     known = [] if entries else _nearest(connection, names, path)
@@ -247,7 +254,7 @@ def explain(connection: apsw.Connection, collections: Sequence[Collection], path
 
 
 def _path_entry(path: str, collection: str, row: tuple[Any, ...]) -> PathEntry:
-    _, status, reason, title, uuid, chunks, size, mtime_ns, seen_at, root = row
+    _, status, reason, title, uuid, chunks, size, mtime_ns, seen_at, root, word_only = row
     entry: PathEntry = {
         "collection": collection,
         "status": status,
@@ -259,6 +266,8 @@ def _path_entry(path: str, collection: str, row: tuple[Any, ...]) -> PathEntry:
         "seenAt": seen_at,
         "addedAs": root,
     }
+    if word_only:
+        entry["wordOnly"] = word_only
     if uuid is not None:
         entry["sourceId"], entry["title"] = uuid, title
     return entry
@@ -283,6 +292,8 @@ def _sentence(entry: PathEntry) -> str:
     reason = f": {entry['reason']}" if entry["reason"] else ""
     number = entry["chunks"]
     chunks = f" in {number} chunk{'' if number == 1 else 's'}" if entry["status"] == "indexed" else ""
+    if word_only := entry.get("wordOnly"):
+        chunks += f", {word_only} of them by word only ({WORD_ONLY_RULE})"
     return f"{entry['status']}{chunks}{reason} (collection {entry['collection']})"
 
 

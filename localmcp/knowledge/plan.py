@@ -7,14 +7,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from localmcp.knowledge.drafting import CANNOT_BE_READ, REACHED_BY_LINK
 from localmcp.knowledge.ledger import Entry, Root
-from localmcp.knowledge.reading import CANNOT_BE_READ, Task
+from localmcp.knowledge.reading import Task
 from localmcp.knowledge.walk import Found, Passed, WalkRules, below, stat_file, walk
 from localmcp.text.readers import why_skipped
 
-FEW = 10
+FEW = 4
 MANY = 0.3
-"""More files than `FEW`, and than this share of a root's, do not vanish at once on purpose: a disk is not mounted."""
+"""More documents than `FEW`, and than this share of a root's, do not vanish at once on purpose: a disk is not mounted,
+or a folder was moved."""
 
 
 @dataclass(slots=True)
@@ -100,6 +102,9 @@ def make_plan(
 
 
 def _look(root: Root, rules: WalkRules) -> Iterable[Found | Passed]:
+    if os.path.realpath(root.path) != root.path:
+        # Refused as a whole: what the link leads to was never allowed.
+        return (Passed(root.path, REACHED_BY_LINK, failed=True),)
     if root.kind == "folder":
         return walk(root.path, rules) if os.path.isdir(root.path) else ()
     # A file that is gone was not seen; anything else that keeps it from being read is a reason.

@@ -41,6 +41,10 @@ class Removal:
     path: str | None = None
     """Set when the target is a path: what was added there is forgotten too."""
 
+    def path_of(self, row: SourceRow) -> str | None:
+        """What is marked as removed with a source: the whole file, if its documents are removed with it."""
+        return self.path if row.uri is not None and row.uri.startswith(f"{self.path}#") else row.uri
+
 
 def canonical_path(target: str | os.PathLike[str]) -> str:
     """The absolute path by which the library knows a file; links in the folders above it are resolved."""
@@ -62,7 +66,10 @@ def find_removal(connection: apsw.Connection, collections: Sequence[Collection],
     if _is_uuid(target) and (found := [row for row in live if row.uuid == target.lower()]):
         return Removal(found)
     path = canonical_path(target)
-    found = [row for row in live if row.uri == target or (row.uri and below(row.uri, path))]
+    inside = {number for each in collections for number, _ in documents_in(connection, each.id, path)}
+    found = [
+        row for row in live if row.uri == target or row.id in inside or (row.uri is not None and below(row.uri, path))
+    ]
     if found or _is_known(connection, collections, path):
         return Removal(found, path)
     found = [row for row in live if row.title == target]
@@ -73,6 +80,15 @@ def find_removal(connection: apsw.Connection, collections: Sequence[Collection],
         near = nearest(target, [row.title for row in live])
         raise NotFound(f"No document '{target}'.", hint=f"Did you mean '{near}'?" if near else None)
     return Removal(found)
+
+
+def documents_in(connection: apsw.Connection, collection_id: int, path: str) -> list[tuple[int, str]]:
+    """(id, uri) of the documents that came out of a file, as the messages of a mailbox; none for an ordinary file."""
+    sql = """
+        select id, uri from sources where collection_id = ? and uri >= ? and uri < ? and trashed_at is null
+            and metadata ->> '$.container' = ?
+    """
+    return fetch_all(connection, sql, (collection_id, f"{path}#", f"{path}$", path))
 
 
 def _live_sources(connection: apsw.Connection, collections: Sequence[Collection]) -> list[SourceRow]:
@@ -106,9 +122,9 @@ def carry_out(connection: apsw.Connection, collections: Sequence[Collection], re
     The sources themselves are put into the trash by `bury`.
     """
     for row in removal.sources:
-        if row.uri is not None:
-            forget_root(connection, row.collection_id, row.uri)
-            mark(connection, row.collection_id, row.uri, "removed", reason)
+        if path := removal.path_of(row):
+            forget_root(connection, row.collection_id, path)
+            mark(connection, row.collection_id, path, "removed", reason)
     if removal.path is None:
         return
     for each in collections:
@@ -134,9 +150,13 @@ def _forget_what_was_passed(connection: apsw.Connection, collection_id: int, pat
 def bury(
     connection: apsw.Connection, sources: Iterable[tuple[int, int, str | None]], status: Status, reason: str
 ) -> int:
-    """Put (source id, collection id, path) into the trash and say so in the ledger. Returns how many."""
+    """Put (source id, collection id, path) into the trash with what came out of that file, and say so in the ledger.
+
+    Returns how many documents.
+    """
     rows = list(sources)
-    count = trash_sources(connection, [source_id for source_id, _, _ in rows])
+    inside = [number for _, place, path in rows if path for number, _ in documents_in(connection, place, path)]
+    count = trash_sources(connection, dict.fromkeys([*(source_id for source_id, _, _ in rows), *inside]))
     for _, collection_id, path in rows:
         if path is not None:
             mark(connection, collection_id, path, status, reason)

@@ -10,8 +10,8 @@ from typing import Any
 
 import apsw
 
+from localmcp.search.drafts import ChunkDraft
 from localmcp.search.passages import read_metadata, read_texts
-from localmcp.search.sources import ChunkDraft
 from localmcp.storage.database import fetch_all
 from localmcp.wording.normalize import SUPPORTED_LANGUAGES
 

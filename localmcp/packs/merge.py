@@ -22,8 +22,9 @@ from localmcp.search.collections import (
     ensure_model,
     ensure_partition,
 )
+from localmcp.search.drafts import ChunkDraft, SourceDraft
 from localmcp.search.records import FORMAT
-from localmcp.search.sources import ChunkDraft, SourceDraft, put_source
+from localmcp.search.sources import put_source
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.migrations import VECTOR_ID_BITS
 from localmcp.text.chunking import shorten_prefix

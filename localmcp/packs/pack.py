@@ -126,6 +126,7 @@ def _reduce(connection: apsw.Connection, unwanted: Sequence[int] | None) -> None
     if unwanted is not None:
         _delete_collections(connection, unwanted)
         _delete_quickstarts_and_rules(connection)
+    connection.execute("delete from vector_queue where source_id not in (select id from sources)")
     _forget_history(connection)
     _delete_spare_vectors(connection)
     connection.execute(

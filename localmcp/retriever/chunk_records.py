@@ -12,9 +12,9 @@ import apsw
 
 from localmcp.milvus.rows import StoredRecord
 from localmcp.search.backend import DEFAULT_PARTITION, Json, Record
+from localmcp.search.drafts import ChunkDraft, SourceDraft
 from localmcp.search.records import metadata_of
 from localmcp.search.replicas import LIVE_CHUNKS
-from localmcp.search.sources import ChunkDraft, SourceDraft
 from localmcp.storage.database import fetch_all
 
 _CHUNK = ("position", "start", "stop", "headings", "first_line", "last_line", "first_page", "last_page")

@@ -23,8 +23,9 @@ from localmcp.search.collections import (
     ensure_model,
     ensure_partition,
 )
+from localmcp.search.drafts import SourceDraft
 from localmcp.search.records import RecordText, check_metadata, clean_text, draft_whole
-from localmcp.search.sources import SourceDraft, put_source
+from localmcp.search.sources import put_source
 from localmcp.storage.database import Database, fetch_all, fetch_one
 
 BATCH = 500

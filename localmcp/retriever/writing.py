@@ -14,6 +14,7 @@ from localmcp.errors import InvalidInput, NotFound
 from localmcp.retriever.given import Change, NewRecord
 from localmcp.search.backend import DEFAULT_PARTITION
 from localmcp.search.collections import Collection, ensure_partition
+from localmcp.search.drafts import SourceDraft
 from localmcp.search.records import (
     FORMAT,
     LONGEST_RECORD,
@@ -25,7 +26,7 @@ from localmcp.search.records import (
     draft_whole,
 )
 from localmcp.search.replicas import note_source
-from localmcp.search.sources import SourceDraft, put_source
+from localmcp.search.sources import put_source
 from localmcp.storage.database import bump_generations, fetch_all, fetch_one
 from localmcp.tools import Json
 

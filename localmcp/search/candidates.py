@@ -10,6 +10,7 @@ from typing import Literal
 
 import apsw
 
+from localmcp.search.drafts import heading_of
 from localmcp.search.filters import Filters
 from localmcp.search.fusion import (
     Fused,
@@ -22,7 +23,6 @@ from localmcp.search.fusion import (
 )
 from localmcp.search.highlight import find_highlight
 from localmcp.search.keyword import KeywordQuery, matched_words
-from localmcp.search.lexicon import heading_of
 from localmcp.search.passages import Passage, load_passages
 from localmcp.search.relevance import LEAST, LOOKED_AT, UNIQUE_CODE, Judge, judge, unique_codes
 

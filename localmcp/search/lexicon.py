@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import apsw
 
+from localmcp.search.drafts import IndexedWords, WordCounts, heading_of, index_words
 from localmcp.storage.database import fetch_one
-from localmcp.wording.normalize import stems, words
-
-LONGEST_WORD = 32
-"""Longer runs of letters are data, not words that somebody misspells."""
 
 FORMAT = "record"
 """`sources.format` of a record: its title, unless the metadata hold one, is the beginning of its text."""
@@ -32,46 +28,30 @@ class IndexedText:
     language: str
 
 
-@dataclass(slots=True)
-class _Counts:
-    """Changes of `words` and `terms` within one transaction."""
-
-    words: Counter[str] = field(default_factory=Counter[str])
-    terms: Counter[str] = field(default_factory=Counter[str])
-
-    def add(self, surface: Sequence[str], terms: Iterable[str]) -> None:
-        self.words.update({word for word in surface if word.isalpha() and len(word) <= LONGEST_WORD})
-        self.terms.update(set(terms))
-
-
-def heading_of(title: str, headings: Sequence[str]) -> str:
-    """What stands in the title column: the title, then the heading path without repeating the title."""
-    return "\n".join([title, *(heading for heading in headings if heading != title)])
-
-
 def add_to_index(connection: apsw.Connection, collection_id: int, texts: Iterable[IndexedText]) -> None:
-    """Index chunks for keyword search and count their words. Part of the caller's write transaction."""
-    counts = _Counts()
-    for each in texts:
-        heading, text = words(each.heading), words(each.text)
-        heading_terms, text_terms = stems(heading, each.language), stems(text, each.language)
-        counts.add([*heading, *text], [*heading_terms, *text_terms])
-        connection.execute(
-            "insert into chunks_fts (rowid, title, text) values (?, ?, ?)",
-            (each.chunk_id, " ".join(heading_terms), " ".join(text_terms)),
-        )
-        connection.execute("update chunks set words = ? where id = ?", (len(heading) + len(text), each.chunk_id))
-    _shift(connection, collection_id, counts, 1)
+    """Index stored chunks for keyword search and count their words. Part of the caller's write transaction."""
+    counts = WordCounts()
+    rows = [(each.chunk_id, index_words(each.heading, each.text, each.language, counts)) for each in texts]
+    write_words(connection, rows)
+    connection.executemany(
+        "update chunks set words = ? where id = ?", ((words.count, chunk_id) for chunk_id, words in rows)
+    )
+    shift_counts(connection, collection_id, counts, 1)
+
+
+def write_words(connection: apsw.Connection, rows: Iterable[tuple[int, IndexedWords]]) -> None:
+    """Put the words of chunks into the keyword index. Part of the caller's write transaction."""
+    sql = "insert into chunks_fts (rowid, title, text) values (?, ?, ?)"
+    connection.executemany(sql, ((chunk_id, words.title, words.text) for chunk_id, words in rows))
 
 
 def remove_from_index(connection: apsw.Connection, collection_id: int, chunk_ids: Sequence[int]) -> None:
     """Take stored chunks out of the keyword index and the counts. Part of the caller's write transaction."""
-    counts = _Counts()
+    counts = WordCounts()
     for each in indexed_texts(connection, chunk_ids):
-        surface = [*words(each.heading), *words(each.text)]
-        counts.add(surface, stems(surface, each.language))
+        index_words(each.heading, each.text, each.language, counts)
     connection.executemany("delete from chunks_fts where rowid = ?", ((each,) for each in chunk_ids))
-    _shift(connection, collection_id, counts, -1)
+    shift_counts(connection, collection_id, counts, -1)
 
 
 def indexed_texts(connection: apsw.Connection, chunk_ids: Iterable[int]) -> Iterator[IndexedText]:
@@ -86,7 +66,8 @@ def indexed_texts(connection: apsw.Connection, chunk_ids: Iterable[int]) -> Iter
         yield IndexedText(chunk_id, heading_of(title, json.loads(headings)), text, language)
 
 
-def _shift(connection: apsw.Connection, collection_id: int, counts: _Counts, sign: int) -> None:
+def shift_counts(connection: apsw.Connection, collection_id: int, counts: WordCounts, sign: int) -> None:
+    """Count words and stems of a collection in (+1) or out (-1). Part of the caller's write transaction."""
     for table, column, counter in (("words", "word", counts.words), ("terms", "term", counts.terms)):
         # In key order, so that neighbouring rows of the B-tree are written together.
         rows = [(collection_id, word, sign * count) for word, count in sorted(counter.items())]

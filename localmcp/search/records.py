@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from localmcp.errors import InvalidInput
+from localmcp.search.drafts import ChunkDraft, SourceDraft, heading_of
 from localmcp.search.lexicon import FORMAT as FORMAT
-from localmcp.search.lexicon import heading_of
-from localmcp.search.sources import ChunkDraft, SourceDraft
 from localmcp.text.chunking import Chunk, TokenCounter, shorten_prefix, split
 from localmcp.wording.normalize import detect_language
 

@@ -5,58 +5,21 @@ from __future__ import annotations
 import json
 import uuid
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import apsw
 
 from localmcp.errors import InvalidInput
 from localmcp.search import vector
-from localmcp.search.lexicon import IndexedText, add_to_index, heading_of, indexed_texts, remove_from_index
+from localmcp.search.drafts import ChunkDraft, IndexedWords, SourceDraft, WordCounts, heading_of, index_words
+from localmcp.search.lexicon import add_to_index, indexed_texts, remove_from_index, shift_counts, write_words
 from localmcp.search.replicas import note_changes
 from localmcp.search.vector_queue import requeue
 from localmcp.storage.database import bump_generations, fetch_all, fetch_one
 from localmcp.storage.migrations import utc_now
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkDraft:
-    """A span of a source that is to be searched."""
-
-    start: int
-    stop: int
-    text: str
-    headings: tuple[str, ...]
-    first_line: int
-    last_line: int
-    first_page: int | None
-    last_page: int | None
-    language: str
-    kind: str
-    digest: bytes
-    """Of all that is embedded and indexed (text, title, headings, language, kind): a chunk of the same source with the
-    same digest keeps its id, its vector and its words."""
-    identity: tuple[int | None, bytes] | None = None
-    """Id and UUID for a chunk that continues one whose text was another; None = new ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class SourceDraft:
-    """A document that is to be stored; its text is its chunks in order."""
-
-    collection_id: int
-    partition_id: int | None
-    title: str
-    source_type: str
-    format: str
-    uri: str | None
-    sha256: str
-    size: int
-    mtime_ns: int | None
-    language: str
-    metadata: Mapping[str, Any]
-    chunks: Sequence[ChunkDraft]
 
 
 @dataclass(slots=True)
@@ -70,41 +33,58 @@ class Indexed:
     removed: int = 0
 
 
-def existing_digests(connection: apsw.Connection, source_id: int) -> dict[bytes, int]:
-    """Digest -> chunk id of a source's chunks (of equal chunks the last)."""
-    sql = "select digest, id from chunks where source_id = ? order by position"
-    return dict(fetch_all(connection, sql, (source_id,)))
+@dataclass(slots=True)
+class Pending:
+    """What several sources of one transaction have in common and is written once, at its end."""
+
+    counts: dict[int, WordCounts] = field(default_factory=lambda: defaultdict[int, WordCounts](WordCounts))
+    """By collection."""
+    source_ids: list[int] = field(default_factory=list[int])
+    chunk_ids: list[int] = field(default_factory=list[int])
+    """New ones."""
+
+    def write(self, connection: apsw.Connection) -> None:
+        """Write it all. Part of the caller's write transaction."""
+        for collection_id, counts in self.counts.items():
+            shift_counts(connection, collection_id, counts, 1)
+        _shift_groups(connection, self.chunk_ids, 1)
+        requeue(connection, self.source_ids)
+        bump_generations(connection, "content", "words", "signs")
 
 
 def put_source(
     connection: apsw.Connection, draft: SourceDraft, embeddings: Mapping[bytes, bytes], model_id: int | None,
-    replaces: int | None = None,
+    replaces: int | None = None, pending: Pending | None = None,
 ) -> Indexed:  # fmt: skip
     """Store a source, or replace one while its unchanged chunks keep id and vector. Part of the caller's transaction.
 
     `embeddings` maps a chunk's digest to its float32 vector of `model_id`; a chunk without one is found by words only.
+    The caller of many hands over what they share, and writes it at the end.
     """
     indexed = _update_source(connection, draft, replaces) if replaces else _insert_source(connection, draft)
     kept = _match(connection, indexed.source_id, draft.chunks, bool(replaces))
-    old = set(_chunk_ids(connection, indexed.source_id))
-    gone = sorted(old - set(kept.values()))
-    _remove_chunks(connection, draft.collection_id, gone)
-    groups = _groups(connection, draft)
-    fresh: list[tuple[int, ChunkDraft]] = []
-    for position, chunk in enumerate(draft.chunks):
-        if position in kept:
-            _move_chunk(connection, kept[position], position, chunk)
-        else:
-            fresh.append((_insert_chunk(connection, indexed.source_id, position, chunk, groups), chunk))
-    _index_words(connection, draft, fresh)
+    if replaces:
+        old = set(_chunk_ids(connection, indexed.source_id))
+        gone = sorted(old - set(kept.values()))
+        _remove_chunks(connection, draft.collection_id, gone)
+        indexed.removed = len(gone)
+    for position, chunk_id in kept.items():
+        _move_chunk(connection, chunk_id, position, draft.chunks[position])
+    new = [(position, chunk) for position, chunk in enumerate(draft.chunks) if position not in kept]
+    counts = draft.counts if draft.counts is not None and not kept else WordCounts()
+    fresh = _insert_chunks(connection, indexed.source_id, draft, new, counts)
     if model_id is not None:
         missing = _without_vector(connection, model_id, [(kept[p], c) for p, c in enumerate(draft.chunks) if p in kept])
         _write_vectors(connection, model_id, draft.collection_id, indexed.source_id, [*missing, *fresh], embeddings)
-    requeue(connection, [indexed.source_id])
     # Their place, page, metadata or partition may be another.
     note_changes(connection, draft.collection_id, kept.values())
-    bump_generations(connection, "content", "words", "signs")
-    indexed.added, indexed.kept, indexed.removed = len(fresh), len(kept), len(gone)
+    shared = pending or Pending()
+    shared.counts[draft.collection_id].update(counts)
+    shared.source_ids.append(indexed.source_id)
+    shared.chunk_ids += [chunk_id for chunk_id, _ in fresh]
+    if pending is None:
+        shared.write(connection)
+    indexed.added, indexed.kept = len(fresh), len(kept)
     return indexed
 
 
@@ -198,27 +178,36 @@ def _shift_groups(connection: apsw.Connection, chunk_ids: Sequence[int], sign: i
         )
 
 
-def _insert_chunk(
-    connection: apsw.Connection, source_id: int, position: int, chunk: ChunkDraft, groups: Mapping[tuple[str, str], int]
-) -> int:
-    return fetch_one(
-        connection,
-        """
-        insert into chunks (id, uuid, source_id, group_id, position, start, stop, headings, text, first_line, last_line,
-                            first_page, last_page, words, digest)
-        values (:id, :uuid, :source_id, :group_id, :position, :start, :stop, :headings, :text, :first_line, :last_line,
-                :first_page, :last_page, 0, :digest)
-        returning id
-        """,
-        {
-            **_place(chunk, position),
-            "id": chunk.identity[0] if chunk.identity else None,
-            "uuid": chunk.identity[1] if chunk.identity else uuid.uuid4().bytes,
-            "source_id": source_id,
-            "group_id": groups[chunk.language, chunk.kind],
-            "digest": chunk.digest,
-        },
-    )
+def _insert_chunks(
+    connection: apsw.Connection, source_id: int, draft: SourceDraft, new: Sequence[tuple[int, ChunkDraft]],
+    counts: WordCounts,
+) -> list[tuple[int, ChunkDraft]]:  # fmt: skip
+    """Store chunks, given with their positions, with their words; words that are not split yet are counted."""
+    groups = _groups(connection, draft)
+    following = (fetch_one(connection, "select seq from sqlite_sequence where name = 'chunks'") or 0) + 1
+    rows: list[dict[str, Any]] = []
+    words: list[tuple[int, IndexedWords]] = []
+    for place, (position, chunk) in enumerate(new):
+        chunk_id, identity = chunk.identity or (None, uuid.uuid4().bytes)
+        chunk_id = following + place if chunk_id is None else chunk_id
+        indexed = chunk.words if chunk.words and counts is draft.counts else None
+        if indexed is None:
+            indexed = index_words(heading_of(draft.title, chunk.headings), chunk.text, chunk.language, counts)
+        words.append((chunk_id, indexed))
+        row = _place(chunk, position)
+        row |= {"id": chunk_id, "uuid": identity, "source_id": source_id, "digest": chunk.digest}
+        rows.append({**row, "group_id": groups[chunk.language, chunk.kind], "words": indexed.count})
+    connection.executemany(_INSERT_CHUNK, rows)
+    write_words(connection, words)
+    return [(chunk_id, chunk) for (chunk_id, _), (_, chunk) in zip(words, new, strict=True)]
+
+
+_INSERT_CHUNK = """
+    insert into chunks (id, uuid, source_id, group_id, position, start, stop, headings, text, first_line, last_line,
+                        first_page, last_page, words, digest)
+    values (:id, :uuid, :source_id, :group_id, :position, :start, :stop, :headings, :text, :first_line, :last_line,
+            :first_page, :last_page, :words, :digest)
+"""
 
 
 def _move_chunk(connection: apsw.Connection, chunk_id: int, position: int, chunk: ChunkDraft) -> None:
@@ -236,15 +225,6 @@ def _place(chunk: ChunkDraft, position: int) -> dict[str, Any]:
     names = ("start", "stop", "text", "first_line", "last_line", "first_page", "last_page")
     place = {name: getattr(chunk, name) for name in names}
     return {**place, "position": position, "headings": json.dumps(chunk.headings, ensure_ascii=False)}
-
-
-def _index_words(connection: apsw.Connection, draft: SourceDraft, fresh: Sequence[tuple[int, ChunkDraft]]) -> None:
-    texts = (
-        IndexedText(chunk_id, heading_of(draft.title, chunk.headings), chunk.text, chunk.language)
-        for chunk_id, chunk in fresh
-    )
-    add_to_index(connection, draft.collection_id, texts)
-    _shift_groups(connection, [chunk_id for chunk_id, _ in fresh], 1)
 
 
 # ---------------------------------------------------------------- vectors

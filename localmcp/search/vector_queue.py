@@ -24,14 +24,13 @@ import apsw
 
 from localmcp.embeddings import Embedder
 from localmcp.search.collections import ensure_model, find_model
+from localmcp.search.drafts import WORD_ONLY
 from localmcp.search.lexicon import EMBEDDED_TITLE
 from localmcp.search.vector import write_vectors
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
 from localmcp.storage.migrations import utc_now
 from localmcp.text.chunking import shorten_prefix
 
-WORD_ONLY = "data"
-"""`groups.kind` of passages that are indexed by word only."""
 QUEUE_VERSION = 7
 """Files of an older schema, which may be mounted read-only, have no queue."""
 ROUND = 512

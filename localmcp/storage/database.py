@@ -16,6 +16,7 @@ from typing import Any, Literal, cast
 import apsw
 
 from localmcp.errors import FileTooNew, FileUnavailable, Interrupted, LocalMCPError, NotOurFile
+from localmcp.files import PRIVATE_FILE, make_private_folder
 from localmcp.storage.interruption import interruptible
 from localmcp.storage.migrations import apply_migrations, schema_version
 from localmcp.storage.provenance import (
@@ -258,7 +259,8 @@ class Database:
             state = "is empty" if self.path.exists() else "does not exist yet"
             raise FileUnavailable(f"{self.path} {state}.", hint=HOW_TO_BEGIN)
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self.path.parent)
+            _make_private_file(self.path)
         except OSError as error:
             raise FileUnavailable(f"{self.path.parent} cannot be made: {error.strerror}.") from error
         with closing(self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)) as connection:
@@ -342,6 +344,8 @@ class Database:
 
     def _vacuum_into(self, target: Path) -> None:
         with closing(self._connect(apsw.SQLITE_OPEN_READONLY)) as reader:
+            if target.parent.is_dir() and not target.exists():
+                _make_private_file(target)
             reader.execute("vacuum into ?", (str(target),))
 
     def _how_to_write(self) -> str:
@@ -386,12 +390,20 @@ class Database:
         )
 
 
+def _make_private_file(path: Path) -> None:
+    """Make an empty file that its owner alone reads, unless it is there; SQLite gives its logs the same rights."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE))
+
+
 def _identity_of(path: Path) -> tuple[int, int] | None:
     try:
         status = path.stat()
     except OSError:
         return None
     return status.st_dev, status.st_ino
+
+
+_WRITE_FAILURES = (apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_TRUNCATE, apsw.SQLITE_IOERR_FSYNC)
 
 
 def translate_error(error: apsw.Error, path: Path) -> LocalMCPError | None:
@@ -406,6 +418,11 @@ def translate_error(error: apsw.Error, path: Path) -> LocalMCPError | None:
         return FileUnavailable(f"{path} cannot be opened: {error}.", hint="Check that it exists and may be read.")
     if isinstance(error, apsw.NotADBError):
         return NotOurFile(f"{path} is not a SQLite database.", hint="Name another with --db.")
+    if isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) in _WRITE_FAILURES:
+        return FileUnavailable(
+            f"{path} cannot be written any further; nothing of this change was kept.",
+            hint="Is there a limit on the size of files (ulimit -f), a quota, or a fault of the disk?",
+        )
     if isinstance(error, apsw.CorruptError | apsw.IOError):
         return FileUnavailable(f"{path} is damaged or unreadable: {error}.", hint="Restore a backup.")
     if isinstance(error, apsw.TooBigError | apsw.NoMemError):

@@ -10,6 +10,7 @@ import apsw
 
 from localmcp import config
 from localmcp.errors import FileTooNew, FileUnavailable, NotOurFile
+from localmcp.files import make_private_folder
 from localmcp.storage.migrations import APPLICATION_ID, expected_schema, schema_of, schema_version
 
 
@@ -84,7 +85,7 @@ def adopt_file(file_id: str) -> None:
         raise NotOurFile("The file has no valid id.")
     place = config.state_directory() / "files"
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        make_private_folder(place)
         (place / file_id).touch()
     except OSError as error:
         raise FileUnavailable(f"{place} cannot be written: {error.strerror}.") from error

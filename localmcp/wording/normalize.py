@@ -90,7 +90,7 @@ def words(text: str) -> list[str]:
     maxresults, max, results. Scripts without spaces give one word a character. Dots and hyphens separate, so
     "CVE-2024-1234" gives three words in order; `phrases` keeps them together.
     """
-    return [word for run in _runs(text) for word in _take_apart(run)]
+    return [word for run in runs(text) for word in words_of_run(run)]
 
 
 def phrases(text: str) -> list[tuple[str, ...]]:
@@ -108,8 +108,8 @@ def phrases(text: str) -> list[tuple[str, ...]]:
     return [phrase for phrase in found if phrase]
 
 
-def _runs(text: str) -> list[str]:
-    """Runs of letters, digits and underscores without marks, their case kept."""
+def runs(text: str) -> list[str]:
+    """Return the runs of letters, digits and underscores without marks, their case kept."""
     return _ASCII_RUN.findall(text) if text.isascii() else _RUN.findall(_strip_marks(text))
 
 
@@ -120,6 +120,20 @@ def _take_apart(run: str) -> list[str]:
         return parts
     whole = fold(run.replace("_", ""))[:LONGEST_WORD]
     return [whole, *parts] if len(parts) <= MOST_PARTS else [whole]
+
+
+class _WordsOfRuns(dict[str, tuple[str, ...]]):
+    """The words of a run, taken apart once."""
+
+    def __missing__(self, run: str) -> tuple[str, ...]:
+        if len(self) >= CACHED_WORDS:
+            self.clear()
+        parts = self[run] = tuple(_take_apart(run))
+        return parts
+
+
+words_of_run = _WordsOfRuns().__getitem__
+"""The folded words of a run: the whole, then its parts."""
 
 
 # Stems.
@@ -147,7 +161,7 @@ class _IndexedRuns(dict[str, str]):
     def __missing__(self, run: str) -> str:
         if len(self) >= CACHED_WORDS:
             self.clear()
-        indexed = self[run] = " ".join(stems(_take_apart(run), self._language))
+        indexed = self[run] = " ".join(stems(words_of_run(run), self._language))
         return indexed
 
 
@@ -184,8 +198,13 @@ def stems(words: Iterable[str], language: str | None) -> list[str]:
 
 def index_text(text: str, language: str | None) -> str:
     """What FTS5 is given for a text: the stems of its words, separated by spaces."""
+    return index_runs(runs(text), language)
+
+
+def index_runs(runs: Iterable[str], language: str | None) -> str:
+    """What FTS5 is given for the runs of a text."""
     known = language if language in SUPPORTED_LANGUAGES else ""
-    return " ".join(map(_indexed_runs_of(known).__getitem__, _runs(text)))
+    return " ".join(map(_indexed_runs_of(known).__getitem__, runs))
 
 
 # Languages.
@@ -238,6 +257,17 @@ _ALSO_ENGLISH = frozenset(
 _SCRIPTS = (("russian", "а", "я"), ("greek", "α", "ω"), ("arabic", "ء", "ي"), ("tamil", "அ", "ஹ"))
 """A supported language by the letters only it is likely to use: first and last of the alphabet."""
 
+_VOTES = {
+    word: tuple(
+        language
+        for language, listed in _STOP_WORDS.items()
+        if word in listed or (language == "english" and word in _ALSO_ENGLISH)
+    )
+    for word in frozenset[str]().union(*_STOP_WORDS.values(), _ALSO_ENGLISH)
+    if len(word) > 1
+}
+"""Function word -> the languages that have it."""
+
 MOST_WORDS_READ = 400
 """Words from the beginning of a text that tell its language."""
 
@@ -259,19 +289,15 @@ def detect_language(text: str) -> str | None:
     of an eighth. Single letters are elisions in one language and variables in code, and do not count.
     """
     read = words(text[: MOST_WORDS_READ * 8])[:MOST_WORDS_READ]
-    votes = Counter({language: _count_votes(read, language) for language in _STOP_WORDS})
+    votes = Counter(dict.fromkeys(_STOP_WORDS, 0))
+    for word, count in Counter(word for word in read if word in _VOTES).items():
+        for language in _VOTES[word]:
+            votes[language] += count
     (language, most), (_, second) = votes.most_common(2)
     enough = 1 if len(read) <= 8 and second == 0 else 2
     if most >= max(enough, LEAST_SHARE * len(read)) and most - second >= max(1, most / 8):
         return language
     return _detect_script(read) if most == 0 else None
-
-
-def _count_votes(read: list[str], language: str) -> int:
-    listed = _STOP_WORDS[language]
-    if language == "english":
-        listed |= _ALSO_ENGLISH
-    return sum(len(word) > 1 and word in listed for word in read)
 
 
 def _detect_script(read: list[str]) -> str | None:

@@ -28,9 +28,10 @@ import numpy as np
 from localmcp.embeddings import LazyEmbedder, ModelIdentity
 from localmcp.search.candidates import SearchOutcome, SearchRequest
 from localmcp.search.collections import claim_collection, ensure_collection, ensure_model
+from localmcp.search.drafts import ChunkDraft, SourceDraft
 from localmcp.search.filters import Filters
 from localmcp.search.index import Index
-from localmcp.search.sources import ChunkDraft, SourceDraft, put_source
+from localmcp.search.sources import put_source
 from localmcp.storage.database import Database
 from localmcp.wording.normalize import stop_words
 

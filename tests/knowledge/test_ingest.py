@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from localmcp.config import Settings
 from localmcp.embeddings import Embedder, HashEmbedder, LazyEmbedder, open_embedder
 from localmcp.errors import InvalidInput, ModelMismatch, ModelUnavailable, NotFound
+from localmcp.knowledge.drafting import estimate_tokens
 from localmcp.knowledge.ingest import Library, Progress
-from localmcp.knowledge.reading import estimate_tokens
 from localmcp.search.vector_queue import requeue_collection
 from localmcp.storage.database import Database, fetch_one
 
@@ -264,7 +264,7 @@ def test_a_broken_file_is_reported_and_stops_none_of_the_others(library: Library
     (folder / "b.docx").write_bytes(b"PK\x03\x04nothing")
     report = library.add_paths([folder])
     assert (report.indexed, report.failed, report.problem_count) == (3, 2, 2)
-    assert [Path(path).name for path, _ in report.problems] == ["a.pdf", "b.docx"]
+    assert sorted(Path(path).name for path, _ in report.problems) == ["a.pdf", "b.docx"]
     assert status(library, folder / "a.pdf")[0] == "failed"
 
 
@@ -482,3 +482,72 @@ def test_the_real_model_indexes_and_no_chunk_is_too_long_for_it(database: Databa
     assert column(database, "select distinct length(embedding) from vectors") == [384 * 4]
     assert column(database, "select name from models") == [embedder.identity.name]
     assert set(column(database, "select language from groups")) == {"english", "italian"}
+
+
+# ---------------------------------------------------------------- several documents in a file, and text by word only
+
+MAILBOX = """From ann@example.org Mon Jan  6 09:00:00 2025
+From: Ann <ann@example.org>
+Subject: Anchors
+Message-ID: <1@example.org>
+Date: Mon, 6 Jan 2025 09:00:00 +0000
+
+The anchors are in the shed.
+
+From bob@example.org Tue Jan  7 09:00:00 2025
+From: Bob <bob@example.org>
+Subject: Barometers
+Message-ID: <2@example.org>
+Date: Tue, 7 Jan 2025 09:00:00 +0000
+
+The barometers fell.
+"""
+
+
+def test_each_message_of_a_mailbox_is_a_document_that_comes_and_goes_with_it(
+    library: Library, database: Database, tmp_path: Path
+) -> None:
+    mailbox = write(tmp_path / "mail" / "inbox.mbox", MAILBOX)
+    other = write(tmp_path / "mail" / "note.md", "A note.")
+    report = library.add_paths([tmp_path / "mail"])
+    assert (report.indexed, report.failed) == (3, 0)
+    assert sorted(titles(database)) == ["Anchors", "Barometers", "note"]
+    assert library.why(mailbox)["entries"][0]["chunks"] == 2
+    assert library.refresh().unchanged == 2
+    write(mailbox, MAILBOX.split("From bob")[0] + "\n")
+    report = library.refresh()
+    assert (report.unchanged, report.missing) == (2, 1)
+    assert sorted(titles(database)) == ["Anchors", "note"]
+    assert library.remove([str(mailbox)]).removed == 1
+    assert titles(database) == ["note"]
+    assert library.add_paths([mailbox]).restored == 1
+    mailbox.unlink()
+    assert library.refresh().missing == 1
+    assert titles(database) == ["note"]
+    assert other.exists()
+
+
+def test_numbers_and_lock_files_are_found_by_word_only_and_why_says_so(
+    library: Library, database: Database, tmp_path: Path
+) -> None:
+    numbers = "\n".join(f"{number},{number * 7},{number * 13}" for number in range(300))
+    table = write(tmp_path / "d" / "table.csv", f"a,b,c\n{numbers}\n")
+    lock = write(tmp_path / "d" / "yarn.lock", "lodash@^4.17.0:\n  version 4.17.21\n")
+    text = write(tmp_path / "d" / "text.md", "Lodash is a library.\n")
+    report = library.add_paths([table, lock, text])
+    assert (report.indexed, report.waiting) == (3, 0)
+    assert column(database, "select title from sources where id in (select source_id from chunks join vectors"
+                            " on vectors.id & 1099511627775 = chunks.id)") == ["text"]  # fmt: skip
+    assert "1 of them by word only (lock files" in library.why(lock)["explanation"]
+    assert "by word only" not in library.why(text)["explanation"]
+
+
+def test_equal_passages_of_different_documents_are_embedded_once(
+    database: Database, embedder: CountingEmbedder, tmp_path: Path
+) -> None:
+    header = "This program is free software and comes without any warranty. " * 5
+    for number in range(20):
+        write(tmp_path / "d" / f"{number}.md", f"# Number {number}\n\n{header}\n")
+    Library(database, LazyEmbedder(lambda: embedder), Settings()).add_paths([tmp_path / "d"], wait=False)
+    Library(database, LazyEmbedder(lambda: embedder), Settings()).make_vectors()
+    assert column(database, "select count(*) from vectors") == column(database, "select count(*) from chunks")

@@ -200,11 +200,40 @@ def test_many_files_gone_at_once_change_nothing_until_confirmed(
 
 
 def test_a_few_files_gone_need_no_confirmation(library: Library, folder: Path) -> None:
-    for number in range(10):
-        write(folder / "notes" / f"{number}.md", f"Note {number}.")
+    for number in range(14):
+        write(folder / f"{number}.md", f"Note {number}.")
     library.add_paths([folder])
-    shutil.rmtree(folder / "notes")
-    assert library.refresh().missing == 10
+    for number in range(5):
+        (folder / f"{number}.md").unlink()
+    assert library.refresh().missing == 5  # of 17, which is not more than 30 %
+
+
+def test_more_than_four_files_and_a_third_of_a_folder_are_not_taken_for_deleted(
+    library: Library, database: Database, folder: Path
+) -> None:
+    for number in range(14):
+        write(folder / f"{number}.md", f"Note {number}.")
+    library.add_paths([folder])
+    for number in range(9):
+        (folder / f"{number}.md").unlink()
+    with pytest.raises(NeedsConfirmation, match="9 of 17"):
+        library.refresh()
+    assert len(titles(database)) == 17
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs symbolic links")
+@pytest.mark.parametrize("what", ["file", "folder", "root"])
+def test_what_becomes_a_link_to_the_outside_is_not_read(
+    library: Library, database: Database, folder: Path, tmp_path: Path, what: str
+) -> None:
+    write(folder / "inner" / "note.md", "A note about anchors.")
+    outside = write(tmp_path / "outside" / "inner" / "note.md", "A secret about barometers.")
+    library.add_paths([folder, folder / "inner" / "note.md"])
+    target = {"file": folder / "inner" / "note.md", "folder": folder / "inner", "root": folder}[what]
+    target.rename(tmp_path / "kept")
+    target.symlink_to({"file": outside, "folder": outside.parent, "root": outside.parent.parent}[what])
+    library.refresh(confirm_removals=True)
+    assert column(database, "select count(*) from chunks where text like '%barometers%'") == [0]
 
 
 def test_files_added_one_by_one_are_one_group_when_their_disk_is_missing(

@@ -17,7 +17,7 @@ from library import Library
 
 from localmcp.embeddings import HashEmbedder
 from localmcp.errors import InvalidInput, ModelMismatch
-from localmcp.search.lexicon import heading_of
+from localmcp.search.drafts import heading_of
 from localmcp.search.sources import purge_sources, restore_source, trash_sources
 from localmcp.search.vector import pack_signs
 from localmcp.search.vector_queue import Waiting, waiting

@@ -598,3 +598,42 @@ def test_deleting_a_source_deletes_its_chunks_though_triggers_are_off(database: 
         """)
         connection.execute("delete from sources")
         assert fetch_one(connection, "select count(*) from chunks") == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has other rights")
+def test_a_new_file_its_logs_and_copies_are_its_owners_alone(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        database = Database(tmp_path / "new" / "deeper" / "library.localmcp")
+        with database.write() as connection:
+            bump_generations(connection, "words")
+        database.copy_to(tmp_path / "copy.localmcp")
+        files = [*(tmp_path / "new" / "deeper").iterdir(), tmp_path / "copy.localmcp"]
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in files}
+    finally:
+        os.umask(before)
+    assert set(modes.values()) == {0o600}
+    assert {"library.localmcp", "library.localmcp-wal", "library.localmcp-shm"} <= set(modes)
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
+    database.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs limits on resources")
+def test_a_limit_on_the_size_of_files_is_not_called_damage(tmp_path: Path) -> None:
+    code = """
+import resource, sys
+from pathlib import Path
+from localmcp.errors import FileUnavailable
+from localmcp.storage.database import Database
+database = Database(Path(sys.argv[1]))
+database.counters
+with database.read(): pass
+resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))
+try:
+    with database.write() as connection:
+        connection.execute("insert into pending_vectors values (1, x'00', zeroblob(9000000), '')")
+except FileUnavailable as error:
+    print(error.message, error.hint)
+"""
+    run = subprocess.run([sys.executable, "-c", code, str(tmp_path / "a.localmcp")], capture_output=True, text=True)
+    assert "cannot be written any further" in run.stdout and "ulimit" in run.stdout, run.stderr

@@ -6,7 +6,7 @@ import zipfile
 import pytest
 
 from localmcp.errors import LocalMCPError
-from localmcp.knowledge.reading import estimate_tokens
+from localmcp.knowledge.drafting import estimate_tokens
 from localmcp.text.chunking import split
 from localmcp.text.readers import read_bytes
 from localmcp.text.worker_pool import Limits, WorkerPool

@@ -1,0 +1,272 @@
+"""From a file to documents that are ready to be stored: opened safely, read, cut, split into words."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import stat
+import time
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from localmcp.errors import LocalMCPError, UnreadableDocument
+from localmcp.search.drafts import WORD_ONLY, ChunkDraft, SourceDraft, WordCounts, heading_of, index_words
+from localmcp.text.chunking import Chunk, TokenCounter, split
+from localmcp.text.data_text import is_data, is_data_file
+from localmcp.text.document import Document
+from localmcp.text.readers import MAX_BYTES, container_kind, read_documents, why_skipped
+from localmcp.wording.normalize import detect_language
+
+log = logging.getLogger(__name__)
+
+LONGEST_CHUNK = 254
+"""Tokens of an embedded text, also for models that read more: shorter passages answer more exactly."""
+DEFAULT_LANGUAGE = "english"
+CANNOT_BE_READ = "cannot be read"
+"""Begins the reason of a file that the system does not let us read."""
+REACHED_BY_LINK = "reached through a link, which it was not when it was added; add it again if that is meant"
+BLOCK = 1 << 20
+HEAD = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Chunker:
+    """How a text is cut for the model at hand."""
+
+    count_tokens: TokenCounter
+    limit: int
+
+
+def estimate_tokens(text: str) -> int:
+    """About the WordPieces of a text, rather more than fewer: a third of each word's bytes, and each other sign."""
+    return sum(-(-len(part.encode()) // 3) for part in re.findall(r"\w+|[^\w\s]", text))
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a document comes from and what the person said about it; None and {} leave the document's own words."""
+
+    collection_id: int
+    partition_id: int | None
+    uri: str | None
+    sha256: str
+    size: int
+    mtime_ns: int | None = None
+    title: str | None = None
+    source_type: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """A file that is to be read, as a worker gets it."""
+
+    number: int
+    """Of the task that it stands for."""
+    origin: Origin
+    """`uri` is the path; `sha256` that of the bytes that need not be read again, or empty."""
+    archive: bool = False
+    """Read it as a folder if it is an archive: the person named it."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """What reading a file, or one document in it, came to: a `draft`, or `unchanged`, or the reason why not."""
+
+    size: int = 0
+    mtime_ns: int = 0
+    sha256: str | None = None
+    """Of the whole file."""
+    draft: SourceDraft | None = None
+    unchanged: bool = False
+    skipped: str = ""
+    failed: str = ""
+    member: str = ""
+    """Name of the document inside the file; empty for the file itself."""
+    seconds: float = 0.0
+
+
+# ---------------------------------------------------------------- files
+
+
+def read_file(chunker: Chunker, max_bytes: int, task: ReadTask, start: Any = None) -> Iterator[Reading]:
+    """Yield what reading a file comes to, one value for each document in it. What goes wrong is in the values."""
+    reading = Reading(mtime_ns=task.origin.mtime_ns or 0, size=task.origin.size)
+    begin = time.perf_counter()
+    try:
+        for one in _read(reading, chunker, max_bytes, task, start):
+            one.seconds, begin = time.perf_counter() - begin, time.perf_counter()
+            yield one
+        return
+    except OSError as error:
+        reason = f"{CANNOT_BE_READ}: {(error.strerror or str(error)).lower()}"
+    except LocalMCPError as error:
+        reason = str(error)
+    except MemoryError:
+        raise
+    except Exception as error:
+        log.exception("%s cannot be indexed", task.origin.uri)
+        reason = f"unexpected {type(error).__name__}: {error}"[:300]
+    yield replace(reading, failed=reason, seconds=time.perf_counter() - begin)
+
+
+def _read(reading: Reading, chunker: Chunker, max_bytes: int, task: ReadTask, start: Any) -> Iterator[Reading]:
+    path = Path(task.origin.uri or "")
+    with open_regular(path) as file:
+        status = os.fstat(file.fileno())
+        reading.size, reading.mtime_ns = status.st_size, status.st_mtime_ns
+        streams = container_kind(file.read(HEAD), path.name, archive=task.archive) == "mailbox"
+        if reason := None if streams else _why_skipped(path, status.st_size, max_bytes):
+            yield replace(reading, skipped=reason)
+            return
+        reading.sha256, blank = _digest_of(file)
+        if blank:
+            yield replace(reading, skipped="only white space")
+        elif reading.sha256 == task.origin.sha256:
+            yield replace(reading, unchanged=True)
+        else:
+            for document in read_documents(file, path.name, start, max_bytes=max_bytes, archive=task.archive):
+                yield _drafted(reading, document, chunker, task)
+
+
+@contextmanager
+def open_regular(path: Path) -> Generator[BinaryIO]:
+    """Open a regular file that its path reaches without any link.
+
+    Raises:
+        UnreadableDocument: a link is in the path now, or it is no regular file.
+        OSError: the file is gone or may not be read.
+    """
+    no_links = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    linked = UnreadableDocument(REACHED_BY_LINK)
+    if path.is_symlink():
+        raise linked
+    with os.fdopen(os.open(path, os.O_RDONLY | no_links), "rb") as file:
+        opened = os.fstat(file.fileno())
+        if not stat.S_ISREG(opened.st_mode):
+            raise UnreadableDocument(f"{path} is not a regular file.")
+        # Compared after opening: what the path leads to now is what was opened.
+        if os.path.realpath(path) != str(path) or not os.path.samestat(os.lstat(path), opened):
+            raise linked
+        yield file
+
+
+def _digest_of(file: BinaryIO) -> tuple[str, bool]:
+    """SHA-256 of a file, and whether it is only white space."""
+    file.seek(0)
+    digest, blank = hashlib.sha256(), True
+    while block := file.read(BLOCK):
+        digest.update(block)
+        blank = blank and not block.strip()
+    file.seek(0)
+    return digest.hexdigest(), blank
+
+
+def _why_skipped(path: Path, size: int, max_bytes: int) -> str | None:
+    if size > max_bytes:
+        return f"larger than {max_bytes // 1_000_000} MB (setting max_file_mb)"
+    # A person may allow larger files than the readers' own bound; what they are is then seen while reading.
+    return why_skipped(path) if size <= MAX_BYTES else None
+
+
+# ---------------------------------------------------------------- drafts
+
+
+def _drafted(reading: Reading, document: Document, chunker: Chunker, task: ReadTask) -> Reading:
+    if document.failure:
+        return replace(reading, failed=document.failure, member=document.member)
+    origin = replace(task.origin, sha256=reading.sha256 or "", size=reading.size, mtime_ns=reading.mtime_ns)
+    if document.member:
+        origin = _member_origin(origin, document)
+    return replace(reading, draft=draft_source(document, chunker, origin), member=document.member)
+
+
+def _member_origin(origin: Origin, document: Document) -> Origin:
+    """Where a document inside a file comes from: it changes when its own text does."""
+    data = document.text.encode()
+    said = json.dumps(document.metadata, sort_keys=True, ensure_ascii=False).encode()
+    places = {"container": origin.uri, "parent": member_uri(origin.uri or "", document.parent)}
+    return replace(
+        origin,
+        uri=member_uri(origin.uri or "", document.member),
+        sha256=hashlib.sha256(said + b"\0" + data).hexdigest(),
+        size=len(data),
+        title=None,
+        metadata={**origin.metadata, **places},
+    )
+
+
+def member_uri(path: str, member: str) -> str:
+    """The uri of a document inside a file; of the file itself when `member` is empty."""
+    return f"{path}#{member}" if member else path
+
+
+def draft_source(document: Document, chunker: Chunker, origin: Origin) -> SourceDraft:
+    """Return the source to store, with the words of its passages."""
+    title = origin.title or document.title
+    language = detect_language(document.text) or DEFAULT_LANGUAGE
+    by_word_only = is_data_file(origin.uri or "")
+    counts = WordCounts()
+    chunks = split(
+        document.text,
+        markup=document.markup,
+        count_tokens=chunker.count_tokens,
+        title=title,
+        page_starts=document.page_starts,
+        row_starts=document.row_starts,
+        appendix=document.appendix,
+        limit=chunker.limit,
+        target=min(200, chunker.limit),
+    )
+    return SourceDraft(
+        collection_id=origin.collection_id,
+        partition_id=origin.partition_id,
+        title=title,
+        source_type=origin.source_type or document.source_type,
+        format=document.format,
+        uri=origin.uri,
+        sha256=origin.sha256,
+        size=origin.size,
+        mtime_ns=origin.mtime_ns,
+        language=language,
+        metadata={**document.metadata, **origin.metadata},
+        chunks=[_draft_chunk(chunk, title, language, by_word_only, counts) for chunk in chunks],
+        counts=counts,
+    )
+
+
+def _draft_chunk(
+    chunk: Chunk, title: str, document_language: str, by_word_only: bool, counts: WordCounts
+) -> ChunkDraft:
+    language = detect_language(chunk.text) or document_language
+    kind = WORD_ONLY if by_word_only or is_data(chunk.text) else chunk.kind
+    heading = heading_of(title, chunk.headings)
+    return ChunkDraft(
+        start=chunk.start,
+        stop=chunk.stop,
+        text=chunk.text,
+        headings=chunk.headings,
+        first_line=chunk.first_line,
+        last_line=chunk.last_line,
+        first_page=chunk.first_page,
+        last_page=chunk.last_page,
+        language=language,
+        kind=kind,
+        digest=_digest([language, kind, heading, chunk.embedded_text(title)]),
+        words=index_words(heading, chunk.text, language, counts),
+    )
+
+
+def _digest(parts: list[str]) -> bytes:
+    """16 bytes that are equal when nothing that is embedded or indexed of a chunk differs.
+
+    The whole heading is in it beside the embedded text, whose headings may be cut: words are counted out of the
+    index under the headings that are stored.
+    """
+    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).digest()

@@ -1,0 +1,105 @@
+"""A document on its way into the index: its passages, and what the keyword index gets of each.
+
+Worker processes make drafts, so nothing here opens a database.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from localmcp.wording.normalize import index_runs, runs, words_of_run
+
+WORD_ONLY = "data"
+"""`kind` of passages that are indexed by word only."""
+LONGEST_WORD = 32
+"""Longer runs of letters are data, not words that somebody misspells."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedWords:
+    """One passage as the keyword index sees it."""
+
+    title: str
+    """Stems of the heading, separated by spaces."""
+    text: str
+    count: int
+    """Words of both."""
+
+
+@dataclass(slots=True)
+class WordCounts:
+    """In how many passages each word, and each stem, occurs."""
+
+    words: Counter[str] = field(default_factory=Counter[str])
+    """Folded surface words, those of letters alone: spelling is corrected to them."""
+    terms: Counter[str] = field(default_factory=Counter[str])
+
+    def update(self, other: WordCounts) -> None:
+        """Add what another has counted."""
+        self.words.update(other.words)
+        self.terms.update(other.terms)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkDraft:
+    """A span of a source that is to be searched."""
+
+    start: int
+    stop: int
+    text: str
+    headings: tuple[str, ...]
+    first_line: int
+    last_line: int
+    first_page: int | None
+    last_page: int | None
+    language: str
+    kind: str
+    digest: bytes
+    """Of all that is embedded and indexed (text, title, headings, language, kind): a chunk of the same source with the
+    same digest keeps its id, its vector and its words."""
+    identity: tuple[int | None, bytes] | None = None
+    """Id and UUID for a chunk that continues one whose text was another; None = new ones."""
+    words: IndexedWords | None = None
+    """None = not split yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDraft:
+    """A document that is to be stored; its text is its chunks in order."""
+
+    collection_id: int
+    partition_id: int | None
+    title: str
+    source_type: str
+    format: str
+    uri: str | None
+    sha256: str
+    size: int
+    mtime_ns: int | None
+    language: str
+    metadata: Mapping[str, Any]
+    chunks: Sequence[ChunkDraft]
+    counts: WordCounts | None = None
+    """Of all chunks; None = not counted yet."""
+
+
+def heading_of(title: str, headings: Sequence[str]) -> str:
+    """What stands in the title column: the title, then the heading path without repeating the title."""
+    return "\n".join([title, *(heading for heading in headings if heading != title)])
+
+
+def index_words(heading: str, text: str, language: str, counts: WordCounts) -> IndexedWords:
+    """Return a passage as the keyword index sees it, and count its words."""
+    heading_runs, text_runs = runs(heading), runs(text)
+    title, body = index_runs(heading_runs, language), index_runs(text_runs, language)
+    title_terms, body_terms = title.split(), body.split()
+    counts.terms.update({*title_terms, *body_terms})
+    counts.words.update(_surface_words({*heading_runs, *text_runs}))
+    return IndexedWords(title, body, len(title_terms) + len(body_terms))
+
+
+def _surface_words(distinct_runs: Iterable[str]) -> set[str]:
+    return {word for run in distinct_runs for word in words_of_run(run) if word.isalpha() and len(word) <= LONGEST_WORD}
