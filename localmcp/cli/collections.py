@@ -13,7 +13,9 @@ from localmcp.cli import terminal
 from localmcp.cli.files import read_bytes
 from localmcp.cli.removal import confirmed
 from localmcp.cli.session import Group, Session, command, group, pass_session
+from localmcp.cli.tool_options import tool_options
 from localmcp.errors import InvalidInput
+from localmcp.retriever.search import Retriever
 
 if TYPE_CHECKING:
     from localmcp.retriever.given import NewRecord
@@ -27,36 +29,25 @@ AT_ONCE = 200
 
 
 @command()
-@click.argument("collection")
-@click.argument("texts", nargs=-1, required=True, metavar="TEXT...")
-@click.option(
-    "-n", "--top-k", type=click.IntRange(1), default=10, show_default=True, help="Results of all texts, 100 at most."
+@tool_options(
+    Retriever.retriever,
+    arguments={"collection_name": "COLLECTION", "texts": "TEXT..."},
+    spelled={"top_k": "-n --top-k", "partition_name": "-p --partition"},
+    says={"partition_name": "Only this partition", "mode": "How; semantic if left out"},
+    without=("filter", "matched_text"),
 )
-@click.option("-p", "--partition", help="Only this partition.")
 @click.option(
     "--filter", "filters", multiple=True, metavar="JSON|KEY=VALUE", help="Only what fulfils this; may be repeated."
 )
-@click.option("--mode", type=click.Choice(["semantic", "hybrid"]), default="semantic", show_default=True, help="How.")
 @pass_session
-def retrieve(
-    session: Session, collection: str, texts: tuple[str, ...], top_k: int, partition: str | None,
-    filters: tuple[str, ...], mode: str,
-) -> int:  # fmt: skip
+def retrieve(session: Session, texts: tuple[str, ...], filters: tuple[str, ...], **arguments: Any) -> int:
     """Find what is nearest to one or several texts in a collection.
 
     \b
       localmcp retrieve papers "neural networks" "deep learning" --filter '{"year": {"gte": 2020}}'
     """
-    answer = session.call(
-        "retriever",
-        collection_name=collection,
-        texts=list(texts),
-        top_k=top_k,
-        partition_name=partition,
-        filter=read_filters(filters),
-        mode=mode,
-        matched_text=len(texts) > 1,
-    )
+    arguments |= {"texts": list(texts), "filter": read_filters(filters), "matched_text": len(texts) > 1}
+    answer = session.call("retriever", **arguments)
     if answer.is_error and not session.as_json:
         return session.fail("failure", answer.value["error"], None, 1)
     session.answer(answer.value, lambda value: _print_found(session, value))

@@ -11,6 +11,8 @@ import click
 from localmcp.cli import terminal
 from localmcp.cli.search import find_document, freshness_words
 from localmcp.cli.session import Session, command, pass_session
+from localmcp.cli.tool_options import tool_options
+from localmcp.knowledge.documents import KnowledgeBase
 
 Json = dict[str, Any]
 
@@ -73,13 +75,12 @@ def _print_document(session: Session, document: Json) -> None:
 
 
 @command()
-@click.option("-c", "--collection", help="Only this collection.")
-@click.option("-n", "--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Documents.")
-@click.option("--offset", type=click.IntRange(0), default=0, help="Documents to skip.")
+@tool_options(KnowledgeBase.list_sources, spelled={"pathPrefix": "--path"})
 @pass_session
-def sources(session: Session, collection: str | None, limit: int, offset: int) -> None:
+def sources(session: Session, offset: int | None, **options: Any) -> None:
     """List the documents, newest first."""
-    result = session.call("list_sources", collection=collection, limit=limit, offset=offset).value
+    offset = offset or 0
+    result = session.call("list_sources", offset=offset, **options).value
     session.answer(result, lambda value: _print_sources(session, value, offset))
 
 

@@ -10,7 +10,9 @@ import click
 
 from localmcp.cli import terminal
 from localmcp.cli.session import Session, group, pass_session
+from localmcp.cli.tool_options import tool_options
 from localmcp.errors import InvalidInput, LocalMCPError, NotFound
+from localmcp.quickstarts.catalog import Quickstarts
 
 if TYPE_CHECKING:
     from localmcp.tools import Answer
@@ -74,18 +76,13 @@ def _print_report(session: Session, report: Json) -> None:
 
 @quickstarts.command("search")
 @click.argument("words", nargs=-1)
-@click.option("--name", help="Search the names.")
-@click.option("--description", help="Search the descriptions.")
-@click.option("--tag", help="Only with this tag: VALUE or KIND:VALUE.")
-@click.option("-n", "--limit", type=click.IntRange(1, 50), default=10, show_default=True, help="Results.")
-@click.option("--max-distance", type=click.IntRange(0), default=7, show_default=True, help="Typing errors forgiven.")
+@tool_options(Quickstarts.search, without=("displayName",))
 @pass_session
-def search(session: Session, words: tuple[str, ...], max_distance: int, **options: Any) -> None:
+def search(session: Session, words: tuple[str, ...], **options: Any) -> None:
     """Search by words of the title; typing errors and another word order are forgiven."""
     if not (words or options["name"] or options["description"]):
         raise InvalidInput("Say what to search for: words of the title, --name or --description.")
-    arguments = {"displayName": " ".join(words) or None, "maxDistance": max_distance, **options}
-    answer = _call(session, "searchQuickstarts", arguments)
+    answer = _call(session, "searchQuickstarts", {"displayName": " ".join(words) or None, **options})
     if answer.is_error:
         raise LocalMCPError(answer.text)
     session.answer(answer.value, lambda value: print_found(session, value))
@@ -104,13 +101,7 @@ def print_found(session: Session, value: Json) -> None:
 
 
 @quickstarts.command("list")
-@click.option("--tag", help="Only with this tag: VALUE or KIND:VALUE.")
-@click.option("--favourites", is_flag=True, help="Only favourites.")
-@click.option(
-    "--status", type=click.Choice(["Not started", "In Progress", "Complete"], case_sensitive=False), help="Progress."
-)
-@click.option("-n", "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Lines.")
-@click.option("--offset", type=click.IntRange(0), default=0, help="Lines passed over first.")
+@tool_options(Quickstarts.list_quickstarts)
 @pass_session
 def list_catalogue(session: Session, **options: Any) -> None:
     """List the quick starts by title."""
@@ -160,20 +151,14 @@ def favourite(session: Session, names: tuple[str, ...], off: bool) -> None:
 
 
 @quickstarts.command("progress")
-@click.argument("name")
-@click.option("--task", type=click.IntRange(1), help="This task is done.")
+@tool_options(Quickstarts.set_progress, arguments={"name": "NAME"}, without=("passed",))
 @click.option("--failed", is_flag=True, help="Its review failed.")
-@click.option(
-    "--status",
-    type=click.Choice(["Not started", "In Progress", "Complete"], case_sensitive=False),
-    help="Of the whole; 'Not started' forgets all.",
-)
 @pass_session
-def progress(session: Session, name: str, task: int | None, failed: bool, status: str | None) -> None:
+def progress(session: Session, task: int | None, failed: bool, **options: Any) -> None:
     """Record how far you are, or show it."""
     if failed and task is None:
         raise InvalidInput("--failed needs --task.")
-    arguments: Json = {"name": name, "task": task, "status": status, "passed": None if task is None else not failed}
+    arguments: Json = {**options, "task": task, "passed": None if task is None else not failed}
     session.answer(_call(session, "setQuickstartProgress", arguments).value, _print_progress)
 
 

@@ -9,13 +9,15 @@ import click
 
 from localmcp.cli import terminal
 from localmcp.cli.session import Session, group, pass_session
+from localmcp.cli.tool_options import tool_options
 from localmcp.errors import InvalidInput
+from localmcp.rules.catalog import RuleCatalogue
+from localmcp.rules.editing import RuleCare
+from localmcp.rules.finder import RuleFinder
+from localmcp.rules.learning import RuleMemory
 
 Json = dict[str, Any]
 FORMATS = click.Choice(["jsonl", "claude", "agents", "cursorrules", "mdc", "copilot", "markdown"])
-CATEGORIES = (
-    "testing, naming, architecture, documentation, error-handling, performance, security, style, best-practices"
-)
 
 
 class _RuleId(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]
@@ -42,27 +44,16 @@ def rules() -> None:
 
 
 @rules.command("search")
-@click.argument("task", nargs=-1, required=True)
-@click.option("-n", "--limit", type=click.IntRange(1, 100), help="Rules at most.  [default: 5]")
-@click.option("--threshold", type=click.FloatRange(-1, 1), help="Least relevance.  [default: 0.7]")
-@click.option("--category", help="Only this category.")
-@click.option("--project", help="Rules of this project and general ones.")
-@click.option("--file", "files", multiple=True, metavar="PATH", help="A file being changed; may be repeated.")
-@click.option("--context", help="What the conversation was about so far.")
-@click.option("--max-tokens", type=click.IntRange(1), help="Room for the rule texts.")
+@tool_options(
+    RuleFinder.get_relevant_rules,
+    arguments={"taskDescription": "TASK..."},
+    spelled={"maxResults": "-n --limit", "similarityThreshold": "--threshold", "files": "--file"},
+    says={"maxResults": "Rules at most; default 5"},
+)
 @pass_session
-def search_rules(session: Session, task: tuple[str, ...], **options: Any) -> int:
+def search_rules(session: Session, **arguments: Any) -> int:
     """Find the rules that a task needs, and say why."""
-    arguments: Json = {
-        "taskDescription": " ".join(task),
-        "maxResults": options["limit"],
-        "similarityThreshold": options["threshold"],
-        "category": options["category"],
-        "project": options["project"],
-        "files": list(options["files"]) or None,
-        "context": options["context"],
-        "maxTokens": options["max_tokens"],
-    }
+    arguments["taskDescription"] = " ".join(arguments["taskDescription"])
     answer = session.call("getRelevantRules", **arguments)
     if answer.is_error and not session.as_json:
         return session.fail("failure", answer.value["error"], None, 1)
@@ -98,27 +89,14 @@ def _print_more(title: str, listed: list[Json]) -> None:
 
 
 @rules.command("add")
-@click.argument("rule_text", metavar="RULE")
-@click.option("--category", help=f"One of {CATEGORIES}; chosen by meaning when left out.")
-@click.option("--context", help="When it matters.")
-@click.option("--project", help="Only for this project.")
-@click.option("--glob", "globs", multiple=True, help="Files it is about; may be repeated.")
-@click.option("--always", is_flag=True, help="It holds for every task.")
-@click.option("--weight", type=click.FloatRange(0, 2), help="Importance; 1 is ordinary.")
-@click.option("--duplicate", type=click.Choice(["ask", "count", "add"]), help="When a rule says the same.")
+@tool_options(
+    RuleCatalogue.add_rule,
+    arguments={"rule_text": "RULE"},
+    spelled={"globs": "--glob", "alwaysApply": "--always", "onDuplicate": "--duplicate"},
+)
 @pass_session
-def add_rule(session: Session, rule_text: str, **options: Any) -> int:
+def add_rule(session: Session, **arguments: Any) -> int:
     """Add a rule, unless one says nearly the same."""
-    arguments: Json = {
-        "rule_text": rule_text,
-        "category": options["category"],
-        "context": options["context"],
-        "project": options["project"],
-        "globs": list(options["globs"]) or None,
-        "alwaysApply": options["always"] or None,
-        "weight": options["weight"],
-        "onDuplicate": options["duplicate"],
-    }
     answer = _make(session, "addRule", arguments)
     if "duplicate" in answer:
         twin = answer["duplicate"]
@@ -130,13 +108,11 @@ def add_rule(session: Session, rule_text: str, **options: Any) -> int:
 
 
 @rules.command("remember")
-@click.argument("instruction")
-@click.option("--context", help="What was being worked on.")
-@click.option("--project", help="Holds in this project only.")
+@tool_options(RuleMemory.remember, arguments={"instruction": "INSTRUCTION"})
 @pass_session
-def remember(session: Session, instruction: str, **options: Any) -> int:
+def remember(session: Session, **arguments: Any) -> int:
     """Make a rule of an instruction in your own words, unless it was meant for the moment."""
-    return _changed(session, _make(session, "rememberDeveloperInstruction", {"instruction": instruction, **options}))
+    return _changed(session, _make(session, "rememberDeveloperInstruction", arguments))
 
 
 @rules.command("import")
@@ -165,17 +141,12 @@ def _print_import(session: Session, report: Json) -> None:
 
 
 @rules.command("list")
-@click.option("--category", help="Only this category.")
-@click.option("--project", help="Rules of this project and general ones.")
-@click.option("--words", help="Only rules that hold this text.")
-@click.option("--retired", is_flag=True, help="Retired ones instead.")
-@click.option("-n", "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Rules.")
-@click.option("--offset", type=click.IntRange(0), default=0, help="Rules to skip.")
+@tool_options(RuleCatalogue.list_rules)
 @pass_session
 def list_rules(session: Session, **options: Any) -> None:
     """List the rules, newest first."""
     result = session.call("listRules", **options).value
-    session.answer(result, lambda value: _print_list(session, value, options["offset"]))
+    session.answer(result, lambda value: _print_list(session, value, options["offset"] or 0))
 
 
 def _print_list(session: Session, result: Json, offset: int) -> None:
@@ -233,21 +204,18 @@ def _print_stats(result: Json) -> None:
 
 
 @rules.command("edit")
+@tool_options(
+    RuleCare.edit_rule,
+    spelled={"rule_text": "--text", "globs": "--glob", "alwaysApply": "--always/--not-always"},
+    without=("id",),
+)
 @click.argument("rule_id", type=RULE_ID, metavar="ID")
-@click.option("--text", "rule_text", help="Other words.")
-@click.option("--category", help="Another category.")
-@click.option("--context", help="When it matters.")
-@click.option("--project", help="Only this project; '' = every one.")
-@click.option("--glob", "globs", multiple=True, help="Files it is about; '' = any.")
-@click.option("--always/--not-always", default=None, help="Whether it holds for every task.")
-@click.option("--weight", type=click.FloatRange(0, 2), help="Importance; 1 is ordinary.")
 @pass_session
-def edit_rule(session: Session, rule_id: int, **options: Any) -> int:
-    """Change a rule; what is left out stays."""
-    given = options.pop("globs")
-    globs = [each for each in given if each] if given else None
-    arguments = {"id": rule_id, "globs": globs, "alwaysApply": options.pop("always"), **options}
-    return _changed(session, session.call("editRule", **arguments).value)
+def edit_rule(session: Session, rule_id: int, **changes: Any) -> int:
+    """Change a rule; what is left out stays, and an empty text takes a project or files away."""
+    if changes["globs"]:
+        changes["globs"] = [glob for glob in changes["globs"] if glob]
+    return _changed(session, session.call("editRule", id=rule_id, **changes).value)
 
 
 @rules.command("retire")

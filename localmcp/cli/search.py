@@ -11,7 +11,9 @@ import click
 
 from localmcp.cli import terminal
 from localmcp.cli.session import Session, command, pass_session
+from localmcp.cli.tool_options import tool_options
 from localmcp.errors import InvalidInput, NotFound
+from localmcp.knowledge.search import PassageSearch
 from localmcp.text.excerpt import Matcher, excerpt
 
 Json = dict[str, Any]
@@ -20,44 +22,30 @@ FOUND_BY = {"both": "words and meaning", "keyword_only": "words", "semantic_only
 
 
 @command()
-@click.argument("query", nargs=-1, required=True)
-@click.option("-n", "--limit", type=click.IntRange(1, 100), default=5, show_default=True, help="Results.")
-@click.option(
-    "-m", "--mode", type=click.Choice(["hybrid", "semantic", "keyword"]), default="hybrid", show_default=True,
-    help="By meaning and word, by meaning, or by word.",
-)  # fmt: skip
-@click.option("-c", "--collection", help="Only this collection.")
-@click.option("-p", "--partition", help="Only this partition.")
-@click.option("--type", "source_type", help="Only documents of this type (text, website, docs, qa, notion, code, …).")
-@click.option("--path", metavar="FOLDER", help="Only files below this folder.")
-@click.option("--source", metavar="DOCUMENT", help="Only this document (id, path or title).")
+@tool_options(
+    PassageSearch.search,
+    arguments={"query": "QUERY..."},
+    spelled={"sourceType": "--type", "pathPrefix": "--path", "sourceId": "--source"},
+    says={"sourceType": "Only this type: text, website, docs, qa, notion or code"},
+    without=("metadata", "maxChars"),
+)
 @click.option("--meta", metavar="KEY=VALUE", multiple=True, help="Only documents with this metadata; may be repeated.")
-@click.option("--explain", is_flag=True, help="Say why each result ranks where it does.")
 @click.option("--page", type=click.IntRange(1), default=1, help="Which page of results.")
-@click.option("--cursor", help="nextCursor of the page before (see --json).")
 @pass_session
-def search(session: Session, query: tuple[str, ...], page: int, explain: bool, **options: Any) -> None:
+def search(session: Session, page: int, meta: tuple[str, ...], explain: bool, **arguments: Any) -> None:
     """Search by meaning and by word.
 
-    Words of a code or a name, a question, or what the text is about: any of them will do. Misspelt words are repaired,
-    and the repair is shown.
+    Words of a code or a name, a question, or what the text is about: any of them will do. Misspelled words are
+    corrected, and the correction is shown.
     """
-    arguments: Json = {
-        "query": " ".join(query),
-        "limit": options["limit"],
-        "mode": options["mode"],
-        "collection": options["collection"],
-        "partition": options["partition"],
-        "sourceType": options["source_type"],
-        "pathPrefix": _path_prefix(options["path"]),
-        "sourceId": find_source_id(session, options["source"]),
-        "metadata": parse_metadata(options["meta"]) or None,
-        "cursor": options["cursor"],
-        # People see the words that matched, and those come with the explanation.
-        "explain": explain or not session.as_json,
-    }
+    arguments["query"] = " ".join(arguments["query"])
+    arguments["pathPrefix"] = _path_prefix(arguments["pathPrefix"])
+    arguments["sourceId"] = find_source_id(session, arguments["sourceId"])
+    arguments["metadata"] = parse_metadata(meta) or None
+    # People see the words that matched, and those come with the explanation.
+    arguments["explain"] = explain or not session.as_json
     result = _turn_to(session, arguments, page)
-    session.answer(result, lambda value: print_results(session, value, explain, (page - 1) * options["limit"]))
+    session.answer(result, lambda value: print_results(session, value, explain, (page - 1) * arguments["limit"]))
 
 
 def _turn_to(session: Session, arguments: Json, page: int) -> Json:

@@ -31,7 +31,8 @@ def test_the_list_of_commands_imports_nothing_heavy_and_no_command() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert run.returncode == 0
-    assert run.stderr.splitlines() == ["['localmcp.cli.program', 'localmcp.cli.session']", "set()"]
+    imported = ["localmcp.cli.program", "localmcp.cli.session", "localmcp.cli.terminal"]
+    assert run.stderr.splitlines() == [str(imported), "set()"]
     assert all(f"  {name} " in run.stdout for name in modules())
 
 
