@@ -39,7 +39,7 @@ def state_directory() -> Path:
 
 
 def cache_directory() -> Path:
-    """Where downloaded models and catalogues are kept; may be deleted at any time."""
+    """Where downloaded models and catalogs are kept; may be deleted at any time."""
     return _override("LOCALMCP_CACHE_DIR") or platformdirs.user_cache_path(APP, appauthor=False)
 
 
@@ -234,7 +234,7 @@ class Settings:
     )
     show_all_tools: bool = _setting(False, env="LOCALMCP_SHOW_ALL_TOOLS", says="List the discoverable tools too.")
     theme: str = _setting(
-        "localmcp", env="LOCALMCP_THEME", says="Colours of the TUI; `terminal` takes those of your terminal."
+        "localmcp", env="LOCALMCP_THEME", says="Colors of the TUI; `terminal` takes those of your terminal."
     )
     log_level: str = _setting(
         "warning",
@@ -280,7 +280,7 @@ def load_settings(**overrides: Any) -> Settings:
     """The settings in force; `overrides` are the command line's (None = not given).
 
     Raises:
-        ConfigurationError: a value that cannot be used, naming where it stands.
+        ConfigurationError: a value that cannot be used, naming where it was set.
     """
     values: dict[str, Any] = {}
     for name, raw in read_config_file().items():
@@ -325,7 +325,7 @@ def read_config_file() -> Mapping[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigurationError(f"{path} cannot be read: {error}.", hint="Mend or remove the file.") from error
+        raise ConfigurationError(f"{path} cannot be read: {error}.", hint="Fix or remove the file.") from error
     for name in table:
         _known(name, str(path))
     return table
@@ -343,8 +343,8 @@ def write_setting(name: str, raw: str | None) -> Path:
     _known(name, "the command line")
     path = config_file()
     # Reading it first refuses a broken file with its line.
-    known = read_config_file()
-    if raw is None and name not in known:
+    present = read_config_file()
+    if raw is None and name not in present:
         return path
     document: TOMLDocument = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else TOMLDocument()
     if raw is None:
@@ -411,7 +411,7 @@ def _parse_paths(raw: Any) -> tuple[Path, ...]:
 
 
 def _parse_bool(raw: Any) -> bool:
-    known = {
+    values = {
         "true": True,
         "1": True,
         "yes": True,
@@ -421,9 +421,9 @@ def _parse_bool(raw: Any) -> bool:
         "no": False,
         "off": False,
     }
-    if str(raw).lower() not in known:
+    if str(raw).lower() not in values:
         raise ValueError("it must be true or false")
-    return known[str(raw).lower()]
+    return values[str(raw).lower()]
 
 
 def _parse_int(raw: Any) -> int:

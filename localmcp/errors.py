@@ -10,7 +10,7 @@ LocalMCPError                       1  failure
 │   └── MissingExtra                3  the reader for this format is not installed
 ├── AccessDenied                    1  outside the folders, collections or tools the caller may use
 ├── NeedsConfirmation               1  something large would be removed; asks first
-├── Interrupted                     1  a search that was stopped because nobody waits for it
+├── Interrupted                     1  a search that was stopped because its caller left
 ├── Unavailable                     3  something needed is not there right now
 │   ├── FileUnavailable             3  the database file cannot be opened, locked or written
 │   └── ModelUnavailable            3  a model cannot be loaded or reached
@@ -52,7 +52,7 @@ class UnknownTool(InvalidInput):
 
 
 class ToolNotFound(UnknownTool):
-    """What a provider of tools raises for a name that is not its own, and a registry that nobody knows (S1-4)."""
+    """What a provider of tools raises for another's name, and a registry for an unknown one (S1-4)."""
 
     def __init__(self, name: str = "", *, hint: str | None = None) -> None:
         super().__init__(f"Tool not found: {name}" if name else "Tool not found", hint=hint)
@@ -118,7 +118,7 @@ class NeedsConfirmation(LocalMCPError):
 
 
 class Interrupted(LocalMCPError):
-    """A search that was stopped because nobody waits for its answer any more."""
+    """A search that was stopped because its caller no longer waits."""
 
     code = "interrupted"
 

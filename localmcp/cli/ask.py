@@ -64,5 +64,5 @@ def print_response(session: Session, response: Json) -> None:
         arguments = json.dumps(proposed["arguments"], ensure_ascii=False)
         terminal.write(f"localmcp call {proposed['tool']} '{arguments}'")
     elif response["status"] == "no_tool_call":
-        nearest = ", ".join(each["tool"] for each in response["candidates"])
+        nearest = ", ".join(candidate["tool"] for candidate in response["candidates"])
         session.note(terminal.dim(f"Nearest: {nearest}"))

@@ -49,7 +49,7 @@ def _whole(answer: Answer) -> Any:
     return {"content": list(answer.content), "structuredContent": answer.value or None, "isError": answer.is_error}
 
 
-def read_arguments(given: str) -> dict[str, Any]:
+def read_arguments(source: str) -> dict[str, Any]:
     """The arguments as an object.
 
     Raises:
@@ -57,7 +57,7 @@ def read_arguments(given: str) -> dict[str, Any]:
         NotFound: there is no such file.
     """
     try:
-        value = json.loads(_read(given))
+        value = json.loads(_read(source))
     except ValueError as error:
         raise InvalidInput(
             f"The arguments are not JSON: {error}.", hint="""Write an object in quotes: '{"query": "..."}'"""
@@ -67,7 +67,7 @@ def read_arguments(given: str) -> dict[str, Any]:
     return value  # pyright: ignore[reportUnknownVariableType]
 
 
-def _read(given: str) -> str:
-    if given == "-" or given.startswith("@"):
-        return read_bytes(given.removeprefix("@")).decode("utf-8-sig")
-    return given
+def _read(source: str) -> str:
+    if source == "-" or source.startswith("@"):
+        return read_bytes(source.removeprefix("@")).decode("utf-8-sig")
+    return source

@@ -57,35 +57,35 @@ def retrieve(session: Session, texts: tuple[str, ...], filters: tuple[str, ...],
 def _print_found(session: Session, result: Json) -> None:
     for notice in result.get("notices", ()):
         session.note(terminal.warned(notice))
-    for each in result["data"]["results"]:
-        bar = terminal.styled(terminal.score_bar(each["score"] * 100), fg="green")
-        text = " ".join(each["text"].split())
-        terminal.echo(f"{bar} {each['score']:.3f}  {terminal.bold(str(each['id']))}  {text}")
-        facts = [json.dumps(each["metadata"], ensure_ascii=False)] if each["metadata"] else []
-        facts += [f"for: {each['matched_text']}"] if "matched_text" in each else []
+    for hit in result["data"]["results"]:
+        bar = terminal.styled(terminal.score_bar(hit["score"] * 100), fg="green")
+        text = " ".join(hit["text"].split())
+        terminal.echo(f"{bar} {hit['score']:.3f}  {terminal.bold(str(hit['id']))}  {text}")
+        facts = [json.dumps(hit["metadata"], ensure_ascii=False)] if hit["metadata"] else []
+        facts += [f"for: {hit['matched_text']}"] if "matched_text" in hit else []
         if facts:
             terminal.echo(terminal.dim(f"{'':16}{'; '.join(facts)}"))
     if not result["data"]["results"]:
         session.note("Nothing there answers.")
 
 
-def read_filters(given: Sequence[str]) -> Json | None:
+def read_filters(texts: Sequence[str]) -> Json | None:
     """All of the conditions: each a JSON object, or `key=value`.
 
     Raises:
         InvalidInput: one is neither.
     """
-    conditions = [_read_filter(each) for each in given]
+    conditions = [_read_filter(text) for text in texts]
     if len(conditions) > 1:
         return {"and": conditions}
     return conditions[0] if conditions else None
 
 
-def _read_filter(given: str) -> Json:
-    if not given.lstrip().startswith("{") and "=" in given:
-        key, _, value = given.partition("=")
+def _read_filter(text: str) -> Json:
+    if not text.lstrip().startswith("{") and "=" in text:
+        key, _, value = text.partition("=")
         return {key.strip(): _scalar(value)}
-    return _read_object(given, "--filter", 'such as {"lang": "it"} or lang=it')
+    return _read_object(text, "--filter", 'such as {"lang": "it"} or lang=it')
 
 
 def _scalar(text: str) -> Any:
@@ -96,13 +96,13 @@ def _scalar(text: str) -> Any:
     return value if isinstance(value, str | int | float) else text
 
 
-def _read_object(given: str, name: str, example: str) -> Json:
+def _read_object(text: str, name: str, example: str) -> Json:
     try:
-        value = json.loads(given)
+        value = json.loads(text)
     except ValueError as error:
-        raise InvalidInput(f"{name}: {given!r} is not JSON: {error}.", hint=f"Write an object {example}.") from error
+        raise InvalidInput(f"{name}: {text!r} is not JSON: {error}.", hint=f"Write an object {example}.") from error
     if not isinstance(value, dict):
-        raise InvalidInput(f"{name}: {given!r} is not an object.", hint=f"Write one {example}.")
+        raise InvalidInput(f"{name}: {text!r} is not an object.", hint=f"Write one {example}.")
     return value  # pyright: ignore[reportUnknownVariableType]
 
 
@@ -132,14 +132,14 @@ def _print_list(session: Session, result: Json) -> None:
         session.note(terminal.warned(notice))
     rows = [
         (
-            each["name"],
-            f"{each['documents']:,}",
-            f"{each['chunks']:,}",
-            each["searchedIn"],
-            ", ".join(each["partitions"]),
-            each["description"],
+            collection["name"],
+            f"{collection['documents']:,}",
+            f"{collection['chunks']:,}",
+            collection["searchedIn"],
+            ", ".join(collection["partitions"]),
+            collection["description"],
         )
-        for each in result["collections"]
+        for collection in result["collections"]
     ]
     rows += [(name, "", "", "milvus", "", "only on the Milvus server") for name in result.get("onlyOnMilvus", ())]
     if rows:
@@ -171,17 +171,20 @@ def describe(session: Session, name: str) -> None:
     session.answer(session.call("describe_collection", collection_name=name).value, _print_description)
 
 
-def _print_description(told: Json) -> None:
-    terminal.echo(terminal.bold(told["name"]) + (f"  {told['description']}" if told["description"] else ""))
-    if "documents" in told:
-        counts = f"{terminal.counted(told['documents'], 'document')}, {terminal.counted(told['chunks'], 'chunk')}"
-        terminal.echo(f"  {counts}, {terminal.counted(told['vectors'], 'vector')}")
-    model = f"{told['model']}, {told['dimension']} dimensions" if told["model"] else "none yet"
+def _print_description(collection: Json) -> None:
+    terminal.echo(
+        terminal.bold(collection["name"]) + (f"  {collection['description']}" if collection["description"] else "")
+    )
+    if "documents" in collection:
+        documents, chunks = collection["documents"], collection["chunks"]
+        counts = f"{terminal.counted(documents, 'document')}, {terminal.counted(chunks, 'chunk')}"
+        terminal.echo(f"  {counts}, {terminal.counted(collection['vectors'], 'vector')}")
+    model = f"{collection['model']}, {collection['dimension']} dimensions" if collection["model"] else "none yet"
     terminal.echo(f"  model: {model}")
-    terminal.echo(f"  searched in: {told['searchedIn']}")
-    for name, count in told["partitions"].items():
+    terminal.echo(f"  searched in: {collection['searchedIn']}")
+    for name, count in collection["partitions"].items():
         terminal.echo(f"  partition {name}: {'?' if count < 0 else format(count, ',')}")
-    if copy := told.get("copy"):
+    if copy := collection.get("copy"):
         terminal.echo(f"  copy on Milvus: {copy['name']}, {copy['state']}, {copy['pending']:,} changes wait")
         if copy.get("problem"):
             terminal.echo(terminal.warned(f"    {copy['problem']}"))
@@ -203,8 +206,8 @@ def drop(session: Session, name: str, copy: bool, yes: bool) -> int:
 
 
 def _dropped(value: Json) -> str:
-    said = f"'{value['dropped']}' is deleted, with {terminal.counted(value['documents'], 'document')}."
-    return f"{said} {value['message']}" if value.get("message") else said
+    message = f"'{value['dropped']}' is deleted, with {terminal.counted(value['documents'], 'document')}."
+    return f"{message} {value['message']}" if value.get("message") else message
 
 
 @collections.group("partitions", cls=Group)
@@ -217,8 +220,8 @@ def partitions() -> None:
 @pass_session
 def list_partitions(session: Session, collection: str) -> None:
     """List the partitions, with the vectors in each."""
-    told = session.call("describe_collection", collection_name=collection).value
-    result = {"collection": told["name"], "partitions": told["partitions"]}
+    described = session.call("describe_collection", collection_name=collection).value
+    result = {"collection": described["name"], "partitions": described["partitions"]}
     session.answer(
         result,
         lambda value: terminal.echo("\n".join(f"{count:>10,}  {name}" for name, count in value["partitions"].items())),
@@ -281,16 +284,16 @@ def insert(
     shared = {"collection_name": name, "partition_name": partition, "metadata": common or None, "split": split or None}
     ids = _insert(session, records, shared)
     result = {"ids": ids, "count": len(records), "collection_name": name}
-    said = f"{terminal.counted(len(records), 'text')} stored in '{name}' as {terminal.counted(len(ids), 'chunk')}."
-    session.answer(result, lambda _: session.note(said))
+    message = f"{terminal.counted(len(records), 'text')} stored in '{name}' as {terminal.counted(len(ids), 'chunk')}."
+    session.answer(result, lambda _: session.note(message))
 
 
 def _insert(session: Session, records: Sequence[NewRecord], shared: Json) -> list[int]:
     ids: list[int] = []
     for start in range(0, len(records), AT_ONCE):
         part = [
-            {"text": each.text, "metadata": dict(each.metadata), "partition_name": each.partition}
-            for each in records[start : start + AT_ONCE]
+            {"text": record.text, "metadata": dict(record.metadata), "partition_name": record.partition}
+            for record in records[start : start + AT_ONCE]
         ]
         try:
             ids += _make(session, "insert_records", records=part, **shared)["ids"]
@@ -343,10 +346,10 @@ def update(
     if file is not None:
         changes = [parse_change(value, place) for place, value in read_lines(file)]
     else:
-        given: Json = {"id": record_id, "text": text, "partition_name": partition}
-        given["metadata"] = _read_object(metadata, "--metadata", 'such as {"year": 2024}') if metadata else None
+        change: Json = {"id": record_id, "text": text, "partition_name": partition}
+        change["metadata"] = _read_object(metadata, "--metadata", 'such as {"year": 2024}') if metadata else None
         changes = [
-            parse_change({key: value for key, value in given.items() if value is not None}, f"record {record_id}")
+            parse_change({key: value for key, value in change.items() if value is not None}, f"record {record_id}")
         ]
     done: Json = dict(session.existing().records.update(name, changes))
     session.answer(done, lambda value: session.note(f"{terminal.counted(value['updated'], 'record')} changed."))

@@ -85,7 +85,7 @@ def connect(
     else:
         from localmcp.connect.entry import make_launch
 
-        # Settings that cannot be used are told here, not by a server that nobody watches.
+        # Settings that cannot be used are reported here, not by a server that nobody watches.
         _ = session.settings
         launch = make_launch(session.database, profile)
         if show:
@@ -104,7 +104,7 @@ def connect_client(session: Session, client: str, name: str, launch: Launch, dry
     from localmcp.connect.trial import ask_for_tools
 
     targets = find_targets(client)
-    changes = [plan_connection(each, name, launch.entry) for each in targets]
+    changes = [plan_connection(target, name, launch.entry) for target in targets]
     absence = _absence(targets)
     if start:
         session.note(terminal.dim("Starting the server once, as the client will …"))
@@ -120,47 +120,49 @@ def connect_client(session: Session, client: str, name: str, launch: Launch, dry
         "carried": list(launch.carried),
         "withheld": list(launch.withheld),
     }
-    session.answer(answer, lambda told: _print_connected(session, told, targets, absence))
+    session.answer(answer, lambda value: _print_connected(session, value, targets, absence))
 
 
 def _written(changes: list[Change], dry_run: bool) -> list[Json]:
     from localmcp.connect.configuration import write_change
 
-    told: list[Json] = []
-    for each in changes:
-        backup = write_change(each) if each.is_needed and not dry_run else None
-        told.append({"path": str(each.target.path), "action": each.action, "backup": str(backup) if backup else None})
-    return told
+    files: list[Json] = []
+    for change in changes:
+        backup = write_change(change) if change.is_needed and not dry_run else None
+        files.append(
+            {"path": str(change.target.path), "action": change.action, "backup": str(backup) if backup else None}
+        )
+    return files
 
 
-def _print_connected(session: Session, told: Json, targets: list[ClientFile], absence: str) -> None:
-    _print_files(session, told, targets)
-    session.note(f"  starts: {terminal.dim(_command_line(told['entry']))}")
-    if told["carried"]:
-        session.note(f"  with your {', '.join(told['carried'])}")
-    if told["withheld"]:
-        names = ", ".join(told["withheld"])
+def _print_connected(session: Session, report: Json, targets: list[ClientFile], absence: str) -> None:
+    _print_files(session, report, targets)
+    session.note(f"  starts: {terminal.dim(_command_line(report['entry']))}")
+    if report["carried"]:
+        session.note(f"  with your {', '.join(report['carried'])}")
+    if report["withheld"]:
+        names = ", ".join(report["withheld"])
         session.note(terminal.warned(f"Not written, because secret: {names}. Keep them by: localmcp config set"))
-    if told["tools"] is not None:
+    if report["tools"] is not None:
         session.note(
-            f"It starts, and offers {terminal.counted(len(told['tools']), 'tool')}: {', '.join(told['tools'])}."
+            f"It starts, and offers {terminal.counted(len(report['tools']), 'tool')}: {', '.join(report['tools'])}."
         )
     if absence:
         session.note(terminal.warned(absence))
-    changed = any(each["action"] in ("added", "updated") for each in told["files"])
-    if changed and not told["dryRun"]:
+    changed = any(file["action"] in ("added", "updated") for file in report["files"])
+    if changed and not report["dryRun"]:
         restart = RESTART.get(targets[0].client, "Restart the program that reads this file.")
         session.note(f"Next: {restart}")
 
 
-def _print_files(session: Session, told: Json, targets: list[ClientFile]) -> None:
-    words = PLANNED if told["dryRun"] else WORDS
-    for target, file in zip(targets, told["files"], strict=True):
-        terminal.echo(f"{words[file['action']]}: {terminal.bold(target.title)} as {told['name']}")
+def _print_files(session: Session, report: Json, targets: list[ClientFile]) -> None:
+    words = PLANNED if report["dryRun"] else WORDS
+    for target, file in zip(targets, report["files"], strict=True):
+        terminal.echo(f"{words[file['action']]}: {terminal.bold(target.title)} as {report['name']}")
         session.note(f"  {terminal.short_path(file['path'])}")
         if file["backup"]:
             session.note(terminal.dim(f"  before: {terminal.short_path(file['backup'])}"))
-    if told["dryRun"]:
+    if report["dryRun"]:
         session.note("Nothing was changed (--dry-run).")
 
 
@@ -175,8 +177,8 @@ def _absence(targets: list[ClientFile]) -> str:
     first = targets[0]
     if first.client == FILE or first.project or is_present(first):
         return ""
-    found = ", ".join(dict.fromkeys(each.client for each in present_clients())) or "none"
-    return f"{first.title} was not found on this machine; clients found: {found}. This is its file anyway."
+    present = ", ".join(dict.fromkeys(client.client for client in present_clients())) or "none"
+    return f"{first.title} was not found on this machine; clients found: {present}. This is its file anyway."
 
 
 # ---------------------------------------------------------------- print and remove
@@ -189,10 +191,10 @@ def print_block(session: Session, client: str | None, name: str, launch: Launch)
 
     targets = find_targets(client) if client else []
     block = block_for(targets[0] if targets else None, name, launch.entry)
-    told = {"name": name, "entry": launch.entry, "block": block, "files": [str(each.path) for each in targets]}
-    session.answer(told, lambda _: terminal.echo(block))
-    for each in targets:
-        session.note(terminal.dim(f"It belongs into {each.path}"))
+    answer = {"name": name, "entry": launch.entry, "block": block, "files": [str(target.path) for target in targets]}
+    session.answer(answer, lambda _: terminal.echo(block))
+    for target in targets:
+        session.note(terminal.dim(f"It belongs into {target.path}"))
 
 
 def disconnect(session: Session, client: str, name: str, dry_run: bool) -> None:
@@ -201,9 +203,9 @@ def disconnect(session: Session, client: str, name: str, dry_run: bool) -> None:
     from localmcp.connect.targets import find_targets
 
     targets = find_targets(client)
-    files = _written([plan_removal(each, name) for each in targets], dry_run)
+    files = _written([plan_removal(target, name) for target in targets], dry_run)
     answer = {"client": targets[0].client, "name": name, "dryRun": dry_run, "files": files}
-    session.answer(answer, lambda told: _print_files(session, told, targets))
+    session.answer(answer, lambda value: _print_files(session, value, targets))
 
 
 # ---------------------------------------------------------------- list
@@ -214,28 +216,28 @@ def list_clients(session: Session) -> None:
     from localmcp.connect.targets import present_clients
     from localmcp.providers.client_configuration import client_names
 
-    found = [_described(each) for each in present_clients()]
-    answer = {"clients": found, "known": client_names()}
-    session.answer(answer, lambda told: _print_clients(session, told))
+    clients = [_described(client) for client in present_clients()]
+    answer = {"clients": clients, "known": client_names()}
+    session.answer(answer, lambda value: _print_clients(session, value))
 
 
 def _described(target: ClientFile) -> Json:
     from localmcp.connect.configuration import connected_as
 
-    told: Json = {"client": target.client, "title": target.title, "path": str(target.path), "error": None}
+    client: Json = {"client": target.client, "title": target.title, "path": str(target.path), "error": None}
     try:
-        return {**told, "connectedAs": connected_as(target)}
+        return {**client, "connectedAs": connected_as(target)}
     except LocalMCPError as error:
-        return {**told, "connectedAs": [], "error": error.message}
+        return {**client, "connectedAs": [], "error": error.message}
 
 
-def _print_clients(session: Session, told: Json) -> None:
-    rows = [(each["client"], _state(each), terminal.short_path(each["path"])) for each in told["clients"]]
+def _print_clients(session: Session, report: Json) -> None:
+    rows = [(client["client"], _state(client), terminal.short_path(client["path"])) for client in report["clients"]]
     if rows:
         terminal.echo("\n".join(terminal.table(("client", "localmcp", "file"), rows)))
     else:
         terminal.echo("No client was found on this machine.")
-    session.note(f"Connect one with: localmcp connect CLIENT   ({', '.join(told['known'])}, or a FILE)")
+    session.note(f"Connect one with: localmcp connect CLIENT   ({', '.join(report['known'])}, or a FILE)")
 
 
 def _state(client: Json) -> str:
@@ -258,10 +260,10 @@ def import_from(session: Session, client: str | None, dry_run: bool) -> None:
         theirs, problems = read_source(client), list[str]()
     else:
         theirs, problems = _read_every_client()
-    ours = {name: each.entry.raw for name, each in open_servers(session).servers.items()}
+    ours = {name: server.entry.raw for name, server in open_servers(session).servers.items()}
     merged = {name: entry for table in reversed(theirs.values()) for name, entry in table.items()}
     plan = plan_adoption(merged, ours)
-    changes: dict[str, Json | None] = {each.name: each.entry for each in plan if each.is_change}
+    changes: dict[str, Json | None] = {step.name: step.entry for step in plan if step.is_change}
     if changes and not dry_run:
         write_entries(changes)
     answer = {
@@ -269,10 +271,10 @@ def import_from(session: Session, client: str | None, dry_run: bool) -> None:
         "file": str(servers_file()),
         "dryRun": dry_run,
         "changed": len(changes),
-        "servers": [{"name": each.name, "action": each.action, "why": each.why or None} for each in plan],
+        "servers": [{"name": step.name, "action": step.action, "why": step.why or None} for step in plan],
         "problems": problems,
     }
-    session.answer(answer, lambda told: _print_import(session, told))
+    session.answer(answer, lambda value: _print_import(session, value))
 
 
 def _read_every_client() -> tuple[dict[Path, Json], list[str]]:
@@ -282,7 +284,7 @@ def _read_every_client() -> tuple[dict[Path, Json], list[str]]:
 
     theirs: dict[Path, Json] = {}
     problems: list[str] = []
-    for path in (each.path for each in present_clients() if each.path.is_file()):
+    for path in (client.path for client in present_clients() if client.path.is_file()):
         try:
             theirs |= read_source(str(path))
         except LocalMCPError as error:
@@ -290,17 +292,19 @@ def _read_every_client() -> tuple[dict[Path, Json], list[str]]:
     return theirs, problems
 
 
-def _print_import(session: Session, told: Json) -> None:
-    for problem in told["problems"]:
+def _print_import(session: Session, report: Json) -> None:
+    for problem in report["problems"]:
         session.note(terminal.warned(problem))
-    for path in told["from"]:
+    for path in report["from"]:
         session.note(terminal.dim(f"from {terminal.short_path(path)}"))
-    if not told["servers"]:
+    if not report["servers"]:
         terminal.echo("There are no servers to take over.")
-    for each in told["servers"]:
-        why = f"  {terminal.dim(each['why'])}" if each["why"] else ""
-        terminal.echo(f"{each['action']:9}  {each['name']}{why}")
-    if told["dryRun"]:
+    for server in report["servers"]:
+        why = f"  {terminal.dim(server['why'])}" if server["why"] else ""
+        terminal.echo(f"{server['action']:9}  {server['name']}{why}")
+    if report["dryRun"]:
         session.note("Nothing was changed (--dry-run).")
-    elif told["changed"]:
-        session.note(f"Written to {terminal.short_path(told['file'])}. Read their tools with: localmcp servers refresh")
+    elif report["changed"]:
+        session.note(
+            f"Written to {terminal.short_path(report['file'])}. Read their tools with: localmcp servers refresh"
+        )

@@ -13,7 +13,7 @@ FORM = "30min, 12h, 7d, 2w, 1y, a date like 2027-01-31, or a time like 2027-01-3
 
 
 def from_now(option: str, text: str) -> str:
-    """The time that lies that far ahead, or the time itself; ISO 8601 in UTC.
+    """Return the time that far ahead, or the time itself; ISO 8601 in UTC.
 
     Raises:
         InvalidInput: neither; names the option.
@@ -22,7 +22,7 @@ def from_now(option: str, text: str) -> str:
 
 
 def until_now(option: str, text: str) -> str:
-    """The time that lies that far back, or the time itself; ISO 8601 in UTC.
+    """Return the time that far back, or the time itself; ISO 8601 in UTC.
 
     Raises:
         InvalidInput: neither; names the option.

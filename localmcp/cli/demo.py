@@ -32,7 +32,7 @@ Json = dict[str, Any]
 SEARCHES = (
     ("A code: found by the word itself.", "boiler E110"),
     ("A paraphrase: hardly a word in common with the answer.", "bread came out flat and too acidic"),
-    ("Misspelt words are repaired, and you are told.", "certifcate expired lockers"),
+    ("Misspelled words are corrected, and you are told.", "certifcate expired lockers"),
     ("Italian, typed without accents.", "riscatto totale invalidita permanente"),
 )
 QUESTION = "one bad message crashes every worker that takes it"
@@ -54,12 +54,12 @@ def demo(session: Session, keep: str | None) -> None:
     story = Story(session)
     story.tell(f"localmcp {__version__} on sample documents. Nothing leaves this machine.\n")
     report = story.index(documents)
-    found = [story.search(why, query) for why, query in SEARCHES]
+    searches = [story.search(why, query) for why, query in SEARCHES]
     answer = story.ask_as_assistant()
     story.end()
     if session.as_json:
         session.print_json(
-            {"file": session.database, "indexed": report.indexed, "searches": found, "assistant": answer}
+            {"file": session.database, "indexed": report.indexed, "searches": searches, "assistant": answer}
         )
 
 
@@ -221,7 +221,7 @@ class McpServer:
 
 @contextmanager
 def mcp_server(database: str) -> Generator[McpServer]:
-    """The stdio server in a process of its own, as an assistant starts it."""
+    """Run the stdio server in a separate process, as an assistant starts it."""
     arguments = [sys.executable, "-m", "localmcp", "serve", "--db", database]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ.copy()) as process:
         watchdog = threading.Timer(SECONDS_TO_ANSWER, process.kill)

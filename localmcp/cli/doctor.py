@@ -27,22 +27,22 @@ WRONG = 1
 
 
 @command()
-@click.option("--fix", is_flag=True, help="Mend what is safe to mend; the file is copied first.")
+@click.option("--fix", is_flag=True, help="Fix what is safe to fix; the file is copied first.")
 @pass_session
 def doctor(session: Session, fix: bool) -> int:
     """Check the file, the model, the configuration and this machine.
 
-    Each problem names the command that mends it. --fix makes indexes again from the documents, and deletes what belongs
+    Each problem names the command that fixes it. --fix makes indexes again from the documents, and deletes what belongs
     to nothing; the documents themselves are never touched. Ends with exit code 1 when something does not work.
     """
     repaired = _repair(session) if fix else None
     checks = _look(session)
-    wrong = sum(each.status == "fail" for each in checks)
+    wrong = sum(check.status == "fail" for check in checks)
     result: Json = {
         "ok": wrong == 0,
         "failed": wrong,
-        "warnings": sum(each.status == "warn" for each in checks),
-        "checks": [each.as_json() for each in checks],
+        "warnings": sum(check.status == "warn" for check in checks),
+        "checks": [check.as_json() for check in checks],
     }
     if repaired is not None:
         result["repaired"] = {"backup": str(repaired.backup) if repaired.backup else None, "done": repaired.done}
@@ -69,7 +69,7 @@ def _look(session: Session) -> list[Check]:
 
 
 def _keys() -> Iterator[Check]:
-    """The person's keys of the terminal house, which knows what they may be."""
+    """Check the person's keys of the terminal interface, which knows what they may be."""
     from localmcp.config import config_directory
     from localmcp.doctor.check import fail, ok
 
@@ -79,24 +79,24 @@ def _keys() -> Iterator[Check]:
     from localmcp.tui.keymap import keys_file, read_keymap
 
     keymap, problems = read_keymap()
-    for each in problems:
-        yield fail("keys", each, f"edit {keys_file()}")
+    for problem in problems:
+        yield fail("keys", problem, f"edit {keys_file()}")
     if not problems:
         yield ok("keys", f"{terminal.counted(len(keymap), 'key')} of your own in {keys_file()}")
 
 
 def _show(session: Session, checks: list[Check], repaired: Repaired | None) -> None:
     for line in repaired.done if repaired else []:
-        session.note(f"{terminal.styled('mended', fg='green')}  {line}")
+        session.note(f"{terminal.styled('fixed', fg='green')}  {line}")
     if repaired is not None and not repaired.done:
-        session.note("There was nothing to mend.")
-    width = max(len(each.name) for each in checks)
-    for each in checks:
-        word, colour = MARKS[each.status]
-        terminal.echo(f"{terminal.styled(word.ljust(4), fg=colour)}  {each.name.ljust(width)}  {each.says}")
-        if each.fix and each.status != "ok":
-            terminal.echo(f"{' ' * (width + 6)}  {terminal.dim('$')} {terminal.bold(each.fix)}")
-    wrong = sum(each.status != "ok" for each in checks)
+        session.note("There was nothing to fix.")
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        word, color = MARKS[check.status]
+        terminal.echo(f"{terminal.styled(word.ljust(4), fg=color)}  {check.name.ljust(width)}  {check.says}")
+        if check.fix and check.status != "ok":
+            terminal.echo(f"{' ' * (width + 6)}  {terminal.dim('$')} {terminal.bold(check.fix)}")
+    wrong = sum(check.status != "ok" for check in checks)
     session.note("All is well." if not wrong else f"{terminal.counted(wrong, 'thing')} to look at.")
 
 
@@ -162,15 +162,15 @@ def restore(session: Session, file: Path, other: bool, yes: bool, **keep: bool) 
 def optimize(session: Session) -> None:
     """Make searches faster and the file smaller: indexes are merged, empty pages given back.
 
-    What belongs to nothing is deleted; the file is written anew when a fifth of it is empty and the disk has room.
+    What belongs to nothing is deleted; the file is rewritten when a fifth of it is empty and the disk has space.
     Others may use the file meanwhile, and it may be stopped at any time.
     """
     from localmcp.doctor.optimization import optimize as make_better
 
     done = make_better(session.existing().database, lambda step: session.note(terminal.dim(f"{step} …")))
-    told = f"{terminal.size(done.bytes_before)} → {terminal.size(done.bytes_after)}"
+    sizes = f"{terminal.size(done.bytes_before)} → {terminal.size(done.bytes_after)}"
     if done.removed:
-        told += f", {terminal.counted(done.removed, 'row')} that belonged to nothing deleted"
-    session.answer(asdict(done), lambda _: terminal.echo(told))
+        sizes += f", {terminal.counted(done.removed, 'row')} that belonged to nothing deleted"
+    session.answer(asdict(done), lambda _: terminal.echo(sizes))
     for note in done.notes:
         session.note(terminal.warned(note))

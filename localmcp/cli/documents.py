@@ -1,4 +1,4 @@
-"""`localmcp show`, `sources` and `why`: what is in the library, and what became of a path."""
+"""`localmcp show`, `sources` and `why`: what is in the library, and why a file was indexed, skipped or failed."""
 
 from __future__ import annotations
 
@@ -87,16 +87,16 @@ def sources(session: Session, offset: int | None, **options: Any) -> None:
 def _print_sources(session: Session, result: Json, offset: int) -> None:
     rows = [
         (
-            each["title"],
-            terminal.short_path(each["path"]) if "path" in each else each["id"],
-            (f"[{each['origin']}] " if "origin" in each else "")
-            + each["collection"]
-            + (f"/{each['partition']}" if "partition" in each else ""),
-            f"{each['chunkCount']:,}",
-            each["updatedAt"][:10],
-            freshness_words(each["freshness"]),
+            source["title"],
+            terminal.short_path(source["path"]) if "path" in source else source["id"],
+            (f"[{source['origin']}] " if "origin" in source else "")
+            + source["collection"]
+            + (f"/{source['partition']}" if "partition" in source else ""),
+            f"{source['chunkCount']:,}",
+            source["updatedAt"][:10],
+            freshness_words(source["freshness"]),
         )
-        for each in result["sources"]
+        for source in result["sources"]
     ]
     if rows:
         head = ("title", "path or id", "collection", "passages", "updated", "")
@@ -115,15 +115,15 @@ def _print_sources(session: Session, result: Json, offset: int) -> None:
 @click.argument("path")
 @pass_session
 def why(session: Session, path: str) -> int:
-    """Say what became of a path, and why: indexed, skipped, failed, missing, or never seen."""
-    found = session.existing().library.why(os.path.abspath(os.path.expanduser(path)))
-    session.answer(dict(found), _print_explanation)
+    """Say why a file was indexed, skipped or failed, or that it is missing or was never seen."""
+    explained = session.existing().library.why(os.path.abspath(os.path.expanduser(path)))
+    session.answer(dict(explained), _print_explanation)
     return 0
 
 
-def _print_explanation(found: Json) -> None:
-    terminal.echo(f"{terminal.bold(terminal.short_path(found['path']))}: {found['explanation']}")
-    for entry in found["entries"]:
+def _print_explanation(explained: Json) -> None:
+    terminal.echo(f"{terminal.bold(terminal.short_path(explained['path']))}: {explained['explanation']}")
+    for entry in explained["entries"]:
         facts = {
             "title": entry.get("title"),
             "id": entry.get("sourceId"),
@@ -136,5 +136,5 @@ def _print_explanation(found: Json) -> None:
         for name, value in facts.items():
             if value:
                 terminal.echo(f"  {terminal.dim(name.ljust(9))}  {value}")
-    for each in found["nearest"]:
-        terminal.echo(f"  {terminal.dim('similar')}    {terminal.short_path(each)}")
+    for nearest in explained["nearest"]:
+        terminal.echo(f"  {terminal.dim('similar')}    {terminal.short_path(nearest)}")

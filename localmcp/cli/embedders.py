@@ -29,13 +29,13 @@ def models() -> None:
 @pass_session
 def list_models(session: Session, everything: bool) -> None:
     """List the models on this machine; the star marks the one in use."""
-    found = [*_shipped(), *_known_to_fastembed(everything)]
+    listed = [*_shipped(), *_known_to_fastembed(everything)]
     chosen = session.settings.model
-    for each in found:
-        each["inUse"] = each["spec"] == chosen
-    if not any(each["inUse"] for each in found):
-        found.insert(0, {"spec": chosen, "state": "chosen", "says": "Your setting", "inUse": True})
-    session.answer({"models": found}, lambda value: _print_models(session, value, everything))
+    for model in listed:
+        model["inUse"] = model["spec"] == chosen
+    if not any(model["inUse"] for model in listed):
+        listed.insert(0, {"spec": chosen, "state": "chosen", "says": "Your setting", "inUse": True})
+    session.answer({"models": listed}, lambda value: _print_models(session, value, everything))
 
 
 @models.command("use")
@@ -203,13 +203,13 @@ def _known_to_fastembed(everything: bool) -> list[Json]:
     here = {path.name.lower() for path in config.models_directory().glob("*") if path.is_dir()}
     if not everything and not here:
         return []
-    found: list[Json] = []
+    listed: list[Json] = []
     for name, repository, dimension, gigabytes in list_fastembed_models():
         ready = f"models--{repository.lower().replace('/', '--')}" in here
         if ready or everything:
             says = f"{dimension} dimensions, {gigabytes:.2g} GB"
-            found.append({"spec": f"fastembed:{name}", "state": "ready" if ready else "to download", "says": says})
-    return found
+            listed.append({"spec": f"fastembed:{name}", "state": "ready" if ready else "to download", "says": says})
+    return listed
 
 
 def _print_models(session: Session, result: Json, everything: bool) -> None:

@@ -1,4 +1,4 @@
-"""`localmcp eval`: how well the search answers, on judged questions or on one's own documents."""
+"""`localmcp eval`: how well the search answers, on judged questions or on your own documents."""
 
 from __future__ import annotations
 
@@ -61,12 +61,16 @@ def evaluate_search(session: Session, queries: Path | None, **options: Any) -> i
         _warn_of_no_effect(session, changed)
         evaluation, before = _run(session, changed, questions, collections), first
     differences = compare(before, evaluation) if before else []
-    lost = regressions([each for each in differences if each.mode == "hybrid"], options["tolerance"])
+    lost = regressions([difference for difference in differences if difference.mode == "hybrid"], options["tolerance"])
     if options["save"]:
         _save(options["save"], evaluation)
     if options["report"]:
         _write_page(options["report"], evaluation, differences)
-    result = {**evaluation.as_json(), "compared": [_told(each) for each in differences], "regressed": bool(lost)}
+    result = {
+        **evaluation.as_json(),
+        "compared": [_told(difference) for difference in differences],
+        "regressed": bool(lost),
+    }
     session.answer(result, lambda _: _print(session, evaluation, differences))
     if lost:
         session.note(terminal.warned(f"Hybrid search lost {-lost[0].change:.3f} nDCG@10."))
@@ -83,14 +87,14 @@ def _run(
     from localmcp.evals.runner import evaluate
     from localmcp.workspace import Workspace
 
-    told = {"model": settings.model, "semantic_weight": settings.semantic_weight, "adaptive": settings.adaptive_weight}
+    basis = {"model": settings.model, "semantic_weight": settings.semantic_weight, "adaptive": settings.adaptive_weight}
     with closing(Workspace(settings)) as workspace, shown_steps(session, "Asking", len(questions)) as show:
         return evaluate(
             workspace.index,
             workspace.embedder,
             questions,
             collections=collections,
-            settings=told,
+            settings=basis,
             progress=lambda done, _: show(done),
         )
 
@@ -143,12 +147,12 @@ def _load(name: str) -> Evaluation:
 
     place = _place(name)
     if not place.exists():
-        known = ", ".join(sorted(each.stem for each in place.parent.glob("*.json"))) or "none yet"
-        raise NotFound(f"No baseline '{name}'.", hint=f"There is: {known}. Keep one with: localmcp eval --save {name}")
+        saved = ", ".join(sorted(path.stem for path in place.parent.glob("*.json"))) or "none yet"
+        raise NotFound(f"No baseline '{name}'.", hint=f"There is: {saved}. Keep one with: localmcp eval --save {name}")
     try:
         return evaluation_from(json.loads(place.read_text(encoding="utf-8")))
     except (ValueError, KeyError, TypeError) as error:
-        raise InvalidInput(f"{place} is no baseline of this version.", hint="Make it anew with --save.") from error
+        raise InvalidInput(f"{place} is no baseline of this version.", hint="Make it again with --save.") from error
 
 
 def _write_page(path: Path, evaluation: Evaluation, differences: list[Difference]) -> None:
@@ -189,6 +193,12 @@ def _print(session: Session, evaluation: Evaluation, differences: list[Differenc
             for mode, result in evaluation.modes.items()
         )
         terminal.echo(f"{kind:<13}{bars}")
-    for each in differences:
-        interval = "" if each.interval is None else f"  (95 %: {each.interval[0]:+.3f} to {each.interval[1]:+.3f})"
-        terminal.echo(f"{each.mode}: {each.before:.3f} -> {each.after:.3f}, {each.change:+.3f}{interval}")
+    for difference in differences:
+        interval = (
+            ""
+            if difference.interval is None
+            else f"  (95 %: {difference.interval[0]:+.3f} to {difference.interval[1]:+.3f})"
+        )
+        terminal.echo(
+            f"{difference.mode}: {difference.before:.3f} -> {difference.after:.3f}, {difference.change:+.3f}{interval}"
+        )

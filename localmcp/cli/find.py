@@ -31,7 +31,7 @@ def find(session: Session, query: tuple[str, ...], mode: str, what: str) -> int:
     \b
       $EDITOR "$(localmcp find --print path)"
 
-    Filters stand in the line: collection:NAME, tag:NAME, path:FOLDER, source:TITLE, type:KIND. Without a choice
+    Filters are part of the line: collection:NAME, tag:NAME, path:FOLDER, source:TITLE, type:KIND. Without a choice
     nothing is printed and the exit code is 130.
     """
     settings = session.settings

@@ -1,4 +1,4 @@
-"""`localmcp add` and `refresh`: documents go in, with a summary of what became of them."""
+"""`localmcp add` and `refresh`: documents go in, with a summary of what was indexed, skipped or failed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def add(session: Session, paths: tuple[str, ...], **options: Any) -> int:
     """Add files, folders, or text from stdin (-), and index them.
 
     Folders are remembered, and `localmcp refresh` looks at them again. Ignore files (.gitignore, .localmcpignore) are
-    honoured. What is indexed already and has not changed is not read again, so the same command goes on where an
+    honored. What is indexed already and has not changed is not read again, so the same command goes on where an
     earlier one was stopped.
 
     Documents are found by their words first; then their meaning is read, which takes longer. It may be stopped at any
@@ -250,7 +250,7 @@ def grouped(reasons: Counter[str]) -> str:
 
 
 def _entries(workspace: Workspace, paths: Iterable[str], collection: str | None) -> list[Entry]:
-    """What the ledger knows of those paths and what lies in them."""
+    """Return the ledger's entries of those paths and of what is in them."""
     import os
 
     from localmcp.knowledge.ledger import entries_below
@@ -258,11 +258,13 @@ def _entries(workspace: Workspace, paths: Iterable[str], collection: str | None)
 
     name = (collection or workspace.settings.collection).casefold() if collection else None
     with workspace.database.read() as connection:
-        found = {
-            (each.id, path): entry
-            for each in visible_collections(connection)
-            if name is None or each.name.casefold() == name
-            for given in paths
-            for path, entry in entries_below(connection, each.id, os.path.realpath(os.path.expanduser(given))).items()
+        entries = {
+            (existing.id, path): entry
+            for existing in visible_collections(connection)
+            if name is None or existing.name.casefold() == name
+            for path_given in paths
+            for path, entry in entries_below(
+                connection, existing.id, os.path.realpath(os.path.expanduser(path_given))
+            ).items()
         }
-    return list(found.values())
+    return list(entries.values())

@@ -28,7 +28,7 @@ def keys() -> None:
 
 def _split(_ctx: click.Context, option: click.Parameter, values: Sequence[str]) -> tuple[str, ...] | None:
     """Names given with commas, or by repeating the option; None when there are none."""
-    names = tuple(name for value in values for each in value.split(",") if (name := each.strip()))
+    names = tuple(name for value in values for part in value.split(",") if (name := part.strip()))
     if values and not names:
         raise click.BadParameter("name at least one, or leave it out for all.", param=option)
     return names or None
@@ -68,9 +68,9 @@ def create(
       KEY=$(localmcp keys create --name editor --scope read --expires 90d)
     """
     workspace = session.workspace
-    for each in tools or ():
-        # Refuses a misspelt name, with the nearest one.
-        workspace.registry.get(each)
+    for tool in tools or ():
+        # Refuses a misspelled name, with the nearest one.
+        workspace.registry.get(tool)
     made = workspace.api_keys.create(
         name=name,
         scopes=scopes or ("read",),
@@ -94,10 +94,10 @@ def _print_new(session: Session, made: NewKey, warning: str) -> None:
 def list_keys(session: Session, collection: str | None) -> None:
     """List the keys, the newest first: what each opens, and how it was used."""
     workspace = session.existing()
-    found = workspace.api_keys.list(collection)
+    keys = workspace.api_keys.list(collection)
     used = workspace.activity.stats()
-    described = {"success": True, "keys": [{**each.as_json(), **_usage(each, used)} for each in found]}
-    session.answer(described, lambda _: _print_keys(session, found, used))
+    described = {"success": True, "keys": [{**item.as_json(), **_usage(item, used)} for item in keys]}
+    session.answer(described, lambda _: _print_keys(session, keys, used))
 
 
 def _usage(info: KeyInfo, used: Statistics) -> dict[str, Any]:
@@ -110,19 +110,19 @@ def _usage(info: KeyInfo, used: Statistics) -> dict[str, Any]:
     }
 
 
-def _print_keys(session: Session, found: Sequence[KeyInfo], used: Statistics) -> None:
+def _print_keys(session: Session, keys: Sequence[KeyInfo], used: Statistics) -> None:
     rows = [
         (
-            each.name or "-",
-            each.id,
-            f"{each.prefix}…",
-            _opened(each),
-            each.status if each.status != "active" else _expiry(each),
-            local_time(each.last_used_at) if each.last_used_at else "never",
-            f"{each.uses:,}",
-            f"{_usage(each, used)['errorRate']:.0%}",
+            item.name or "-",
+            item.id,
+            f"{item.prefix}…",
+            _opened(item),
+            item.status if item.status != "active" else _expiry(item),
+            local_time(item.last_used_at) if item.last_used_at else "never",
+            f"{item.uses:,}",
+            f"{_usage(item, used)['errorRate']:.0%}",
         )
-        for each in found
+        for item in keys
     ]
     if not rows:
         session.note("There are no keys. Make one with: localmcp keys create --name NAME")

@@ -50,7 +50,7 @@ def log(
 ) -> None:
     """Show what was called, by whom, and how it ended; what it adds up to.
 
-    Every face is in it: the command line, assistants, HTTP. The latest calls stand last. Arguments are kept with their
+    Every interface is in it: the command line, assistants, HTTP. The latest calls are last. Arguments are kept with their
     secrets masked, unless the setting log_arguments is off; log_calls = false keeps nothing.
     """
     if ctx.invoked_subcommand:
@@ -72,7 +72,7 @@ def _chosen(workspace: Workspace, tool: str | None, key: str | None, since: str 
 
 
 def _caller(workspace: Workspace, key: str) -> str:
-    """A face, or the id of a key; one that was deleted can still be named by its id."""
+    """Return an interface, or the id of a key; a deleted key can still be named by its id."""
     from localmcp.activity.entries import FACES
 
     if key in FACES:
@@ -88,8 +88,8 @@ def _caller(workspace: Workspace, key: str) -> str:
 
 
 def _print_page(session: Session, page: LogPage, offset: int) -> None:
-    for each in reversed(page.entries):
-        terminal.echo(_line(each))
+    for entry in reversed(page.entries):
+        terminal.echo(_line(entry))
     shown = offset + len(page.entries)
     if not page.total:
         off = "" if session.settings.log_calls else " The log is turned off (the setting log_calls)."
@@ -102,12 +102,12 @@ def _follow(session: Session, workspace: Workspace, page: LogPage, chosen: dict[
     """Print what is there and then what comes, until the person stops it; one JSON document a line with --json."""
     last = 0
     while True:
-        for each in reversed(page.entries):
+        for entry in reversed(page.entries):
             if session.as_json:
-                session.print_json(each.as_json())
+                session.print_json(entry.as_json())
             else:
-                terminal.echo(_line(each))
-            last = max(last, each.id)
+                terminal.echo(_line(entry))
+            last = max(last, entry.id)
         time.sleep(FOLLOW_SECONDS)
         page = workspace.activity.logs(**chosen, after=last, limit=1000)
 
@@ -123,8 +123,8 @@ def _line(entry: LogEntry) -> str:
         terminal.size(entry.result_bytes),
     ]
     if not entry.success:
-        said = (entry.error_message or "").partition("\n")[0]
-        facts.append(terminal.styled(f"{entry.error_class}: {said}".rstrip(": "), fg="red"))
+        first_line = (entry.error_message or "").partition("\n")[0]
+        facts.append(terminal.styled(f"{entry.error_class}: {first_line}".rstrip(": "), fg="red"))
     if entry.arguments:
         facts.append(terminal.dim(_brief(entry.arguments)))
     return "  ".join(facts)
@@ -153,30 +153,30 @@ def stats(session: Session, tool: str | None, key: str | None, collection: str |
     A tool that was run through execute_tool or ask counts once, as itself.
     """
     workspace = session.existing()
-    found = workspace.activity.stats(**_chosen(workspace, tool, key, since), collection=collection)
+    usage = workspace.activity.stats(**_chosen(workspace, tool, key, since), collection=collection)
     if session.as_json:
-        session.print_json(found.as_json())
+        session.print_json(usage.as_json())
         return
-    if not found.calls:
+    if not usage.calls:
         session.note("No calls.")
         return
-    terminal.echo("\n".join(_usage_table("tool", found.tools)))
+    terminal.echo("\n".join(_usage_table("tool", usage.tools)))
     terminal.echo()
-    terminal.echo("\n".join(_usage_table("caller", found.callers)))
+    terminal.echo("\n".join(_usage_table("caller", usage.callers)))
 
 
 def _usage_table(what: str, usage: Sequence[Usage]) -> list[str]:
     rows = [
         (
-            each.key_name or each.name,
-            f"{each.calls:,}",
-            f"{each.error_rate:.0%}",
-            _milliseconds(each.median_seconds),
-            _milliseconds(each.p95_seconds),
-            terminal.size(each.result_bytes),
-            local_time(each.last_at),
+            row.key_name or row.name,
+            f"{row.calls:,}",
+            f"{row.error_rate:.0%}",
+            _milliseconds(row.median_seconds),
+            _milliseconds(row.p95_seconds),
+            terminal.size(row.result_bytes),
+            local_time(row.last_at),
         )
-        for each in usage
+        for row in usage
     ]
     head = (what, "calls", "errors", "median", "95 %", "answered", "last")
     return terminal.table(head, rows, right=(1, 2, 3, 4, 5))

@@ -1,4 +1,4 @@
-"""`localmcp merge`: what another file holds, taken into one's own."""
+"""`localmcp merge`: copy the content of another file into yours."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def merge(session: Session, file: Path, collections: tuple[str, ...], dry_run: b
             session.note(f"{report.added:,} documents, {report.chunks:,} passages …")
 
     workspace = session.existing() if dry_run else session.workspace
-    merging = workspace.merging(lambda name, given: workspace.registry.call(name, given, Scope(caller="cli")))
+    merging = workspace.merging(lambda name, arguments: workspace.registry.call(name, arguments, Scope(caller="cli")))
     report = merging.run(file, collections or None, dry_run=dry_run, say=say)
     result = {"path": str(file.expanduser().absolute()), "dryRun": dry_run, **_camel(asdict(report))}
     session.answer(result, lambda value: terminal.echo("\n".join(_lines(value))))
@@ -62,10 +62,10 @@ def _lines(result: Json) -> list[str]:
     if result["rulesAdded"] or result["rulesKnown"]:
         lines.append(f"rules: {result['rulesAdded']:,} {would}added, {result['rulesKnown']:,} known")
     lines += [
-        f"{terminal.warned('conflict')}  {each['kind']} {each['name']}: {each['outcome']}"
-        for each in result["conflicts"][:SHOWN_CONFLICTS]
+        f"{terminal.warned('conflict')}  {conflict['kind']} {conflict['name']}: {conflict['outcome']}"
+        for conflict in result["conflicts"][:SHOWN_CONFLICTS]
     ]
     if len(result["conflicts"]) > SHOWN_CONFLICTS:
         lines.append(terminal.dim(f"{len(result['conflicts']) - SHOWN_CONFLICTS} more conflicts: --json"))
-    lines += [f"{terminal.warned('left out')}  {each}" for each in result["skipped"]]
+    lines += [f"{terminal.warned('left out')}  {skipped}" for skipped in result["skipped"]]
     return [*lines, *(terminal.dim(notice) for notice in result["notices"])]

@@ -1,4 +1,4 @@
-"""`localmcp mount`, `unmount` and `mounts`: files that are searched beside one's own."""
+"""`localmcp mount`, `unmount` and `mounts`: files that are searched together with yours."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def mount(session: Session, file: Path, name: str | None) -> None:
     file.
     """
     workspace = session.workspace
-    # Searching needs a file of one's own, be it empty.
+    # Searching needs a file of the person's, be it empty.
     with workspace.database.read():
         pass
     entry = workspace.mounts.mount(file, name)
-    result = next(each for each in _listed(workspace) if each["name"] == entry.name)
+    result = next(listed for listed in _listed(workspace) if listed["name"] == entry.name)
     session.answer(
         result, lambda value: terminal.echo(f"Mounted {value['path']} as {value['name']}: {_contents(value)}")
     )
@@ -59,20 +59,20 @@ def _print_mounts(result: Json) -> None:
     if not result["mounts"]:
         terminal.echo("Nothing is mounted.")
         return
-    rows = [(each["name"], _contents(each), each["path"]) for each in result["mounts"]]
+    rows = [(mount["name"], _contents(mount), mount["path"]) for mount in result["mounts"]]
     terminal.echo("\n".join(terminal.table(("name", "what is in it", "file"), rows)))
 
 
-def _contents(each: Json) -> str:
-    if each["problem"]:
-        return terminal.warned(each["problem"])
-    return contents(each)
+def _contents(mount: Json) -> str:
+    if mount["problem"]:
+        return terminal.warned(mount["problem"])
+    return contents(mount)
 
 
-def contents(each: Json) -> str:
+def contents(mount: Json) -> str:
     """`3 documents, 12 passages, 2 quick starts, 5 rules`; the last two only where there are any."""
-    parts = [terminal.counted(each["sources"], "document"), terminal.counted(each["chunks"], "passage")]
-    more = (("quick start", each.get("quickstarts")), ("rule", each.get("rules")))
+    parts = [terminal.counted(mount["sources"], "document"), terminal.counted(mount["chunks"], "passage")]
+    more = (("quick start", mount.get("quickstarts")), ("rule", mount.get("rules")))
     return ", ".join([*parts, *(terminal.counted(number, name) for name, number in more if number)])
 
 
@@ -80,7 +80,7 @@ def _listed(workspace: Workspace) -> list[Json]:
     """What is remembered, and what is in it now."""
     from localmcp.errors import LocalMCPError
 
-    opened = {each.name: each for each in workspace.mounts.files()[0]}
+    opened = {file.name: file for file in workspace.mounts.files()[0]}
     listed: list[Json] = []
     for entry in workspace.mounts.entries():
         about: Json = {"name": entry.name, "path": str(entry.path), "mountedAt": entry.mounted_at, "problem": None}

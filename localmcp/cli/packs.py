@@ -33,7 +33,7 @@ def pack(
     """Write one file to give away: documents with their vectors, quick starts, rules.
 
     API keys, the log of calls, what is in the trash, and the folders of this machine are not in it. It opens on another
-    machine as it is: `localmcp --db OUT.localmcp search …`, or beside one's own file with `localmcp mount`.
+    machine as it is: `localmcp --db OUT.localmcp search …`, or together with another file by `localmcp mount`.
     """
     from localmcp.packs.pack import PackOptions, write_pack
 
@@ -65,18 +65,18 @@ def verify(session: Session, file: Path, all_sources: bool) -> int:
     """
     from localmcp.packs.verify import verify as look
 
-    found = look(file.expanduser().absolute())
+    verification = look(file.expanduser().absolute())
     result: Json = {
-        "path": str(found.path),
-        "sound": found.sound,
-        "problems": found.problems,
-        "notes": found.notes,
-        "counts": found.counts,
-        "manifest": asdict(found.manifest) if found.manifest else None,
-        "sources": found.sources,
+        "path": str(verification.path),
+        "sound": verification.sound,
+        "problems": verification.problems,
+        "notes": verification.notes,
+        "counts": verification.counts,
+        "manifest": asdict(verification.manifest) if verification.manifest else None,
+        "sources": verification.sources,
     }
     session.answer(result, lambda value: terminal.echo("\n".join(_verification_lines(value, all_sources))))
-    return 0 if found.sound else 1
+    return 0 if verification.sound else 1
 
 
 def _verification_lines(result: Json, all_sources: bool) -> list[str]:
@@ -87,13 +87,16 @@ def _verification_lines(result: Json, all_sources: bool) -> list[str]:
     manifest: Json = result["manifest"] or {}
     lines += [f"{terminal.dim(name.rjust(10))}  {value}" for name, value in _told(manifest, result["counts"]) if value]
     if all_sources:
-        rows = [(each["sha256"][:16], each["collection"], each["place"] or each["title"]) for each in result["sources"]]
+        rows = [
+            (source["sha256"][:16], source["collection"], source["place"] or source["title"])
+            for source in result["sources"]
+        ]
         lines += terminal.table(("sha256", "collection", "document"), rows)
     return lines
 
 
 def _told(manifest: Json, counts: Json) -> list[tuple[str, str]]:
-    models = [f"{each.get('name')} ({each.get('dimension')} dimensions)" for each in manifest.get("models", ())]
+    models = [f"{model.get('name')} ({model.get('dimension')} dimensions)" for model in manifest.get("models", ())]
     return [
         ("title", manifest.get("title", "")),
         ("author", manifest.get("author", "")),

@@ -31,7 +31,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "find": ("find", "Pick a passage while you type; the choice goes to stdout."),
         "show": ("documents", "Print a document, or the passages around one."),
         "sources": ("documents", "List the documents."),
-        "why": ("documents", "Say what became of a path, and why."),
+        "why": ("documents", "Say why a file was indexed, skipped or failed."),
         "refresh": ("ingest", "Look at everything that was added again, and index what changed."),
         "remove": ("removal", "Put documents into the trash."),
         "trash": ("removal", "List, restore or empty the trash."),
@@ -81,7 +81,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "reference": ("reference", "Print every command, option, setting and tool on one page."),
     },
 }
-"""Section -> command -> (module, what it does). The words stand here so that `--help` imports no command."""
+"""Section -> command -> (module, what it does). The texts are here so that `--help` imports no command."""
 
 
 def modules() -> dict[str, tuple[str, str]]:
@@ -196,10 +196,10 @@ def _unwritten(session: Session, error: OSError) -> int:
 
 
 def _unexpected(session: Session, error: Exception) -> int:
-    said = f"{type(error).__name__}: {error}".rstrip(": ")
+    message = f"{type(error).__name__}: {error}".rstrip(": ")
     if _trace(session):
-        return session.fail("unexpected", said, None, 1)
-    return session.fail("unexpected", f"Unexpected {said}", "Run it again with -v for the traceback.", 1)
+        return session.fail("unexpected", message, None, 1)
+    return session.fail("unexpected", f"Unexpected {message}", "Run it again with -v for the traceback.", 1)
 
 
 def _trace(session: Session) -> bool:

@@ -106,8 +106,8 @@ def describe(now: Progress, width: int) -> str:
         return f"{', '.join(filter(None, (share, left)))}; {STOPPABLE}"[:width]
     parts = [f"{now.done} of {terminal.counted(now.total, 'file')}", terminal.counted(now.chunks, "passage"), left]
     line = " · ".join(filter(None, parts))
-    room = width - len(line) - 3
+    space = width - len(line) - 3
     path = visible(terminal.short_path(now.path))
-    if room < 12:
+    if space < 12:
         return line[:width]
-    return f"{line} · {path if len(path) <= room else '…' + path[-room + 1 :]}"
+    return f"{line} · {path if len(path) <= space else '…' + path[-space + 1 :]}"

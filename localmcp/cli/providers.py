@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from localmcp.workspace import Workspace
 
 WRONG = 4
-"""Exit code of `check` when a tool cannot be offered: the configuration has to be mended."""
+"""Exit code of `check` when a tool cannot be offered: the configuration has to be fixed."""
 
 
 @command()
@@ -26,16 +26,16 @@ def providers(session: Session) -> None:
     """Show where tools come from: programs, queries, HTTP calls, Python, other servers; nothing is started."""
     from localmcp.config import config_directory
 
-    states = [each.state() for each in inspected(session.reading())]
+    states = [state.state() for state in inspected(session.reading())]
     if session.as_json:
-        listed = [each.as_json() for each in states]
+        listed = [state.as_json() for state in states]
         session.print_json({"configDirectory": str(config_directory()), "count": len(states), "providers": listed})
         return
-    rows = [(each.name, each.state, str(each.tools), terminal.short_path(each.where)) for each in states]
+    rows = [(state.name, state.state, str(state.tools), terminal.short_path(state.where)) for state in states]
     terminal.echo("\n".join(terminal.table(("provider", "state", "tools", "configured in"), rows, right=(2,))))
-    for each in states:
-        _tell_more(each)
-    if any(each.problems for each in states):
+    for state in states:
+        _tell_more(state)
+    if any(state.problems for state in states):
         session.note("Look at every mistake with: localmcp tools check")
 
 
@@ -82,39 +82,39 @@ def _coloured(problem: Problem) -> str:
 
 
 def _opened(workspace: Workspace) -> list[Provider]:
-    return [getattr(each, "opened", each) for each in workspace.providers]
+    return [getattr(provider, "opened", provider) for provider in workspace.providers]
 
 
 def inspected(workspace: Workspace) -> list[Inspected]:
     from localmcp.providers.manifests import Inspected
 
-    return [each for each in _opened(workspace) if isinstance(each, Inspected)]
+    return [opened for opened in _opened(workspace) if isinstance(opened, Inspected)]
 
 
 def _tools_of_providers(workspace: Workspace) -> int:
-    return sum(each.state().tools for each in inspected(workspace))
+    return sum(state.state().tools for state in inspected(workspace))
 
 
 def check_all(workspace: Workspace) -> list[Problem]:
-    found = [
+    problems = [
         *workspace.configured_tools.manifests.problems(),
-        *(p for each in inspected(workspace) for p in each.check()),
+        *(p for state in inspected(workspace) for p in state.check()),
     ]
-    return [*dict.fromkeys(found), *_shadowed(workspace)]
+    return [*dict.fromkeys(problems), *_shadowed(workspace)]
 
 
 def _shadowed(workspace: Workspace) -> list[Problem]:
     """Tools that nobody can call, because an earlier one has the name."""
     from localmcp.providers.fields import Problem
 
-    owners = {each.name: each for each in workspace.registry.tools()}
+    owners = {tool.name: tool for tool in workspace.registry.tools()}
     shadowed: list[Problem] = []
     for provider in workspace.configured_tools.providers:
-        for each in provider.tools():
-            if owners.get(each.name) is not each:
-                where = str(getattr(each, "path", provider.name))
-                said = f"The name '{each.name}' belongs to another tool, which is called instead."
-                shadowed.append(Problem(where, None, said, "Give this one another name."))
+        for tool in provider.tools():
+            if owners.get(tool.name) is not tool:
+                where = str(getattr(tool, "path", provider.name))
+                message = f"The name '{tool.name}' belongs to another tool, which is called instead."
+                shadowed.append(Problem(where, None, message, "Give this one another name."))
     return shadowed
 
 
@@ -122,7 +122,7 @@ def _check_files(workspace: Workspace, files: tuple[Path, ...]) -> list[Problem]
     from localmcp.providers.fields import Problem
     from localmcp.providers.manifests import ManifestProvider, read_manifest
 
-    readers = {each.kind: each for each in _opened(workspace) if isinstance(each, ManifestProvider)}
+    readers = {opened.kind: opened for opened in _opened(workspace) if isinstance(opened, ManifestProvider)}
     problems: list[Problem] = []
     for path in files:
         read = read_manifest(path.absolute())

@@ -65,11 +65,11 @@ def import_files(session: Session, paths: tuple[str, ...], samples: bool) -> int
 def _print_report(session: Session, report: Json) -> None:
     parts = [f"{report[key]:,} {key}" for key in ("added", "updated", "unchanged") if report[key]]
     terminal.echo(", ".join(parts) or "Nothing imported.")
-    for each in report["skipped"]:
-        terminal.echo(f"{terminal.warned('left out')} {each['where']}: {each['problem']}", err=True)
+    for skipped in report["skipped"]:
+        terminal.echo(f"{terminal.warned('left out')} {skipped['where']}: {skipped['problem']}", err=True)
     warnings = report["warnings"]
-    for each in warnings[:MOST_WARNINGS]:
-        session.note(terminal.dim(f"{each['where']}: {each['problem']}"))
+    for warning in warnings[:MOST_WARNINGS]:
+        session.note(terminal.dim(f"{warning['where']}: {warning['problem']}"))
     if len(warnings) > MOST_WARNINGS:
         session.note(terminal.dim(f"… and {len(warnings) - MOST_WARNINGS} more (--json lists all)"))
 
@@ -94,10 +94,12 @@ def print_found(session: Session, value: Json) -> None:
     if not value["results"]:
         session.note(value["message"])
         return
-    for each in value["results"]:
-        kind = each["matchType"].removesuffix("_match")
-        terminal.echo(f"{each['score']:>4}  {terminal.bold(each['displayName'] or each['name'])}  {terminal.dim(kind)}")
-        terminal.echo(f"      {terminal.dim(each['name'])}  {each['description']}")
+    for result in value["results"]:
+        kind = result["matchType"].removesuffix("_match")
+        terminal.echo(
+            f"{result['score']:>4}  {terminal.bold(result['displayName'] or result['name'])}  {terminal.dim(kind)}"
+        )
+        terminal.echo(f"      {terminal.dim(result['name'])}  {result['description']}")
 
 
 @quickstarts.command("list")
@@ -110,8 +112,14 @@ def list_catalogue(session: Session, **options: Any) -> None:
 
 def _print_list(session: Session, value: Json) -> None:
     rows = [
-        ("★" if each["favourite"] else "", each["name"], each["displayName"], _status(each), ", ".join(each["tags"]))
-        for each in value["quickstarts"]
+        (
+            "★" if quickstart["favourite"] else "",
+            quickstart["name"],
+            quickstart["displayName"],
+            _status(quickstart),
+            ", ".join(quickstart["tags"]),
+        )
+        for quickstart in value["quickstarts"]
     ]
     if rows:
         terminal.echo("\n".join(terminal.table(("", "name", "title", "status", "tags"), rows)))
@@ -122,8 +130,14 @@ def _print_list(session: Session, value: Json) -> None:
         session.note("No quick start is like that." if value["tags"] else empty)
 
 
-def _status(each: Json) -> str:
-    return each["status"] if each["tasks"] or each["status"] != "Not started" else "link" if "link" in each else ""
+def _status(quickstart: Json) -> str:
+    return (
+        quickstart["status"]
+        if quickstart["tasks"] or quickstart["status"] != "Not started"
+        else "link"
+        if "link" in quickstart
+        else ""
+    )
 
 
 @quickstarts.command("show")

@@ -111,12 +111,12 @@ def _reembed(session: Session, collections: list[Collection], spec: str, *, rule
     with Workspace(replace(session.settings, model=spec)) as workspace:
         workspace.database.ensure_writable()
         embedder = workspace.embedder.get()
-        done = [_reembed_one(session, workspace, each, embedder) for each in collections]
+        done = [_reembed_one(session, workspace, collection, embedder) for collection in collections]
         rules_read = workspace.rules.embed_missing() if rules else 0
         name = embedder.identity.name
     result: Json = {
         "model": {"spec": spec, "name": name},
-        "collections": [asdict(each) for each in done],
+        "collections": [asdict(reembedded) for reembedded in done],
         "rules": rules_read,
         "setting": session.settings.model,
     }
@@ -138,15 +138,15 @@ def _reembed_one(session: Session, workspace: Workspace, collection: Collection,
 
 
 def _tell(session: Session, done: list[Reembedded], rules: int) -> None:
-    for each in done:
-        made = terminal.counted(each.embedded, "vector")
-        if each.switched and each.before:
-            session.note(f"{each.collection}: {made} made; those of {each.model} answer instead of {each.before}'s.")
-        elif each.embedded:
-            session.note(f"{each.collection}: {made} made, all of {each.model}.")
+    for copy in done:
+        made = terminal.counted(copy.embedded, "vector")
+        if copy.switched and copy.before:
+            session.note(f"{copy.collection}: {made} made; those of {copy.model} answer instead of {copy.before}'s.")
+        elif copy.embedded:
+            session.note(f"{copy.collection}: {made} made, all of {copy.model}.")
         else:
-            session.note(f"{each.collection}: has the vectors of {each.model} already.")
-        for note in each.notes:
+            session.note(f"{copy.collection}: has the vectors of {copy.model} already.")
+        for note in copy.notes:
             session.note(terminal.warned(note))
     if rules:
         session.note(f"{terminal.counted(rules, 'rule')} read.")
@@ -191,9 +191,9 @@ def _roll_back_all(workspace: Workspace, collections: list[Collection]) -> list[
 def _tell_back(session: Session, done: list[Reembedded]) -> None:
     from localmcp.search.reembedding import spec_of
 
-    for each in done:
-        session.note(f"{each.collection}: the vectors of {each.model} answer again.")
-        for note in each.notes:
+    for reembedded in done:
+        session.note(f"{reembedded.collection}: the vectors of {reembedded.model} answer again.")
+        for note in reembedded.notes:
             session.note(terminal.warned(note))
     spec = spec_of(done[0].model)
     session.note(f"Searches need the same model: localmcp config set model {spec}")
@@ -203,9 +203,9 @@ def _tell_back(session: Session, done: list[Reembedded]) -> None:
 def _clean(session: Session, workspace: Workspace, collections: list[Collection]) -> int:
     from localmcp.search.reembedding import clean
 
-    removed = {each.name: clean(workspace.database, each) for each in collections}
+    removed = {collection.name: clean(workspace.database, collection) for collection in collections}
     total = sum(removed.values())
     session.answer({"removed": removed}, lambda _: session.note(f"{terminal.counted(total, 'old vector')} deleted."))
     if total:
-        session.note(terminal.dim("The room is given back by: localmcp optimize"))
+        session.note(terminal.dim("The space is given back by: localmcp optimize"))
     return 0

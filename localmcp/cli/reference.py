@@ -1,7 +1,7 @@
 """`localmcp reference`: every command, option, exit code, setting and tool, made from the program itself.
 
 `localmcp/data/reference.md` holds the same text for reading without the program; a test keeps the two equal. Write it
-anew with `python -m localmcp.cli.reference`.
+again with `python -m localmcp.cli.reference`.
 """
 
 from __future__ import annotations
@@ -74,32 +74,32 @@ def _commands() -> Iterator[str]:
         yield f"### {section}"
         yield ""
         for name in names:
-            found = program.get_command(context, name)
-            if found is not None:
-                yield from _command(found, f"localmcp {name}")
+            command = program.get_command(context, name)
+            if command is not None:
+                yield from _command(command, f"localmcp {name}")
 
 
-def _command(each: click.Command, path: str) -> Iterator[str]:
-    if each.hidden:
+def _command(command: click.Command, path: str) -> Iterator[str]:
+    if command.hidden:
         return
     # An argument's name as it is shown is made by the context.
-    context = click.Context(each, info_name=path)
-    own = [p for p in each.params if isinstance(p, click.Option) and not p.hidden]
-    usage = " ".join([path, *each.collect_usage_pieces(context)])
-    yield from (f"#### `{usage}`", "", *_help(each.help or ""))
+    context = click.Context(command, info_name=path)
+    own = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
+    usage = " ".join([path, *command.collect_usage_pieces(context)])
+    yield from (f"#### `{usage}`", "", *_help(command.help or ""))
     if own:
         yield from (*_options(own), "")
-    if isinstance(each, click.Group):
-        for name in each.list_commands(context):
-            found = each.get_command(context, name)
-            if found is not None:
-                yield from _command(found, f"{path} {name}")
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            if inner is not None:
+                yield from _command(inner, f"{path} {name}")
 
 
 def _options(options: list[click.Option]) -> Iterator[str]:
     context = click.Context(click.Command("localmcp"))
-    for each in options:
-        record = each.get_help_record(context)
+    for option in options:
+        record = option.get_help_record(context)
         if record is not None:
             yield f"- `{_plain(record[0])}`: {_plain(record[1])}"
 
@@ -125,7 +125,7 @@ def _table(head: tuple[str, ...], rows: Any) -> Iterator[str]:
     yield f"| {' | '.join(head)} |"
     yield f"|{'---|' * len(head)}"
     for row in rows:
-        yield f"| {' | '.join(each.replace('|', chr(92) + '|') for each in row)} |"
+        yield f"| {' | '.join(entry.replace('|', chr(92) + '|') for entry in row)} |"
 
 
 # ---------------------------------------------------------------- settings and tools
@@ -135,8 +135,13 @@ def _settings() -> Iterator[str]:
     from localmcp.config import default_database, describe_settings
 
     rows = [
-        (f"`{each['name']}`", f"`{each['env']}`", _default(each["default"], default_database()), each["says"])
-        for each in describe_settings()
+        (
+            f"`{setting['name']}`",
+            f"`{setting['env']}`",
+            _default(setting["default"], default_database()),
+            setting["says"],
+        )
+        for setting in describe_settings()
     ]
     yield from _table(("setting", "variable", "default", "what it decides"), rows)
 
@@ -157,18 +162,18 @@ def _tools() -> Iterator[str]:
 
     # Making a workspace opens no file; the person's own tools and other servers are no part of the reference.
     registry = Workspace(Settings(database=Path("none.localmcp"))).registry
-    own = [each for each in registry.tools(for_listing=True) if isinstance(each, MethodTool)]
+    own = [tool for tool in registry.tools(for_listing=True) if isinstance(tool, MethodTool)]
     yield "Those marked `*` are in tools/list; the others are found by `tool_search` and run by `execute_tool`."
     yield ""
-    for each in own:
-        yield from _tool(each)
+    for option in own:
+        yield from _tool(option)
 
 
-def _tool(each: MethodTool) -> Iterator[str]:
-    mark = each.mark
+def _tool(tool: MethodTool) -> Iterator[str]:
+    mark = tool.mark
     kind = "reads" if mark.read_only else "destroys" if mark.destructive else "changes"
-    says = _plain(each.description).rstrip(".")
-    yield f"- `{each.name}`{'*' if mark.visible else ''} ({kind}): {says}. Parameters: {each.signature()}."
+    says = _plain(tool.description).rstrip(".")
+    yield f"- `{tool.name}`{'*' if mark.visible else ''} ({kind}): {says}. Parameters: {tool.signature()}."
 
 
 def write_reference() -> Path:

@@ -38,10 +38,10 @@ def remove(session: Session, targets: tuple[str, ...], collection: str | None, y
 
 
 def confirmed(session: Session, question: str, yes: bool) -> bool:
-    """The answer to a question, which is asked where somebody can answer.
+    """Return the answer to a question; it is asked only where a person can answer.
 
     Raises:
-        NeedsConfirmation: nobody can, and --yes was not given.
+        NeedsConfirmation: none can, and --yes was not given.
     """
     if yes:
         return True
@@ -58,7 +58,7 @@ def trash() -> None:
 @trash.command("list")
 @pass_session
 def list_trash(session: Session) -> None:
-    """List what lies in the trash, the latest first."""
+    """List what is in the trash, the latest first."""
     trashed = session.existing().library.trashed()
     if session.as_json:
         items = [{"id": row.uuid, "title": row.title, "path": row.uri, "trashedAt": since} for row, since in trashed]
@@ -79,7 +79,7 @@ def list_trash(session: Session) -> None:
 def restore(session: Session, ids: tuple[str, ...]) -> None:
     """Bring documents back, with their vectors."""
     library = session.existing().library
-    restored = [library.restore(each) for each in ids]
+    restored = [library.restore(id_) for id_ in ids]
     for row in restored:
         session.note(f"{row.title} is back.")
     if session.as_json:
@@ -91,9 +91,9 @@ def restore(session: Session, ids: tuple[str, ...]) -> None:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @pass_session
 def empty(session: Session, days: float, yes: bool) -> int:
-    """Delete what lies in the trash for good."""
+    """Delete what is in the trash for good."""
     library = session.existing().library
-    if not confirmed(session, "Delete what lies in the trash for good?", yes):
+    if not confirmed(session, "Delete what is in the trash for good?", yes):
         return 1
     purged = library.empty_trash(days)
     session.answer(

@@ -66,10 +66,10 @@ def _print_relevant(session: Session, result: Json) -> None:
         session.note(terminal.warned(notice))
     if not result["rules"]:
         terminal.echo("No rule fits this task.")
-    for each in result["rules"]:
-        bar = terminal.styled(terminal.score_bar(each["relevance_score"] * 100), fg="green")
-        terminal.echo(f"{bar} {each['relevance_score']:.2f}  {terminal.bold(each['rule_text'])}")
-        facts = [f"rule {each['id']}", each["category"], *each["why"]]
+    for rule in result["rules"]:
+        bar = terminal.styled(terminal.score_bar(rule["relevance_score"] * 100), fg="green")
+        terminal.echo(f"{bar} {rule['relevance_score']:.2f}  {terminal.bold(rule['rule_text'])}")
+        facts = [f"rule {rule['id']}", rule["category"], *rule["why"]]
         terminal.echo(terminal.dim(f"{'':15}{'; '.join(facts)}"))
     _print_more("For every task:", result.get("always", []))
     _print_more("Often applied together with these:", result.get("combinations", []))
@@ -82,7 +82,7 @@ def _print_relevant(session: Session, result: Json) -> None:
 def _print_more(title: str, listed: list[Json]) -> None:
     if listed:
         terminal.echo(title)
-        terminal.echo("\n".join(f"  {each['rule_text']}  {terminal.dim('rule ' + str(each['id']))}" for each in listed))
+        terminal.echo("\n".join(f"  {rule['rule_text']}  {terminal.dim('rule ' + str(rule['id']))}" for rule in listed))
 
 
 # ---------------------------------------------------------------- in
@@ -130,11 +130,11 @@ def import_rules(session: Session, paths: tuple[Path, ...], project: str | None)
 
 
 def _print_import(session: Session, report: Json) -> None:
-    for each in report["skipped"]:
-        session.note(terminal.warned(f"{terminal.short_path(each['where'])}: {each['problem']}"))
-    known = f", {report['known']} known already" if report["known"] else ""
+    for skipped in report["skipped"]:
+        session.note(terminal.warned(f"{terminal.short_path(skipped['where'])}: {skipped['problem']}"))
+    known_too = f", {report['known']} known_too already" if report["known"] else ""
     files = terminal.counted(len(report["files"]), "file")
-    session.note(f"{terminal.counted(report['added'], 'rule')} added from {files}{known}.")
+    session.note(f"{terminal.counted(report['added'], 'rule')} added from {files}{known_too}.")
 
 
 # ---------------------------------------------------------------- reading
@@ -150,9 +150,9 @@ def list_rules(session: Session, **options: Any) -> None:
 
 
 def _print_list(session: Session, result: Json, offset: int) -> None:
-    for each in result["rules"]:
-        facts = [each["category"], each["context"], each.get("project", ""), ", ".join(each.get("globs", []))]
-        terminal.echo(f"{each['id']:>4}  {each['rule_text']}  {terminal.dim(' · '.join(filter(None, facts)))}")
+    for rule in result["rules"]:
+        facts = [rule["category"], rule["context"], rule.get("project", ""), ", ".join(rule.get("globs", []))]
+        terminal.echo(f"{rule['id']:>4}  {rule['rule_text']}  {terminal.dim(' · '.join(filter(None, facts)))}")
     shown = offset + result["count"]
     if shown < result["total"]:
         session.note(terminal.dim(f"{shown} of {result['total']:,}; more: --offset {shown}"))
@@ -171,15 +171,15 @@ def export_rules(session: Session, kind: str, folder: Path | None, force: bool, 
     """Print the rules in a form that can be imported again, or write them to files."""
     result = session.call("exportRules", format=kind, **options).value
     if folder is None:
-        session.answer(result, lambda value: terminal.write("".join(each["text"] for each in value["files"]), nl=False))
+        session.answer(result, lambda value: terminal.write("".join(file["text"] for file in value["files"]), nl=False))
         return
-    places = [folder / each["name"] for each in result["files"]]
-    taken = next((place for place in places if place.exists() and not force), None)
-    if taken is not None:
-        raise InvalidInput(f"{taken} is there already.", hint="Name another folder, or replace it with --force.")
-    for place, each in zip(places, result["files"], strict=True):
+    places = [folder / file["name"] for file in result["files"]]
+    existing = next((place for place in places if place.exists() and not force), None)
+    if existing is not None:
+        raise InvalidInput(f"{existing} is there already.", hint="Name another folder, or replace it with --force.")
+    for place, entry in zip(places, result["files"], strict=True):
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(each["text"], encoding="utf-8")
+        place.write_text(entry["text"], encoding="utf-8")
     written = {"count": result["count"], "format": kind, "files": [str(place) for place in places]}
     session.answer(written, lambda value: session.note(f"Written: {', '.join(value['files'])}"))
 
@@ -196,8 +196,8 @@ def _print_stats(result: Json) -> None:
     terminal.echo(f"applied {terminal.counted(result['uses'], 'time')}, {result['notUseful']} times not useful")
     for name, number in (result["categories"] | result["projects"]).items():
         terminal.echo(f"{number:>6}  {name}")
-    for each in result["mostApplied"]:
-        terminal.echo(terminal.dim(f"most applied: {each['rule_text']}"))
+    for most_applied in result["mostApplied"]:
+        terminal.echo(terminal.dim(f"most applied: {most_applied['rule_text']}"))
 
 
 # ---------------------------------------------------------------- changing

@@ -74,17 +74,17 @@ def find_source_id(session: Session, name: str | None) -> str | None:
     try:
         return str(uuid.UUID(name))
     except ValueError:
-        found = find_document(session, name)
-    if "source" not in found:
-        raise NotFound(found["message"], hint="List the documents with: localmcp sources")
-    return found["source"]["id"]
+        document = find_document(session, name)
+    if "source" not in document:
+        raise NotFound(document["message"], hint="List the documents with: localmcp sources")
+    return document["source"]["id"]
 
 
 def find_document(session: Session, name: str, **options: Any) -> Json:
     """The answer of `get_document` for an id, a title, or a path as it is typed here."""
     path = os.path.abspath(os.path.expanduser(name))
-    found = session.call("get_document", sourceId=path, **options).value if os.path.lexists(path) else {}
-    return found if "source" in found else session.call("get_document", sourceId=name, **options).value
+    document = session.call("get_document", sourceId=path, **options).value if os.path.lexists(path) else {}
+    return document if "source" in document else session.call("get_document", sourceId=name, **options).value
 
 
 def parse_metadata(pairs: tuple[str, ...]) -> Json:
@@ -125,7 +125,7 @@ def print_results(session: Session, result: Json, explain: bool, before: int = 0
 
 
 def hit_lines(number: int, hit: Json, result: Json, explain: bool = False) -> list[str]:
-    """One hit: place in the list, score, title and headings; where it stands; its best lines."""
+    """One hit: place in the list, score, title and headings; its file and line; its best lines."""
     searched = [form for term in result.get("explain", {}).get("terms", ()) for form in term["searchedAs"]]
     matcher = Matcher(searched, hit.get("explain", {}).get("language", "english"))
     score = hit["combinedScore"]
@@ -140,21 +140,21 @@ def hit_lines(number: int, hit: Json, result: Json, explain: bool = False) -> li
 def _headings(hit: Json) -> str:
     """The headings above a passage, without the first one where it is the title."""
     headings = hit["citation"].get("heading", "").split(" › ")
-    return "".join(f" › {each}" for each in headings[headings[0] == hit["sourceTitle"] :] if each)
+    return "".join(f" › {heading}" for heading in headings[headings[0] == hit["sourceTitle"] :] if heading)
 
 
 def _place(hit: Json) -> str:
-    """`path:line`, shortened where it lies below the working directory; the line alone for a text without a file."""
+    """`path:line`, shortened below the working directory; the line alone for a text without a file."""
     citation = hit["citation"]
     path = citation.get("path")
     label: str = citation["label"]
     shown = terminal.short_path(path) + label[len(path) :] if path else f"line {citation['startLine']}"
     origin = hit.get("origin")
-    # A path in somebody else's file is no place on this machine.
+    # A path in a mounted pack is no place on this machine.
     parts = [terminal.styled(terminal.link(shown, None if origin else path), fg="cyan")]
     parts += [terminal.styled(f"[{origin}]", fg="magenta")] if origin else []
     parts.append(terminal.dim(FOUND_BY[hit["matchType"]]))
-    parts += [terminal.warned(each) for each in hit.get("signals", ())]
+    parts += [terminal.warned(signal) for signal in hit.get("signals", ())]
     if hit["freshness"] in ("changed", "missing"):
         parts.append(terminal.warned(freshness_words(hit["freshness"])))
     return "  ".join(parts)
@@ -201,7 +201,7 @@ def _query_lines(result: Json) -> list[str]:
     ]
     rows = {
         "searched for": "; ".join(terms) or "no words",
-        "left out": ", ".join(f"{each['word']} ({each['reason']})" for each in explain["dropped"]),
+        "left out": ", ".join(f"{dropped['word']} ({dropped['reason']})" for dropped in explain["dropped"]),
         "languages": ", ".join(explain["languages"]),
         "searched in": ", ".join(f"{number:,} {name}" for name, number in explain["searched"].items()),
         "candidates": f"{explain['candidates']:,}",

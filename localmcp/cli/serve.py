@@ -46,8 +46,8 @@ def serve(
         raise click.UsageError("--profile takes a name, and goes without --http: there the key decides.")
     if http:
         serve_http(session, port, host, allow_remote, log_format)
-    given = {"--port": port, "--host": host, "--allow-remote": allow_remote or None, "--log-format": log_format}
-    for option, value in given.items():
+    options = {"--port": port, "--host": host, "--allow-remote": allow_remote or None, "--log-format": log_format}
+    for option, value in options.items():
         if value is not None:
             raise click.UsageError(f"{option} goes with --http.")
     from localmcp.server import handshake
@@ -62,7 +62,7 @@ def serve(
 def serve_http(
     session: Session, port: int | None, host: str | None, allow_remote: bool, log_format: str | None
 ) -> None:
-    """Open the door; the process ends in it.
+    """Serve over HTTP; the process ends in it.
 
     Raises:
         UsageError: an address that other machines can reach, without --allow-remote.

@@ -27,7 +27,7 @@ UNAVAILABLE = 3
 def servers() -> None:
     """Connect other MCP servers; an assistant finds their tools with tool_search.
 
-    They stand in mcp.json in the configuration directory, in the form that other clients use. Each is started when one
+    They are kept in mcp.json in the configuration directory, in the form that other clients use. Each is started when one
     of its tools is first called.
 
     \b
@@ -43,10 +43,10 @@ def open_servers(session: Session) -> McpServers:
     from localmcp.providers.mcp_servers.servers import McpServers
 
     with hushed(session):
-        found = McpServers(cache_directory() / "mcp", state_directory() / "logs")
-    if found.problem is not None:
-        raise found.problem
-    return found
+        servers = McpServers(cache_directory() / "mcp", state_directory() / "logs")
+    if servers.problem is not None:
+        raise servers.problem
+    return servers
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def list_servers(session: Session) -> None:
     """List the servers, and how many tools each is known to have."""
     from localmcp.config import servers_file
 
-    described = [describe(each) for each in open_servers(session).servers.values()]
+    described = [describe(server) for server in open_servers(session).servers.values()]
     session.answer(
         {"file": str(servers_file()), "count": len(described), "servers": described},
         lambda answer: _print_servers(session, answer),
@@ -99,23 +99,28 @@ def _print_servers(session: Session, answer: Json) -> None:
         terminal.echo("No servers yet. Begin with: localmcp servers import claude-desktop")
         return
     rows = [
-        (each["name"], _shown_state(each), "?" if each["tools"] is None else str(each["tools"]), _shown_where(each))
-        for each in answer["servers"]
+        (
+            server["name"],
+            _shown_state(server),
+            "?" if server["tools"] is None else str(server["tools"]),
+            _shown_where(server),
+        )
+        for server in answer["servers"]
     ]
     terminal.echo("\n".join(terminal.table(("server", "state", "tools", "where"), rows, right=(2,))))
-    for each in answer["servers"]:
-        if each["error"]:
-            terminal.echo(terminal.warned(f"{each['name']}: {each['error']}"))
-    if any(each["tools"] is None for each in answer["servers"]):
+    for server in answer["servers"]:
+        if server["error"]:
+            terminal.echo(terminal.warned(f"{server['name']}: {server['error']}"))
+    if any(server["tools"] is None for server in answer["servers"]):
         session.note("Servers with ? were never asked for their tools: localmcp servers refresh")
 
 
-def _shown_state(each: Json) -> str:
-    return "ready" if each["state"] == "not started" else each["state"]
+def _shown_state(server: Json) -> str:
+    return "ready" if server["state"] == "not started" else server["state"]
 
 
-def _shown_where(each: Json) -> str:
-    shown = terminal.quoted([each["where"], *each["args"]])
+def _shown_where(server: Json) -> str:
+    shown = terminal.quoted([server["where"], *server["args"]])
     return shown if len(shown) <= 60 else shown[:57] + "..."
 
 
@@ -152,13 +157,13 @@ def add(session: Session, name: str, command: tuple[str, ...], replace: bool, no
     if not replace and name in open_servers(session).servers:
         raise InvalidInput(f"There is a server '{name}' already.", hint="Take its place with --replace.")
     path = write_entries({name: entry})
-    found = {} if no_start else _refreshed(session, [name])
-    answer = {"name": name, "file": str(path), **_outcome(found.get(name))}
-    session.answer(answer, lambda told: _print_added(session, told))
+    outcomes = {} if no_start else _refreshed(session, [name])
+    answer = {"name": name, "file": str(path), **_outcome(outcomes.get(name))}
+    session.answer(answer, lambda value: _print_added(session, value))
 
 
 def make_entry(command: tuple[str, ...], options: Json) -> Json:
-    """The entry as it stands in the file.
+    """Return the entry as it is written to the file.
 
     Raises:
         InvalidInput: a NAME=VALUE without `=`.
@@ -170,29 +175,29 @@ def make_entry(command: tuple[str, ...], options: Json) -> Json:
         entry |= {"type": "http", "url": options["url"]}
     for key, option in (("env", "env"), ("headers", "header")):
         if options[key]:
-            entry[key] = dict(_pair(each, option) for each in options[key])
+            entry[key] = dict(_pair(pair, option) for pair in options[key])
     filters = {key: list(options[key]) for key in ("include", "exclude") if options[key]}
     plain = {"cwd": options["cwd"], "tools": filters, "timeout": options["timeout"]}
     plain["startTimeout"] = options["start_timeout"]
     return {**entry, **{key: value for key, value in plain.items() if value}}
 
 
-def _pair(given: str, option: str) -> tuple[str, str]:
-    name, equals, value = given.partition("=")
+def _pair(text: str, option: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
     if not equals or not name:
-        # What was given may be a secret and is not repeated.
+        # What was text may be a secret and is not repeated.
         raise InvalidInput(f"--{option} takes NAME=VALUE.")
     return name.strip(), value
 
 
-def _print_added(session: Session, told: Json) -> None:
-    terminal.echo(f"Added {terminal.bold(told['name'])} to {terminal.short_path(told['file'])}.")
-    if told.get("error"):
-        terminal.echo(terminal.warned(f"It does not run yet: {told['error']}"), err=True)
-        if told["hint"]:
-            session.note(told["hint"])
-    elif "tools" in told:
-        terminal.echo(f"It has {terminal.counted(told['tools'], 'tool')}.")
+def _print_added(session: Session, report: Json) -> None:
+    terminal.echo(f"Added {terminal.bold(report['name'])} to {terminal.short_path(report['file'])}.")
+    if report.get("error"):
+        terminal.echo(terminal.warned(f"It does not run yet: {report['error']}"), err=True)
+        if report["hint"]:
+            session.note(report["hint"])
+    elif "tools" in report:
+        terminal.echo(f"It has {terminal.counted(report['tools'], 'tool')}.")
 
 
 @servers.command("remove")
@@ -202,11 +207,11 @@ def remove(session: Session, names: tuple[str, ...]) -> None:
     """Remove servers from mcp.json, and what is remembered of their tools."""
     from localmcp.providers.mcp_servers.entries import write_entries
 
-    known = open_servers(session)
-    removed = [known.server(name) for name in names]
+    servers = open_servers(session)
+    removed = [servers.server(name) for name in names]
     path = write_entries(dict.fromkeys(names))
-    for each in removed:
-        known.forget(each.entry)
+    for name in removed:
+        servers.forget(name.entry)
     session.answer({"removed": list(names), "file": str(path)}, lambda _: terminal.echo(f"Removed {', '.join(names)}."))
 
 
@@ -230,10 +235,10 @@ def import_servers(session: Session, source: str, names: tuple[str, ...], dry_ru
     from localmcp.providers.mcp_servers.entries import write_entries
 
     theirs = read_source(source)
-    ours = {name: each.entry.raw for name, each in open_servers(session).servers.items()}
+    ours = {name: server.entry.raw for name, server in open_servers(session).servers.items()}
     merged = {name: entry for table in reversed(theirs.values()) for name, entry in table.items()}
     plan = plan_adoption(merged, ours, only=names, replace=replace)
-    changes: dict[str, Json | None] = {each.name: each.entry for each in plan if each.is_change}
+    changes: dict[str, Json | None] = {step.name: step.entry for step in plan if step.is_change}
     if changes and not dry_run:
         write_entries(changes)
     answer = {
@@ -241,9 +246,9 @@ def import_servers(session: Session, source: str, names: tuple[str, ...], dry_ru
         "file": str(servers_file()),
         "dryRun": dry_run,
         "changed": len(changes),
-        "servers": [{"name": each.name, "action": each.action, "why": each.why or None} for each in plan],
+        "servers": [{"name": step.name, "action": step.action, "why": step.why or None} for step in plan],
     }
-    session.answer(answer, lambda told: _print_import(session, told, plan))
+    session.answer(answer, lambda value: _print_import(session, value, plan))
 
 
 def read_source(source: str) -> dict[Path, dict[str, Any]]:
@@ -259,24 +264,24 @@ def read_source(source: str) -> dict[Path, dict[str, Any]]:
         return read_client(source)
     path = Path(source).expanduser()
     if not path.is_file():
-        known = ", ".join(client_names())
-        raise NotFound(f"'{source}' is neither a file nor a client that is known.", hint=f"Clients: {known}.")
+        clients = ", ".join(client_names())
+        raise NotFound(f"'{source}' is neither a file nor a client that is known.", hint=f"Clients: {clients}.")
     return {path: servers_in(read_document(path), path)}
 
 
-def _print_import(session: Session, told: Json, plan: list[Adoption]) -> None:
-    for path in told["from"]:
+def _print_import(session: Session, report: Json, plan: list[Adoption]) -> None:
+    for path in report["from"]:
         session.note(terminal.dim(f"from {path}"))
     if not plan:
         terminal.echo("There are no servers.")
         return
-    for each in plan:
-        line = f"{each.action:9}  {each.name}"
-        terminal.echo(f"{line}  {terminal.dim(each.why)}" if each.why else line)
-    if told["dryRun"]:
+    for step in plan:
+        line = f"{step.action:9}  {step.name}"
+        terminal.echo(f"{line}  {terminal.dim(step.why)}" if step.why else line)
+    if report["dryRun"]:
         session.note("Nothing was changed (--dry-run).")
-    elif told["changed"]:
-        session.note(f"Written to {told['file']}. Read their tools with: localmcp servers refresh")
+    elif report["changed"]:
+        session.note(f"Written to {report['file']}. Read their tools with: localmcp servers refresh")
 
 
 # ---------------------------------------------------------------- refresh
@@ -288,39 +293,39 @@ def _print_import(session: Session, told: Json, plan: list[Adoption]) -> None:
 def refresh(session: Session, names: tuple[str, ...]) -> int:
     """Start the servers (all that are not disabled, unless some are named), read their tools, and stop them again.
 
-    Their tools are then found without starting them. Exit code 3 if one does not run.
+    Their tools are then outcome without starting them. Exit code 3 if one does not run.
     """
-    known = open_servers(session)
-    chosen = names or tuple(name for name, each in known.servers.items() if not each.entry.disabled)
+    servers = open_servers(session)
+    chosen = names or tuple(name for name, server in servers.servers.items() if not server.entry.disabled)
     for name in chosen:
-        known.server(name)
-    outcomes = [{"name": name, **_outcome(found)} for name, found in _refreshed(session, chosen).items()]
-    session.answer({"servers": outcomes}, lambda told: _print_outcomes(session, told["servers"]))
-    return UNAVAILABLE if any(each.get("error") for each in outcomes) else 0
+        servers.server(name)
+    outcomes = [{"name": name, **_outcome(outcome)} for name, outcome in _refreshed(session, chosen).items()]
+    session.answer({"servers": outcomes}, lambda value: _print_outcomes(session, value["servers"]))
+    return UNAVAILABLE if any(outcome.get("error") for outcome in outcomes) else 0
 
 
 def _refreshed(session: Session, names: tuple[str, ...] | list[str]) -> dict[str, int | LocalMCPError]:
-    known = open_servers(session)
+    servers = open_servers(session)
     try:
         with hushed(session):
-            return known.refresh(names)
+            return servers.refresh(names)
     finally:
-        known.close()
+        servers.close()
 
 
-def _outcome(found: int | LocalMCPError | None) -> Json:
-    if isinstance(found, LocalMCPError):
-        return {"error": found.message, "hint": found.hint}
-    return {} if found is None else {"tools": found}
+def _outcome(outcome: int | LocalMCPError | None) -> Json:
+    if isinstance(outcome, LocalMCPError):
+        return {"error": outcome.message, "hint": outcome.hint}
+    return {} if outcome is None else {"tools": outcome}
 
 
 def _print_outcomes(session: Session, outcomes: list[Json]) -> None:
     if not outcomes:
         terminal.echo("There are no servers to start.")
-    for each in outcomes:
-        if "tools" in each:
-            terminal.echo(f"{terminal.bold(each['name'])}: {terminal.counted(each['tools'], 'tool')}")
+    for outcome in outcomes:
+        if "tools" in outcome:
+            terminal.echo(f"{terminal.bold(outcome['name'])}: {terminal.counted(outcome['tools'], 'tool')}")
             continue
-        terminal.echo(terminal.warned(each["error"]))
-        if each["hint"]:
-            session.note(terminal.dim(f"  {each['hint']}"))
+        terminal.echo(terminal.warned(outcome["error"]))
+        if outcome["hint"]:
+            session.note(terminal.dim(f"  {outcome['hint']}"))

@@ -1,4 +1,4 @@
-"""What every command shares: the options that stand anywhere, the open workspace, and the two ways to answer."""
+"""What every command shares: the options that may be anywhere, the open workspace, and the two ways to answer."""
 
 from __future__ import annotations
 
@@ -85,11 +85,11 @@ class Session:
         return self.call_in(self.existing(), name, arguments)
 
     def call_in(self, workspace: Workspace, name: str, arguments: Mapping[str, Any]) -> Answer:
-        """Call a tool through the registry, the one door of all faces."""
+        """Call a tool through the registry, the one entry of all interfaces."""
         from localmcp.tools import Scope
 
-        given = {key: value for key, value in arguments.items() if value is not None}
-        return workspace.registry.call(name, given, Scope(caller="cli"))
+        present = {key: value for key, value in arguments.items() if value is not None}
+        return workspace.registry.call(name, present, Scope(caller="cli"))
 
     def close(self) -> None:
         """Close the workspace, if one was opened."""
@@ -128,7 +128,7 @@ class Session:
         return exit_code
 
 
-# ---------------------------------------------------------------- options that stand before or after the command
+# ---------------------------------------------------------------- options before or after the command
 
 
 def _remember(ctx: click.Context, option: click.Parameter, value: Any) -> None:
@@ -184,8 +184,8 @@ class Group(Command, click.Group):
         import difflib
 
         near = difflib.get_close_matches(name, self.list_commands(ctx), 1, 0.5)
-        known = f"Did you mean '{near[0]}'?" if near else f"There is: {', '.join(self.list_commands(ctx))}."
-        raise click.UsageError(f"No such command '{name}'. {known}", ctx)
+        advice = f"Did you mean '{near[0]}'?" if near else f"There is: {', '.join(self.list_commands(ctx))}."
+        raise click.UsageError(f"No such command '{name}'. {advice}", ctx)
 
 
 def command(name: str | None = None, **attributes: Any) -> Callable[[Callable[..., Any]], Command]:

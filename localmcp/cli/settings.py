@@ -15,7 +15,7 @@ from localmcp.cli.session import Session, group, pass_session
 from localmcp.errors import ConfigurationError
 
 CREDENTIALS = re.compile(r"(?<=://)[^/@]+(?=@)")
-"""What stands before the host of an address."""
+"""Credentials: what is before the host of an address."""
 
 
 @group()
@@ -30,11 +30,11 @@ def config() -> None:
 @pass_session
 def show_settings(session: Session) -> None:
     """Show every setting: its value, where it comes from, and what it does."""
-    described = [_described(each, session) for each in configuration.describe_settings()]
+    described = [_described(setting, session) for setting in configuration.describe_settings()]
     if session.as_json:
         session.print_json({"file": str(configuration.config_file()), "settings": described})
         return
-    rows = [(each["name"], _shown(each["value"]), each["from"], each["says"]) for each in described]
+    rows = [(setting["name"], _shown(setting["value"]), setting["from"], setting["says"]) for setting in described]
     terminal.echo("\n".join(terminal.table(("setting", "value", "from", "what it does"), rows)))
     session.note(terminal.dim(f"Change one with: localmcp config set NAME VALUE   ({configuration.config_file()})"))
 
@@ -124,7 +124,7 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, str):
         return CREDENTIALS.sub("(hidden)", value)
     if isinstance(value, tuple):
-        return [str(each) for each in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        return [str(item) for item in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     return str(value) if isinstance(value, Path) else value
 
 
@@ -140,8 +140,8 @@ def _origin(session: Session, name: str) -> str:
     """Where the value in force comes from, by leaving the places out that are weaker."""
     if name == "database" and session.database:
         return "--db"
-    variable = next(each["env"] for each in configuration.describe_settings() if each["name"] == name)
-    given = os.environ.get(variable, "").strip()
-    if given and not given.startswith("${"):
+    variable = next(setting["env"] for setting in configuration.describe_settings() if setting["name"] == name)
+    value = os.environ.get(variable, "").strip()
+    if value and not value.startswith("${"):
         return variable
     return "config.toml" if name in configuration.read_config_file() else "default"

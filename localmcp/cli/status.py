@@ -81,14 +81,14 @@ def _print_status(result: Json) -> None:
 
 def _copy(copy: Json) -> str:
     """`notes, as notes: searched there`, and what waits to be sent."""
-    said = f"{copy['collection']}, as {copy['name']}: "
+    text = f"{copy['collection']}, as {copy['name']}: "
     if not copy["searchesUseIt"]:
         again = f"localmcp push {copy['collection']}"
-        return said + terminal.warned(f"not complete, searched in the file; go on with: {again}")
-    said += "searched there"
+        return text + terminal.warned(f"not complete, searched in the file; go on with: {again}")
+    text += "searched there"
     if copy["pendingChanges"]:
-        said += terminal.warned(f"; still to be sent: {terminal.counted(copy['pendingChanges'], 'change')}")
-    return said + (terminal.warned(f" ({copy['problem']})") if copy["problem"] else "")
+        text += terminal.warned(f"; still to be sent: {terminal.counted(copy['pendingChanges'], 'change')}")
+    return text + (terminal.warned(f" ({copy['problem']})") if copy["problem"] else "")
 
 
 def _without_vectors(stats: Json) -> str:

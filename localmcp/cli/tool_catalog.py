@@ -1,4 +1,4 @@
-"""A catalogue of tools in a file: a JSON list of name, description, keywords and, if wanted, input_schema."""
+"""A catalog of tools in a file: a JSON list of name, description, keywords and, if wanted, input_schema."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 HINT = (
-    'A catalogue is a JSON list such as [{"name": "send_mail", "description": "Send a message", "keywords": ["mail"]}].'
+    'A catalog is a JSON list such as [{"name": "send_mail", "description": "Send a message", "keywords": ["mail"]}].'
 )
 
 
-def read_catalog(given: str) -> list[ToolDescription]:
+def read_catalog(file: str) -> list[ToolDescription]:
     """The tools of a file, or of stdin for `-`; of two with one name the first.
 
     The answer of tools/list, an object with `tools`, is read as well, and `inputSchema` is as good as `input_schema`.
@@ -27,32 +27,32 @@ def read_catalog(given: str) -> list[ToolDescription]:
     Raises:
         InvalidInput: it cannot be read; the message names the entry and the field.
     """
-    value: Any = _read(given)
+    value: Any = _read(file)
     if isinstance(value, dict):
         value = cast(Json, value).get("tools")
     if not isinstance(value, list):
-        raise InvalidInput(f"{given} does not hold a list of tools.", hint=HINT)
-    entries = [_tool_of(given, number, each) for number, each in enumerate(cast("Iterable[Any]", value), 1)]
-    return list({each.name: each for each in reversed(entries)}.values())[::-1]
+        raise InvalidInput(f"{file} does not hold a list of tools.", hint=HINT)
+    entries = [_tool_of(file, number, entry) for number, entry in enumerate(cast("Iterable[Any]", value), 1)]
+    return list({entry.name: entry for entry in reversed(entries)}.values())[::-1]
 
 
-def _read(given: str) -> Any:
+def _read(file: str) -> Any:
     try:
-        return json.loads(read_bytes(given).decode("utf-8-sig"))
+        return json.loads(read_bytes(file).decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{given} is not JSON: {error}.", hint=HINT) from error
+        raise InvalidInput(f"{file} is not JSON: {error}.", hint=HINT) from error
 
 
-def _tool_of(given: str, number: int, entry: Any) -> ToolDescription:
+def _tool_of(file: str, number: int, entry: Any) -> ToolDescription:
     from localmcp.tool_search.query import ToolDescription
 
     if not isinstance(entry, dict):
-        raise InvalidInput(f"{given}, entry {number}: must be an object, not {_kind(entry)}.", hint=HINT)
+        raise InvalidInput(f"{file}, entry {number}: must be an object, not {_kind(entry)}.", hint=HINT)
     fields = cast(Json, entry)
     name = fields.get("name")
     if not isinstance(name, str) or not name:
-        raise InvalidInput(f"{given}, entry {number}: name must be a text that is not empty.", hint=HINT)
-    place = f"{given}, entry {number} ({name})"
+        raise InvalidInput(f"{file}, entry {number}: name must be a text that is not empty.", hint=HINT)
+    place = f"{file}, entry {number} ({name})"
     description, keywords = fields.get("description"), fields.get("keywords")
     schema = fields.get("input_schema", fields.get("inputSchema"))
     if description is not None and not isinstance(description, str):
@@ -65,7 +65,7 @@ def _tool_of(given: str, number: int, entry: Any) -> ToolDescription:
 
 
 def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in cast("list[Any]", value))
+    return isinstance(value, list) and all(isinstance(entry, str) for entry in cast("list[Any]", value))
 
 
 def _kind(value: Any) -> str:

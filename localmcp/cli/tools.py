@@ -67,16 +67,16 @@ def list_tools(session: Session) -> None:
 
     Hidden tools are not in an assistant's list; it finds them by what they do. A star marks a required argument.
     """
-    described = [_describe(each) for each in session.reading().registry.tools()]
+    described = [_describe(tool) for tool in session.reading().registry.tools()]
     if session.as_json:
         session.print_json({"count": len(described), "tools": described})
         return
     for visible, title in ((True, "Visible"), (False, "Hidden")):
         terminal.echo(terminal.dim(title))
-        for each in described:
-            if each["visible"] is visible:
-                terminal.echo(f"  {terminal.bold(each['name'])}({each['signature']})")
-                terminal.echo(terminal.dim(f"      {each['title']}"))
+        for tool in described:
+            if tool["visible"] is visible:
+                terminal.echo(f"  {terminal.bold(tool['name'])}({tool['signature']})")
+                terminal.echo(terminal.dim(f"      {tool['title']}"))
 
 
 @tools.command("show")
@@ -87,35 +87,35 @@ def show(session: Session, name: str) -> None:
     session.answer(_describe(session.reading().registry.get(name)), _print_tool)
 
 
-def _describe(each: Tool) -> Json:
+def _describe(tool: Tool) -> Json:
     from localmcp.schemas import describe_parameters
 
-    mark, schema = each.mark, each.input_schema
+    mark, schema = tool.mark, tool.input_schema
     return {
-        "name": each.name,
+        "name": tool.name,
         "title": mark.title,
         "visible": mark.visible,
         "readOnly": mark.read_only,
         "destructive": mark.destructive,
         "signature": describe_parameters(schema),
-        "description": each.description,
+        "description": tool.description,
         "keywords": list(mark.keywords),
         "inputSchema": schema,
     }
 
 
-def _print_tool(each: Json) -> None:
+def _print_tool(tool: Json) -> None:
     from localmcp.schemas import describe_parameters
 
-    terminal.echo(f"{terminal.bold(each['name'])}  {terminal.dim(each['title'])}")
-    terminal.echo(each["description"])
-    schema: Json = each["inputSchema"]
+    terminal.echo(f"{terminal.bold(tool['name'])}  {terminal.dim(tool['title'])}")
+    terminal.echo(tool["description"])
+    schema: Json = tool["inputSchema"]
     for name in schema.get("properties", {}):
         spec = _parameter(schema, name)
         one = describe_parameters({"properties": {name: spec}, "required": schema.get("required", [])})
         terminal.echo(f"  {one}  {terminal.dim(str(spec.get('description', '')))}".rstrip())
-    kind = "It only reads." if each["readOnly"] else "It changes things."
-    terminal.echo(terminal.dim("It may remove or overwrite something." if each["destructive"] else kind))
+    kind = "It only reads." if tool["readOnly"] else "It changes things."
+    terminal.echo(terminal.dim("It may remove or overwrite something." if tool["destructive"] else kind))
 
 
 # ---------------------------------------------------------------- search
@@ -151,32 +151,32 @@ def search(
     if profile == "best" and not discovery.finder.remembers:
         session.note(terminal.dim("Reading what every tool does; the next search remembers it …"))
     ranked = rank_tools(" ".join(words), offered, discovery.finder, profile, PATIENCE)
-    found = [_hit(each, score, detail) for each, score in ranked.hits[:limit]]
-    if not found:
+    hits = [_hit(hit, score, detail) for hit, score in ranked.hits[:limit]]
+    if not hits:
         session.note(NOTHING_FOUND)
         if ranked.nearest:
             session.note(f"Nearest: {', '.join(ranked.nearest)}")
     if session.as_json:
-        session.print_json(found)
+        session.print_json(hits)
         return
-    for each in found:
-        terminal.echo(f"{each['score']:>6.3f}  {terminal.bold(each['name'])}  {terminal.dim(each['parameters'])}")
-        terminal.echo(f"        {' '.join(each['description'].split())}")
+    for item in hits:
+        terminal.echo(f"{item['score']:>6.3f}  {terminal.bold(item['name'])}  {terminal.dim(item['parameters'])}")
+        terminal.echo(f"        {' '.join(item['description'].split())}")
         if detail:
-            schema = json.dumps(each["input_schema"], ensure_ascii=False, indent=2)
+            schema = json.dumps(item["input_schema"], ensure_ascii=False, indent=2)
             terminal.echo("\n".join(terminal.dim(line) for line in schema.splitlines()))
 
 
-def _hit(each: ToolDescription, score: float, detail: bool) -> Json:
+def _hit(tool: ToolDescription, score: float, detail: bool) -> Json:
     from localmcp.discovery import required_parameters
 
     hit = {
-        "name": each.name,
-        "description": each.description,
+        "name": tool.name,
+        "description": tool.description,
         "score": round(score, 4),
-        "parameters": required_parameters(each.schema),
+        "parameters": required_parameters(tool.schema),
     }
-    return {**hit, "input_schema": each.schema} if detail else hit
+    return {**hit, "input_schema": tool.schema} if detail else hit
 
 
 # ---------------------------------------------------------------- call
@@ -190,7 +190,7 @@ def _hit(each: ToolDescription, score: float, detail: bool) -> Json:
 def call(session: Session, name: str, arguments: tuple[str, ...], text: bool) -> int:
     """Call any tool: with JSON as in `localmcp call`, or with key=value.
 
-    A value is taken as the tool's schema wants it, text or JSON; a key that is given twice makes a list.
+    A value is taken as the tool's schema wants it, text or JSON; a key that is values twice makes a list.
 
     \b
       localmcp tools call search query="restore a backup" limit=3
@@ -198,12 +198,12 @@ def call(session: Session, name: str, arguments: tuple[str, ...], text: bool) ->
     from localmcp.cli.calls import call_tool, read_arguments
 
     if not arguments:
-        given: Json = {}
+        values: Json = {}
     elif len(arguments) == 1 and (arguments[0] == "-" or arguments[0][:1] in ("{", "[", "@")):
-        given = read_arguments(arguments[0])
+        values = read_arguments(arguments[0])
     else:
-        given = read_pairs(arguments, session.reading().registry.get(name).input_schema)
-    return call_tool(session, name, given, text)
+        values = read_pairs(arguments, session.reading().registry.get(name).input_schema)
+    return call_tool(session, name, values, text)
 
 
 def read_pairs(pairs: tuple[str, ...], schema: Json) -> Json:
@@ -212,14 +212,14 @@ def read_pairs(pairs: tuple[str, ...], schema: Json) -> Json:
     Raises:
         InvalidInput: a word without `=`.
     """
-    given: dict[str, list[Any]] = {}
+    values: dict[str, list[Any]] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             hint = """Write query="some words", or '{"query": "some words"}'"""
             raise InvalidInput(f"{pair} is neither JSON nor key=value.", hint=hint)
-        given.setdefault(key, []).append(_read_value(value, _parameter(schema, key)))
-    return {key: _joined(values, _parameter(schema, key)) for key, values in given.items()}
+        values.setdefault(key, []).append(_read_value(value, _parameter(schema, key)))
+    return {key: _joined(values, _parameter(schema, key)) for key, values in values.items()}
 
 
 def _parameter(schema: Json, key: str) -> Json:

@@ -1,4 +1,4 @@
-"""`localmcp tui`: the terminal house on one file."""
+"""`localmcp tui`: the terminal interface on one file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @command()
 @click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path), metavar="[FILE]")
-@click.option("--theme", metavar="NAME", help="Colours, for this time; 'terminal' takes those of the terminal.")
+@click.option("--theme", metavar="NAME", help="Colors, for this time; 'terminal' takes those of the terminal.")
 @pass_session
 def tui(session: Session, file: Path | None, theme: str | None) -> int:
     """See, search and run everything in one file, in the terminal.
@@ -48,7 +48,7 @@ def tui(session: Session, file: Path | None, theme: str | None) -> int:
 
 
 def need_terminal(name: str, hint: str) -> None:
-    """Refuse to draw where nobody sees it.
+    """Refuse to draw where there is no terminal.
 
     Raises:
         Unavailable: stdin or stderr is not a terminal.
@@ -64,7 +64,7 @@ def honour_no_color() -> None:
 
 
 def services(session: Session) -> Services:
-    """What the TUI needs of other faces."""
+    """Return what the TUI needs of other interfaces."""
     from localmcp.tui.services import Services
 
     return Services(
