@@ -50,7 +50,7 @@ def log(
 ) -> None:
     """Show what was called, by whom, and how it ended; what it adds up to.
 
-    Every interface is in it: the command line, assistants, HTTP. The latest calls are last. Arguments are kept with their
+    Every interface is in it: the command line, assistants, HTTP. The latest calls are last. Arguments are kept, their
     secrets masked, unless the setting log_arguments is off; log_calls = false keeps nothing.
     """
     if ctx.invoked_subcommand:

@@ -24,6 +24,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Start here": {
         "demo": ("demo", "Index the sample documents, search them, and show what to type next."),
         "tui": ("tui", "See, search and run everything in one file, in the terminal."),
+        "help": ("help", "Show a page of the manual; without a subject, list the pages."),
     },
     "Documents": {
         "add": ("ingest", "Add files, folders, or text from stdin (-), and index them."),

@@ -27,8 +27,8 @@ UNAVAILABLE = 3
 def servers() -> None:
     """Connect other MCP servers; an assistant finds their tools with tool_search.
 
-    They are kept in mcp.json in the configuration directory, in the form that other clients use. Each is started when one
-    of its tools is first called.
+    They are kept in mcp.json in the configuration directory, in the form that other clients use. Each is started when a
+    tool of it is first called.
 
     \b
       localmcp servers import claude-desktop

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shutil
 import sys
 import unicodedata
@@ -30,7 +29,7 @@ PIPED_COLUMNS = 100
 
 _PLAIN_WORD = re.compile(r"[\w@%+=:,./~\\-]+")
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
-_ESCAPE = f"␛{secrets.token_hex(8)}"
+_ESCAPE = f"␛{os.urandom(8).hex()}"
 """Where `echo` writes ESC. No document can know it, so styles come only from here."""
 _STYLE = re.compile(re.escape(_ESCAPE) + r"\[[\d;]*m")
 

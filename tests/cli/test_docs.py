@@ -1,4 +1,4 @@
-"""The README keeps up: it names every command, tool and setting, its commands are typed and its code is run."""
+"""The documentation keeps up: it names every command, tool and setting, its commands are typed and its code is run."""
 
 import io
 import json
@@ -18,6 +18,7 @@ import pytest
 from doors import open_door
 from folders import write
 
+from localmcp.cli.help import list_subjects, read_page
 from localmcp.cli.program import COMMANDS, execute, program
 from localmcp.cli.session import Session
 from localmcp.config import Settings, config_directory, describe_settings
@@ -28,6 +29,8 @@ from localmcp.workspace import Workspace
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "sample_data"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {"README": README, **{subject: read_page(subject) for subject in list_subjects()}}
+ALL = "\n".join(PAGES.values())
 
 
 @pytest.fixture
@@ -36,21 +39,35 @@ def registry(tmp_path: Path) -> Registry:
 
 
 @pytest.mark.parametrize("command", sorted(name for section in COMMANDS.values() for name in section))
-def test_every_command_is_in_the_readme(command: str) -> None:
-    assert re.search(rf"localmcp {command}\b", README)
+def test_every_command_is_in_the_documentation(command: str) -> None:
+    assert re.search(rf"localmcp {command}\b", ALL)
 
 
-def test_every_tool_is_in_the_readme(registry: Registry) -> None:
-    assert [each.name for each in registry.tools() if f"`{each.name}`" not in README] == []
+def test_every_tool_is_in_the_documentation(registry: Registry) -> None:
+    assert [each.name for each in registry.tools() if f"`{each.name}`" not in ALL] == []
 
 
 @pytest.mark.parametrize("setting", describe_settings(), ids=lambda each: each["name"])
-def test_every_setting_is_in_the_readme_with_its_variable(setting: dict[str, object]) -> None:
-    assert f"| `{setting['name']}` | `{setting['env']}` |" in README
+def test_every_setting_is_documented_with_its_variable_and_meaning(setting: dict[str, object]) -> None:
+    (line,) = re.findall(rf"(?m)^\| `{setting['name']}` \| .*", PAGES["settings"])
+    assert line.startswith(f"| `{setting['name']}` | `{setting['env']}` |")
+    assert line.endswith(f"| {setting['says']} |")
+
+
+def test_the_readme_is_a_front_page_that_links_every_page() -> None:
+    assert README.count("\n") <= 200
+    assert [name for name in list_subjects() if f"](localmcp/docs/{name}.md)" not in README] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_files_that_exist(page: str) -> None:
+    folder = ROOT if page == "README" else ROOT / "localmcp" / "docs"
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)", PAGES[page])
+    assert [target for target in targets if not (folder / target).exists()] == []
 
 
 def test_the_blocks_for_clients_are_json() -> None:
-    blocks = re.findall(r"```json\n(.+?)\n```", README, re.S)
+    blocks = re.findall(r"```json\n(.+?)\n```", ALL, re.S)
     assert blocks
     for block in blocks:
         assert "mcpServers" in json.loads(block)
@@ -71,6 +88,7 @@ NOT_TYPED = {
     "python3 -m venv": "installs from the network: .ci/run types it, and tests/cli/test_cli.py runs the demo",
     "pip install": "installs from the network",
     "python -m pytest": "runs these tests",
+    "localmcp demo": "tests/cli/test_cli.py runs it",
     "localmcp tui": "needs a terminal: tests/tui/test_tui_app.py",
     "localmcp find": "needs a terminal: tests/tui/test_tui_app.py",
     "localmcp serve --http": "runs until Ctrl-C: tests/server/test_http_process.py, and the request below",
@@ -78,6 +96,10 @@ NOT_TYPED = {
     "localmcp servers add time": "downloads a server: test_providers_cli.py adds, refreshes and calls its own",
     "localmcp servers refresh": "starts that server",
     "localmcp call time__get_current_time": "calls that server",
+    "localmcp models add": "downloads a model: tests/cli/test_models_cli.py",
+    "localmcp reembed --model fastembed": "needs that model: tests/search/test_reembed.py",
+    "localmcp config set model fastembed": "needs that model",
+    "localmcp reembed --rollback": "needs that model: tests/search/test_reembed.py",
     "localmcp config set milvus_address": "needs a Milvus server: tests/milvus/",
     "localmcp push default": "needs that server",
     "localmcp pull default": "needs that server",
@@ -142,12 +164,11 @@ class Shell:
         for name, text in NOTES.items():
             write(self.home / name, text)
         documents = SAMPLES / "documents"
-        shutil.copytree(SAMPLES, self.home / "sample_data", ignore=shutil.ignore_patterns("pictures", "documents"))
-        shutil.copytree(documents / "italiano", self.home / "sample_data" / "documents" / "italiano")
+        shutil.copytree(SAMPLES, self.home / "sample_data", ignore=shutil.ignore_patterns("pictures"))
         (self.home / "manuals").mkdir()
         shutil.copy(documents / "travel" / "larch-ridge-trek.pdf", self.home / "manuals" / "router.pdf")
         shutil.copy(documents / "office" / "expenses-policy.docx", self.home / "report.docx")
-        assert self.type(("localmcp", "add", "sample_data/documents/italiano", "--collection", "casa")) == 0
+        assert self.type(("localmcp", "add", "Documents/notes")) == 0
 
     def type(self, words: tuple[str, ...], stdin: str = "") -> int:
         """The exit code; what is printed is `output`."""
@@ -184,10 +205,11 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     return shell
 
 
-def test_every_command_works_as_it_is_printed(shell: Shell) -> None:
-    """In the order of the page, in one home; the model is the one without weights."""
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_works_as_it_is_printed(shell: Shell, page: str) -> None:
+    """In the order of the page, in a home with one document; the model is the one without weights."""
     stdin, failed = "", list[str]()
-    for command in read_commands(README):
+    for command in read_commands(PAGES[page]):
         if not_typed(command):
             continue
         assert command.words[0] in ("localmcp", "git"), command
@@ -198,27 +220,14 @@ def test_every_command_works_as_it_is_printed(shell: Shell) -> None:
     assert failed == []
 
 
-def test_what_is_not_typed_stands_in_the_page_still() -> None:
-    commands = [str(each) for each in read_commands(README)]
-    assert [each for each in NOT_TYPED if not any(command.startswith(each) for command in commands)] == []
-
-
-def test_the_first_question_is_answered_from_the_document_that_answers_it(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the model that ships."""
-    monkeypatch.setenv("LOCALMCP_MODEL", "default")
-    commands = [each for each in read_commands(README) if each.words[0] == "localmcp"]
-    add, search = (next(each for each in commands if each.words[1] == name) for name in ("add", "search"))
-    file = ("--db", "first.localmcp")
-    assert shell.type((*add.words, *file)) == 0
-    assert shell.type((*search.words, *file)) == 0
-    assert "notes/keys.md:" in shell.output.replace("\\", "/")
+def test_what_is_not_typed_is_in_the_documentation_still() -> None:
+    commands = [str(command) for command in read_commands(ALL)]
+    assert [start for start in NOT_TYPED if not any(command.startswith(start) for command in commands)] == []
 
 
 @pytest.mark.skipif(shutil.which("curl") is None or sys.platform == "win32", reason="there is no curl here")
 def test_the_request_over_http_is_answered(tmp_path: Path) -> None:
-    (request,) = (each for each in read_commands(README) if each.words[0] == "curl")
+    (request,) = (each for each in read_commands(ALL) if each.words[0] == "curl")
     with open_door(tmp_path / "a.localmcp") as door:
         words = [word.replace("http://127.0.0.1:8080", door.url).replace("mcp_...", door.key) for word in request.words]
         done = subprocess.run([*words, "-sS"], capture_output=True, text=True, timeout=60)
@@ -228,7 +237,7 @@ def test_the_request_over_http_is_answered(tmp_path: Path) -> None:
 
 def mentioned_commands() -> list[str]:
     """`localmcp …` in running text."""
-    text = re.sub(r"```.+?```", "", README, flags=re.S)
+    text = re.sub(r"```.+?```", "", ALL, flags=re.S)
     return sorted(set(re.findall(r"`localmcp (.+?)`", re.sub(r"\n\s*", " ", text))))
 
 
@@ -249,7 +258,7 @@ def test_a_command_in_running_text_exists_with_its_options(mentioned: str) -> No
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.+?)\n```", README, re.S)
+    return re.findall(rf"```{language}\n(.+?)\n```", ALL, re.S)
 
 
 def test_the_tool_of_your_own_is_found_and_called(shell: Shell) -> None:
@@ -270,6 +279,7 @@ def test_the_library_block_finds_and_calls_a_tool(shell: Shell, capsys: pytest.C
 
 def test_the_python_block_finds_the_passage(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
     (notebook,) = (each for each in blocks("python") if "localmcp.open" in each)
+    shutil.rmtree("sample_data/documents")
     shutil.copytree(SAMPLES / "documents" / "cooking", "sample_data/documents/cooking")
     namespace: dict[str, Any] = {}
     exec(compile(notebook, "README.md", "exec"), namespace)

@@ -1,6 +1,7 @@
 """The judged questions that come with the sample documents are answered, by the real model."""
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from localmcp.cli import terminal
+from localmcp.cli.search import hit_lines
 from localmcp.config import Settings, sample_directory
 from localmcp.workspace import Workspace
 
@@ -70,3 +73,42 @@ def test_joining_a_documents_passages_gives_back_its_text(workspace: Workspace) 
     for path in sorted((SAMPLES / "documents").rglob("*.md")):
         document = workspace.knowledge.get_document(str(path))
         assert document["source"]["content"] == read(path).text
+
+
+# ---------------------------------------------------------------- the README's examples
+
+README = SAMPLES.parent / "README.md"
+ANSWERS = {
+    "boiler E110": "Clean the siphon",
+    "bread came out flat and too acidic": "Flat and sour, tears easily",
+    "certifcate expired lockers": "certificate has expired",
+}
+
+
+def readme_searches() -> list[str]:
+    return re.findall(r'(?m)^localmcp search "([^"]+)"', README.read_text(encoding="utf-8"))
+
+
+def test_every_search_in_the_readme_is_answered_by_the_first_passage(workspace: Workspace) -> None:
+    assert set(readme_searches()) == set(ANSWERS)
+    for query in ANSWERS:
+        (hit,) = workspace.registry.call("search", {"query": query, "limit": 1}).value["results"]
+        assert ANSWERS[query] in hit["content"], query
+
+
+def test_the_readme_shows_what_is_printed(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(SAMPLES.parent)
+    pasted = re.findall(
+        r'```bash\nlocalmcp search "(.+?)" --limit 1\n```\n```\n(.+?)\n```', README.read_text("utf-8"), re.S
+    )
+    assert len(pasted) == 2
+    for query, block in pasted:
+        result = workspace.registry.call("search", {"query": query, "limit": 1, "explain": True}).value
+        printed = [line.rstrip() for line in "\n".join(plain_lines(result)).splitlines()]
+        shown = block.splitlines()
+        assert shown[0].partition(" › ")[2] == printed[0].partition(" › ")[2]
+        assert shown[1:] == printed[1 : len(shown)]
+
+
+def plain_lines(result: dict[str, Any]) -> list[str]:
+    return [terminal.plain(line) for line in hit_lines(1, result["results"][0], result)]

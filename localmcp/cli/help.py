@@ -1,0 +1,70 @@
+"""`localmcp help`: the pages of the manual, which ship with the package."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from importlib.resources import files
+
+import click
+
+from localmcp.cli import terminal
+from localmcp.cli.session import Session, command, pass_session
+from localmcp.errors import InvalidInput
+
+
+@command("help")
+@click.argument("subject", required=False)
+@pass_session
+def help(session: Session, subject: str | None) -> None:  # noqa: A001  (the name of the command)
+    """Show a page of the manual; without a subject, list the pages."""
+    if subject is None:
+        subjects = list_subjects()
+        session.answer({"subjects": subjects}, lambda _: _print_subjects(subjects))
+        return
+    text = read_page(subject)
+    session.answer({"subject": subject, "format": "markdown", "text": text}, lambda _: _print_page(session, text))
+
+
+def list_subjects() -> dict[str, str]:
+    """Return subject -> title, in alphabetical order."""
+    pages = sorted(page.name for page in files("localmcp").joinpath("docs").iterdir() if page.name.endswith(".md"))
+    return {name.removesuffix(".md"): _title(read_page(name.removesuffix(".md"))) for name in pages}
+
+
+def read_page(subject: str) -> str:
+    """Return the page as Markdown.
+
+    Raises:
+        InvalidInput: there is no such page; names the nearest.
+    """
+    page = files("localmcp").joinpath("docs", f"{subject}.md")
+    if subject.isidentifier() and page.is_file():
+        return page.read_text(encoding="utf-8")
+    nearest = difflib.get_close_matches(subject, list_subjects(), 1)
+    hint = f"Did you mean: localmcp help {nearest[0]}" if nearest else f"There is: {', '.join(list_subjects())}."
+    raise InvalidInput(f"There is no page '{subject}'.", hint=hint)
+
+
+def _title(page: str) -> str:
+    return page.partition("\n")[0].removeprefix("# ")
+
+
+def _print_subjects(subjects: dict[str, str]) -> None:
+    terminal.echo("\n".join(terminal.table(("subject", "page"), list(subjects.items()))))
+    terminal.echo(
+        f"\n{terminal.dim('$')} localmcp help search      {terminal.dim('and of a command:')} localmcp add --help"
+    )
+
+
+def _print_page(session: Session, text: str) -> None:
+    """Print the page, rendered on a terminal and as Markdown elsewhere."""
+    if not sys.stdout.isatty():
+        terminal.write(text, nl=False)
+        return
+    # rich costs 45 ms, and no other command prints Markdown.
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console(width=terminal.columns(), no_color=session.color is False)
+    console.print(Markdown(text, hyperlinks=False, code_theme="ansi_dark"))
