@@ -154,8 +154,8 @@ def search(
     hits = [_hit(hit, score, detail) for hit, score in ranked.hits[:limit]]
     if not hits:
         session.note(NOTHING_FOUND)
-        if ranked.nearest:
-            session.note(f"Nearest: {', '.join(ranked.nearest)}")
+    elif not ranked.sure:
+        session.note("No tool clearly fits; these are the nearest.")
     if session.as_json:
         session.print_json(hits)
         return
