@@ -197,7 +197,7 @@ def check_freshness(uri: str | None, size: int, mtime_ns: int | None, sha256: st
     try:
         found = Path(uri).stat()
     except (FileNotFoundError, NotADirectoryError):
-        return "missing"
+        return _container_freshness(uri, mtime_ns)
     except (OSError, ValueError):
         return "unverifiable"
     if not stat.S_ISREG(found.st_mode):
@@ -213,6 +213,18 @@ def check_freshness(uri: str | None, size: int, mtime_ns: int | None, sha256: st
         return "fresh" if hashlib.sha256(content).hexdigest() == sha256 else "changed"
     except OSError:
         return "unverifiable"
+
+
+def _container_freshness(uri: str, mtime_ns: int) -> Freshness:
+    """Whether the file is unchanged that a document with the uri `path#member` is in."""
+    for mark in list(re.finditer("#", uri))[:8]:
+        try:
+            found = Path(uri[: mark.start()]).stat()
+        except (OSError, ValueError):
+            continue
+        if stat.S_ISREG(found.st_mode):
+            return "fresh" if found.st_mtime_ns == mtime_ns else "changed"
+    return "missing"
 
 
 class Citations:
@@ -311,13 +323,13 @@ def _look(
         cited = _cited_passages(connection, identity) if identity else []
         for passage in cited:
             if holds_quote(passage.text, quote):
-                return True, _found(index, origin, passage, "exact")
+                return True, _found(index, origin, passage, "exact", quote)
         at_home = {passage.chunk_id for passage in cited}
         for source_id in dict.fromkeys([*(p.source_id for p in cited), *_likely_sources(index, quote)]):
             passage = _passage_holding(passages_of_source(connection, source_id), quote)
             if passage:
                 exact = not has_place or passage.chunk_id in at_home
-                return bool(cited), _found(index, origin, passage, "exact" if exact else "moved")
+                return bool(cited), _found(index, origin, passage, "exact" if exact else "moved", quote)
     return bool(cited), None
 
 
@@ -327,7 +339,7 @@ def _likely_sources(index: Index, quote: str) -> list[int]:
     return [hit.passage.source_id for hit in index.search(request).hits]
 
 
-def _found(index: Index, origin: str | None, passage: Passage, verdict: Verdict) -> Verification:
+def _found(index: Index, origin: str | None, passage: Passage, verdict: Verdict, quote: str) -> Verification:
     adopted = index.database.adopted
     freshness = check_freshness(passage.uri, passage.size, passage.mtime_ns, passage.sha256, adopted)
     if verdict == "exact" and freshness in ("changed", "missing"):
@@ -343,12 +355,18 @@ def _found(index: Index, origin: str | None, passage: Passage, verdict: Verdict)
         "chunkId": shown_id(passage.chunk_uuid, origin),
         "sourceId": shown_id(passage.source_uuid, origin),
         "sourceTitle": passage.title,
-        "citation": cite(passage),
+        "citation": cite(passage, _span_of(passage.text.strip(), quote)),
         "freshness": freshness,
     }
     if origin is not None:
         found["origin"] = origin
     return found
+
+
+def _span_of(body: str, quote: str) -> tuple[int, int] | None:
+    """Where the quote is in a passage, white space aside; None when it runs over the end."""
+    match = re.search(r"\s+".join(map(re.escape, quote.split())), body)
+    return match.span() if match else None
 
 
 def holds_quote(text: str, quote: str) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from localmcp.errors import LocalMCPError, UnreadableDocument
+from localmcp.errors import LocalMCPError, ScannedDocument, UnreadableDocument
 from localmcp.search.drafts import WORD_ONLY, ChunkDraft, SourceDraft, WordCounts, heading_of, index_words
 from localmcp.text.chunking import Chunk, TokenCounter, split
 from localmcp.text.data_text import is_data, is_data_file
@@ -33,6 +33,8 @@ CANNOT_BE_READ = "cannot be read"
 REACHED_BY_LINK = "reached through a link, which it was not when it was added; add it again if that is meant"
 BLOCK = 1 << 20
 HEAD = 8192
+STREAMED = ("mailbox", "conversations", "archive")
+"""Kinds of containers that are never held as a whole, so that they may be of any size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,9 @@ def read_file(chunker: Chunker, max_bytes: int, task: ReadTask, start: Any = Non
         return
     except OSError as error:
         reason = f"{CANNOT_BE_READ}: {(error.strerror or str(error)).lower()}"
+    except ScannedDocument as error:
+        yield replace(reading, skipped=str(error), seconds=time.perf_counter() - begin)
+        return
     except LocalMCPError as error:
         reason = str(error)
     except MemoryError:
@@ -121,7 +126,7 @@ def _read(reading: Reading, chunker: Chunker, max_bytes: int, task: ReadTask, st
     with open_regular(path) as file:
         status = os.fstat(file.fileno())
         reading.size, reading.mtime_ns = status.st_size, status.st_mtime_ns
-        streams = container_kind(file.read(HEAD), path.name, archive=task.archive) == "mailbox"
+        streams = container_kind(file.read(HEAD), path.name, archive=task.archive) in STREAMED
         if reason := None if streams else _why_skipped(path, status.st_size, max_bytes):
             yield replace(reading, skipped=reason)
             return
@@ -235,6 +240,8 @@ def draft_source(document: Document, chunker: Chunker, origin: Origin) -> Source
         size=origin.size,
         mtime_ns=origin.mtime_ns,
         language=language,
+        date=document.date,
+        date_from=document.date_from,
         metadata={**document.metadata, **origin.metadata},
         chunks=[_draft_chunk(chunk, title, language, by_word_only, counts) for chunk in chunks],
         counts=counts,

@@ -82,6 +82,10 @@ class SourceDraft:
     language: str
     metadata: Mapping[str, Any]
     chunks: Sequence[ChunkDraft]
+    date: str = ""
+    """When the document says it was written, ISO 8601; "" when it does not say."""
+    date_from: str = ""
+    """front matter, mail header, document properties, export or time of saving."""
     counts: WordCounts | None = None
     """Of all chunks; None = not counted yet."""
 

@@ -1,0 +1,57 @@
+"""Mailboxes, mails with attachments and archives: every document in them is found and cited by itself."""
+
+import mailbox
+import zipfile
+from email.message import EmailMessage
+
+import pytest
+
+import localmcp
+
+
+def make_mail(number, text):
+    mail = EmailMessage()
+    mail["Subject"], mail["From"] = f"Subject {number}", "ada@example.org"
+    mail["Date"], mail["Message-ID"] = f"Fri, {number:02} May 2024 10:00:00 +0000", f"<m{number}@example.org>"
+    mail.set_content(text, cte="base64")
+    return mail
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
+    (tmp_path / "home").mkdir()
+    return localmcp.open(tmp_path / "home" / "kb.localmcp")
+
+
+def best(file, words):
+    return file.call("search", query=words, mode="keyword")["results"][0]
+
+
+def test_each_message_and_attachment_is_cited_with_the_path_of_its_mailbox(tmp_path, file):
+    folder = tmp_path / "mail"
+    folder.mkdir()
+    box = mailbox.mbox(folder / "archive.mbox")
+    box.add(make_mail(1, "The gate code is 4711."))
+    with_attachment = make_mail(2, "The invoice is attached.")
+    with_attachment.add_attachment(b"total 421 EUR", maintype="text", subtype="plain", filename="invoice.txt")
+    box.add(with_attachment)
+    box.close()
+    file.add(folder)
+    hit = best(file, "gate code")
+    assert hit["sourceTitle"] == "Subject 1"
+    assert hit["citation"]["path"] == str(folder / "archive.mbox")
+    assert hit["citation"]["label"].endswith("archive.mbox, Subject 1 (2024-05-01)")
+    assert hit["freshness"] == "fresh"
+    attachment = best(file, "421 EUR")
+    assert attachment["sourceTitle"] == "invoice"
+    assert attachment["citation"]["path"] == str(folder / "archive.mbox")
+
+
+def test_an_archive_that_is_named_is_read_as_a_folder(tmp_path, file):
+    path = tmp_path / "old.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("notes/pump.md", "# Pump\n\nThe pump needs oil in May.\n")
+        archive.writestr("tool.bin", b"\x7fELF\0\0")
+    file.add(path)
+    assert best(file, "pump oil")["citation"]["path"] == str(path)
