@@ -122,7 +122,8 @@ def _ours(old: Any, name: str, target: ClientFile) -> Json:
 def _merged(old: Json, entry: Json) -> Json:
     variables = old.get("env")
     kept = cast(Json, variables) if isinstance(variables, dict) else {}
-    return {**old, **entry, "env": {**kept, **entry["env"]}}
+    chosen = {"alwaysLoad": old["alwaysLoad"]} if "alwaysLoad" in old and "alwaysLoad" in entry else {}
+    return {**old, **entry, **chosen, "env": {**kept, **entry["env"]}}
 
 
 # ---------------------------------------------------------------- text

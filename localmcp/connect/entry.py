@@ -95,8 +95,14 @@ def _variable(name: str) -> str:
 
 
 def entry_for(target: ClientFile, entry: Mapping[str, Any]) -> Json:
-    """The entry with what this client wants besides."""
-    if target.table == SERVERS or target.client == "claude-code":
+    """Return the entry with what this client wants besides.
+
+    Claude Code (2.1.121 and later) defers the tools of every server behind a search of its own; the ten that are
+    listed here find all others, so they are worth loading at once.
+    """
+    if target.client == "claude-code":
+        return {"type": "stdio", **entry, "alwaysLoad": True}
+    if target.table == SERVERS:
         return {"type": "stdio", **entry}
     return dict(entry)
 

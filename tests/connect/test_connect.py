@@ -164,6 +164,15 @@ def test_every_client_gets_the_form_it_reads(
     assert (entry["args"][:3], entry.get("type")) == (["-m", "localmcp", "serve"], kind)
 
 
+def test_claude_code_loads_the_tools_at_once_unless_the_person_said_otherwise(home: Path, run: Run) -> None:
+    path = home / ".claude.json"
+    run("claude-code", "--no-start")
+    assert json.loads(path.read_text())["mcpServers"]["localmcp"]["alwaysLoad"] is True
+    path.write_text(path.read_text().replace('"alwaysLoad": true', '"alwaysLoad": false'))
+    run("claude-code", "--no-start")
+    assert json.loads(path.read_text())["mcpServers"]["localmcp"]["alwaysLoad"] is False
+
+
 def test_the_builds_that_are_there_are_all_connected(home: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     on("win32", monkeypatch)
     stored = home / "AppData/Local/Packages/Claude_pzs8sxrjxfjjc"
