@@ -128,10 +128,10 @@ class Discovery:
         return [_full(tools[each.name], score) for each, score in hits]
 
     def suggest(self, words: str) -> list[str]:
-        """Return the names of at most three tools that do what the words say."""
+        """Return the names of at most five tools that do what the words say."""
         tools = self._searchable()
         ranked = rank_tools(words, [self.describe(tool) for tool in tools.values()], self.finder)
-        return [tool.name for tool, _ in ranked.hits[:3]]
+        return [tool.name for tool, _ in ranked.hits[:5]]
 
     def describe(self, each: Tool) -> ToolDescription:
         """What a tool is found by; the same object for the same tool, or for another one with the same words."""

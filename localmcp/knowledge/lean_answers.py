@@ -50,7 +50,7 @@ def lean_search(result: Any) -> Answer:
 def _lean_hit(hit: Json, explained: bool) -> Json:
     if explained:
         return hit
-    lean = _picked(hit, (*_HIT_FIELDS, "relevance", "highlight", "origin", "signals", "morePassages"))
+    lean = _picked(hit, (*_HIT_FIELDS, "relevance", "origin", "signals", "morePassages"))
     lean["citation"] = {"label": hit["citation"]["label"]}
     if hit["collection"] != "default":
         lean["collection"] = hit["collection"]
@@ -125,6 +125,12 @@ def _passage(number: int, hit: Json) -> str:
     if hit.get("signals"):
         parts.append(f"beware: {', '.join(hit['signals'])}")
     return f"[{number}] {', '.join(parts)}\n{hit['content']}"
+
+
+def _worth(hit: Json) -> str:
+    if "relevance" in hit:
+        return f"relevance {hit['relevance']:.0f}"
+    return f"score {hit['combinedScore']:.0f}"
 
 
 def _place(citation: Json, title: str) -> str:

@@ -272,7 +272,9 @@ def prepare(python: str, workdir: Path) -> Path:
     write_documents(folder)
     if prepared.exists():
         shutil.copy(prepared, workdir / "tasks.db")
-        subprocess.run([python, "-m", "localmcp", "adopt", str(workdir / "tasks.db")], env=environment(workdir))
+        adopt = [python, "-m", "localmcp", "adopt", str(workdir / "tasks.db")]
+        if subprocess.run([*adopt, "--keep-watched-folders"], env=environment(workdir)).returncode == 2:
+            subprocess.run(adopt, env=environment(workdir))
         return folder
     for arguments in (
         ["add", str(folder)],
