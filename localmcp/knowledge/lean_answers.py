@@ -117,7 +117,7 @@ def _is_name_of(title: str, path: str) -> bool:
 def _passage(number: int, hit: Json) -> str:
     parts = [
         _place(hit["citation"], hit["sourceTitle"]),
-        f"score {hit['combinedScore']:.0f}",
+        _worth(hit),
         f"id {short_id(hit['id'])}",
     ]
     if hit.get("morePassages"):
