@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired, cast
 
 from typing_extensions import TypedDict
 
-from localmcp.errors import LocalMCPError, UnknownTool
+from localmcp.errors import LocalMCPError, NotFound, UnknownTool
 from localmcp.language_models import LanguageModel
 from localmcp.tool_search.arguments import bare_parameter, fill_arguments
-from localmcp.tool_search.phrases import written
-from localmcp.tool_search.sentence_ranking import RankedTool, Ranking, ToolRanking
+from localmcp.tool_search.phrases import VERBS as ASKING
+from localmcp.tool_search.phrases import is_misspelt, written
+from localmcp.tool_search.sentence_ranking import RankedTool, Ranking, ToolRanking, is_telling
 from localmcp.tools import Answer, Json, Param, Registry, Tool, integer_or_string, tool
+from localmcp.wording.normalize import fold, stem
+from localmcp.wording.normalize import words as title_words
+from localmcp.wording.sentences import function_words
 
 log = logging.getLogger(__name__)
 
@@ -27,11 +31,19 @@ OFFERED = 8
 """Tools, by rank, that a language model chooses among."""
 SHOWN = 3
 """Candidates in a response."""
-SURE_ENOUGH_TO_CHANGE = 0.6
-"""A tool that changes something needs this certainty; one that only reads needs less."""
+SURE_ENOUGH_TO_READ, SURE_ENOUGH_TO_CHANGE = 0.35, 0.6
+"""A tool is run from this certainty on; below it the call is only proposed."""
+TITLE_WORDS = 0.6
+"""Share of a sentence's words that a title must have to be what is asked for."""
 
 QUERY_EMPTY = "Query field cannot be empty"
-ERROR_STATUS = {"empty_query": 400, "tool_not_found": 400, "no_tool_call_generated": 500, "tool_failed": 500}
+ERROR_STATUS = {
+    "empty_query": 400,
+    "tool_not_found": 400,
+    "not_found": 400,
+    "no_tool_call_generated": 500,
+    "tool_failed": 500,
+}
 """`code` of an error response -> HTTP status of the original (S0-24)."""
 
 
@@ -87,8 +99,8 @@ class Decision:
     certainty: float
     said: str
     """Why there is no call; empty when there is one."""
-    exploring: bool = False
-    """The tool may say that it has nothing, and then there was no call (see `Router._explore`)."""
+    proposed: Json | None = None
+    """`{tool, arguments}` of a call that is not certain enough to be made."""
 
 
 # ---------------------------------------------------------------- the router
@@ -97,8 +109,9 @@ class Decision:
 class Router:
     """Chooses the tool and its arguments for a sentence, and makes the call unless the tool is destructive.
 
-    A tool that only reads is called when it is likely enough; one that changes something needs a certainty of 0.6; a
-    destructive one is never called but proposed, with its arguments, whoever chose it.
+    A tool that only reads is called from a certainty of 0.35 on, one that changes something from 0.6; below that, and
+    for a destructive tool whoever chose it, the call is proposed with its arguments. A sentence that is the title of
+    something is looked up first.
     """
 
     def __init__(
@@ -154,30 +167,59 @@ class Router:
 
     def decide(self, ranking: Ranking, given: Json) -> Decision:
         """The call for a ranked sentence, without a language model."""
-        best = _named(ranking) or ranking.best
-        if best is None or (not best.tool.mark.read_only and best.certainty < SURE_ENOUGH_TO_CHANGE):
-            return self._explore(ranking, given)
+        named = _named(ranking)
+        best = named or ranking.best
+        if best is None:
+            return self._look_up_title(ranking, given) or _no_decision(ranking)
         filled = fill_arguments(ranking.sentence, ranking.tokens, best, given)
+        vague = best.certainty < SURE_ENOUGH_TO_CHANGE or _searches(best.tool, filled.arguments)
+        if not named and vague and (found := self._look_up_title(ranking, given, chosen=best.tool)):
+            return found
         if filled.missing:
             needs = ", ".join(_explain_parameter(best.tool, name) for name in filled.missing)
             return Decision(None, filled.arguments, best.certainty, f"{best.tool.name} fits, but needs {needs}.")
-        return Decision(best.tool, filled.arguments, best.certainty, "")
+        least = SURE_ENOUGH_TO_READ if best.tool.mark.read_only else SURE_ENOUGH_TO_CHANGE
+        if not named and best.certainty < least:
+            said = (
+                f"{best.tool.name} may be meant, at a certainty of {best.certainty:.2f}; {least:g} is needed to run it."
+            )
+            proposed = {"tool": best.tool.name, "arguments": filled.arguments}
+            return Decision(None, filled.arguments, best.certainty, said, proposed)
+        return Decision(best.tool, filled.arguments or _words_alone(ranking, best, named), best.certainty, "")
 
-    def _explore(self, ranking: Ranking, given: Json) -> Decision:
-        """No tool is asked for by its deed: the words may still name something that a tool has.
+    def _look_up_title(self, ranking: Ranking, given: Json, chosen: Tool | None = None) -> Decision | None:
+        """Return the call that finds what the sentence names by its title, or None.
 
-        `create a blueprint` is the title of a quick start. A reading tool with an example phrase that is one slot is
-        tried; unless it finds something there was no call.
+        `create a blueprint` is the title of a quick start, and asks for no deed. A reading tool with an example phrase
+        that is one slot is tried; it counts if a title that it finds has most words of the sentence.
+
+        Args:
+            chosen: the tool that fits otherwise; against a search elsewhere, two words at least must be in the title.
         """
-        for each in self._routable():
-            parameter = bare_parameter(each) if each.mark.read_only else None
-            if parameter and ranking.tokens:
-                properties = each.input_schema.get("properties", {})
-                arguments = {name: value for name, value in given.items() if name in properties}
-                words = written(ranking.sentence, ranking.tokens)
-                certainty = next(one.certainty for one in ranking.tools if one.tool is each)
-                return Decision(each, {**arguments, parameter: words}, certainty, "", exploring=True)
-        return _no_decision(ranking)
+        words = [token for token in ranking.tokens if is_telling(token) and token.stem not in ASKING]
+        for finder in self._routable():
+            parameter = bare_parameter(finder) if finder.mark.read_only else None
+            if not parameter or not words or (chosen is not None and chosen is not finder and len(words) < 2):
+                continue
+            properties = finder.input_schema.get("properties", {})
+            beside = {name: value for name, value in given.items() if name in properties}
+            asked_for = ranking.tokens if chosen in (None, finder) else words
+            arguments = {**beside, parameter: written(ranking.sentence, asked_for)}
+            share = self._share_in_title(finder, arguments, [token.text for token in words])
+            if share >= TITLE_WORDS:
+                return Decision(finder, arguments, share, "")
+        return None
+
+    def _share_in_title(self, tool: Tool, arguments: Json, words: Sequence[str]) -> float:
+        """Return the share of the words that the first title which the tool finds has, 0..1."""
+        try:
+            answer = self._registry.call(tool.name, arguments)
+        except LocalMCPError as error:
+            log.debug("%s finds nothing: %s", tool.name, error)
+            return 0.0
+        rows = answer.value.get("results")
+        found = cast("list[Json]", rows) if isinstance(rows, list) else []
+        return title_share(words, str(found[0].get("displayName", ""))) if found else 0.0
 
     def _ask_model(self, model: LanguageModel, ranking: Ranking, given: Json) -> Decision:
         """The call that the language model makes.
@@ -201,7 +243,8 @@ class Router:
 
     def _carry_out(self, query: str, decision: Decision, router: str) -> Response:
         if decision.tool is None:
-            return _not_called(query, decision.said, decision.certainty, router)
+            response = _not_called(query, decision.said, decision.certainty, router)
+            return {**response, "proposed": cast(Proposal, decision.proposed)} if decision.proposed else response
         name, arguments = decision.tool.name, decision.arguments
         if decision.tool.mark.destructive:
             said = f"{name} may remove or overwrite something and is only proposed. Call it yourself to go on."
@@ -213,10 +256,9 @@ class Router:
             # The contract has one text for everything that goes wrong in a tool; bugs are logged with their traceback.
             if not isinstance(error, LocalMCPError):
                 log.exception("%s failed", name)
-            failed = _failed(query, "tool_failed", f"Error executing tool: {error}", router)
+            code = "not_found" if isinstance(error, NotFound) else "tool_failed"
+            failed = _failed(query, code, f"Error executing tool: {error}", router)
             return {**failed, "arguments": arguments, "certainty": round(decision.certainty, 3)}
-        if decision.exploring and not answer.value.get("count", 0):
-            return _not_called(query, "No tool fits.", decision.certainty, router)
         return _answered(query, decision, answer, router)
 
 
@@ -227,6 +269,34 @@ def _named(ranking: Ranking) -> RankedTool | None:
     whole = ranking.sentence.strip().lower()
     exact = [each for each in ranking.tools if each.tool.name.lower() == whole]
     return next(iter(exact or said), None)
+
+
+def _words_alone(ranking: Ranking, best: RankedTool, named: RankedTool | None) -> Json:
+    """The sentence for the parameter that takes a whole one, where nothing else was found in it: a search without
+    words is none, unless the sentence says no more than the tool's name."""
+    parameter = bare_parameter(best.tool)
+    said = {token.stem for token in ranking.tokens}
+    nouns = [word for word in title_words(best.tool.mark.title) if stem(word, "english") not in ASKING]
+    names_the_tool = {stem(word, "english") for word in nouns} <= said or stem("".join(nouns), "english") in said
+    is_search = parameter and said and not named and not names_the_tool
+    return {parameter: written(ranking.sentence, ranking.tokens)} if parameter and is_search else {}
+
+
+def _searches(tool: Tool, arguments: Json) -> bool:
+    """Whether the call looks for words."""
+    return tool.mark.read_only and ("query" in arguments or bare_parameter(tool) in arguments)
+
+
+def title_share(words: Sequence[str], title: str) -> float:
+    """Return the share of the words that a title has, misspelt ones too; 0 if they are less than half of the title."""
+    in_title = [word for word in title_words(title) if stem(word, "english") not in ASKING]
+    found = sum(any(_same_word(fold(word), other) for other in in_title) for word in words)
+    telling = [word for word in in_title if word not in function_words()]
+    return found / len(words) if words and found * 2 >= len(telling) else 0.0
+
+
+def _same_word(word: str, other: str) -> bool:
+    return stem(word, "english") == stem(other, "english") or is_misspelt(word, other) or other.startswith(word)
 
 
 def _is_identifier(name: str) -> bool:

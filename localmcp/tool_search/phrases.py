@@ -52,7 +52,7 @@ GROUPS: tuple[frozenset[str], ...] = tuple(
 """Words that people use for one another when they ask a program for something."""
 
 _VERB_WORDS = frozenset("find search show display give get view see print list look open tell need".split())
-_VERBS = frozenset(stem(word, "english") for word in _VERB_WORDS)
+VERBS = frozenset(stem(word, "english") for word in _VERB_WORDS)
 
 
 # ---------------------------------------------------------------- phrases
@@ -143,7 +143,7 @@ def _literal(written: Sequence[str]) -> Literal:
     stems = frozenset(stem(word, "english") for word in words)
     if all(word in function_words() for word in words):
         return Literal(words, stems, FUNCTION_WEIGHT)
-    return Literal(words, stems, VERB_WEIGHT if stems & _VERBS else 1.0)
+    return Literal(words, stems, VERB_WEIGHT if stems & VERBS else 1.0)
 
 
 # ---------------------------------------------------------------- matching

@@ -72,7 +72,7 @@ def measure(workspace: Any, rows: list[dict[str, Any]]) -> tuple[dict[str, float
                 misses.append(f"FALSE CALL  {row['sentence']} -> {response}")
             continue
         servable += 1
-        if decision.exploring or decision.tool is None or decision.tool.name != row["tool"]:
+        if decision.tool is None or decision.tool.name != row["tool"]:
             nearest = [(each.tool.name, round(each.certainty, 2)) for each in ranking.tools[:3]]
             misses.append(f"TOOL  {row['sentence']} -> {nearest}, wanted {row['tool']}; {decision.said}")
             continue

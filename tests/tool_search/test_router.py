@@ -123,6 +123,31 @@ def test_a_title_alone_finds_the_quick_start(workspace: Workspace, sentence: str
     assert response["tool_result"]["data"]["searchParams"] == {"displayName": sentence, "maxDistance": 7}
 
 
+def test_a_search_for_the_title_of_a_quick_start_finds_the_quick_start(workspace: Workspace) -> None:
+    response = ask(workspace, "getting started")
+    assert (response["tool_result"]["tool"], response["arguments"]["displayName"]) == (
+        "searchQuickstarts",
+        "getting started",
+    )
+
+
+@pytest.mark.parametrize("sentence", ["delete everything", "open the browser", "what about the roof"])
+def test_below_its_certainty_nothing_runs_and_the_call_is_proposed(workspace: Workspace, sentence: str) -> None:
+    ran: list[str] = []
+    workspace.registry.observe(lambda record: ran.append(record.tool))
+    response = ask(workspace, sentence)
+    assert response["status"] == "no_tool_call" and response["certainty"] < 0.6
+    assert set(ran) <= {"ask", "searchQuickstarts"}
+    if "proposed" in response:
+        assert response["proposed"]["tool"] in response["message"]
+
+
+def test_what_is_not_there_is_the_callers_mistake(workspace: Workspace) -> None:
+    response = ask(workspace, "describe the collection xmidas")
+    assert (response["status"], ERROR_STATUS[response["code"]]) == ("error", 400)
+    assert "xmidas" in response["message"]
+
+
 def test_the_name_of_a_tool_calls_it_with_what_stands_beside(workspace: Workspace) -> None:
     response = ask(workspace, "searchQuickstarts", maxDistance="10")
     assert (response["tool_result"]["tool"], response["arguments"]) == ("searchQuickstarts", {"maxDistance": 10})
