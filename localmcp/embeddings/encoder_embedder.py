@@ -40,6 +40,22 @@ class Trial:
     """Between its two vectors."""
 
 
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What the vectors of all texts share, and the directions that tell their language."""
+
+    query: NDArray[np.float32]
+    passage: NDArray[np.float32]
+    """Means of shape (dimension,)."""
+    directions: NDArray[np.float32]
+    """Unit vectors of shape (n, dimension)."""
+
+    def take_off(self, vectors: NDArray[np.float32], mean: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return unit rows of shape (n, dimension)."""
+        rest = vectors - mean
+        return unit_rows(rest - (rest @ self.directions.T) @ self.directions)
+
+
 class EncoderEmbedder:
     """A BERT encoder with its tokenizer; safe to call from several threads.
 
@@ -59,11 +75,11 @@ class EncoderEmbedder:
         passage_prefix: str = "",
         threads: int | None = None,
         arithmetic: Arithmetic | None = None,
-        common: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None,
+        common: Common | None = None,
     ) -> None:
         """`max_tokens`: what the model reads of a text, special tokens and prefix included.
 
-        `common`: what is taken off every vector of a query, and of a passage, each of shape (dimension,).
+        `common`: what is taken off every vector.
         `arithmetic`: that of passages; None tries which is faster here.
         """
         self.token_counter = tokens
@@ -103,7 +119,7 @@ class EncoderEmbedder:
         long = sorted(set(range(len(texts))).difference(short), key=lambda row: -len(texts[row]))
         if long:
             self._embed_long(texts, long, vectors)
-        return vectors if self._common is None else unit_rows(vectors - self._common[1])
+        return vectors if self._common is None else self._common.take_off(vectors, self._common.passage)
 
     def _embed_long(self, texts: Sequence[str], rows: Sequence[int], vectors: NDArray[np.float32]) -> None:
         encoder = self._passage_encoder()
@@ -128,7 +144,7 @@ class EncoderEmbedder:
             InvalidInput: the text is empty or only white space.
         """
         vector = self._run_query(self.identity.query_prefix + require_query(text))
-        return vector if self._common is None else unit_rows((vector - self._common[0])[None])[0]
+        return vector if self._common is None else self._common.take_off(vector[None], self._common.query)[0]
 
     def count_tokens(self, text: str) -> int:
         """Tokens of the whole text, by the model's own tokenizer, without the special ones."""
