@@ -62,6 +62,7 @@ def _print_status(result: Json) -> None:
         "no vectors": _without_vectors(stats),
         "trash": terminal.counted(stats["trashedSources"], "document") if stats["trashedSources"] else "",
         "languages": ", ".join(f"{name} {chunks:,}" for name, chunks in stats["languages"].items()),
+        "advice": terminal.warned(stats.get("languageNotice", "")),
         "model": f"{model['setting']}  {terminal.dim(model.get('name', ''))}  {model['state']}",
         "problem": terminal.warned(model.get("problem", "")),
     }

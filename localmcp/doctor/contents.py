@@ -13,8 +13,9 @@ import apsw
 from localmcp.doctor.check import Check, fail, ok, warn
 from localmcp.errors import ConfigurationError, LocalMCPError
 from localmcp.humanize import counted
-from localmcp.search import adaptation, reembedding
+from localmcp.search import reembedding
 from localmcp.search.consistency import disagreements
+from localmcp.search.model_languages import unread_languages
 from localmcp.storage.database import fetch_all, fetch_one
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 MOST_FILES = 50_000
 """Files whose size and time are compared with the disk."""
 ABANDONED_SECONDS = 120.0
-FOREIGN_SHARE = 0.2
-"""From this share on, passages in languages that the model reads badly are worth a word."""
 MEND = "localmcp doctor --fix"
 
 
@@ -148,16 +147,8 @@ def _missing_folders(connection: apsw.Connection) -> Iterator[Check]:
 
 
 def _languages(connection: apsw.Connection) -> Iterator[Check]:
-    names = [row[0] for row in fetch_all(connection, "select name from models")]
-    if not names or not all(name.startswith(adaptation.FAMILY) for name in names):
-        return
-    rows = fetch_all(connection, "select language, sum(chunks) from groups where chunks > 0 group by 1 order by 2 desc")
-    total = sum(count for _, count in rows)
-    foreign = {language: count for language, count in rows if language != adaptation.READ_LANGUAGE}
-    if total and sum(foreign.values()) >= FOREIGN_SHARE * total:
-        told = ", ".join(f"{language} {100 * count // total} %" for language, count in foreign.items())
-        says = f"the model was made for English; {told} of the passages are found mainly by their words"
-        yield warn("languages", says, "localmcp models list --all")
+    if unread := unread_languages(connection):
+        yield warn("languages", unread.sentence, unread.command)
 
 
 # ---------------------------------------------------------------- the model

