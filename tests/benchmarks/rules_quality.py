@@ -31,6 +31,9 @@ from localmcp.storage.database import Database
 from localmcp.workspace import Workspace
 
 FIRST = 5
+FRESH_RULES = Path(__file__).with_name("rules_fresh.jsonl")
+FRESH_TASKS = Path(__file__).with_name("rules_fresh_tasks.jsonl")
+"""Rules of other kinds of work (data, mobile, infrastructure, writing) and tasks in users' words."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +46,14 @@ class Judged:
     half: str
 
 
-def import_samples(workspace: Workspace) -> None:
+def import_rules(workspace: Workspace, fresh: bool) -> None:
     folder = sample_directory() / "rules"
-    report = workspace.rule_exchange.import_paths([folder, folder / "team-rules.jsonl", folder / "checklist.md"])
+    samples = [folder, folder / "team-rules.jsonl", folder / "checklist.md"]
+    report = workspace.rule_exchange.import_paths([FRESH_RULES] if fresh else samples)
     assert not report["skipped"], report["skipped"]
 
 
-def read_tasks(workspace: Workspace, half: str) -> list[Judged]:
+def read_tasks(workspace: Workspace, half: str, fresh: bool = False) -> list[Judged]:
     with workspace.database.read() as connection:
         rules = {rule.rule_text: rule.id for rule in select_rules(connection, Selection())}
 
@@ -58,7 +62,8 @@ def read_tasks(workspace: Workspace, half: str) -> list[Judged]:
         assert len(found) == 1, f"'{start}' begins {len(found)} rules"
         return found[0]
 
-    lines = (sample_directory() / "rules" / "tasks.jsonl").read_text(encoding="utf-8").splitlines()
+    path = FRESH_TASKS if fresh else sample_directory() / "rules" / "tasks.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines()
     tasks = [json.loads(line) for line in lines]
     return [
         Judged(
@@ -222,6 +227,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--half", choices=["dev", "held-out", "all"], default="all")
     parser.add_argument("--show", action="store_true")
+    parser.add_argument("--fresh", action="store_true", help="rules_fresh.jsonl and its tasks instead of the samples")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--calibrate", action="store_true")
     parser.add_argument("--everyday", action="store_true")
@@ -234,7 +240,7 @@ def main() -> None:
             if options.everyday:
                 embed_everyday(workspace)
                 return
-            import_samples(workspace)
+            import_rules(workspace, options.fresh)
             if options.calibrate:
                 calibration = calibrate(workspace)
                 print(calibration)
@@ -245,7 +251,7 @@ def main() -> None:
                         )
                 return
             halves = ["dev", "held-out"] if options.half == "all" else [options.half]
-            found = {half: measure(workspace, read_tasks(workspace, half), options.show) for half in halves}
+            found = {half: measure(workspace, read_tasks(workspace, half, options.fresh), options.show) for half in halves}
             for half, numbers in found.items():
                 print(f"{half:9}", *(f"{name} {value:.3g}" for name, value in numbers.items()), sep="  ")
             if options.json:
