@@ -34,21 +34,32 @@ class Calibration:
     `sample_data/rules/tasks.jsonl`, the first by logistic regression over tasks.
     """
 
-    best: float = 22.0
+    best: float = 22.9
     """Slope over the similarity of the best rule."""
-    everyday: float = 9.9
+    everyday: float = 6.87
     """Slope over the task's similarity to the nearest everyday request: what is near to those is not about rules."""
-    offset: float = -1.4
+    work: float = 4.58
+    """Slope over how much the task sounds like work at a computer."""
+    offset: float = -1.24
     share: float = 0.65
     """A rule belongs when it reaches this share of the best one's similarity."""
     sharpness: float = 12.0
     """Slope over the distance from that share."""
     generality: float = 0.188
     """How near an ordinary rule is to everyday requests."""
+    direction: tuple[float, ...] = ()
+    """(dimension + 1,): parts requests to programs from everyday life; empty for the one shipped with the package."""
 
-    def relevance(self, similarity: float, best: float, everyday: float) -> float:
-        """Relevance 0..1 of a rule, given the best rule's similarity and that of the nearest everyday request."""
-        fits = self.best * best - self.everyday * everyday + self.offset
+    def relevance(self, similarity: float, best: float, everyday: float, work: float = 0.0) -> float:
+        """Return the relevance of a rule, 0..1.
+
+        Args:
+            similarity: of this rule.
+            best: similarity of the best rule.
+            everyday: cosine of the task with the nearest everyday request.
+            work: how much the task sounds like work at a computer, about -1..1.
+        """
+        fits = self.best * best - self.everyday * everyday + self.work * work + self.offset
         belongs = self.sharpness * (similarity - self.share * best) + _AT_THRESHOLD
         return logistic(min(fits, belongs))
 
@@ -65,8 +76,12 @@ def find_calibration(connection: apsw.Connection, identity: ModelIdentity) -> Ca
     table = cast("dict[str, Any]", json.loads(stored)).get("rules") if stored else None
     if table:
         known = {field.name for field in fields(Calibration)}
-        return Calibration(**{name: float(value) for name, value in table.items() if name in known})
+        return Calibration(**{name: _number(value) for name, value in table.items() if name in known})
     return Calibration() if is_shipped(identity) else None
+
+
+def _number(value: Any) -> Any:
+    return tuple(map(float, cast("list[Any]", value))) if isinstance(value, list) else float(value)
 
 
 def store_calibration(connection: apsw.Connection, model_id: int, calibration: Calibration) -> None:
@@ -86,16 +101,18 @@ def is_shipped(identity: ModelIdentity) -> bool:
 
 
 @cache
-def _shipped() -> tuple[str, Any]:
-    """Fingerprint of the model, and its vectors of the everyday requests, which are kept in whole numbers of -127 to
-    127; as unit vectors (n, dimension)."""
+def _shipped() -> tuple[str, Any, Any]:
+    """Return the fingerprint of the model, its vectors of the everyday requests, and the direction of work.
+
+    The vectors are kept as whole numbers of -127 to 127; here they are unit vectors (n, dimension).
+    """
     import numpy as np
 
     from localmcp.config import tokenizer_directory
 
     with np.load(tokenizer_directory() / "everyday_requests.npz", allow_pickle=False) as stored:
         rows = stored["vectors"].astype(np.float32)
-        return str(stored["fingerprint"]), rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        return str(stored["fingerprint"]), rows / np.linalg.norm(rows, axis=1, keepdims=True), stored["direction"]
 
 
 @cache
@@ -127,3 +144,31 @@ class EverydayRequests:
         if fingerprint not in self._vectors:
             self._vectors[fingerprint] = embedder.embed_passages(everyday_requests())
         return self._vectors[fingerprint]
+
+    def direction(self, embedder: Embedder, calibration: Calibration) -> NDArray[np.float32] | None:
+        """Return the direction of work (dimension + 1,), or None where the calibration has none."""
+        import numpy as np
+
+        if is_shipped(embedder.identity):
+            return _shipped()[2]
+        return np.array(calibration.direction, dtype=np.float32) if calibration.direction else None
+
+
+RIDGE = 0.01
+
+
+def fit_direction(work: NDArray[np.float32], everyday: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return weights and offset (dimension + 1,) of the ridge regression to 1 for work and -1 for everyday life.
+
+    Args:
+        work: unit vectors of requests to programs (n, dimension).
+        everyday: unit vectors of everyday requests (m, dimension); both groups weigh the same.
+    """
+    import numpy as np
+
+    rows = np.hstack([np.vstack([work, everyday]), np.ones((len(work) + len(everyday), 1))]).astype(np.float64)
+    target = np.r_[np.ones(len(work)), -np.ones(len(everyday))]
+    weight = np.r_[np.full(len(work), 0.5 / len(work)), np.full(len(everyday), 0.5 / len(everyday))]
+    squares = (rows * weight[:, None]).T @ rows + RIDGE * np.eye(rows.shape[1])
+    solution: NDArray[np.float64] = np.linalg.solve(squares, (rows * weight[:, None]).T @ target)
+    return solution.astype(np.float32)

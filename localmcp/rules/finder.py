@@ -254,6 +254,7 @@ class RuleFinder:
         calibration = find_calibration(connection, embedder.identity)
         if calibration is not None:
             task.everyday = self._everyday.vectors(embedder)
+            task.direction = self._everyday.direction(embedder, calibration)
         terms = Terms(task.text)
         shelves = self.mounted.shelves(embedder.identity, terms, notices)
         matches = self._own_matches(connection, task, collection, request.selection, terms)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import apsw
 
 from localmcp.rules.calibration import Calibration, everyday_words
-from localmcp.rules.concepts import PREFIX, matters_of
 from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, embedded_text, load_rules, rule_ids_of
 from localmcp.search.collections import Collection
 from localmcp.search.passages import read_texts
@@ -43,8 +42,6 @@ WORD_WEIGHT = 0.094
 MOST_FOR_WORDS = 0.16
 EVERYDAY_WORD = 0.25
 """The part of that which a word of everyday requests keeps: it names no matter of software."""
-MATTER_WEIGHT, MOST_FOR_MATTERS = 0.07, 0.15
-"""The same for a matter that both are about, in whatever words."""
 GENERALITY_WEIGHT = 0.5
 """How much a rule loses for being near to everyday requests: it is near to everything (hubness)."""
 POSTINGS_BUDGET = 8_000
@@ -74,12 +71,19 @@ class Task:
     conversation: Vector | None = None
     everyday: Vector | None = None
     """Vectors of the everyday requests (n, dimension), where the model is calibrated."""
+    direction: Vector | None = None
+    """(dimension + 1,): from everyday requests to those that people make of programs, and its offset."""
     files: tuple[str, ...] = ()
 
     @property
     def nearest_everyday(self) -> float:
         """Cosine with the everyday request that is most like the task."""
         return 0.0 if self.everyday is None else float((self.everyday @ self.vector).max())
+
+    @property
+    def work(self) -> float:
+        """How much it sounds like work at a computer: about 1 for that, -1 for everyday life; 0 when unknown."""
+        return 0.0 if self.direction is None else float(self.direction[:-1] @ self.vector + self.direction[-1])
 
     def views(self) -> list[tuple[Vector, float, int]]:
         """Each vector that rules are compared with, its weight, and how many of the nearest it brings."""
@@ -106,16 +110,12 @@ class Match:
     words: list[str]
     """Words of the task that the rule holds, rarest first."""
     for_words: float
-    matters: list[str]
-    """What both are about, in whatever words; rarest first."""
-    for_matters: float
     relevance: float = 0.0
     reasons: list[str] = field(default_factory=list[str])
 
     def similarity(self, usual_generality: float = 0.0) -> float:
-        """Cosine, shared words and matters, less what comes of the rule being near to everything."""
-        shared = self.for_words + self.for_matters
-        return self.nearest + shared - GENERALITY_WEIGHT * (self.generality - usual_generality)
+        """Cosine and shared words, less what comes of the rule being near to everything."""
+        return self.nearest + self.for_words - GENERALITY_WEIGHT * (self.generality - usual_generality)
 
 
 def split_clauses(text: str) -> list[str]:
@@ -269,18 +269,15 @@ class Terms:
         self._said = {
             stem(word, language): word for word in words(text)[:MOST_WORDS] if word not in idle and len(word) > 1
         }
-        self._about = list(matters_of(self._said))
         self._holding: Counter[str] = Counter()
         self._total = 0
         self.words: dict[str, str] = {}
         self.worth: dict[str, float] = {}
-        self.matters: dict[str, float] = {}
-        """What the task is about, and what sharing it adds."""
 
     def count(self, connection: apsw.Connection, blocks: Sequence[Block]) -> None:
         """Count how many rules of a file hold each word, and how many rules it has."""
         self._total += sum(len(block.ids) for block in blocks)
-        for term in (*self._said, *(f"{PREFIX}{name}" for name in self._about)):
+        for term in self._said:
             self._holding[term] += _holding(connection, term) or 0
 
     def weigh(self) -> None:
@@ -290,9 +287,6 @@ class Terms:
                 part = EVERYDAY_WORD if stemmed in everyday_words() else 1.0
                 self.words[stemmed] = word
                 self.worth[stemmed] = WORD_WEIGHT * part * rarity(holding, self._total)
-        for name in self._about:
-            if holding := self._holding[f"{PREFIX}{name}"]:
-                self.matters[name] = MATTER_WEIGHT * rarity(holding, self._total)
 
 
 def _holding(connection: apsw.Connection, term: str) -> int | None:
@@ -336,9 +330,7 @@ def _match(rule: Rule, near: _Nearness, terms: Terms) -> Match:
     shared = sorted(terms.worth.keys() & held, key=lambda key: (-terms.worth[key], key))
     for_words = min(MOST_FOR_WORDS, sum(terms.worth[each] for each in shared))
     said = [terms.words[each] for each in shared]
-    matters = sorted(terms.matters.keys() & matters_of(held).keys(), key=lambda key: (-terms.matters[key], key))
-    for_matters = min(MOST_FOR_MATTERS, sum(terms.matters[matter] for matter in matters))
-    return Match(rule, near.cosine, near.nearest, near.view, near.generality, said, for_words, matters, for_matters)
+    return Match(rule, near.cosine, near.nearest, near.view, near.generality, said, for_words)
 
 
 # ---------------------------------------------------------------- relevance
@@ -352,12 +344,11 @@ def rate(matches: Sequence[Match], task: Task, calibration: Calibration | None) 
     """
     usual = calibration.generality if calibration else 0.0
     best = max((match.similarity(usual) for match in matches), default=0.0)
-    everyday = task.nearest_everyday
     for match in matches:
         if calibration is None:
             relevance = match.cosine
         else:
-            relevance = calibration.relevance(match.similarity(usual), best, everyday)
+            relevance = calibration.relevance(match.similarity(usual), best, task.nearest_everyday, task.work)
         match.relevance = relevance * min(1.0, match.rule.weight)
         match.reasons = _reasons(match, task)
 
@@ -372,8 +363,6 @@ def _reasons(match: Match, task: Task) -> list[str]:
         reasons = [f"close to the conversation ({percent})"]
     if match.words:
         reasons.append("shares " + ", ".join(f"“{word}”" for word in match.words[:4]))
-    if match.matters:
-        reasons.append(f"both about {', '.join(match.matters[:3])}")
     return reasons
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from localmcp.rules.concepts import matter_tokens
 from localmcp.search import vector
 from localmcp.search.collections import Collection, claim_collection, ensure_collection, visible_collections
 from localmcp.search.federation import shown_name
@@ -352,8 +351,7 @@ def _index_words(connection: apsw.Connection, rule_id: int) -> None:
     category, context, rule_text, language = fetch_one(connection, row, (rule_id,))
     connection.execute("delete from rules_fts where rowid = ?", (rule_id,))
     text = embedded_text(category, context, rule_text)
-    indexed = f"{index_text(text, language)} {matter_tokens(text)}"
-    connection.execute("insert into rules_fts (rowid, text) values (?, ?)", (rule_id, indexed))
+    connection.execute("insert into rules_fts (rowid, text) values (?, ?)", (rule_id, index_text(text, language)))
 
 
 # ---------------------------------------------------------------- vectors

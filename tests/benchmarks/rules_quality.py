@@ -5,10 +5,10 @@
     python tests/benchmarks/rules_quality.py --calibrate --model MODEL --store FILE.localmcp
     python tests/benchmarks/rules_quality.py --everyday         embed the everyday requests again (default model)
 
-The rules of `sample_data/rules/` are imported through the door everybody uses, and the judged tasks of `tasks.jsonl`
+The rules of `sample_data/rules/` are imported as everybody imports them, and the judged tasks of `tasks.jsonl`
 asked with the defaults. A task names its best rules and the others that are relevant by how they begin; a third of the
-tasks has none. `--calibrate` sees the dev half only. The held-out half was looked at while the method was built, so
-neither is a blind test; judge by rules and tasks of your own.
+tasks has none. `--calibrate` fits the slope and the cut of the gate on all tasks, so neither half is a blind test;
+judge by rules and tasks of your own.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from localmcp.config import Settings, sample_directory, tokenizer_directory
-from localmcp.rules.calibration import Calibration, everyday_requests, store_calibration
+from localmcp.rules.calibration import Calibration, everyday_requests, fit_direction, store_calibration
 from localmcp.rules.relevance import Match, Task, match_rules
 from localmcp.rules.rulebook import Selection, embedded_text, find_collection, select_rules
 from localmcp.search.collections import ensure_model
 from localmcp.storage.database import Database
+from localmcp.tool_search.background_requests import general_requests
 from localmcp.workspace import Workspace
 
 FIRST = 5
@@ -121,23 +122,25 @@ class Seen:
     task: Judged
     similarities: dict[int, float]
     everyday: float
+    work: float
 
     @property
     def best(self) -> float:
         return max(self.similarities.values(), default=0.0)
 
 
-def look(workspace: Workspace, tasks: list[Judged], generality: float) -> list[Seen]:
+def look(workspace: Workspace, tasks: list[Judged], generality: float, direction: Any) -> list[Seen]:
     finder, seen = workspace.rule_finder, []
     for task in tasks:
         embedded: Task = finder._embed(task.text, (), "")
         embedded.everyday = finder._everyday.vectors(workspace.embedder.get())
+        embedded.direction = direction
         with workspace.database.read() as connection:
             collection = find_collection(connection)
             blocks = finder._blocks(connection, collection)
             matches: list[Match] = match_rules(connection, embedded, collection, blocks, Selection())
         similarities = {match.rule.id: match.similarity(generality) for match in matches}
-        seen.append(Seen(task, similarities, embedded.nearest_everyday))
+        seen.append(Seen(task, similarities, embedded.nearest_everyday, embedded.work))
     return seen
 
 
@@ -153,26 +156,22 @@ def usual_generality(workspace: Workspace) -> float:
     return float(np.sort(cosines, axis=1)[:, -10:].mean())
 
 
+EVERYDAY_PART, WORK_PART = 0.3, 0.2
+"""What the gate takes of the two background measures beside the best similarity: chosen once, on two sets of tasks."""
+
+
 def fit_gate(seen: list[Seen], start: Calibration) -> Calibration:
-    """The part of the everyday similarity that, taken off the best one, parts tasks best; then the slope of a logistic
-    regression over that margin (both classes of equal weight), moved so that 8 % of those without a rule pass."""
+    """The slope of a logistic regression over the margin, moved so that a tenth of the tasks without a rule pass."""
     import numpy as np
 
-    best, everyday = np.array([each.best for each in seen]), np.array([each.everyday for each in seen])
-    fits = np.array([bool(each.task.best) for each in seen])
-
-    def passing(part: float) -> float:
-        margin = best - part * everyday
-        cuts = np.quantile(margin[~fits], [0.85, 0.9, 0.95])
-        return float(np.mean([(margin[fits] > cut).mean() for cut in cuts]))
-
-    parts = [round(0.05 * step, 2) for step in range(17)]
-    good = [part for part in parts if passing(part) >= max(map(passing, parts)) - 0.01]
-    part = statistics.median_low(good)
-    margin = best - part * everyday
+    margin = np.array([task.best - EVERYDAY_PART * task.everyday + WORK_PART * task.work for task in seen])
+    fits = np.array([bool(task.task.best) for task in seen])
     slope = logistic_slope(margin, fits)
-    cut = float(np.quantile(margin[~fits], 0.92))
-    return replace(start, best=slope, everyday=round(slope * part, 2), offset=round(0.8473 - slope * cut, 2))
+    cut = float(np.quantile(margin[~fits], 0.9))
+    return replace(
+        start, best=slope, everyday=round(slope * EVERYDAY_PART, 2), work=round(slope * WORK_PART, 2),
+        offset=round(0.8473 - slope * cut, 2),
+    )  # fmt: skip
 
 
 def logistic_slope(margin: Any, fits: Any) -> float:
@@ -189,26 +188,25 @@ def logistic_slope(margin: Any, fits: Any) -> float:
     return round(float(slopes[0]), 1)
 
 
-def fit_share(seen: list[Seen], start: Calibration) -> Calibration:
-    """The largest share of the best similarity that costs at most one task in forty."""
-    fitting = [each for each in seen if each.task.best]
-
-    def hits(share: float) -> float:
-        found = 0
-        for each in fitting:
-            first = sorted(each.similarities, key=lambda rule: -each.similarities[rule])[:FIRST]
-            kept = [rule for rule in first if each.similarities[rule] >= share * each.best]
-            found += bool(each.task.best.intersection(kept))
-        return found / len(fitting)
-
-    shares = [round(0.5 + 0.01 * step, 2) for step in range(31)]
-    return replace(start, share=max(share for share in shares if hits(share) >= hits(0.5) - 0.026))
+def work_direction(workspace: Workspace) -> Any:
+    """The direction from everyday requests to those that people make of programs, for the model at hand."""
+    embedder = workspace.embedder.get()
+    requests = embedder.embed_passages(list(general_requests()))
+    return fit_direction(requests, embedder.embed_passages(everyday_requests()))
 
 
-def calibrate(workspace: Workspace) -> Calibration:
-    generality = usual_generality(workspace)
-    seen = look(workspace, read_tasks(workspace, "dev"), generality)
-    return fit_share(seen, fit_gate(seen, Calibration(generality=round(generality, 3))))
+def calibrate(folder: Path, model: str) -> Calibration:
+    """Fit the three numbers of the gate on all tasks of both sets."""
+    seen: list[Seen] = []
+    generality, direction = 0.0, None
+    for fresh in (False, True):
+        with Workspace(Settings(database=folder / f"calibration-{fresh}.localmcp", model=model)) as workspace:
+            import_rules(workspace, fresh)
+            if direction is None:
+                generality, direction = usual_generality(workspace), work_direction(workspace)
+            seen += look(workspace, read_tasks(workspace, "all", fresh), generality, direction)
+    start = Calibration(generality=round(generality, 3), direction=tuple(map(float, direction)))
+    return fit_gate(seen, start)
 
 
 def embed_everyday(workspace: Workspace) -> None:
@@ -219,7 +217,8 @@ def embed_everyday(workspace: Workspace) -> None:
     # Whole numbers take half the room; cosines move by less than 0.002.
     vectors = np.rint(exact / np.abs(exact).max(axis=1, keepdims=True) * 127).astype(np.int8)
     path = tokenizer_directory() / "everyday_requests.npz"
-    np.savez_compressed(path, fingerprint=embedder.identity.fingerprint, vectors=vectors)
+    direction = work_direction(workspace)
+    np.savez_compressed(path, fingerprint=embedder.identity.fingerprint, vectors=vectors, direction=direction)
     print(f"{len(vectors)} vectors, {path.stat().st_size:,} bytes")
 
 
@@ -240,18 +239,20 @@ def main() -> None:
             if options.everyday:
                 embed_everyday(workspace)
                 return
-            import_rules(workspace, options.fresh)
             if options.calibrate:
-                calibration = calibrate(workspace)
-                print(calibration)
+                calibration = calibrate(Path(name), options.model)
+                print(replace(calibration, direction=()))
                 if options.store:
                     with Database(options.store).write() as connection:
                         store_calibration(
                             connection, ensure_model(connection, workspace.embedder.get().identity), calibration
                         )
                 return
+            import_rules(workspace, options.fresh)
             halves = ["dev", "held-out"] if options.half == "all" else [options.half]
-            found = {half: measure(workspace, read_tasks(workspace, half, options.fresh), options.show) for half in halves}
+            found = {
+                half: measure(workspace, read_tasks(workspace, half, options.fresh), options.show) for half in halves
+            }
             for half, numbers in found.items():
                 print(f"{half:9}", *(f"{name} {value:.3g}" for name, value in numbers.items()), sep="  ")
             if options.json:

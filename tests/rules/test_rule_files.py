@@ -329,7 +329,7 @@ def quality() -> ModuleType:
 
 def test_the_sample_rules_are_found_for_the_judged_tasks(tmp_path: Path, quality: ModuleType) -> None:
     with Workspace(Settings(database=tmp_path / "rules.localmcp", model="default")) as workspace:
-        quality.import_samples(workspace)
+        quality.import_rules(workspace, fresh=False)
         with workspace.database.read() as connection:
             assert len(select_rules(connection, Selection())) >= 60
         tasks = quality.read_tasks(workspace, "all")

@@ -335,7 +335,7 @@ def test_a_token_budget_is_kept_and_what_is_left_out_is_counted(ruled: Workspace
 
 
 def test_the_conversation_brings_rules_that_the_task_does_not_name(ruled: Workspace) -> None:
-    alone = ids(ask(ruled, "now do the same for the second one", similarityThreshold=0.3))
+    alone = ids(ask(ruled, "now do the same for the second one"))
     told = ids(ask(ruled, "now do the same for the second one", context="hash the password of the login form"))
     assert 4 in told and 4 not in alone
 
