@@ -170,5 +170,4 @@ def fit_direction(work: NDArray[np.float32], everyday: NDArray[np.float32]) -> N
     target = np.r_[np.ones(len(work)), -np.ones(len(everyday))]
     weight = np.r_[np.full(len(work), 0.5 / len(work)), np.full(len(everyday), 0.5 / len(everyday))]
     squares = (rows * weight[:, None]).T @ rows + RIDGE * np.eye(rows.shape[1])
-    solution: NDArray[np.float64] = np.linalg.solve(squares, (rows * weight[:, None]).T @ target)
-    return solution.astype(np.float32)
+    return cast("Any", np.linalg.solve)(squares, (rows * weight[:, None]).T @ target).astype(np.float32)

@@ -497,7 +497,8 @@ def _no_model() -> Any:
 def test_callers_without_the_rules_see_none(ruled: Workspace) -> None:
     scope = Scope(collections=frozenset({"default"}))
     call: Callable[..., Any] = lambda name, **given: ruled.registry.call(name, given, scope).value  # noqa: E731
-    assert call("getRelevantRules", taskDescription="write unit tests") == {"success": True, "rules": []}
+    answer = call("getRelevantRules", taskDescription="write unit tests")
+    assert answer["success"] and answer["rules"] == [] and "localmcp keys create" in answer["notices"][0]
     assert call("listRules")["total"] == 0
     for name in ("retireRule", "deleteRule"):
         with pytest.raises(NotFound):
