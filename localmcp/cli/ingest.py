@@ -179,6 +179,25 @@ def ended_by_signals() -> Generator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+def finish_vectors(session: Session, collections: Iterable[str | None], *, wait: bool) -> None:
+    """Read the meaning of what waits in those collections, and say how much still waits; None = all collections."""
+    from localmcp.search.collections import choose_collections
+    from localmcp.search.vector_queue import waiting
+
+    workspace = session.existing()
+    names = [name for name in collections if name is not None]
+    with workspace.database.read() as connection:
+        ids = [each.id for each in choose_collections(connection, names or None)]
+        left = waiting(connection, ids).passages
+    if wait and left and workspace.database.is_writable:
+        with shown_progress(session) as show, ended_by_signals():
+            made = [workspace.library.make_vectors(collection=name, progress=show) for name in names or [None]]
+        left = sum(report.waiting for report in made)
+    if left:
+        passages = terminal.counted(left, "passage")
+        session.note(terminal.warned(f"{passages} found by word only: their meaning has not been read."))
+
+
 def report_json(report: Report) -> dict[str, Any]:
     """The report with the kind of names that every other JSON of localmcp has."""
     camel = {re.sub(r"_(\w)", lambda m: m[1].upper(), name): value for name, value in asdict(report).items()}

@@ -20,8 +20,9 @@ SHOWN_CONFLICTS = 20
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("-c", "--collection", "collections", multiple=True, help="Only this collection; may be repeated.")
 @click.option("--dry-run", is_flag=True, help="Say what would happen; change nothing.")
+@click.option("--no-wait", is_flag=True, help="Return when everything is found by its words.")
 @pass_session
-def merge(session: Session, file: Path, collections: tuple[str, ...], dry_run: bool) -> None:
+def merge(session: Session, file: Path, collections: tuple[str, ...], dry_run: bool, no_wait: bool) -> None:
     """Take the documents, quick starts and rules of another file into yours.
 
     A document whose content is there already is left out. Where a place or title is the same and the content is not,
@@ -39,7 +40,7 @@ def merge(session: Session, file: Path, collections: tuple[str, ...], dry_run: b
 
     workspace = session.existing() if dry_run else session.workspace
     merging = workspace.merging(lambda name, arguments: workspace.registry.call(name, arguments, Scope(caller="cli")))
-    report = merging.run(file, collections or None, dry_run=dry_run, say=say)
+    report = merging.run(file, collections or None, dry_run=dry_run, wait=not no_wait, say=say)
     result = {"path": str(file.expanduser().absolute()), "dryRun": dry_run, **_camel(asdict(report))}
     session.answer(result, lambda value: terminal.echo("\n".join(_lines(value))))
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from localmcp.cli import terminal
+from localmcp.cli.ingest import finish_vectors
 from localmcp.cli.session import Session, command, pass_session
 
 Json = dict[str, Any]
@@ -26,10 +27,12 @@ SHOWN_SOURCES = 20
 @click.option("--note", default="", help="What should be known about it.")
 @click.option("--without-calls", is_flag=True, help="Accepted for scripts: a pack never holds the log of calls.")
 @click.option("--force", is_flag=True, help="Replace OUT.localmcp if it is there.")
+@click.option("--no-wait", is_flag=True, help="Pack passages whose meaning is not read yet as they are.")
 @pass_session
 def pack(
-    session: Session, target: Path, collections: tuple[str, ...], force: bool, without_calls: bool, **texts: Any
-) -> None:
+    session: Session, target: Path, collections: tuple[str, ...], force: bool, without_calls: bool, no_wait: bool,
+    **texts: Any,
+) -> None:  # fmt: skip
     """Write one file to give away: documents with their vectors, quick starts, rules.
 
     API keys, the log of calls, what is in the trash, and the folders of this machine are not in it. It opens on another
@@ -37,6 +40,7 @@ def pack(
     """
     from localmcp.packs.pack import PackOptions, write_pack
 
+    finish_vectors(session, collections or (None,), wait=not no_wait)
     options = PackOptions(collections or None, texts["title"], texts["author"], texts["note"], force)
     manifest = write_pack(session.existing().database, target, options, lambda step: session.note(f"{step} …"))
     path = target.expanduser().absolute()

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from localmcp.cli import terminal
+from localmcp.cli.ingest import finish_vectors
 from localmcp.cli.removal import confirmed
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import InvalidInput
@@ -26,8 +27,11 @@ Show = Callable[[int, int], None]
 @click.option("--stop", is_flag=True, help="Search it in the file again; changes no longer follow.")
 @click.option("--drop", is_flag=True, help="With --stop: delete the copy in Milvus, too.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--no-wait", is_flag=True, help="Push the vectors that are there; others follow when they are made.")
 @pass_session
-def push(session: Session, collection: str, place: str, name: str | None, stop: bool, drop: bool, yes: bool) -> int:
+def push(
+    session: Session, collection: str, place: str, name: str | None, stop: bool, drop: bool, yes: bool, no_wait: bool
+) -> int:
     """Copy a collection's vectors to Milvus, and search them there from then on.
 
     Texts, metadata and the model's identity go with them; the file keeps everything. Later changes follow. The same
@@ -44,6 +48,7 @@ def push(session: Session, collection: str, place: str, name: str | None, stop: 
     if stop:
         return _stop(session, collection, drop, yes)
     try:
+        finish_vectors(session, (collection,), wait=not no_wait)
         with shown_counts(session, f"copying {collection} to {place}") as show:
             copied = replication.push(collection, name, show)
     except KeyboardInterrupt:

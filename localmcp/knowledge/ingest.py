@@ -52,6 +52,8 @@ from localmcp.text.readers import Document, read_text
 
 log = logging.getLogger(__name__)
 
+MEASURED_FROM = 1000
+"""While vectors are made, weights are measured again after twice so many, and whenever there are twice as many."""
 BURIED_AT_ONCE = 50
 """Sources put into the trash in one transaction."""
 
@@ -186,11 +188,14 @@ class Library:
         if not left:
             return
         run.finish_vectors(0, left)
-        added, made = run.report.chunks_added, 0
+        added, made, measured = run.report.chunks_added, 0, MEASURED_FROM
 
         def tell(passages: int, characters: int) -> None:
-            nonlocal made
+            nonlocal made, measured
             made += passages
+            if made >= 2 * measured:
+                self._adapt_weights()
+                measured = made
             run.finish_vectors(characters, self._count_waiting(run, collections))
 
         start = time.perf_counter()

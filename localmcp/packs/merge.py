@@ -22,19 +22,17 @@ from localmcp.search.collections import (
     ensure_model,
     ensure_partition,
 )
-from localmcp.search.drafts import ChunkDraft, SourceDraft
-from localmcp.search.records import FORMAT
+from localmcp.search.drafts import WORD_ONLY, SourceDraft
 from localmcp.search.sources import put_source
+from localmcp.search.vector_queue import QueueWorker, waiting
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.migrations import VECTOR_ID_BITS
-from localmcp.text.chunking import shorten_prefix
 
 CHUNKS_TOGETHER = 200
 """Chunks of one transaction, a longer document excepted."""
 ROWS_TOGETHER = 100
 LONGEST_RULE, LONGEST_QUICKSTART = 20_000, 1_000_000
 MOST_CONFLICTS = 200
-EMBEDDED_TOGETHER = 64
 
 
 class Answer(Protocol):
@@ -114,10 +112,12 @@ class Merge:
         self._call = call
 
     def run(
-        self, path: Path, collections: Sequence[str] | None = None, *, dry_run: bool = False,
+        self, path: Path, collections: Sequence[str] | None = None, *, dry_run: bool = False, wait: bool = True,
         say: Callable[[MergeReport], None] = lambda _: None,
     ) -> MergeReport:  # fmt: skip
         """Merge the file at `path`; only those of its collections, if they are named.
+
+        Vectors that it does not bring are made at the end, unless `wait` is false: then whoever has the file open does.
 
         Raises:
             InvalidInput: it is one's own file.
@@ -133,13 +133,15 @@ class Merge:
             if not dry_run:
                 self._database.ensure_writable()
             with other.read() as theirs:
-                for collection in choose_collections(theirs, list(collections) if collections else None):
-                    self._merge_collection(theirs, collection, report, dry_run, say)
+                chosen = choose_collections(theirs, list(collections) if collections else None)
+                targets = [self._merge_collection(theirs, each, report, dry_run, say) for each in chosen]
                 if not collections:
                     self._merge_quickstarts(theirs, report, dry_run)
                     self._merge_rules(theirs, report, dry_run)
         finally:
             other.close()
+        if wait and not dry_run:
+            self._make_vectors([target.name for target in targets if target.embeds], report)
         return report
 
     # ------------------------------------------------------------ documents
@@ -147,7 +149,7 @@ class Merge:
     def _merge_collection(
         self, theirs: apsw.Connection, collection: Collection, report: MergeReport, dry_run: bool,
         say: Callable[[MergeReport], None],
-    ) -> None:  # fmt: skip
+    ) -> _Target:  # fmt: skip
         target = self._target(theirs, collection, report)
         with self._database.read() as connection:
             own = Own.of(connection, collection.name)
@@ -162,6 +164,7 @@ class Merge:
                 say(report)
         if group:
             self._store(theirs, target, group, report, dry_run)
+        return target
 
     def _target(self, theirs: apsw.Connection, collection: Collection, report: MergeReport) -> _Target:
         """What happens to the vectors: they are those of the model in use here, or others are made."""
@@ -203,35 +206,34 @@ class Merge:
     def _store(
         self, theirs: apsw.Connection, target: _Target, group: Sequence[Incoming], report: MergeReport, dry_run: bool
     ) -> None:
-        """One transaction; vectors are made before it begins."""
+        """One transaction; the vectors that they do not bring are made later."""
         reused = [_their_vectors(theirs, target, each) for each in group]
-        made = [{} if dry_run else self._made(target, each, known) for each, known in zip(group, reused, strict=True)]
-        chunks = sum(len(each.chunks) for each in group)
         if not dry_run:
             with self._database.write() as connection:
-                for each, known, fresh in zip(group, reused, made, strict=True):
-                    self._put(connection, target, each, known | fresh, report)
+                for each, vectors in zip(group, reused, strict=True):
+                    self._put(connection, target, each, vectors, report)
         report.added += len(group)
-        report.chunks += chunks
-        counted = [
-            [sum(chunk.digest in vectors for chunk in each.chunks) for each, vectors in zip(group, found, strict=True)]
-            for found in (reused, made)
-        ]
-        report.vectors_reused += sum(counted[0])
-        report.vectors_made += sum(counted[1])
-        report.vectors_missing += chunks - sum(counted[0]) - sum(counted[1])
+        for each, vectors in zip(group, reused, strict=True):
+            with_vector = sum(chunk.digest in vectors for chunk in each.chunks)
+            by_word_only = sum(chunk.kind == WORD_ONLY and chunk.digest not in vectors for chunk in each.chunks)
+            report.chunks += len(each.chunks)
+            report.vectors_reused += with_vector
+            report.vectors_missing += len(each.chunks) - with_vector - by_word_only
 
-    def _made(self, target: _Target, each: Incoming, known: dict[bytes, bytes]) -> dict[bytes, bytes]:
-        """Digest -> vector of the chunks that bring none that can be used."""
-        missing = [chunk for chunk in each.chunks if chunk.digest not in known]
-        if not target.embeds:
-            return {}
-        made: dict[bytes, bytes] = {}
-        for start in range(0, len(missing), EMBEDDED_TOGETHER):
-            part = missing[start : start + EMBEDDED_TOGETHER]
-            vectors = self._embedder.get().embed_passages([_embedded_text(each, chunk) for chunk in part])
-            made |= {c.digest: row.tobytes() for c, row in zip(part, vectors.astype("<f4", copy=False), strict=True)}
-        return made
+    def _make_vectors(self, collections: Sequence[str], report: MergeReport) -> None:
+        """Make the vectors that the other file did not bring, its own queue among them."""
+        with self._database.read() as connection:
+            ids = [each.id for each in choose_collections(connection, list(collections))] if collections else []
+            missing = waiting(connection, ids).passages
+        if not missing:
+            return
+        try:
+            QueueWorker(self._database, self._embedder.get()).run(ids)
+        except LocalMCPError as error:
+            report.note(f"Without vectors for now: {error.message}")
+        with self._database.read() as connection:
+            report.vectors_made = missing - waiting(connection, ids).passages
+        report.vectors_missing = max(report.vectors_missing - report.vectors_made, 0)
 
     def _put(
         self, connection: apsw.Connection, target: _Target, each: Incoming, embeddings: dict[bytes, bytes],
@@ -351,13 +353,6 @@ def _their_vectors(theirs: apsw.Connection, target: _Target, each: Incoming) -> 
         if is_unit_vector(vector, target.dimension):
             found[chunk.digest] = vector
     return found
-
-
-def _embedded_text(each: Incoming, chunk: ChunkDraft) -> str:
-    """The text as ingest embeds it."""
-    made_up = each.format == FORMAT and not isinstance(each.metadata.get("title"), str)
-    prefix = shorten_prefix("" if made_up else each.title, chunk.headings)
-    return f"{prefix}\n{chunk.text.strip()}" if prefix else chunk.text.strip()
 
 
 def _free_uri(connection: apsw.Connection, collection_id: int, uri: str | None) -> str | None:

@@ -17,7 +17,9 @@ import apsw
 
 from localmcp.embeddings import Embedder
 from localmcp.search.collections import find_model
+from localmcp.search.drafts import WORD_ONLY
 from localmcp.search.vector import Block, SignIndex, nearest_chunks
+from localmcp.search.vector_queue import waiting
 from localmcp.storage.database import Database, fetch_all, fetch_one, read_generations
 
 if TYPE_CHECKING:
@@ -83,11 +85,26 @@ def adapt_weights(database: Database, embedder: Embedder) -> int:
 
 
 def _changed_groups(connection: apsw.Connection, model_id: int) -> list[Group]:
-    sql = """
-        select groups.id, collection_id, language, chunks from groups join collections on collections.id = collection_id
-        where model_id = ? and chunks >= ? and (chunks >= 2 * measured_chunks or 2 * chunks <= measured_chunks)
+    """Groups by the passages that have vectors so far: of a collection in the queue, the share that no longer waits."""
+    sql = f"""
+        select groups.id, groups.collection_id, language, chunks, measured_chunks from groups
+        join collections on collections.id = groups.collection_id where model_id = ? and groups.kind <> '{WORD_ONLY}'
     """
-    return [Group(*row) for row in fetch_all(connection, sql, (model_id, LEAST_CHUNKS))]
+    changed: list[Group] = []
+    shares: dict[int, float] = {}
+    for group_id, collection_id, language, chunks, measured in fetch_all(connection, sql, (model_id,)):
+        if collection_id not in shares:
+            shares[collection_id] = _embedded_share(connection, collection_id)
+        embedded = int(chunks * shares[collection_id])
+        if embedded >= LEAST_CHUNKS and (embedded >= 2 * measured or 2 * embedded <= measured):
+            changed.append(Group(group_id, collection_id, language, embedded))
+    return changed
+
+
+def _embedded_share(connection: apsw.Connection, collection_id: int) -> float:
+    sql = f"select sum(chunks) from groups where collection_id = ? and kind <> '{WORD_ONLY}'"
+    total = fetch_one(connection, sql, (collection_id,)) or 1
+    return 1 - waiting(connection, [collection_id]).passages / total
 
 
 def measure_gap(database: Database, embedder: Embedder, group: Group) -> float | None:
@@ -97,7 +114,7 @@ def measure_gap(database: Database, embedder: Embedder, group: Group) -> float |
     are too short or have no vectors.
     """
     with database.read() as connection:
-        texts = _sample(connection, group)
+        texts = _sample(connection, group, find_model(connection, embedder.identity) or 0)
     windows = [_window(text, number) for number, text in enumerate(texts)]
     if len(windows) < WINDOWS // 2:
         return None
@@ -112,16 +129,17 @@ def measure_gap(database: Database, embedder: Embedder, group: Group) -> float |
     return sum(gaps) / len(gaps) if gaps else None
 
 
-def _sample(connection: apsw.Connection, group: Group) -> list[str]:
-    """Texts spread over the group, the same ones every time."""
+def _sample(connection: apsw.Connection, group: Group, model_id: int) -> list[str]:
+    """Texts with vectors, spread over the group, the same ones every time."""
     sql = """
         select text from chunks where id in (
             select chunks.id from chunks join sources on sources.id = source_id
             where group_id = ? and words >= ? and trashed_at is null
+                and exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
             order by chunks.id * 2654435761 % 4294967296 limit ?
         )
     """
-    return [text for (text,) in fetch_all(connection, sql, (group.id, LEAST_WORDS, WINDOWS))]
+    return [text for (text,) in fetch_all(connection, sql, (group.id, LEAST_WORDS, model_id, WINDOWS))]
 
 
 def _window(text: str, number: int) -> str:

@@ -182,6 +182,13 @@ class Database:
                 raise
             return copy
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether `write` may change the file; opens it."""
+        with self._translated():
+            self._ensure_open()
+        return not self._why_read_only
+
     def ensure_writable(self) -> None:
         """Raise now what `write` would raise because the file is read-only.
 

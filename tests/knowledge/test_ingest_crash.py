@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,9 +19,12 @@ from folders import CountingEmbedder, column, many_sections, titles, write
 
 from localmcp.config import Settings
 from localmcp.embeddings import LazyEmbedder
-from localmcp.knowledge.ingest import Library
+from localmcp.errors import FileUnavailable
+from localmcp.knowledge.ingest import Library, Progress
+from localmcp.search.vector_queue import FRONT, Lease
 from localmcp.storage.database import Database, fetch_one
 
+ROOT = Path(__file__).parents[2]
 on_posix = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
 
 
@@ -59,8 +65,7 @@ print("finished", report.indexed, report.unchanged, flush=True)
 
 def start_ingest(database: Database, *paths: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", INGEST, str(database.path), *map(str, paths)]
-    here = Path(__file__).parents[2]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=here)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
 
 
 def wait_for_line(process: subprocess.Popen[str], enough: Callable[[str], bool]) -> None:
@@ -175,3 +180,75 @@ def test_threads_of_one_process_may_add_at_once(library: Library, database: Data
         thread.join()
     assert failures == []
     assert len(titles(database)) == 9
+
+
+# ---------------------------------------------------------------- the queue
+
+
+def test_the_queue_survives_remove_and_refresh_while_it_is_worked_off(
+    library: Library, database: Database, large: Path
+) -> None:
+    library.add_paths([large], wait=False)
+    batches = [0]
+
+    def meanwhile(_now: Progress) -> None:
+        batches[0] += 1
+        if batches[0] == 2:
+            library.remove([str(large / "050-big.md"), str(large / "001.md")])
+        if batches[0] == 3:
+            (large / "002.md").write_text("# Changed\n\nOther words.\n")
+            library.refresh(wait=False)
+
+    assert library.make_vectors(progress=meanwhile).waiting == 0
+    assert batches[0] >= 3
+    live = "select count(*) from chunks join sources on sources.id = source_id where trashed_at is null"
+    assert column(database, f"select sum(count) from signs union all {live}")[0] == column(database, live)[0]
+
+
+def test_a_worker_in_front_takes_the_queue_over_from_one_behind(
+    library: Library, database: Database, large: Path
+) -> None:
+    library.add_paths([large], wait=False)
+    front: list[int] = []
+
+    def take_over(_now: Progress) -> None:
+        if not front:
+            front.append(library.make_vectors().waiting)
+
+    behind = library.make_vectors(behind=True, progress=take_over)
+    assert (front, behind.waiting) == ([0], 0)
+
+
+@on_posix
+def test_the_lease_of_a_killed_process_is_free_at_once(database: Database) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    lease = Lease(FRONT)
+    lease.holder = f"{socket.gethostname()}:{dead.pid}:x"
+    with database.write() as connection:
+        assert lease.take(connection)
+        assert Lease(FRONT).take(connection)
+        assert not Lease(FRONT).take(connection)
+
+
+@on_posix
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_while_the_meaning_is_read_ends_soon_and_is_no_failure(
+    tmp_path: Path, large: Path, number: signal.Signals
+) -> None:
+    command = [sys.executable, "-m", "localmcp", "--db", str(tmp_path / "a.localmcp"), "add", str(large)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    database = Database(tmp_path / "a.localmcp")
+    database.may_create = False
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with suppress(FileUnavailable), database.read() as connection:
+            if fetch_one(connection, "select count(*) from vectors"):
+                break
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert "found by word only" in err
+    assert disagreements(database) == []
+    database.close()
