@@ -108,6 +108,52 @@ def use_progress(listener: ReportProgress) -> Generator[None]:
         _progress.reset(token)
 
 
+class CallCancellation:
+    """Whether the client has given a call up, and what to do then. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._callbacks: list[Callable[[], object]] = []
+        self._cancelled = False
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def on_cancel(self, callback: Callable[[], object]) -> None:
+        """Call `callback` when the call is given up, at once if it already is; it must be quick."""
+        with self._lock:
+            if not self._cancelled:
+                self._callbacks.append(callback)
+                return
+        callback()
+
+    def cancel(self) -> None:
+        """Give the call up."""
+        with self._lock:
+            callbacks, self._callbacks, self._cancelled = self._callbacks, [], True
+        for callback in callbacks:
+            callback()
+
+
+_cancellation: ContextVar[CallCancellation | None] = ContextVar("localmcp_cancellation", default=None)
+
+
+def call_cancellation() -> CallCancellation | None:
+    """Return what tells that the running call is given up; None where nobody can give it up."""
+    return _cancellation.get()
+
+
+@contextmanager
+def use_cancellation(cancellation: CallCancellation) -> Generator[None]:
+    """Let the calls of this block be given up through `cancellation`."""
+    token = _cancellation.set(cancellation)
+    try:
+        yield
+    finally:
+        _cancellation.reset(token)
+
+
 def current_scope() -> Scope:
     """The scope of the call that is running."""
     return _scope.get()

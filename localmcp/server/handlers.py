@@ -28,7 +28,18 @@ from localmcp.errors import LocalMCPError, UnknownTool
 from localmcp.server.offer_handlers import WATCH_SECONDS, OfferHandlers
 from localmcp.server.progress_reporter import ProgressReporter
 from localmcp.server.wire_values import HasRegistry, log_incident, message_of, without_surrogates
-from localmcp.tools import Answer, Json, Scope, Tool, ToolMark, compact_json, use_progress, use_scope
+from localmcp.tools import (
+    Answer,
+    CallCancellation,
+    Json,
+    Scope,
+    Tool,
+    ToolMark,
+    compact_json,
+    use_cancellation,
+    use_progress,
+    use_scope,
+)
 
 log = logging.getLogger(__name__)
 
@@ -128,9 +139,13 @@ class ToolServer(Server[Any]):
         note_client(ctx)
         work = partial(self._call, params.name, params.arguments or {}, reads_text=reads_text_alone(ctx))
         reporter = ProgressReporter(ctx.session)
+        cancellation = CallCancellation()
         try:
-            with use_progress(reporter):
+            with use_progress(reporter), use_cancellation(cancellation):
                 return await anyio.to_thread.run_sync(work, limiter=self._calls, abandon_on_cancel=True)
+        except asyncio.CancelledError:
+            cancellation.cancel()
+            raise
         finally:
             reporter.close()
 

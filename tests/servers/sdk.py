@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from pathlib import Path
 
+import anyio
 import uvicorn
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context, Image
@@ -39,6 +41,27 @@ async def grow(ctx: Context) -> str:
     await ctx.notify_tools_changed()
     await ctx.session.send_tool_list_changed()
     return "done"
+
+
+@server.tool()
+async def count(steps: int, ctx: Context) -> str:
+    """Count slowly, and say how far it is."""
+    for step in range(1, steps + 1):
+        await ctx.report_progress(step, steps, f"step {step}")
+        await anyio.sleep(0.12)
+    return "counted"
+
+
+@server.tool()
+async def linger(file: str) -> str:
+    """Wait until somebody gives up, and leave a note of that."""
+    Path(file).write_text("begun")
+    try:
+        await anyio.sleep_forever()
+    except anyio.get_cancelled_exc_class():
+        Path(file).write_text("given up")
+        raise
+    return "never"
 
 
 def serve_http() -> None:

@@ -9,7 +9,8 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from localmcp.errors import Unavailable
+from localmcp.errors import Interrupted, Unavailable
+from localmcp.tools import call_cancellation
 
 log = logging.getLogger(__name__)
 
@@ -28,15 +29,21 @@ class BackgroundLoop:
         self._closed = False
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Wait for the coroutine's result. A caller that is interrupted cancels it.
+        """Wait for the coroutine's result. A caller that is interrupted, or whose client gives up, cancels it.
 
         Raises:
+            Interrupted: the client gave up.
             Unavailable: the loop is closed.
         """
         future = self.start(coroutine)
+        cancellation = call_cancellation()
+        if cancellation is not None:
+            cancellation.on_cancel(future.cancel)
         try:
             return future.result()
         except concurrent.futures.CancelledError as error:
+            if cancellation is not None and cancellation.cancelled:
+                raise Interrupted("The client has given the call up.") from error
             raise Unavailable("localmcp is closing.") from error
         except BaseException:
             future.cancel()

@@ -16,6 +16,7 @@ import mcp_types as types
 from mcp.client.session import ClientSession, IncomingMessage
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, listen
+from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -25,6 +26,7 @@ from localmcp.providers.mcp_servers.catalog import usable_tools
 from localmcp.providers.mcp_servers.entries import Launch, ServerEntry, prepare
 from localmcp.providers.mcp_servers.process import Child, Guard, ServerLog, run_child, without_surrogates
 from localmcp.schemas import compact_json
+from localmcp.tools import ReportProgress
 
 Json = dict[str, Any]
 
@@ -226,7 +228,9 @@ class Connection:
             raise await self._explain_call("tools/list", error) from error
         return usable_tools(each.model_dump(by_alias=True, mode="json", exclude_none=True) for each in tools)
 
-    async def call_tool(self, tool: str, arguments: Json, seconds: float | None = None) -> Json:
+    async def call_tool(
+        self, tool: str, arguments: Json, seconds: float | None = None, progress: ReportProgress | None = None
+    ) -> Json:
         """The result as the server sent it: `content`, and perhaps `structuredContent` and `isError`.
 
         Raises:
@@ -240,7 +244,10 @@ class Connection:
             # The SDK's clock begins when the request is written, which a server that does not read can prevent.
             async with asyncio.timeout(seconds + 1):
                 result = await self._session.send_request(
-                    types.CallToolRequest(params=params), _Whole, request_read_timeout_seconds=seconds
+                    types.CallToolRequest(params=params),
+                    _Whole,
+                    request_read_timeout_seconds=seconds,
+                    progress_callback=_forward(progress) if progress is not None else None,
                 )
         except (MCPError, TimeoutError, ValidationError, anyio.ClosedResourceError, RuntimeError) as error:
             raise await self._explain_call(tool, error) from error
@@ -325,6 +332,13 @@ class Connection:
             "" if self.entry.url else f"Its log: {self._log.path}",
         ]
         return Unavailable(f"The MCP server '{self.entry.name}' {what}.", hint=" ".join(filter(None, words)) or None)
+
+
+def _forward(listener: ReportProgress) -> ProgressFnT:
+    async def forward(progress: float, total: float | None, message: str | None) -> None:
+        listener(progress, total, message or "")
+
+    return forward
 
 
 def _innermost(error: BaseException) -> BaseException:

@@ -13,7 +13,7 @@ from localmcp.errors import ConfigurationError, LocalMCPError
 from localmcp.providers.mcp_servers.catalog import SEPARATOR, CatalogueCache, exposed_names
 from localmcp.providers.mcp_servers.entries import ServerEntry, prepare
 from localmcp.schemas import check_arguments, describe_kind
-from localmcp.tools import Answer, Tool, ToolMark
+from localmcp.tools import Answer, ReportProgress, Tool, ToolMark, progress_listener
 
 if TYPE_CHECKING:
     from localmcp.providers.fields import Problem
@@ -80,7 +80,7 @@ class RemoteTool(Tool):
         began, seconds = time.monotonic(), self._server.entry.call_seconds
         check_arguments(self.name, self.input_schema, arguments, seconds=seconds)
         rest = max(0.1, seconds - (time.monotonic() - began))
-        return as_answer(self._server.call(self.raw["name"], arguments, rest))
+        return as_answer(self._server.call(self.raw["name"], arguments, rest, progress_listener()))
 
     def signature(self) -> str:
         """The parameters in one line, as `MethodTool.signature`."""
@@ -216,13 +216,15 @@ class McpServer:
             known = self._known()
         return None if known is None else known.get(name)
 
-    def call(self, tool: str, arguments: Json, seconds: float | None = None) -> Json:
+    def call(
+        self, tool: str, arguments: Json, seconds: float | None = None, progress: ReportProgress | None = None
+    ) -> Json:
         """The raw result of a call of the server's tool `tool` within `seconds`; starts the server if need be.
 
         Raises:
             LocalMCPError: as `Supervisor.call`.
         """
-        return self._runtime.run(self._supervisor().call(tool, arguments, seconds))
+        return self._runtime.run(self._supervisor().call(tool, arguments, seconds, progress))
 
     # ------------------------------------------------------------ starting and state
 

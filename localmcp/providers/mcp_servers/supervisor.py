@@ -12,6 +12,7 @@ from localmcp.errors import LocalMCPError, Unavailable
 from localmcp.providers.mcp_servers.connection import Connection, SessionLost
 from localmcp.providers.mcp_servers.entries import ServerEntry
 from localmcp.providers.mcp_servers.process import Guard, ServerLog
+from localmcp.tools import ReportProgress
 
 Json = dict[str, Any]
 
@@ -67,7 +68,9 @@ class Supervisor:
 
     # ------------------------------------------------------------ what callers want
 
-    async def call(self, tool: str, arguments: Json, seconds: float | None = None) -> Json:
+    async def call(
+        self, tool: str, arguments: Json, seconds: float | None = None, progress: ReportProgress | None = None
+    ) -> Json:
         """The raw result of a call, within `seconds` (None: the limit of the entry).
 
         A call that broke off is not repeated, since it may have done its work.
@@ -76,16 +79,18 @@ class Supervisor:
             LocalMCPError: as `Connection.open` and `Connection.call_tool`, or the server is resting after failures.
         """
         try:
-            result = await self._call_once(tool, arguments, seconds)
+            result = await self._call_once(tool, arguments, seconds, progress)
         except SessionLost:
-            result = await self._call_once(tool, arguments, seconds)
+            result = await self._call_once(tool, arguments, seconds, progress)
         self._failures = 0
         return result
 
-    async def _call_once(self, tool: str, arguments: Json, seconds: float | None) -> Json:
+    async def _call_once(
+        self, tool: str, arguments: Json, seconds: float | None, progress: ReportProgress | None
+    ) -> Json:
         connection = await self.connect()
         try:
-            return await connection.call_tool(tool, arguments, seconds)
+            return await connection.call_tool(tool, arguments, seconds, progress)
         except SessionLost:
             raise
         except Unavailable:
