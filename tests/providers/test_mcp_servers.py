@@ -197,9 +197,9 @@ def test_checking_the_arguments_counts_into_the_time_of_the_call(farm: Farm, mon
     def slow_check(*_: Any, seconds: float) -> None:
         time.sleep(0.4)
 
-    def note(tool: str, arguments: dict[str, Any], left: float | None = None) -> dict[str, Any]:
+    def note(tool: str, arguments: dict[str, Any], left: float | None = None, *more: Any) -> dict[str, Any]:
         rests.append(left)
-        return call(tool, arguments, left)
+        return call(tool, arguments, left, *more)
 
     registry.call("shop__echo", {"text": "a"})
     monkeypatch.setattr(provider, "check_arguments", slow_check)
