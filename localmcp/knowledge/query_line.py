@@ -12,6 +12,8 @@ FILTERS = {
     "path": "only files below this folder",
     "type": "only this type: text, website, docs, qa, code, …",
     "partition": "only this partition",
+    "since": "only documents dated from then: 2026-03-14, 2026, 30d, 2w",
+    "until": "only documents dated until then",
 }
 """Filter -> what it does."""
 

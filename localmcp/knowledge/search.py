@@ -6,6 +6,7 @@ import base64
 import binascii
 import hashlib
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
@@ -17,6 +18,7 @@ from localmcp.knowledge.names import explain_empty_filter, resolve_source
 from localmcp.knowledge.origins import Id, parse_collection, shown_id
 from localmcp.knowledge.result_order import WINDOW, fitting, group_by_document, shortened, spread
 from localmcp.search.candidates import Hit, Mode, SearchOutcome, SearchRequest
+from localmcp.search.dates import parse_moment
 from localmcp.search.federation import Federation
 from localmcp.search.filters import Filters
 from localmcp.search.fusion import MatchType
@@ -56,6 +58,10 @@ class SearchHit(TypedDict):
     semanticScore: float
     keywordScore: float
     combinedScore: float
+    date: NotRequired[str]
+    """Of the document, ISO 8601."""
+    dateFrom: NotRequired[str]
+    """Where the date is from: a part of the document, `file` for when it was changed, or `added`."""
     relevance: int
     """How likely it answers, 0..100: above 50 it probably does. Hits of different searches can be compared by it."""
     matchType: MatchType
@@ -145,6 +151,9 @@ class PassageSearch:
         sourceType: Annotated[str | None, Param("text, website, docs, qa or notion")] = None,
         pathPrefix: Annotated[str | None, Param("Only files below this folder")] = None,
         metadata: Annotated[dict[str, Any] | None, Param("Keys and the values they must have")] = None,
+        since: Annotated[str | None, Param("Documents dated from: ISO date, 30d, last week")] = None,
+        until: Annotated[str | None, Param("Documents dated to")] = None,
+        sort: Annotated[Literal["relevance", "newest"], Param("Order")] = "relevance",
         cursor: Annotated[str | None, Param("nextCursor of the last page")] = None,
         explain: Annotated[bool, Param("Say why each result ranks where it does")] = False,
         groupBy: Annotated[Literal["document"] | None, Param("One passage of each document")] = None,
@@ -156,11 +165,12 @@ class PassageSearch:
             raise InvalidInput("Query parameter is required")
         origin, name = parse_collection(collection)
         source = resolve_source(self.federation, "sourceId", sourceId) if sourceId else None
-        filters = _filters(partition, source, sourceType, pathPrefix, metadata)
+        dates = _range(since, until)
+        filters = replace(_filters(partition, source, sourceType, pathPrefix, metadata), since=dates[0], until=dates[1])
         names = (name,) if name else None
         origin = origin or (source.origin if source else None)
-        page = _Page(query, mode, groupBy, (names, filters, origin) if origin else (names, filters))
-        request = SearchRequest(query, mode, limit, page.offset(cursor), names, filters)
+        page = _Page(query, mode, groupBy, sort, (names, filters, origin) if origin else (names, filters))
+        request = SearchRequest(query, mode, limit, page.offset(cursor), names, filters, sort=sort)
         outcome, more = self._page(request, origin, grouped=groupBy is not None)
         budget = maxChars or (SEARCH_CHARS if current_scope().lean else None)
         texts = [hit.passage.text[: GROUPED_CHARS if groupBy else None] for hit in outcome.hits]
@@ -198,6 +208,14 @@ class PassageSearch:
             remarks = explain_empty_filter(connection, source_type, partition, path_prefix)
         if remarks:
             result["message"] = " ".join(remarks)
+
+
+def _range(since: str | None, until: str | None) -> tuple[str | None, str | None]:
+    today = datetime.now(UTC).date()
+    return (
+        parse_moment("since", since, today) if since else None,
+        parse_moment("until", until, today, end=True) if until else None,
+    )
 
 
 def _filters(
@@ -263,7 +281,7 @@ def _search_result(
     if shown < outcome.total:
         result["nextCursor"] = page.cursor(shown)
     if explain:
-        result["explain"] = _explanation(outcome)
+        result["explain"] = _explanation(outcome) | ({"recency": request.latest} if request.latest else {})
     return result
 
 
@@ -319,6 +337,8 @@ def _search_hit(hit: Hit, outcome: SearchOutcome, explain: bool, adopted: bool) 
         "freshness": check_freshness(passage.uri, passage.size, passage.mtime_ns, passage.sha256, adopted),
         "metadata": passage.metadata,
     }
+    if hit.date is not None:
+        found["date"], found["dateFrom"] = _date(hit)
     if highlight is not None:
         found["highlight"] = {"start": highlight[0], "stop": highlight[1]}
     if passage.partition is not None:
@@ -330,6 +350,15 @@ def _search_hit(hit: Hit, outcome: SearchOutcome, explain: bool, adopted: bool) 
     if explain:
         found["explain"] = _explain_hit(hit)
     return found
+
+
+def _date(hit: Hit) -> tuple[str, str]:
+    """Return the date of the document, and where it is from."""
+    own = str(hit.passage.metadata.get("date") or "")
+    day = (hit.date or "").removesuffix(" 00:00:00").replace(" ", "T")
+    if own[:4].isdigit() and own[4:5] == "-":
+        return day, str(hit.passage.metadata.get("dateFrom") or "document")
+    return day, "file" if hit.passage.mtime_ns is not None else "added"
 
 
 def _explain_hit(hit: Hit) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Literal
 
 import apsw
 
+from localmcp.search.dates import Dated, Sort, asks_for_latest, load_dates, order_by_date
 from localmcp.search.drafts import heading_of
 from localmcp.search.filters import Filters
 from localmcp.search.fusion import (
@@ -30,6 +31,8 @@ Mode = Literal["hybrid", "semantic", "keyword"]
 
 ARM_DEPTH = 100
 """Candidates an arm gives to the fusion: 50 lose recall, 200 gain nothing."""
+QUESTION_CHARACTERS = 200
+"""A longer text is no question for the latest of something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,17 @@ class SearchRequest:
     """Compare every vector instead of the nearest sign codes."""
     unrepaired: frozenset[str] = frozenset()
     """Folded words that are spelt right, though they may stand nowhere in this file."""
+    sort: Sort = "relevance"
+
+    @property
+    def latest(self) -> str | None:
+        """The word by which the question asks for the latest of several documents."""
+        return asks_for_latest(self.text[:QUESTION_CHARACTERS])
+
+    @property
+    def by_date(self) -> bool:
+        """Whether dates have a say in the order."""
+        return self.sort == "newest" or self.latest is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +86,8 @@ class Hit:
     """Name of the mounted file that it stands in; None for one's own."""
     relevance: float = 0.0
     """How likely it answers, 0..100; the hits of all searches and collections can be compared by it."""
+    date: str | None = None
+    """Date of the document, `2026-03-14 09:30:00` in UTC."""
 
     @property
     def highlight(self) -> tuple[int, int] | None:
@@ -177,18 +193,28 @@ class Found:
     def page(self, connection: apsw.Connection) -> SearchOutcome:
         """The page that was asked for, if this is the only file."""
         clock = Clock(self.outcome.milliseconds)
-        fused, start = self.order(self.full), self.request.offset
+        fused, start = self._by_date(connection, self.order(self.full)), self.request.offset
         self.outcome.total = len(fused)
         self.outcome.doubtful = self.doubtful
         self.outcome.hits = self.load(connection, fused[start : start + self.request.limit])
         clock.lap("rows")
         return self.outcome
 
+    def _by_date(self, connection: apsw.Connection, fused: list[Fused]) -> list[Fused]:
+        if not self.request.by_date:
+            return fused
+        first = fused[:ARM_DEPTH]
+        dates = load_dates(connection, [each.id for each in first])
+        dated = [Dated(candidate.combined, dates.get(candidate.id, "")) for candidate in first]
+        order = order_by_date(dated, self.request.sort, latest=self.request.latest is not None)
+        return [*(first[number] for number in order), *fused[ARM_DEPTH:]]
+
     def load(self, connection: apsw.Connection, page: Sequence[Fused]) -> list[Hit]:
         """The candidates with their texts; one that has left the file meanwhile is left out."""
         codes, judged_by = unique_codes(self.outcome.query), self._judge()
+        dates = load_dates(connection, [fused.id for fused in page])
         hits = _load_hits(connection, page, self.arms, self.outcome)
-        return [self._judged(hit, codes, judged_by) for hit in hits]
+        return [self._judged(replace(hit, date=dates.get(hit.passage.chunk_id)), codes, judged_by) for hit in hits]
 
     def _judged(self, hit: Hit, codes: set[str], judged_by: Judge) -> Hit:
         relevance = self._relevance(hit.passage.chunk_id, judged_by)

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from localmcp.errors import AccessDenied, ConfigurationError, FileUnavailable, Interrupted, LocalMCPError, NotFound
-from localmcp.search.candidates import Found, Hit, Mode, SearchOutcome, SearchRequest
+from localmcp.search.candidates import ARM_DEPTH, Found, Hit, Mode, SearchOutcome, SearchRequest
 from localmcp.search.collections import visible_collections
+from localmcp.search.dates import Dated, load_dates, order_by_date
 from localmcp.search.fusion import COSINE_CEILING, Fused, full_keyword_match
 from localmcp.search.index import Index
 from localmcp.search.keyword import MISSING_SHARE, KeywordQuery, Term, inverse_frequency
@@ -291,7 +292,10 @@ def _join(request: SearchRequest, gathered: _Round) -> SearchOutcome:
         ),
         key=lambda each: each[:5],
     )
-    page = [(number, fused) for _, _, _, number, _, fused in ordered[request.offset : request.offset + request.limit]]
+    candidates = [(number, fused) for _, _, _, number, _, fused in ordered]
+    if request.by_date:
+        candidates = _by_date(request, parts, candidates)
+    page = candidates[request.offset : request.offset + request.limit]
     first = parts[0].found.outcome if parts else SearchOutcome([], 0)
     hits = _load(parts, page, gathered.notices)
     return SearchOutcome(
@@ -304,6 +308,20 @@ def _join(request: SearchRequest, gathered: _Round) -> SearchOutcome:
         milliseconds=first.milliseconds,
         searched=_searched(parts),
     )
+
+
+def _by_date(
+    request: SearchRequest, parts: Sequence[_Part], candidates: list[tuple[int, Fused]]
+) -> list[tuple[int, Fused]]:
+    first = candidates[:ARM_DEPTH]
+    dates: dict[tuple[int, int], str] = {}
+    for number in {number for number, _ in first}:
+        with parts[number].database.read() as connection:
+            known = load_dates(connection, [fused.id for owner, fused in first if owner == number])
+        dates |= {(number, chunk_id): day for chunk_id, day in known.items()}
+    dated = [Dated(fused.combined, dates.get((number, fused.id), "")) for number, fused in first]
+    order = order_by_date(dated, request.sort, latest=request.latest is not None)
+    return [*(first[number] for number in order), *candidates[ARM_DEPTH:]]
 
 
 def _comparable(request: SearchRequest, gathered: _Round) -> list[_Part]:

@@ -14,6 +14,7 @@ from localmcp.errors import InvalidInput
 from localmcp.search.backend import DEFAULT_PARTITION
 from localmcp.search.collections import Collection
 from localmcp.search.conditions import Condition, sql_condition
+from localmcp.search.dates import SOURCE_DATE
 from localmcp.search.records import TITLE_COLUMN
 from localmcp.storage.database import fetch_all
 
@@ -41,6 +42,9 @@ class Filters:
     """Key -> a value that the source's metadata equals, or holds if it is a list; a list of values = any of them."""
     condition: Condition | None = None
     """A further condition on the metadata, the title and the path."""
+    since: str | None = None
+    until: str | None = None
+    """First moment of a document's date, and the first after it, as `parse_moment` gives them."""
 
     def __post_init__(self) -> None:
         """Refuse what SQLite cannot compare.
@@ -67,6 +71,8 @@ class Filters:
             or self.path_prefix is not None
             or self.metadata
             or self.condition
+            or self.since
+            or self.until
         )
 
 
@@ -104,6 +110,10 @@ def _conditions(filters: Filters) -> list[tuple[str, list[Any]]]:
         found.append((f"source_type in ({','.join('?' * len(filters.source_types))})", [*filters.source_types]))
     if filters.path_prefix is not None:
         found.append(_path_condition(filters.path_prefix))
+    if filters.since:
+        found.append((f"{SOURCE_DATE} >= ?", [filters.since]))
+    if filters.until:
+        found.append((f"{SOURCE_DATE} < ?", [filters.until]))
     for key, value in filters.metadata.items():
         found.append(_metadata_condition(key, value))
     return found
@@ -111,6 +121,8 @@ def _conditions(filters: Filters) -> list[tuple[str, list[Any]]]:
 
 def _path_condition(prefix: str) -> tuple[str, list[Any]]:
     """A folder's own files, a file itself; a relative prefix matches the same folders anywhere in a path."""
+    if "\0" in prefix:  # no path holds one, and the system refuses to look
+        return "0", []
     wanted = os.path.normpath(os.path.expanduser(prefix))
     if os.path.isabs(wanted):
         folder = wanted.rstrip(os.sep) + os.sep

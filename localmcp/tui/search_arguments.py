@@ -83,4 +83,6 @@ def search_arguments(session: Session, line: str, mode: str) -> dict[str, Any]:
         "pathPrefix": parsed.last("path"),
         "sourceId": source.id if source else None,
         "metadata": {"tags": tags} if tags else None,
+        "since": parsed.last("since"),
+        "until": parsed.last("until"),
     }

@@ -58,7 +58,7 @@ def shelf(desk: Desk) -> Desk:
 HIT = {
     "id", "chunkId", "sourceId", "sourceTitle", "sourceType", "content", "chunkIndex", "chunkTotal", "semanticScore",
     "keywordScore", "combinedScore", "relevance", "matchType", "collection", "highlight", "citation", "freshness",
-    "metadata",
+    "metadata", "date", "dateFrom",
 }  # fmt: skip
 
 
