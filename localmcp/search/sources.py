@@ -127,9 +127,16 @@ def _source_columns(draft: SourceDraft) -> dict[str, Any]:
     return {
         **{name: getattr(draft, name) for name in columns},
         "language": draft.language,
-        "metadata": json.dumps(dict(draft.metadata), ensure_ascii=False),
+        "metadata": json.dumps(_with_date(draft), ensure_ascii=False),
         "chunk_count": len(draft.chunks),
     }
+
+
+def _with_date(draft: SourceDraft) -> dict[str, Any]:
+    """Return the metadata with the date that the document gives, where they have none yet."""
+    if not draft.date or "date" in draft.metadata:
+        return dict(draft.metadata)
+    return {**draft.metadata, "date": draft.date, "dateFrom": draft.date_from}
 
 
 def _match(
