@@ -90,6 +90,8 @@ class LocalMcpApp(ErrorGuard, App[None]):
         services: Services | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
+        if self.no_color:
+            theme.leave_colors_out(self)
         self.session = Session(opener, path, self.post_message, services)
         self.stats: dict[str, Any] = {}
         self.unexpected: list[float] = []

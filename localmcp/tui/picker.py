@@ -144,6 +144,8 @@ class PickerApp(App[Json]):
         theme_name: str = theme.DEFAULT,
     ) -> None:  # fmt: skip
         super().__init__()
+        if self.no_color:
+            theme.leave_colors_out(self)
         self.session = Session(opener, path, self.post_message)
         self._first = query, mode
         for color_theme in theme.THEMES:

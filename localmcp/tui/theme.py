@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+from rich.segment import Segment
+from textual.app import App
 from textual.color import Color
+from textual.filter import LineFilter
 from textual.theme import BUILTIN_THEMES, Theme
 
 DEFAULT = "localmcp"
@@ -62,10 +66,31 @@ THEMES = (
 )
 
 
+class Colorless(LineFilter):
+    """Leaves bold, underlined and reversed text, and no color: grays would be colors too."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [Segment(text, style and style.without_color, control) for text, style, control in segments]
+
+
+def leave_colors_out(app: App[Any]) -> None:
+    """Draw in the terminal's two colors only, whatever the theme."""
+    app._filters[:] = [Colorless()]  # pyright: ignore[reportPrivateUsage]
+
+
 LEAST_CONTRAST = 4.5
 """Between every text and what is behind it (WCAG 2, AA)."""
+_MARGIN = 0.6
+"""Tints that lie upon one another are a little stronger than reckoned."""
 TEXT_COLORS = ("foreground", "muted", "primary", "secondary", "accent", "success", "warning", "error")
 BACKGROUNDS = ("background", "surface", "panel")
+ALIASES = {
+    "footer-foreground": "foreground", "footer-description-foreground": "foreground",
+    "footer-key-foreground": "accent", "text": "foreground", "text-muted": "muted", "text-disabled": "muted",
+    "foreground-muted": "muted", "foreground-disabled": "muted",
+    **{f"markdown-h{level}-color": "primary" for level in range(1, 7)},
+}  # fmt: skip
+"""Textual's variables for text, and the color each gets."""
 TINTS = (("primary", 0.24), ("foreground", 0.09), ("error", 0.18))
 """Colors laid over the background, and how much of them: a highlighted row, an unfocused one, an error."""
 
@@ -75,22 +100,25 @@ def readable(variables: Mapping[str, str]) -> dict[str, str]:
     can be read on every background. The terminal's colors are its own and stay."""
     if variables["background"].startswith("ansi_"):
         return {**variables, "muted": variables["foreground"]}
-    foreground = Color.parse(variables["foreground"])
     colors = {name: Color.parse(variables[name]) for name in TEXT_COLORS if name != "muted"}
     behind = [Color.parse(variables[name]) for name in BACKGROUNDS]
     pole = Color.parse("#ffffff") if behind[0].brightness < 0.5 else Color.parse("#000000")
-    tints = [behind[0].blend(colors[name], share) for name, share in TINTS]
-    foreground = _lifted(foreground, pole, [*behind, *tints])
-    colors["muted"] = behind[0].blend(foreground, 0.5)
-    lifted = {name: _lifted(color, foreground, [*behind, *tints]) for name, color in colors.items()}
-    return {**variables, **{name: color.hex for name, color in lifted.items()}, "foreground": foreground.hex}
+    # A tint changes with the color that it is made of, so the second round looks at what the first one made.
+    for _ in range(3):
+        tints = [behind[0].blend(colors[name], share) for name, share in TINTS]
+        colors["foreground"] = _lifted(colors["foreground"], pole, [*behind, *tints])
+        colors["muted"] = behind[0].blend(colors["foreground"], 0.5)
+        colors = {name: _lifted(color, colors["foreground"], [*behind, *tints]) for name, color in colors.items()}
+    lifted = {name: color.hex for name, color in colors.items()}
+    aliases = {name: lifted[role] for name, role in ALIASES.items()}
+    return {**variables, **lifted, **aliases, "footer-background": variables["panel"]}
 
 
 def _lifted(text: Color, pole: Color, behind: Sequence[Color]) -> Color:
     """Return the color nearest to `text` on the way to `pole` that has the least contrast to everything behind it."""
     for step in range(21):
         lifted = text.blend(pole, step / 20)
-        if all(contrast(lifted, color) >= LEAST_CONTRAST for color in behind):
+        if all(contrast(lifted, color) >= LEAST_CONTRAST + _MARGIN for color in behind):
             return lifted
     return pole
 

@@ -1,0 +1,40 @@
+"""Checks of a screen as it is drawn: contrast of every text, nothing that commands the terminal, borders in line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.cells import cell_len
+from textual.color import Color
+
+from localmcp.tui.theme import LEAST_CONTRAST, contrast
+
+FRAME = frozenset("▍╭╮╰╯│─┌┐└┘├┤┬┴┼▁▂▃▄▅▆▇█▏▌▎▊▔━╸╺▰▱")
+"""Signs that are drawn, not read."""
+
+
+def segments(app: Any) -> list[tuple[str, Any]]:
+    """Every piece of text on the screen with its style."""
+    return [(part.text, part.style) for strip in app.screen._compositor.render_strips() for part in strip]
+
+
+def low_contrast(app: Any) -> list[tuple[str, float]]:
+    """The texts that are hard to read, with their contrast. The terminal's own colors have none that is known."""
+    bad: list[tuple[str, float]] = []
+    for text, style in segments(app):
+        words = "".join(sign for sign in text if sign not in FRAME).strip()
+        if not words or style is None or style.color is None or style.bgcolor is None:
+            continue
+        if style.color.is_default or style.bgcolor.is_default or style.color.number or style.bgcolor.number:
+            continue
+        ratio = contrast(Color.from_rich_color(style.color), Color.from_rich_color(style.bgcolor))
+        if ratio < LEAST_CONTRAST - 0.05:
+            bad.append((words, round(ratio, 2)))
+    return bad
+
+
+def misplaced_borders(app: Any, width: int) -> list[str]:
+    """The lines that are wider or narrower than the screen."""
+    strips = app.screen._compositor.render_strips()
+    lines = ["".join(part.text for part in strip) for strip in strips]
+    return [line for line in lines if cell_len(line) != width]
