@@ -215,7 +215,7 @@ async def test_a_theme_that_is_not_there_is_told(tmp_path: Path) -> None:
         assert tui.app.theme == "localmcp"
 
 
-async def test_without_colours_the_choice_is_told_by_other_means(
+async def test_without_colors_the_choice_is_shown_by_other_means(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
