@@ -40,7 +40,7 @@ def tui(session: Session, file: Path | None, theme: str | None) -> int:
 
     level = settings.log_level if session.verbosity == 0 else ("info", "debug")[session.verbosity > 1]
     with logging_to_file(level), separate_screen_stream():
-        app = LocalMcpApp(lambda: session.workspace, settings.database, theme or settings.theme, services(session))
+        app = LocalMcpApp(lambda: session.workspace, settings.database, theme or settings.theme, services())
         app.run()
     if app.return_code:
         return session.fail("unexpected", "The screen could not be drawn.", f"The log is {log_file()}", app.return_code)
@@ -63,13 +63,12 @@ def honour_no_color() -> None:
         del os.environ["NO_COLOR"]
 
 
-def services(session: Session) -> Services:
-    """Return what the TUI needs of other interfaces."""
+def services() -> Services:
+    """Return what the TUI needs of other packages."""
     from localmcp.tui.services import Services
 
     return Services(
         examine=_examine,
-        client_configuration=lambda: _client_configuration(session.database),
         save_theme=_save_theme,
     )
 
@@ -78,15 +77,6 @@ def _examine(workspace: Workspace) -> Examination:
     from localmcp.doctor.examination import examine
 
     return examine(workspace)
-
-
-def _client_configuration(database: str | None) -> str:
-    """For clients that `localmcp connect` does not know."""
-    import json
-
-    from localmcp.connect.entry import make_launch
-
-    return json.dumps({"mcpServers": {"localmcp": make_launch(database).entry}}, indent=2)
 
 
 def _save_theme(name: str) -> None:

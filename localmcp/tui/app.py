@@ -24,6 +24,7 @@ from localmcp.tui.keymap import bindings, is_text_key, read_keymap
 from localmcp.tui.layout import ErrorLine, JobStrip, TabBar, TopLine, first_line
 from localmcp.tui.logs import log_file
 from localmcp.tui.messages import (
+    ConnectAssistant,
     Failed,
     FileChanged,
     FileTrouble,
@@ -57,11 +58,17 @@ PANES: dict[str, tuple[str, str]] = {
     "activity": ("Activity", "ActivityPane"),
     "keys": ("Keys", "KeysPane"),
     "doctor": ("Doctor", "DoctorPane"),
+    "file": ("File", "FilePane"),
+    "hub": ("Hub", "HubPane"),
 }
 """Name (of the module too) -> title and class; a module is imported when its pane is first shown."""
 
 ERRORS_AT_ONCE = 20
 """More unexpected errors within a second mean that drawing itself fails: the app ends, with one line."""
+
+
+class AdoptionOffer(NeedsConfirmation):
+    """The file could be changed if the person allows it."""
 
 
 class MainScreen(Screen[None]):
@@ -203,6 +210,8 @@ class LocalMcpApp(ErrorGuard, App[None]):
         return {**stats, "readOnly": self.session.why_read_only()}
 
     def _show_holdings(self, stats: dict[str, Any]) -> None:
+        if "adopted" in str(stats["readOnly"]) and "readOnly" not in self.stats:
+            self.tell_error(AdoptionOffer("This file comes from somewhere else, so it is read-only."))
         self.stats = stats
         self.top.read_only = bool(stats["readOnly"])
         self.top.show_holdings(stats)
@@ -251,6 +260,34 @@ class LocalMcpApp(ErrorGuard, App[None]):
         )
         confirm(self, error.message, more, "Into the trash", self._remove_gone, unasked=True)
 
+    def ask_adoption(self) -> None:
+        """Offer to allow changes to a file of another machine."""
+        from localmcp.tui.dialogs import confirm
+
+        more = (
+            "Its documents, rules and quick starts stay. Its API keys, watched folders and jobs are dropped, since "
+            "they would act on this machine."
+        )
+        confirm(self, "Allow changes to this file?", more, "Allow", self._adopt)
+
+    def _adopt(self) -> None:
+        from localmcp.tui.commands import run_command
+
+        def adopt() -> str:
+            output = run_command(self.session, ["adopt", str(self.session.path)])
+            if output.code:
+                raise LocalMCPError(output.text)
+            # The next connection looks again whether the file may be changed.
+            self.session.workspace.database.close()
+            return output.text
+
+        def done(text: str) -> None:
+            self.screen_stack[0].query_one(ErrorLine).clear()
+            self.notify(text)
+            self.pane.ask("totals", self._holdings, self._show_holdings)
+
+        self.pane.ask("adopt", adopt, done)
+
     def _remove_gone(self) -> None:
         self.screen_stack[0].query_one(ErrorLine).clear()
         self.session.refresh(confirmed=True)
@@ -273,6 +310,12 @@ class LocalMcpApp(ErrorGuard, App[None]):
                 self.push_screen(ReaderScreen(chunk_id, None, item.state))
 
         self.pane.ask("document", first_passage, show)
+
+    @on(ConnectAssistant)
+    def connect_assistant(self) -> None:
+        from localmcp.tui.commands import CONNECT, start
+
+        start(self.pane, CONNECT)
 
     @on(SearchFor)
     async def search_for(self, message: SearchFor) -> None:
@@ -386,7 +429,9 @@ class LocalMcpApp(ErrorGuard, App[None]):
         from localmcp.tui.dialogs import ErrorScreen
 
         error = self.screen_stack[0].query_one(ErrorLine).error
-        if isinstance(error, NeedsConfirmation):
+        if isinstance(error, AdoptionOffer):
+            self.ask_adoption()
+        elif isinstance(error, NeedsConfirmation):
             self.ask_removals(error)
         elif error is not None:
             self.push_screen(ErrorScreen(error))
@@ -402,6 +447,7 @@ class LocalMcpApp(ErrorGuard, App[None]):
             yield SystemCommand(f"Go to {title}", f"Key {number % 10}", partial(self.post_message, TurnTo(name)))
         yield SystemCommand("Jump", "A letter over every part goes there (ctrl+o)", self.action_jump)
         yield SystemCommand("Theme", "Choose the colors; 'terminal' takes those of your terminal", self.choose_theme)
+        yield SystemCommand("Connect an assistant", "Claude, Cursor, …", partial(self.post_message, ConnectAssistant()))
         yield SystemCommand("Help", "Keys of the pane in front", self.action_help)
         yield SystemCommand("Details of the last error", "And where the log is", self.action_show_error)
         yield SystemCommand("Save a picture", "Of the screen, as SVG, into this folder", self.deliver_screenshot)

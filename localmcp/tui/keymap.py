@@ -75,7 +75,7 @@ KEYS: dict[str, dict[str, Key]] = {
         "cite": Key("y", "cite", "Cite"),
         "copy": Key("Y", "copy", "Copy text", shown=False),
         "path": Key("P", "path", "Copy path", shown=False),
-        "open": Key("o", "open", "Editor"),
+        "open": Key("o", "open", "Edit"),
         "mode": Key("m,ctrl+t", "mode", "Mode"),
         "accept": Key("a", "accept", "Accept spelling", shown=False),
         "again": Key("r", "again", "Search again", shown=False),
@@ -98,7 +98,7 @@ KEYS: dict[str, dict[str, Key]] = {
         "cite": Key("y", "cite", "Cite"),
         "copy": Key("Y", "copy", "Copy passage", shown=False),
         "path": Key("P", "path", "Copy path", shown=False),
-        "open": Key("o", "open", "Editor"),
+        "open": Key("o", "open", "Edit"),
     },
     "library": {
         "add": Key("a", "add", "Add"),
@@ -109,7 +109,7 @@ KEYS: dict[str, dict[str, Key]] = {
         "empty": Key("E", "empty", "Empty the trash", shown=False),
         "filter": Key("f", "filter", "Filter"),
         "read": Key("v", "read", "Read"),
-        "open": Key("o", "open", "Editor", shown=False),
+        "open": Key("o", "open", "Edit", shown=False),
         "cite": Key("y", "cite", "Cite", shown=False),
     },
     "quickstarts": {
@@ -154,6 +154,10 @@ KEYS: dict[str, dict[str, Key]] = {
     "doctor": {
         "run": Key("r", "check", "Check again"),
         "copy": Key("y", "copy", "Copy report"),
+    },
+    "commands": {
+        "run": Key("r", "run", "Run"),
+        "copy": Key("y", "copy", "Copy command"),
     },
     "form": {
         "run": Key("ctrl+r", "run", "Save"),

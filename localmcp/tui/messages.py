@@ -97,6 +97,11 @@ class ReadDocument(Message):
 
 
 @dataclass
+class ConnectAssistant(Message):
+    """Ask which assistant, show what would be written, and do it."""
+
+
+@dataclass
 class SearchFor(Message):
     """Show this query in the Search pane."""
 

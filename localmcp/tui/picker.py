@@ -129,8 +129,8 @@ class PickerApp(App[Json]):
     #passages {{ height: {ROWS}; border: none; padding: 0; background: $background; }}
     #passages {{ text-wrap: nowrap; text-overflow: ellipsis; }}
     #passages > .option-list--option-highlighted {{ background: $primary 24%; color: $foreground; text-style: none; }}
-    #passages:ansi > .option-list--option-highlighted {{ background: ansi_bright_black; text-style: bold; }}
-    #passages:ansi:nocolor > .option-list--option-highlighted {{ text-style: bold underline; }}
+    #passages:ansi > .option-list--option-highlighted {{ background: ansi_default; text-style: bold underline; }}
+    #passages:nocolor > .option-list--option-highlighted {{ text-style: bold underline; }}
     #says {{ height: 1; padding: 0 1; }}
     """
     BINDINGS: ClassVar[list[BindingType]] = [

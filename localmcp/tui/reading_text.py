@@ -62,6 +62,7 @@ class PassageRenderer:
         bold = Style(bold=True)
         styles = {f"markdown.h{level}": bold + (accent if level < 3 else Style()) for level in range(1, 7)}
         styles |= {"markdown.code": accent, "markdown.link": muted, "markdown.link_url": muted, "markdown.hr": muted}
+        styles |= {"markdown.table.header": accent, "markdown.table.border": muted, "markdown.h1.border": muted}
         styles |= {"markdown.block_quote": muted, "markdown.item.bullet": accent, "markdown.item.number": accent}
         self._rendered: dict[tuple[object, ...], list[Line]] = {}
         self._console = Console(width=100, force_terminal=True, theme=Theme(styles), _environ={})

@@ -53,7 +53,5 @@ class Services:
 
     examine: Callable[[Workspace], Examination] = field(default=lambda _workspace: NotExamined())
     """The doctor."""
-    client_configuration: Callable[[], str] = field(default=lambda: "localmcp serve")
-    """What to paste into an MCP client."""
     save_theme: Callable[[str], object] = field(default=lambda _name: None)
     """Remembers the theme that was chosen."""

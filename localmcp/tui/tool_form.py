@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -17,6 +18,7 @@ Json = dict[str, Any]
 
 TEXTS = ("text", "content", "rule_text", "instruction", "context", "taskDescription", "quote")
 """Names of properties that hold running text: they get several lines."""
+MOST_LABEL = 18
 ALL_ARGUMENTS = "arguments"
 """The field for a schema that names no properties."""
 
@@ -33,6 +35,8 @@ class Field:
     default: Any
     choices: tuple[Any, ...] = ()
     item_kind: str = "string"
+    label: str = ""
+    """What a person reads instead of the name."""
 
 
 def fields_of(schema: Any) -> list[Field]:
@@ -55,7 +59,8 @@ def _field(name: str, spec: Any, required: bool, root: Json) -> Field:
     choices = _choices(resolved)
     kind, item_kind = ("choice", "string") if choices else _kind(name, resolved, root)
     says = str(resolved.get("description") or resolved.get("title") or "")
-    return Field(name, kind, required, says, resolved.get("default"), choices, item_kind)
+    label = human_label(name, resolved)
+    return Field(name, kind, required, says, resolved.get("default"), choices, item_kind, label)
 
 
 def _resolve(spec: Any, root: Json, depth: int = 0) -> Json:
@@ -73,6 +78,15 @@ def _resolve(spec: Any, root: Json, depth: int = 0) -> Json:
         if len(not_null) == 1 and depth < 8:
             return {**table, **_resolve(not_null[0], root, depth + 1)}
     return table
+
+
+def human_label(name: str, spec: Json) -> str:
+    """Return the label of a property: its short title, else its name in words, `Max results` for `maxResults`."""
+    title = spec.get("title")
+    if isinstance(title, str) and title and len(title) <= MOST_LABEL and title != name:
+        return title
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", name)
+    return words[:1].upper() + words[1:].lower() if not words.isupper() else words
 
 
 def _choices(spec: Json) -> tuple[Any, ...]:
@@ -132,7 +146,7 @@ class ToolForm(VerticalScroll):
         for number, field in enumerate(self.fields):
             with Horizontal(classes="field"):
                 mark = Content.styled(" *", "$error") if field.required else Content("  ")
-                yield Label(Content(field.name) + mark, classes="name")
+                yield Label(Content(field.label or field.name) + mark, classes="name")
                 yield _widget(field, self._values.get(field.name, field.default), number)
             if field.says:
                 yield Static(Content(field.says), classes="says")

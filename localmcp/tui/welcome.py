@@ -14,7 +14,7 @@ from textual.widgets.option_list import Option
 
 from localmcp.config import sample_directory
 from localmcp.tui.keymap import bindings
-from localmcp.tui.messages import SearchFor
+from localmcp.tui.messages import ConnectAssistant, SearchFor
 from localmcp.tui.pane import Choices
 from localmcp.tui.session import session_of
 
@@ -35,7 +35,7 @@ FIRST_QUERIES = (
 CHOICES = (
     ("samples", "d", "Load the sample documents", "to look around; they go into a collection of their own"),
     ("add", "a", "Add a folder", "of documents, notes or code; it is kept up to date from then on"),
-    ("client", "m", "Connect an assistant", "show the configuration to paste"),
+    ("client", "m", "Connect an assistant", "its configuration is found, shown, and changed after a yes"),
 )
 
 
@@ -74,12 +74,7 @@ class Welcome(Choices):
         ask_for_folder(self)
 
     def action_client(self) -> None:
-        from localmcp.tui.dialogs import TextScreen
-
-        text = session_of(self).services.client_configuration()
-        self.app.push_screen(
-            TextScreen("Paste this into your MCP client, or run: localmcp connect", Content(text), copy=text)
-        )
+        self.post_message(ConnectAssistant())
 
 
 class FirstQueries(ModalScreen[None]):

@@ -18,7 +18,7 @@ from tui_driver import RunningTui, make_library, open_tui, settings_of
 from localmcp.config import Settings, sample_directory
 from localmcp.errors import ConfigurationError
 from localmcp.storage.database import Database
-from localmcp.tui.app import ERRORS_AT_ONCE, LocalMcpApp
+from localmcp.tui.app import ERRORS_AT_ONCE, PANES, LocalMcpApp
 from localmcp.tui.logs import log_file, logging_to_file
 from localmcp.tui.services import Services
 from localmcp.workspace import Workspace
@@ -46,19 +46,27 @@ def test_the_samples_of_the_first_run_are_there() -> None:
 
 async def test_looking_at_every_pane_makes_no_file(tmp_path: Path) -> None:
     async with open_tui(tmp_path / "library.localmcp") as tui:
-        for pane in ("library", "quickstarts", "rules", "tools", "activity", "keys", "doctor"):
+        for pane in list(PANES)[1:]:
             await tui.go(pane)
             assert tui.error() == ""
     assert not (tmp_path / "library.localmcp").exists()
 
 
-async def test_what_to_paste_into_a_client_can_be_copied(tmp_path: Path) -> None:
-    services = Services(client_configuration=lambda: json.dumps({"mcpServers": {}}))
-    async with open_tui(tmp_path / "library.localmcp", services=services) as tui:
+async def test_an_assistant_is_connected_after_its_configuration_was_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))
+    configuration = tmp_path / ".config" / "Claude" / "claude_desktop_config.json"
+    write(configuration, '{"mcpServers": {"other": {"command": "x"}}}\n')
+    async with open_tui(tmp_path / "library.localmcp") as tui:
         await tui.press("m")
-        assert "mcpServers" in tui.text()
+        await tui.press("ctrl+r")
+        await tui.until(lambda: "Connect an assistant?" in tui.text(), "the preview")
+        assert "claude_desktop_config.json" in tui.text()
+        assert list(json.loads(configuration.read_text())["mcpServers"]) == ["other"]
         await tui.press("y")
-        assert json.loads(tui.app.clipboard) == {"mcpServers": {}}
+        await tui.until(lambda: "localmcp" in json.loads(configuration.read_text())["mcpServers"], "the entry")
 
 
 # ---------------------------------------------------------------- other processes
@@ -121,8 +129,45 @@ async def test_a_foreign_file_shows_that_it_is_read_only(tmp_path: Path, monkeyp
         await tui.type("queen")
         assert tui.pane.hits
         await tui.go("library")
-        await tui.press("enter", "down", "d", "y")
+        await tui.press("enter", "down", "down", "d", "y")
         await tui.until(lambda: "localmcp adopt" in tui.error())
+
+
+async def test_changes_to_a_foreign_file_are_offered_when_it_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = make_library(tmp_path)
+    monkeypatch.setenv("LOCALMCP_STATE_DIR", str(tmp_path / "another-machine"))
+    async with open_tui(file) as tui:
+        await tui.until(lambda: "comes from somewhere else" in tui.error(), "the offer")
+        await tui.press("f2", "y")
+        await tui.until(lambda: "read-only" not in tui.text() and not tui.error(), "the file to be writable")
+
+
+async def test_escape_dismisses_an_error_and_digits_with_alt_turn_the_pane_while_typing(tmp_path: Path) -> None:
+    async with open_tui(make_library(tmp_path)) as tui:
+        await tui.type("queen source:nowhere")
+        assert tui.error()
+        await tui.press("escape")
+        assert not tui.error()
+        assert tui.app.focused is tui.pane.line
+        await tui.press("alt+4")
+        assert tui.pane.id == "rules"
+        await tui.press("slash")
+        assert tui.app.focused is tui.pane.line
+
+
+async def test_the_file_pane_shows_and_runs_commands(tmp_path: Path) -> None:
+    async with open_tui(make_library(tmp_path)) as tui:
+        await tui.go("file")
+        await tui.until(lambda: "5 documents, 5 passages" in tui.text(), "the size")
+        await tui.press("slash")
+        await tui.type("give a pack")
+        await tui.press("enter", "enter")
+        await tui.type(str(tmp_path / "gift.localmcp"))
+        await tui.press("ctrl+r")
+        await tui.until(lambda: "Give a pack away: done" in tui.text(), "the pack")
+        assert (tmp_path / "gift.localmcp").exists()
 
 
 # ---------------------------------------------------------------- errors
@@ -243,7 +288,7 @@ async def test_the_mouse_turns_to_a_pane_and_changes_the_mode(tmp_path: Path) ->
 @pytest.mark.parametrize("size", [(60, 18), (80, 24), (200, 60)])
 async def test_every_pane_fits_every_size(tmp_path: Path, size: tuple[int, int]) -> None:
     async with open_tui(make_library(tmp_path), size) as tui:
-        for pane in ("library", "quickstarts", "rules", "tools", "activity", "keys", "doctor", "search"):
+        for pane in [*list(PANES)[1:], "search"]:
             await tui.go(pane)
             lines = tui.text().splitlines()
             assert len(lines) == size[1]

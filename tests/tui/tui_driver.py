@@ -132,7 +132,7 @@ class RunningTui:
 
         if self.app.focused is not None and hasattr(self.app.focused, "cursor_blink"):
             await self.press("escape")
-        await self.press(str(list(PANES).index(pane) + 1))
+        await self.press(str((list(PANES).index(pane) + 1) % 10))
         await self.settle()
         assert self.app.pane.id == pane
         return self.app.pane

@@ -1,0 +1,16 @@
+"""File: its size, backups, packs, mounts, models, settings, and how well it answers."""
+
+from localmcp.tui.command_pane import CommandPane
+from localmcp.tui.commands import FILE_COMMANDS
+
+
+class FilePane(CommandPane):
+    """The ninth pane."""
+
+    TITLE, KEY_GROUP = "File", "commands"
+    COMMANDS = FILE_COMMANDS
+    ABOUT = (
+        "What is done to the file as a whole: backups, packs to give away, other files beside it, models, settings, "
+        "and an evaluation of the search. enter runs what is highlighted; what changes something is shown or asked "
+        "first. y copies the command line that does the same."
+    )
