@@ -122,7 +122,9 @@ def start(widget: Asking, command: Command, then: Callable[[list[str], Output], 
             widget.app.push_screen(TextScreen(command.title, shown(output, line), copy=output.text))
 
     if command.fields:
-        widget.app.push_screen(FormScreen(command.title, command.schema(), lambda values: values), collected)
+        widget.app.push_screen(
+            FormScreen(command.title, command.schema(), lambda values: values, verb="Run"), collected
+        )
     else:
         collected({})
 

@@ -26,23 +26,25 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
     BINDINGS: ClassVar[list[BindingType]] = bindings("form")
 
     def __init__(
-        self, title: str, schema: Json, save: Callable[[Json], Any], values: Mapping[str, Any] | None = None
-    ) -> None:
+        self, title: str, schema: Json, save: Callable[[Json], Any], values: Mapping[str, Any] | None = None,
+        *, verb: str = "Save",
+    ) -> None:  # fmt: skip
         super().__init__()
         self._title = title
         self._schema = schema
         self._save = save
+        self._verb = verb
         self._values = values
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog form") as box:
             box.border_title = Content(self._title)
-            box.border_subtitle = "ctrl+r saves · esc cancels"
+            box.border_subtitle = f"ctrl+r: {self._verb.lower()} · esc cancels"
             yield ToolForm(self._schema, self._values)
             yield Static(id="wrong")
             with Horizontal(classes="buttons"):
                 yield Button("Cancel", id="cancel", compact=True)
-                yield Button("Save", id="save", variant="primary", compact=True)
+                yield Button(self._verb, id="save", variant="primary", compact=True)
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:

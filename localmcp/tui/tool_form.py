@@ -58,7 +58,7 @@ def _field(name: str, spec: Any, required: bool, root: Json) -> Field:
     resolved = _resolve(spec, root)
     choices = _choices(resolved)
     kind, item_kind = ("choice", "string") if choices else _kind(name, resolved, root)
-    says = str(resolved.get("description") or resolved.get("title") or "")
+    says = str(resolved.get("description") or "")
     label = human_label(name, resolved)
     return Field(name, kind, required, says, resolved.get("default"), choices, item_kind, label)
 

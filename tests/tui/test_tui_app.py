@@ -166,7 +166,7 @@ async def test_the_file_pane_shows_and_runs_commands(tmp_path: Path) -> None:
         await tui.press("enter", "enter")
         await tui.type(str(tmp_path / "gift.localmcp"))
         await tui.press("ctrl+r")
-        await tui.until(lambda: "Give a pack away: done" in tui.text(), "the pack")
+        await tui.until(lambda: "Wrote " in tui.text(), "the pack")
         assert (tmp_path / "gift.localmcp").exists()
 
 
