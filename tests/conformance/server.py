@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from typing import Any
 from localmcp.server.http.app import Door
 from localmcp.server.http.serving import Address, DoorKeeper, listen, uvicorn_config
 from localmcp.server.wire_values import OpenOnce
-from localmcp.tools import Answer, Json, Tool, ToolMark
+from localmcp.tools import Answer, Json, Tool, ToolMark, progress_listener
 from localmcp.workspace import Workspace, open_workspace
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -102,6 +104,72 @@ class Fixture(Tool):
         return Answer({}, "", is_error=self.name == "test_error_handling", content=ANSWERS[self.name])
 
 
+class ProgressFixture(Fixture):
+    """A tool that tells how far it is."""
+
+    def call(self, arguments: Json) -> Answer:
+        for done in (0, 50, 100):
+            progress_listener()(done, 100, f"step {done}")
+            time.sleep(0.2)
+        return Answer({}, "", content=(text("done"),))
+
+
+class Fixtures:
+    """The resources and prompts that the suite asks for by name."""
+
+    def kinds(self) -> set[str]:
+        return {"resources", "prompts"}
+
+    def resources(self, offset: int) -> tuple[list[Json], int | None]:
+        static = {"uri": "test://static-text", "name": "static text", "mimeType": "text/plain"}
+        watched = {"uri": "test://watched-resource", "name": "watched", "mimeType": "text/plain"}
+        return [static, {"uri": "test://static-binary", "name": "binary", "mimeType": "image/png"}, watched], None
+
+    def templates(self) -> list[Json]:
+        return [{"uriTemplate": "test://template/{id}/data", "name": "template", "mimeType": "application/json"}]
+
+    def read(self, uri: str) -> list[Json] | None:
+        if uri == "test://static-binary":
+            return [{"uri": uri, "mimeType": "image/png", "blob": PIXEL}]
+        if uri.startswith("test://template/"):
+            value = uri.split("/")[3]
+            content = json.dumps({"id": value, "templateTest": True, "data": f"Data for ID: {value}"})
+            return [{"uri": uri, "mimeType": "application/json", "text": content}]
+        if uri in ("test://static-text", "test://watched-resource"):
+            return [{"uri": uri, "mimeType": "text/plain", "text": "This is the content of the static text resource."}]
+        return None
+
+    def prompts(self, offset: int) -> tuple[list[Json], int | None]:
+        def prompt(name: str, *arguments: str) -> Json:
+            described = [{"name": each, "description": each, "required": True} for each in arguments]
+            return {"name": name, "description": "A fixture.", "arguments": described}
+
+        return [
+            prompt("test_simple_prompt"),
+            prompt("test_prompt_with_arguments", "arg1", "arg2"),
+            prompt("test_prompt_with_embedded_resource", "resourceUri"),
+            prompt("test_prompt_with_image"),
+        ], None
+
+    def prompt(self, name: str, arguments: dict[str, str]) -> Json | None:
+        if name == "test_simple_prompt":
+            content = [text("This is a simple prompt for testing.")]
+        elif name == "test_prompt_with_arguments":
+            words = f"Prompt with arguments: arg1='{arguments.get('arg1')}', arg2='{arguments.get('arg2')}'"
+            content = [text(words)]
+        elif name == "test_prompt_with_embedded_resource":
+            resource = {**RESOURCE["resource"], "uri": arguments.get("resourceUri", "test://x")}
+            content = [{"type": "resource", "resource": resource}, text("Please process the embedded resource above.")]
+        elif name == "test_prompt_with_image":
+            content = [IMAGE, text("Please analyze the image above.")]
+        else:
+            return None
+        return {"messages": [{"role": "user", "content": each} for each in content]}
+
+    def complete(self, ref: Json, argument: str, value: str) -> list[str] | None:
+        return [f"{value}{end}" for end in ("ris", "rk")] if ref.get("name") == "test_prompt_with_arguments" else None
+
+
 class WithKey:
     """The application, with a key in every request that has none."""
 
@@ -120,6 +188,8 @@ def main() -> None:
         workspace = open_workspace(Path(folder) / "conformance.localmcp", model="hash")
         for name in ANSWERS:
             workspace.registry.add(Fixture(name))
+        workspace.registry.add(ProgressFixture("test_tool_with_progress"))
+        workspace.registry.offers.append(Fixtures())
         workspace.knowledge.get_stats()
         once: OpenOnce[Workspace] = OpenOnce(lambda: workspace)
         door = Door(once)

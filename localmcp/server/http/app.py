@@ -93,6 +93,7 @@ class Door:
         async with AsyncExitStack() as stack:
             await receive()
             await stack.enter_async_context(self._mcp.manager.run())
+            await stack.enter_async_context(self._mcp.streaming.run())
             await send({"type": "lifespan.startup.complete"})
             await receive()
         await send({"type": "lifespan.shutdown.complete"})

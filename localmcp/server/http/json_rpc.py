@@ -72,6 +72,8 @@ class McpEndpoints:
         self.manager = StreamableHTTPSessionManager(
             self.server, json_response=True, stateless=True, max_request_body_size=2**31
         )
+        self.streaming = StreamableHTTPSessionManager(self.server, stateless=True, max_request_body_size=2**31)
+        """Answers calls whose client wants to hear how far they are, as a stream of events."""
         self.draining = anyio.Event()
         """Set when the door closes: streams that would stay open end."""
 
@@ -91,6 +93,8 @@ class McpEndpoints:
             return _Listening(self.manager.handle_request, exchange.body, self.draining)
         if exchange.path != ORIGINAL_PATH:
             use_lean_answers()
+            if _wants_progress(exchange, message):
+                return _Streamed(self.streaming.handle_request, exchange.body)
         reply = await self._reply(exchange, message)
         exchange.log_response(f"{method} {_tool_name(message)}".strip(), reply.status_code)
         return _as_stream(reply) if _wants_stream_only(exchange) and reply.status_code == 200 else reply
@@ -275,6 +279,33 @@ def _replay(body: bytes, receive: Receive | None = None) -> Receive:
         raise AssertionError("never")
 
     return again
+
+
+def _wants_progress(exchange: Exchange, message: Json) -> bool:
+    """Whether the client asked to hear how far a call is, and reads a stream."""
+    params = cast(Json, message.get("params") or {})
+    asked: Any = params.get("_meta")
+    accepted = exchange.request.headers.get("accept", "")
+    is_plain = b"\\ud" not in exchange.body.lower()
+    return (
+        message["method"] == "tools/call"
+        and isinstance(asked, dict)
+        and "progressToken" in asked
+        and "text/event-stream" in accepted
+        and is_plain
+    )
+
+
+class _Streamed:
+    """A call whose progress and result are events of one stream."""
+
+    def __init__(self, app: ASGIApp, body: bytes) -> None:
+        self._app = app
+        self._body = body
+
+    async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
+        with anyio.move_on_after(CALL_SECONDS):
+            await self._app(_for_sdk(scope, self._body), _replay(self._body, receive), send)
 
 
 class _Listening:
