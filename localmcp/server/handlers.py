@@ -18,7 +18,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.session import ServerSession
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, PromptsListChanged, ToolsListChanged
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter
 
@@ -32,6 +32,7 @@ from localmcp.tools import (
     Answer,
     CallCancellation,
     Json,
+    MethodTool,
     Scope,
     Tool,
     ToolMark,
@@ -204,10 +205,20 @@ class ToolServer(Server[Any]):
         if self._loop is not None and not self._loop.is_closed():
             asyncio.run_coroutine_threadsafe(self._publish(), self._loop)
 
+    def publish_prompts_changed(self) -> None:
+        """Tell the connected clients that prompts/list has changed; may be called from any thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            asyncio.run_coroutine_threadsafe(self._publish_prompts(), self._loop)
+
     async def _publish(self) -> None:
         await self._bus.publish(ToolsListChanged())
         for session in tuple(self._sessions.values()):
             await session.send_tool_list_changed()
+
+    async def _publish_prompts(self) -> None:
+        await self._bus.publish(PromptsListChanged())
+        for session in tuple(self._sessions.values()):
+            await session.send_prompt_list_changed()
 
     async def _on_listen(self, ctx: Context, params: wire.SubscriptionsListenRequestParams) -> Any:
         await self._offers.watch(list(params.notifications.resource_subscriptions or ()))
@@ -232,6 +243,7 @@ class ToolServer(Server[Any]):
             if generation != known:
                 known = generation
                 await self._offers.publish_changes()
+                await self._publish_prompts()
 
     def _remember(self, ctx: Context) -> None:
         self._loop = asyncio.get_running_loop()
@@ -263,11 +275,17 @@ def describe_tool(each: Tool) -> wire.Tool | None:
         name=each.name,
         title=mark.title,
         description=without_surrogates(each.listed_description),
-        # Every conversation pays for this list, and 55 % of it were output schemas. Other spellings of arguments are
-        # accepted, so the schema does not say that they are not.
-        input_schema={key: value for key, value in arguments.items() if key != "additionalProperties"},
+        # Every conversation pays for this list, and 55 % of it were output schemas.
+        input_schema=_listed_schema(each, arguments),
         annotations=_annotations(mark),
     )
+
+
+def _listed_schema(tool: Tool, schema: Json) -> Json:
+    """The schema as it is listed: tools of ours accept other spellings of arguments, and so do not forbid them."""
+    if not isinstance(tool, MethodTool):
+        return schema
+    return {key: value for key, value in schema.items() if key != "additionalProperties"}
 
 
 def _annotations(mark: ToolMark) -> wire.ToolAnnotations:

@@ -83,6 +83,7 @@ ANSWERS: dict[str, tuple[Json, ...]] = {
     "json_schema_2020_12_tool": (text("ok"),),
     "test_custom_headers": (text("ok"),),
     "test_trigger_tool_change": (text("changed"),),
+    "test_trigger_prompt_change": (text("changed"),),
 }
 SCHEMAS = {"json_schema_2020_12_tool": DIALECT, "test_custom_headers": HEADERS}
 
@@ -199,6 +200,7 @@ def main() -> None:
             door.publish_tools_changed()
 
         workspace.registry.add(Fixture("test_trigger_tool_change", change_tools))
+        workspace.registry.add(Fixture("test_trigger_prompt_change", door.publish_prompts_changed))
         sock = listen(Address(port=0))
         config = uvicorn_config(door)
         config.app = WithKey(door, workspace.api_keys.create(name="conformance").key)

@@ -102,6 +102,10 @@ class Door:
         """Tell clients that listen that tools/list has changed; may be called from any thread."""
         self._mcp.server.publish_tools_changed()
 
+    def publish_prompts_changed(self) -> None:
+        """The same for prompts/list."""
+        self._mcp.server.publish_prompts_changed()
+
     def drain(self) -> None:
         """End what would stay open for ever; the requests in flight go on."""
         self._streams.close()

@@ -1,0 +1,32 @@
+"""Tools, the scope they run in, and the registry through which every interface calls them.
+
+A tool is a public method marked `@tool(...)`. Its docstring is the description, its type hints are the schema.
+"""
+
+from localmcp.schemas import Json as Json
+from localmcp.schemas import Param as Param
+from localmcp.schemas import compact_json as compact_json
+from localmcp.schemas import nearest as nearest
+from localmcp.tools.base import Answer as Answer
+from localmcp.tools.base import Provider as Provider
+from localmcp.tools.base import Tool as Tool
+from localmcp.tools.mark import MOST_INTEGER as MOST_INTEGER
+from localmcp.tools.mark import ToolMark as ToolMark
+from localmcp.tools.mark import integer_beyond_64_bits as integer_beyond_64_bits
+from localmcp.tools.mark import integer_or_string as integer_or_string
+from localmcp.tools.mark import tool as tool
+from localmcp.tools.method_tool import MethodTool as MethodTool
+from localmcp.tools.method_tool import tells_failure as tells_failure
+from localmcp.tools.method_tool import tools_of as tools_of
+from localmcp.tools.registry import CallRecord as CallRecord
+from localmcp.tools.registry import Registry as Registry
+from localmcp.tools.scope import EVERYTHING as EVERYTHING
+from localmcp.tools.scope import ReportProgress as ReportProgress
+from localmcp.tools.scope import CallCancellation as CallCancellation
+from localmcp.tools.scope import Scope as Scope
+from localmcp.tools.scope import call_cancellation as call_cancellation
+from localmcp.tools.scope import use_cancellation as use_cancellation
+from localmcp.tools.scope import current_scope as current_scope
+from localmcp.tools.scope import progress_listener as progress_listener
+from localmcp.tools.scope import use_progress as use_progress
+from localmcp.tools.scope import use_scope as use_scope

@@ -1,0 +1,79 @@
+"""What a tool is, what it answers, and who provides tools."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from localmcp.schemas import Json
+from localmcp.tools.mark import ToolMark
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a call gives back: the structured value, and the text a model reads."""
+
+    value: Json
+    text: str
+    is_error: bool = False
+    content: tuple[Json, ...] | None = None
+    """The content blocks of a tool of another MCP server (text, images, ...), which then stand instead of `text`."""
+    whole_text: bool = False
+    """The text says all that the structured value does, for whoever reads only one of them."""
+
+
+class Tool(ABC):
+    """Anything that can be listed, searched and called."""
+
+    mark: ToolMark
+    description: str
+    addition: Callable[[], str] | None = None
+    """What a listing adds to the description, asked anew each time; None adds nothing."""
+
+    @property
+    def listed_description(self) -> str:
+        """The description with its addition."""
+        more = self.addition() if self.addition is not None else ""
+        return f"{self.description} {more}" if more else self.description
+
+    @property
+    def name(self) -> str:
+        return self.mark.name
+
+    @property
+    @abstractmethod
+    def input_schema(self) -> Json:
+        """JSON Schema (2020-12) of the arguments; the root is an object that refuses unknown keys."""
+
+    @property
+    def output_schema(self) -> Json | None:
+        """JSON Schema of the structured result, an object."""
+        return None
+
+    @abstractmethod
+    def call(self, arguments: Json) -> Answer:
+        """Check the arguments and run.
+
+        Raises:
+            InvalidInput: the arguments do not fit; the message lists every problem.
+            LocalMCPError: what the tool itself raises.
+        """
+
+
+class Provider(Protocol):
+    """A source of tools."""
+
+    @property
+    def name(self) -> str:
+        """How people and keys call it: `commands`, `queries`, `mcp:github`."""
+        ...
+
+    def tools(self) -> Iterable[Tool]:
+        """Every tool it offers to the current scope. Raising means the provider is down: searches skip it."""
+        ...
+
+    def find(self, name: str) -> Tool | None:
+        """The tool of that name; None = not mine (a miss). Anything raised is a real error and stops the call."""
+        ...

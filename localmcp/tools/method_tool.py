@@ -1,0 +1,188 @@
+"""A marked method as a tool: its schema from its type hints, its arguments checked, its result as an answer."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, cast, get_type_hints
+
+from localmcp.argument_names import canonical_names
+from localmcp.errors import InvalidInput, LocalMCPError
+from localmcp.schemas import (
+    Json,
+    bare_type,
+    compact_json,
+    describe_kind,
+    drop_from_input,
+    drop_from_output,
+    field_limits,
+    lower_first,
+    nearest,
+    param_of,
+    shorten_output,
+    shorten_value,
+    tidy,
+    without_null,
+)
+from localmcp.tools.base import Answer, Tool
+from localmcp.tools.mark import MOST_INTEGER, ToolMark, integer_beyond_64_bits
+from localmcp.tools.scope import current_scope
+
+
+def tells_failure(value: Any) -> bool:
+    """Return whether a result says of itself that the call failed: `success` is false, or there is an `error`."""
+    if not isinstance(value, dict):
+        return False
+    table = cast(Json, value)
+    return table.get("success") is False or isinstance(table.get("error"), str)
+
+
+_ARGUMENT = "argument_"
+
+
+class MethodTool(Tool):
+    """A marked method of a service."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self.method = method
+        self.mark = cast(ToolMark, method.__tool__)  # pyright: ignore[reportFunctionMemberAccess]
+        self.description = inspect.getdoc(method) or ""
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        return get_type_hints(self.method, include_extras=True)
+
+    @cached_property
+    def _parameters(self) -> Mapping[str, inspect.Parameter]:
+        return inspect.signature(self.method).parameters
+
+    @cached_property
+    def _model(self) -> Any:
+        # pydantic costs 70 ms to import, so a model is built at the first listing or call.
+        from pydantic import ConfigDict, Field, create_model
+
+        fields: dict[str, Any] = {}
+        for name, parameter in self._parameters.items():
+            required = parameter.default is parameter.empty
+            limits = field_limits(self._hints[name])
+            # Names of our own, because pydantic warns of fields called `json`, `copy` or `schema`.
+            fields[_ARGUMENT + name] = (
+                bare_type(self._hints[name]),
+                Field(... if required else parameter.default, alias=name, **limits),
+            )
+        config = ConfigDict(extra="forbid", strict=True)
+        return create_model(self.name, __config__=config, **fields)
+
+    @cached_property
+    def input_schema(self) -> Json:  # pyright: ignore[reportIncompatibleMethodOverride]
+        schema = without_null(tidy(self._model.model_json_schema(), drop_from_input))
+        promised = [name for name, hint in self._hints.items() if (param := param_of(hint)) and param.required]
+        for name in promised:
+            del schema["properties"][name]["default"]
+        if promised:
+            schema["required"] = [*promised, *schema.get("required", [])]
+        schema.setdefault("properties", {})
+        return schema
+
+    @cached_property
+    def output_schema(self) -> Json | None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        from pydantic import TypeAdapter
+
+        if "return" not in self._hints:
+            return None
+        if self._hints["return"] is Answer:
+            return {"type": "object"}
+        schema = TypeAdapter(self._hints["return"]).json_schema(mode="serialization")
+        return shorten_output(tidy(schema, drop_from_output))
+
+    def call(self, arguments: Json) -> Answer:
+        try:
+            value = self.method(**self._checked(arguments))
+        except LocalMCPError as error:
+            if self.mark.on_error is None:
+                raise
+            value = self.mark.on_error(error)
+            return Answer(value, self._text(value), is_error=True)
+        # A tool that runs another one passes that one's answer on whole.
+        return value if isinstance(value, Answer) else self._answer(value)
+
+    def _answer(self, value: Any) -> Answer:
+        is_error = tells_failure(value)
+        if self.mark.lean is None or is_error or not current_scope().lean:
+            return Answer(value, self._text(value), is_error)
+        return self.mark.lean(value)
+
+    def _text(self, value: Any) -> str:
+        return self.mark.text(value) if self.mark.text else compact_json(value)
+
+    def _checked(self, arguments: Json) -> Json:
+        from pydantic import ValidationError
+
+        given = self._accepted(arguments)
+        try:
+            model = self._model.model_validate(given)
+        except ValidationError as error:
+            problems = cast("list[Json]", error.errors(include_url=False, include_context=True))
+            raise InvalidInput(self._complaint(problems)) from None
+        checked = {name: getattr(model, _ARGUMENT + name) for name in given}
+        for name, value in checked.items():
+            if (large := integer_beyond_64_bits(value)) is not None:
+                raise InvalidInput(f"{name}: {shorten_value(large)} is too large; whole numbers end at {MOST_INTEGER}.")
+        return checked
+
+    def _accepted(self, arguments: Json) -> Json:
+        """The arguments after the declared leniencies; null stands for "not given" where there is a default."""
+        given: Json = {}
+        for name, value in canonical_names(arguments, self._parameters).items():
+            if name in self.mark.accepts and value is not None:
+                value = self.mark.accepts[name](name, value)
+            known = self._parameters.get(name)
+            if value is None and known is not None and known.default is not known.empty:
+                continue
+            given[name] = value
+        return given
+
+    def _complaint(self, problems: list[Json]) -> str:
+        contract = next(filter(None, (self._contract_text(p) for p in problems)), None)
+        if contract:
+            return contract
+        lines = [f"- {self._one_problem(p)}" for p in problems[:8]]
+        return "\n".join([f"Invalid arguments for {self.name}:", *lines, f"Parameters: {self.signature()}"])
+
+    def _contract_text(self, problem: Json) -> str | None:
+        place = problem["loc"]
+        if problem["type"] == "missing" and f"{place[0]} required" in self.mark.says:
+            return self.mark.says[f"{place[0]} required"]
+        if len(place) > 1 and f"{place[0]}[]" in self.mark.says:
+            return self.mark.says[f"{place[0]}[]"].format(index=place[1])
+        return self.mark.says.get(str(place[0])) if place else None
+
+    def _one_problem(self, problem: Json) -> str:
+        place = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "missing":
+            return f"{place}: required"
+        if problem["type"] == "extra_forbidden":
+            near = nearest(place, self.input_schema["properties"])
+            return f"{place}: not a parameter" + (f"; did you mean '{near}'?" if near else "")
+        return f"{place}: {lower_first(problem['msg'])}, got {shorten_value(problem['input'])}"
+
+    def signature(self) -> str:
+        """The parameters in one line: `query* (string), limit (integer 1..50)`; `*` = required."""
+        required = self.input_schema.get("required", [])
+        parts = [
+            f"{name}{'*' if name in required else ''} ({describe_kind(spec)})"
+            for name, spec in self.input_schema["properties"].items()
+        ]
+        return ", ".join(parts) or "none"
+
+
+def tools_of(service: object) -> list[MethodTool]:
+    """The tools that an object's marked methods make, in the order they are written, a base class first."""
+    names = dict.fromkeys(
+        name
+        for owner in reversed(type(service).__mro__)
+        for name, member in vars(owner).items()
+        if hasattr(member, "__tool__")
+    )
+    return [MethodTool(getattr(service, name)) for name in names]

@@ -1,0 +1,234 @@
+"""The registry: every interface lists, finds and calls tools through it."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any
+
+from localmcp.errors import AccessDenied, LocalMCPError, UnknownTool
+from localmcp.schemas import Json, nearest
+from localmcp.tools.base import Answer, Provider, Tool
+from localmcp.tools.method_tool import tools_of
+from localmcp.tools.scope import Scope, current_scope, use_scope
+
+log = logging.getLogger(__name__)
+
+_running: ContextVar[str | None] = ContextVar("localmcp_running", default=None)
+"""The tool whose call is under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """One finished call, as observers receive it."""
+
+    tool: str
+    arguments: Json
+    scope: Scope
+    started_at: float
+    """Unix time, seconds."""
+    seconds: float
+    error: LocalMCPError | Exception | None
+    answer: Answer | None
+    via: str | None = None
+    """The tool that ran it for the caller, such as `execute_tool`."""
+
+
+class Registry:
+    """A provider made of tools and providers; of two tools with one name the first keeps it. Thread-safe."""
+
+    name = "registry"
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tools: dict[str, Tool] = {}
+        self._providers: tuple[Provider, ...] = ()
+        self.observers: tuple[Callable[[CallRecord], None], ...] = ()
+        self.show_all = False
+        """List the discoverable tools too."""
+        self.explain: Callable[[Exception], LocalMCPError | None] = lambda _: None
+        """Says in our words what an unexpected error means; None when it means a mistake of ours."""
+        self.offers: list[Any] = []
+        """Resources and prompts of others, such as connected servers (`server.offers.Offer`)."""
+        self.suggest: Callable[[str], list[str]] = lambda _: []
+        """Names of the tools that do what some words say, best first."""
+        self.refusal: LocalMCPError | None = None
+        """When set, every call raises it: settings that cannot be used still leave the tools listed."""
+
+    def add_service(self, service: object) -> None:
+        """Register every marked method of `service`."""
+        for each in tools_of(service):
+            self.add(each)
+
+    def add(self, each: Tool) -> None:
+        """Register one tool; replaces an earlier one of that name."""
+        with self._lock:
+            self._tools = {**self._tools, each.name: each}
+
+    def remove(self, name: str) -> bool:
+        """Take one registered tool away; False if there was none."""
+        with self._lock:
+            remaining = {key: value for key, value in self._tools.items() if key != name}
+            removed = len(remaining) < len(self._tools)
+            self._tools = remaining
+        return removed
+
+    def add_provider(self, provider: Provider) -> None:
+        with self._lock:
+            self._providers = (*self._providers, provider)
+
+    def remove_provider(self, provider: Provider) -> bool:
+        with self._lock:
+            remaining = tuple(p for p in self._providers if p is not provider)
+            removed = len(remaining) < len(self._providers)
+            self._providers = remaining
+        return removed
+
+    def observe(self, observer: Callable[[CallRecord], None]) -> None:
+        """Call `observer` after every call; it must be quick and must not raise."""
+        with self._lock:
+            self.observers = (*self.observers, observer)
+
+    def tools(self, *, for_listing: bool = False) -> list[Tool]:
+        """Every tool the current scope may call: registered ones first, then providers, then the request's own.
+
+        `for_listing` passes over providers that say `only_hidden`: clients list tools at every start, and asking other
+        servers for tools that the list does not show could take seconds.
+        """
+        found = dict(self._tools)
+        with self._asking_providers() as providers:
+            for provider in providers:
+                if for_listing and getattr(provider, "only_hidden", False):
+                    continue
+                try:
+                    for each in provider.tools():
+                        found.setdefault(each.name, each)
+                except Exception:
+                    log.warning("a tool provider could not list its tools and is skipped", exc_info=True)
+        scope = current_scope()
+        return [
+            each
+            for each in found.values()
+            if (scope.tools is None or each.name in scope.tools) and scope.allows(each.mark)
+        ]
+
+    def visible(self) -> list[Tool]:
+        """The tools that tools/list shows: the visible ones; or all, without those that only stand for the others."""
+        if self.show_all:
+            return [each for each in self.tools() if not each.mark.stand_in]
+        return [each for each in self.tools(for_listing=True) if each.mark.visible]
+
+    def find(self, name: str) -> Tool | None:
+        """The tool of that name in the current scope, or None."""
+        return self._look_up(name, skip_failing=False)
+
+    def get(self, name: str) -> Tool:
+        """The tool of that name, to show it: unlike in a call, a provider that fails is skipped.
+
+        Raises:
+            UnknownTool: no such tool for this caller; the message names the nearest.
+        """
+        each = self._look_up(name, skip_failing=True)
+        if each is None:
+            raise self._unknown(name)
+        return each
+
+    def _look_up(self, name: str, *, skip_failing: bool) -> Tool | None:
+        allowed = current_scope().tools
+        if allowed is not None and name not in allowed:
+            return None
+        registered = self._tools.get(name)
+        if registered is not None:
+            return registered
+        with self._asking_providers() as providers:
+            for provider in providers:
+                try:
+                    each = provider.find(name)
+                except Exception:
+                    if not skip_failing:
+                        raise
+                    log.warning("a tool provider could not look up %s and is skipped", name, exc_info=True)
+                    continue
+                if each is not None:
+                    return each
+        return None
+
+    @contextmanager
+    def _asking_providers(self) -> Generator[tuple[Provider, ...]]:
+        """Global providers, then the request's, in a scope without the latter: a registry is a provider too (S1-4),
+        and would ask itself for ever."""
+        scope = current_scope()
+        names = scope.provider_names
+        ours = self._providers if names is None else tuple(each for each in self._providers if each.name in names)
+        with use_scope(replace(scope, providers=())):
+            yield (*ours, *scope.providers)
+
+    def _unknown(self, name: str) -> UnknownTool:
+        names = self._nearest_tools(name)
+        hint = f"Did you mean '{names[0]}'?" if len(names) == 1 else f"Nearest tools: {', '.join(names)}."
+        return UnknownTool(f"Unknown tool: {name}", hint=hint if names else None)
+
+    def _nearest_tools(self, name: str) -> list[str]:
+        """The tool that is spelled like the name; else those that do what its words say."""
+        names = [tool.name for tool in self.tools()]
+        if near := nearest(name, names, least=80):
+            return [near]
+        near = nearest(name, names)
+        try:
+            return self.suggest(" ".join(re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", name))) or ([near] if near else [])
+        except LocalMCPError:
+            log.info("no tool could be suggested for %s", name, exc_info=True)
+            return [near] if near else []
+
+    def call(self, name: str, arguments: Json | None = None, scope: Scope | None = None) -> Answer:
+        """Run the tool `name` in `scope` (the current one by default): the one door of all faces.
+
+        Raises:
+            UnknownTool: no such tool for this caller; the message names the nearest.
+            AccessDenied: the tool changes things, and the caller may only read.
+            LocalMCPError: what the tool raises.
+        """
+        with use_scope(scope or current_scope()) as inside:
+            return self._timed(name, arguments or {}, inside)
+
+    def _callable(self, name: str, scope: Scope) -> Tool:
+        if self.refusal is not None:
+            raise self.refusal
+        each = self.find(name)
+        if each is None:
+            raise self._unknown(name)
+        if not scope.allows(each.mark):
+            raise AccessDenied(
+                f"{name} changes things, and the key of this caller may only read.",
+                hint="Use a key with the scope write.",
+            )
+        return each
+
+    def _timed(self, name: str, arguments: Json, scope: Scope) -> Answer:
+        """Run it and tell the observers, also of a call that never reached a tool."""
+        started_at, start = time.time(), time.perf_counter()
+        answer: Answer | None = None
+        failure: Exception | None = None
+        via = _running.get()
+        token = _running.set(name)
+        try:
+            answer = self._callable(name, scope).call(arguments)
+            return answer
+        except Exception as error:
+            told = None if isinstance(error, LocalMCPError) else self.explain(error)
+            failure = told or error
+            if told is not None:
+                raise told from error
+            raise
+        finally:
+            _running.reset(token)
+            seconds = time.perf_counter() - start
+            record = CallRecord(name, arguments, scope, started_at, seconds, failure, answer, via)
+            for observer in self.observers:
+                observer(record)

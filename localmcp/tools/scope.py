@@ -1,0 +1,133 @@
+"""Who calls and what they may reach, and where the running call tells how far it is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from localmcp.tools.base import Provider
+    from localmcp.tools.mark import ToolMark
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Who is asking and what they may reach, for the length of one call."""
+
+    caller: str = "local"
+    """`cli`, `tui`, `stdio`, or the id of an API key."""
+    trusted: bool = True
+    """The person at the machine (CLI, TUI); an assistant is not, and may only add files from allowed folders."""
+    collections: frozenset[str] | None = None
+    """Names of the visible collections; None = all."""
+    tools: frozenset[str] | None = None
+    """Names of the callable tools; None = all."""
+    providers: tuple[Provider, ...] = ()
+    """Tools that exist for this request only (S1-6)."""
+    provider_names: frozenset[str] | None = None
+    """Names of the global providers whose tools exist for this caller; None = all."""
+    rights: frozenset[str] = frozenset({"read", "write", "admin"})
+    """What the caller may do; without `write`, only tools that are marked read-only."""
+    expires_at: str | None = None
+    """When the caller's key ends (ISO 8601, UTC); None = never. What it makes ends no later."""
+    lean: bool = False
+    """A language model reads the answers: budgets apply, and text blocks are written for reading."""
+
+    def allows(self, mark: ToolMark) -> bool:
+        """Whether the caller's rights reach that far; a tool that runs others leaves the question to those."""
+        return mark.read_only or mark.proxy or "write" in self.rights
+
+
+EVERYTHING = Scope()
+_scope: ContextVar[Scope] = ContextVar("localmcp_scope", default=EVERYTHING)
+
+
+ReportProgress = Callable[[float, float | None, str], None]
+"""Called with how much is done, of how much (None = unknown), and a word on what is going on; from any thread."""
+
+
+def _ignore_progress(_done: float, _total: float | None, _message: str) -> None:
+    """Nobody asked how far the call is."""
+
+
+_progress: ContextVar[ReportProgress] = ContextVar("localmcp_progress", default=_ignore_progress)
+
+
+def progress_listener() -> ReportProgress:
+    """Return where the running call tells how far it is; a thread that works for the call takes it along."""
+    return _progress.get()
+
+
+@contextmanager
+def use_progress(listener: ReportProgress) -> Generator[None]:
+    """Tell `listener` how far the calls of this block are."""
+    token = _progress.set(listener)
+    try:
+        yield
+    finally:
+        _progress.reset(token)
+
+
+class CallCancellation:
+    """Whether the client has given a call up, and what to do then. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._callbacks: list[Callable[[], object]] = []
+        self._cancelled = False
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def on_cancel(self, callback: Callable[[], object]) -> None:
+        """Call `callback` when the call is given up, at once if it already is; it must be quick."""
+        with self._lock:
+            if not self._cancelled:
+                self._callbacks.append(callback)
+                return
+        callback()
+
+    def cancel(self) -> None:
+        """Give the call up."""
+        with self._lock:
+            callbacks, self._callbacks, self._cancelled = self._callbacks, [], True
+        for callback in callbacks:
+            callback()
+
+
+_cancellation: ContextVar[CallCancellation | None] = ContextVar("localmcp_cancellation", default=None)
+
+
+def call_cancellation() -> CallCancellation | None:
+    """Return what tells that the running call is given up; None where nobody can give it up."""
+    return _cancellation.get()
+
+
+@contextmanager
+def use_cancellation(cancellation: CallCancellation) -> Generator[None]:
+    """Let the calls of this block be given up through `cancellation`."""
+    token = _cancellation.set(cancellation)
+    try:
+        yield
+    finally:
+        _cancellation.reset(token)
+
+
+def current_scope() -> Scope:
+    """The scope of the call that is running."""
+    return _scope.get()
+
+
+@contextmanager
+def use_scope(scope: Scope) -> Generator[Scope]:
+    """Run a block in `scope`."""
+    token = _scope.set(scope)
+    try:
+        yield scope
+    finally:
+        _scope.reset(token)
