@@ -25,6 +25,7 @@ NEEDED = (
 """Distributions without which some part does not start."""
 EXTRAS = {
     "milvus": (("pymilvus",), "collections in Milvus"),
+    "ocr": (("rapidocr",), "text in scans and pictures"),
 }
 """Extra -> its distributions, and what they are for."""
 

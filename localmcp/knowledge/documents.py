@@ -27,6 +27,7 @@ from localmcp.knowledge.document_parts import (
 from localmcp.knowledge.lean_answers import lean_context, lean_document, lean_sources
 from localmcp.knowledge.names import Ambiguous, find_source, nearest_source, resolve_chunk, split_mount
 from localmcp.knowledge.origins import parse_collection, shown_id
+from localmcp.knowledge.scans import waiting_pages
 from localmcp.knowledge.search import PassageSearch
 from localmcp.search.collections import Collection, choose_collections, visible_collections
 from localmcp.search.index import Index
@@ -166,6 +167,8 @@ class StatsResult(TypedDict):
     languageNotice: NotRequired[str]
     """Only where the model in use does not know the languages of a good part: what helps."""
     trashedSources: int
+    scannedPagesWaiting: NotRequired[int]
+    """Pages that text recognition has still to read; left out when there are none."""
     fileBytes: NotRequired[int]
     """Told only to callers who see every collection."""
     mounts: NotRequired[list[dict[str, Any]]]
@@ -367,6 +370,7 @@ class KnowledgeBase(PassageSearch):
             stats = [_collection_stats(connection, each) for each in collections]
             embedded = sum(_embedded_chunks(connection, each) for each in collections)
             by_word_only = word_only_passages(connection, ids)
+            pages = waiting_pages(connection, ids)
             marks = ",".join("?" * len(ids))
             languages = fetch_all(
                 connection,
@@ -395,6 +399,8 @@ class KnowledgeBase(PassageSearch):
         }
         if unread is not None:
             result["languageNotice"] = unread.notice
+        if pages:
+            result["scannedPagesWaiting"] = pages
         if current_scope().collections is None:
             result["fileBytes"] = self.database.path.stat().st_size
         if mounts := list(self.federation.look(_mount_stats)):

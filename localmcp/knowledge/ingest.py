@@ -17,7 +17,7 @@ from localmcp.config import Settings
 from localmcp.embeddings import Embedder, LazyEmbedder
 from localmcp.errors import FileUnavailable, InvalidInput, ModelMismatch, ModelUnavailable, NeedsConfirmation
 from localmcp.knowledge import ledger, trash
-from localmcp.knowledge.drafting import Origin, draft_source
+from localmcp.knowledge.drafting import Chunker, Origin, draft_source
 from localmcp.knowledge.indexing import Indexer
 from localmcp.knowledge.ledger import Entry, Explanation, Kind, Root
 from localmcp.knowledge.options import (
@@ -33,6 +33,7 @@ from localmcp.knowledge.plan import Plan, is_mass, make_plan
 from localmcp.knowledge.reading import chunker_for, read_groups
 from localmcp.knowledge.report import Progress as Progress
 from localmcp.knowledge.report import ProgressCallback, Report, Run
+from localmcp.knowledge.scans import ScanReader
 from localmcp.knowledge.trash import SourceRow
 from localmcp.search.adaptation import adapt_weights
 from localmcp.search.collections import (
@@ -157,6 +158,21 @@ class Library:
         self._work_off(run, collections, behind=behind, pause=pause)
         return run.end()
 
+    def read_scans(self, pause: Callable[[], bool] = lambda: False) -> int:
+        """Read pages of scans that wait, behind everything else, until `pause` says true; returns how many."""
+        with self._database.read() as connection:
+            collections = choose_collections(connection, None)
+        return self._read_scans(Run(), collections, pause, behind=True)
+
+    def _read_scans(
+        self, run: Run, collections: Sequence[Collection], stop: Callable[[], bool], *, behind: bool
+    ) -> int:
+        def chunker() -> Chunker:
+            return chunker_for(self._embedder.get() if self._embedder.loaded else None)
+
+        reader = ScanReader(self._database, chunker, self._settings.max_file_mb * 1_000_000)
+        return reader.run(collections, run, stop, behind=behind)
+
     @property
     def is_open(self) -> bool:
         """Whether the file was opened so far."""
@@ -165,6 +181,8 @@ class Library:
     def _finish(self, run: Run, collections: Sequence[Collection], questions: Sequence[str], wait: bool) -> Report:
         if wait:
             self._work_off(run, collections)
+            if self._read_scans(run, collections, lambda: False, behind=False):
+                self._work_off(run, collections)
         else:
             self._count_waiting(run, collections)
         _ask(questions)

@@ -70,6 +70,8 @@ class Upkeep:
         report = self._library.refresh(wait=False)
         if report.indexed or report.updated or report.removed:
             log.info("refreshed: %d new, %d changed, %d gone", report.indexed, report.updated, report.removed)
+        if not report.waiting:
+            self._library.read_scans(self._pause)
 
     def _pause(self) -> bool:
         """Wait while calls come; true when the work must stop, also for a walk that is due."""

@@ -316,26 +316,27 @@ def write_batch(
 
 
 class Lease:
-    """The right to make vectors, which one worker of all processes has at a time."""
+    """The right to do something, as to make vectors, which one worker of all processes has at a time."""
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, name: str = LEASE) -> None:
         self.rank = rank
+        self.name = name
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"
 
     def take(self, connection: apsw.Connection) -> bool:
         """Take or renew it, unless another worker has it. Part of the caller's write transaction."""
-        row = fetch_one(connection, "select holder, rank, beat_at from leases where name = ?", (LEASE,))
+        row = fetch_one(connection, "select holder, rank, beat_at from leases where name = ?", (self.name,))
         if row is not None and row[0] != self.holder and row[1] >= self.rank and _is_alive(row[0], row[2]):
             return False
         connection.execute(
             "insert or replace into leases (name, holder, rank, beat_at) values (?, ?, ?, ?)",
-            (LEASE, self.holder, self.rank, utc_now()),
+            (self.name, self.holder, self.rank, utc_now()),
         )
         return True
 
     def release(self, connection: apsw.Connection) -> None:
         """Give it back, if this worker has it. Part of the caller's write transaction."""
-        connection.execute("delete from leases where name = ? and holder = ?", (LEASE, self.holder))
+        connection.execute("delete from leases where name = ? and holder = ?", (self.name, self.holder))
 
 
 @contextmanager

@@ -476,3 +476,18 @@ def m007_vector_queue(connection: apsw.Connection) -> None:
         )
         group by sources.id;
     """)
+
+
+@migration
+def m008_scanned_pages(connection: apsw.Connection) -> None:
+    """Pages that text recognition has read, until the last one of their document is read."""
+    connection.execute("""
+        create table scanned_pages (
+            path text not null,
+            sha256 text not null,      -- of the file that was read
+            page integer not null,
+            text text not null,
+            confidence real not null,  -- 0..1
+            primary key (path, page)
+        ) strict, without rowid;
+    """)

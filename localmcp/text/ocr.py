@@ -60,14 +60,16 @@ def is_picture(name: str) -> bool:
     return suffix_of(name) in PICTURES
 
 
-def read_pages(name: str, data: bytes, start: int | None = None) -> Iterator[PageText]:
+def read_pages(name: str, data: bytes, start: int | None = None, engine: Engine = "") -> Iterator[PageText]:
     """Yield the text of each page from `start` (1-based) on; in a worker process each has its own limits.
+
+    `engine`: which one reads; the best that is installed if it is not said.
 
     Raises:
         UnreadableDocument: the file is damaged.
         ScannedDocument: nothing that recognizes characters is installed.
     """
-    engine = installed_engine()
+    engine = engine or installed_engine()
     if not engine:
         raise ScannedDocument(name, 1, can_be_read=False)
     recognize = _recognize if engine == "rapidocr" else _run_tesseract

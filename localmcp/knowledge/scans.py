@@ -1,0 +1,198 @@
+"""Scans and pictures: their pages are read by text recognition, one by one, when everything else is done."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+import apsw
+
+from localmcp.errors import LocalMCPError, ScannedDocument
+from localmcp.knowledge import ledger
+from localmcp.knowledge.drafting import Chunker, Origin, Reading, draft_source, open_regular
+from localmcp.knowledge.indexing import Indexer
+from localmcp.knowledge.ledger import Entry, Root
+from localmcp.knowledge.options import owner_of
+from localmcp.knowledge.reading import Step, Task
+from localmcp.knowledge.report import Run
+from localmcp.knowledge.walk import Found
+from localmcp.search.collections import Collection
+from localmcp.search.vector_queue import BEHIND, FRONT, Lease
+from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.text.ocr import Engine, PageText, installed_engine, read_pages, scan_document
+from localmcp.text.worker_pool import Answer, Limits, WorkerPool
+
+log = logging.getLogger(__name__)
+
+PAGE_LIMITS = Limits(seconds=60, seconds_per_megabyte=0, memory=1_500_000_000)
+"""Of each page: the engine alone holds 0.5 to 1.3 GB."""
+LEAST_CONFIDENCE = 0.6
+"""Below it a page is a picture, in whose shapes letters were seen."""
+LEASE = "scans"
+"""One process at a time reads the scans of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A file whose pages wait."""
+
+    path: str
+    pages: int
+    done: int
+    entry: Entry
+
+
+def waiting_scans(connection: apsw.Connection, collection_id: int) -> list[Scan]:
+    """Return the scans of a collection, those with the fewest pages first."""
+    if not fetch_one(connection, "select count(*) from sqlite_schema where name = 'scanned_pages'"):
+        return []  # A file of an older schema, which is only read.
+    rows = fetch_all(
+        connection,
+        """
+        select path, status, reason, source_id, sha256, size, mtime_ns, chunks, seconds,
+            (select count(*) from scanned_pages where scanned_pages.path = ledger.path)
+        from ledger where collection_id = ? and status in ('skipped', 'failed')
+            and (reason like ? or reason like '%has no text layer:%')
+        """,
+        (collection_id, f"{ScannedDocument.WAITS}%"),
+    )
+    scans = [Scan(row[0], _pages_in(row[2]), row[-1], Entry(*row[:-1])) for row in rows]
+    return sorted(scans, key=lambda scan: (scan.pages, scan.path))
+
+
+def waiting_pages(connection: apsw.Connection, collection_ids: Sequence[int]) -> int:
+    """Count the pages that wait in those collections."""
+    scans = (scan for collection_id in collection_ids for scan in waiting_scans(connection, collection_id))
+    return sum(max(scan.pages - scan.done, 0) for scan in scans)
+
+
+def _pages_in(reason: str) -> int:
+    match = re.search(r": (\d[\d,]*) pages?", reason)
+    return int(match[1].replace(",", "")) if match else 1
+
+
+Pages = tuple[str, int, Engine]
+"""Path of a file, the first page that is wanted, and what reads it."""
+
+
+class ScanReader:
+    """Reads the scans of collections; every page is kept as it is read, so that a kill loses one."""
+
+    def __init__(self, database: Database, chunker: Callable[[], Chunker], max_bytes: int) -> None:
+        self._database = database
+        self._chunker = chunker
+        self._max_bytes = max_bytes
+
+    def run(self, collections: Sequence[Collection], run: Run, stop: Callable[[], bool], *, behind: bool) -> int:
+        """Read what waits until `stop` says true, or a process in front takes over; returns how many pages were read.
+
+        Raises:
+            FileUnavailable: the file cannot be written.
+        """
+        with self._database.read() as connection:
+            scans = [(place, scan) for place in collections for scan in waiting_scans(connection, place.id)]
+        if not scans or not installed_engine():
+            return 0
+        lease, read = Lease(BEHIND if behind else FRONT, LEASE), 0
+
+        def must_stop() -> bool:
+            with self._database.write() as connection:
+                return stop() or not lease.take(connection)
+
+        try:
+            with WorkerPool(_recognize, workers=1, limits=PAGE_LIMITS) as pool:
+                for collection, scan in scans:
+                    if must_stop():
+                        break
+                    read += self._read(collection, scan, pool, run, must_stop)
+        finally:
+            with self._database.write() as connection:
+                lease.release(connection)
+        return read
+
+    def _read(
+        self, collection: Collection, scan: Scan, pool: WorkerPool[Pages, PageText], run: Run, stop: Callable[[], bool]
+    ) -> int:
+        try:
+            with open_regular(Path(scan.path)) as file:
+                data = file.read(self._max_bytes + 1)
+        except (OSError, LocalMCPError) as error:
+            self._give_up(collection, scan, str(error))
+            return 0
+        sha256 = hashlib.sha256(data).hexdigest()
+        pages = self._kept(scan.path, sha256)
+        read = 0
+        first = max(pages, default=0) + 1
+        for answer in pool.run([(scan.path, first, installed_engine())]) if first <= scan.pages else ():
+            if answer.failure and not answer.member:
+                self._give_up(collection, scan, answer.failure)
+                return read
+            if page := _page_of(answer):
+                self._keep(scan.path, sha256, page)
+                pages[page.page] = page
+                read += 1
+            if stop() and not answer.finished:
+                return read
+        self._store(collection, scan, sha256, len(data), [pages[number] for number in sorted(pages)], run)
+        return read
+
+    def _kept(self, path: str, sha256: str) -> dict[int, PageText]:
+        """The pages that were read before, unless the file has changed since."""
+        sql = "select page, text, confidence from scanned_pages where path = ? and sha256 = ?"
+        with self._database.read() as connection:
+            return {row[0]: PageText(*row) for row in fetch_all(connection, sql, (path, sha256))}
+
+    def _keep(self, path: str, sha256: str, page: PageText) -> None:
+        with self._database.write() as connection:
+            connection.execute("delete from scanned_pages where path = ? and sha256 <> ?", (path, sha256))
+            connection.execute(
+                "insert or replace into scanned_pages (path, sha256, page, text, confidence) values (?, ?, ?, ?, ?)",
+                (path, sha256, *page),
+            )
+
+    def _store(
+        self, collection: Collection, scan: Scan, sha256: str, size: int, pages: list[PageText], run: Run
+    ) -> None:
+        with self._database.read() as connection:
+            roots = ledger.roots_of(connection, [collection.id])
+        root = owner_of(scan.path, roots) or Root(scan.path, "file", collection.id)
+        mtime_ns = scan.entry.mtime_ns or 0
+        task = Task(Found(scan.path, size, mtime_ns), root, scan.entry, forced=True)
+        reading = Reading(size=size, mtime_ns=mtime_ns, sha256=sha256)
+        try:
+            document = scan_document(PurePath(scan.path).name, pages, title=root.title or "")
+            origin = Origin(
+                collection.id, root.partition_id, scan.path, sha256, size, mtime_ns, root.title, root.source_type,
+                root.metadata,
+            )  # fmt: skip
+            reading.draft = draft_source(document, self._chunker(), origin)
+        except LocalMCPError:
+            reading.skipped = f"no text was recognized on its {len(pages)} pages"
+        Indexer(self._database, collection, run).store([Step(task, reading, last=True)])
+        with self._database.write() as connection:
+            connection.execute("delete from scanned_pages where path = ?", (scan.path,))
+
+    def _give_up(self, collection: Collection, scan: Scan, reason: str) -> None:
+        with self._database.write() as connection:
+            ledger.mark(connection, collection.id, scan.path, "failed", reason)
+
+
+def _recognize(item: Pages, start: int | None) -> Iterator[PageText]:
+    """Read the pages of a file from a page on; runs in a worker process."""
+    path, first, engine = item
+    with open_regular(Path(path)) as file:
+        data = file.read()
+    yield from read_pages(PurePath(path).name, data, start or first, engine)
+
+
+def _page_of(answer: Answer[Pages, PageText]) -> PageText | None:
+    """The page in an answer; one over its limits, or on which nothing is sure, is empty."""
+    if answer.failure:
+        number = re.search(r"\d+", answer.member)
+        return PageText(int(number[0]), "", 0.0) if number else None
+    page = answer.value
+    return page._replace(text="") if page and page.confidence < LEAST_CONFIDENCE else page
