@@ -116,9 +116,9 @@ class LanguageModel:
         return cast(Json, message)
 
 
-def describe_function(each: Tool) -> Json:
-    """A tool as both dialects want it: `{"type": "function", "function": {name, description, parameters}}` (S0-27)."""
-    function = {"name": each.name, "description": each.description, "parameters": each.input_schema}
+def describe_function(tool: Tool) -> Json:
+    """Describe a tool as both dialects want it: `{"type": "function", "function": {…}}` (S0-27)."""
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
     return {"type": "function", "function": function}
 
 

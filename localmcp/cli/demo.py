@@ -54,6 +54,7 @@ def demo(session: Session, keep: str | None) -> None:
     story = Story(session)
     story.tell(f"localmcp {__version__} on sample documents. Nothing leaves this machine.\n")
     report = story.index(documents)
+    story.add_examples(config.sample_directory())
     searches = [story.search(why, query) for why, query in SEARCHES]
     answer = story.ask_as_assistant()
     story.end()
@@ -105,6 +106,20 @@ class Story:
             self.tell(terminal.warned(f"  {_failures(report)}"))
         self.tell()
         return report
+
+    def add_examples(self, samples: Path) -> None:
+        """Put in what the worked examples of the five systems ask for: quick starts, rules, the collection `xmidas`."""
+        workspace = self.session.workspace
+        guides = workspace.quickstarts.import_path(samples / "quickstarts")["added"]
+        rules = samples / "rules"
+        imported = workspace.rule_exchange.import_paths([rules, rules / "team-rules.jsonl", rules / "checklist.md"])
+        lines = (samples / "records" / "xmidas.jsonl").read_text(encoding="utf-8").splitlines()
+        records = [json.loads(line) for line in lines]
+        self.session.call("insert_records", collection_name="xmidas", records=records)
+        self.tell(
+            f"  Also in it: {guides} quick starts, {imported['added']} rules, and {len(records)} records in the "
+            "collection xmidas.\n"
+        )
 
     def search(self, why: str, query: str) -> Json:
         if self._chapter == 1:

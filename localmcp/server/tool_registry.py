@@ -380,6 +380,25 @@ class ToolRegistry:
         """What every tool is found by, in the order of their sources."""
         return [ToolMetadata(each.name, each.description, each.mark.keywords) for each in self._registry.tools()]
 
+    def get_handler(self, name: str) -> Handler:
+        """Return what runs a tool: a function of its arguments as one mapping (S0-27).
+
+        Raises:
+            ToolNotFound: there is none of that name in this request; names the nearest.
+        """
+        with _as_not_found(name):
+            return self._registry.get(name).call
+
+    def get_schemas(self) -> list[Json]:
+        """Return every tool in the form that Ollama and OpenAI-compatible models take (S0-27)."""
+        from localmcp.language_models import describe_function
+
+        return [describe_function(tool) for tool in self._registry.tools()]
+
+    def get_tool_names(self) -> list[str]:
+        """Return the names of all tools, in the order of their sources."""
+        return [tool.name for tool in self._registry.tools()]
+
     def get_tool(self, name: str) -> ToolDefinition:
         """The definition of a tool.
 

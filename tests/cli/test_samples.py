@@ -112,3 +112,34 @@ def test_the_readme_shows_what_is_printed(workspace: Workspace, monkeypatch: pyt
 
 def plain_lines(result: dict[str, Any]) -> list[str]:
     return [terminal.plain(line) for line in hit_lines(1, result["results"][0], result)]
+
+
+def test_the_worked_examples_can_be_typed_after_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from localmcp.cli.program import execute
+    from localmcp.cli.session import Session
+
+    file = tmp_path / "demo.localmcp"
+    session = Session()
+    assert execute(session, ["demo", "--keep", str(file)]) == 0
+    session.close()
+    assert "records in the collection xmidas" in capsys.readouterr().out
+    with Workspace(Settings(database=file)) as workspace:
+
+        def call(tool: str, **arguments: Any) -> Any:
+            return workspace.registry.call(tool, arguments).value
+
+        def best(**arguments: Any) -> tuple[int, str]:
+            result = call("searchQuickstarts", **arguments)["result"]
+            return result["score"], result["quickstart"]["name"]
+
+        assert best(name="insights-apis") == (0, "insights-apis")
+        assert best(displayName="API", maxDistance=2) == (10, "insights-apis")
+        assert best(displayName="create a blueprint") == (0, "insights-blueprints")
+        assert best(displayName="create a blueprnt") == (210, "insights-blueprints")
+        assert best(description="blueprint", displayName="documentation")[1] == "blueprint-documentation"
+        answer = call("retriever", collection_name="xmidas", texts=["artificial intelligence"], top_k=5)
+        assert answer["data"]["results"][0]["text"].startswith("Artificial Intelligence (AI) is a field of computer")
+        two = {"collection_name": "xmidas", "partition_name": "documents"}
+        answer = call("retriever", **two, texts=["machine learning algorithms", "neural network architecture"])
+        assert answer["data"]["results"][0]["text"].startswith(("Machine learning algorithms", "The architecture"))
+        assert call("getRelevantRules", taskDescription="implement a new api endpoint and write unit tests")["rules"]

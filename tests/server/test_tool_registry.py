@@ -601,3 +601,21 @@ async def test_the_examples_database_email_and_document_tools_work(example: Any)
         )
         await run_tool(client, "create_document", title="Bees", text="Bees live in hives.")
         assert await run_tool(client, "find_documents", word="hives") == '["Bees"]'
+
+
+def test_handlers_names_and_schemas_in_the_form_of_language_models_can_be_looked_up() -> None:
+    registry = ToolRegistry()
+
+    def greetUser(name: str) -> str:
+        """Greets users by their given name"""
+        return f"Hello, {name}!"
+
+    registry.register_tool(greetUser)
+    assert registry.get_tool_names() == ["greetUser"]
+    assert registry.get_handler("greetUser")({"name": "John"}).text == "Hello, John!"
+    (schema,) = registry.get_schemas()
+    assert (schema["type"], schema["function"]["name"]) == ("function", "greetUser")
+    assert schema["function"]["description"] == "Greets users by their given name"
+    assert schema["function"]["parameters"]["required"] == ["name"]
+    with pytest.raises(ToolNotFound):
+        registry.get_handler("greetUsers")
