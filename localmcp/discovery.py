@@ -51,6 +51,8 @@ class ToolHit(TypedDict):
     # A provider that is down may owe the schema. Only the library's search gives it in both spellings (C1-2).
     input_schema: NotRequired[dict[str, Any]]
     inputSchema: NotRequired[dict[str, Any]]
+    notice: NotRequired[str]
+    """A warning: its server has changed its definition."""
     parameters: NotRequired[str]
     """Instead of the schema: `to* (string), cc (array of string)`; `*` = required."""
 
@@ -241,6 +243,8 @@ def _full(each: Tool, score: float) -> ToolHit:
 def _told(each: Tool, score: float, *, full: bool, asked: bool) -> ToolHit:
     """One hit as tool_search tells it: with its schema, a very long one only if `asked`, or in one line."""
     hit: ToolHit = {"name": each.name, "description": each.description, "score": round(score, 4)}
+    if each.notice:
+        hit["notice"] = each.notice
     schema = _schema_of(each)
     if schema is None:
         return hit

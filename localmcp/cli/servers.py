@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ import click
 from localmcp.cli import terminal
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.errors import InvalidInput, LocalMCPError, NotFound
+from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
     from localmcp.providers.mcp_servers.adoption import Adoption
@@ -284,6 +286,47 @@ def _print_import(session: Session, report: Json, plan: list[Adoption]) -> None:
         session.note(f"Written to {report['file']}. Read their tools with: localmcp servers refresh")
 
 
+# ---------------------------------------------------------------- approve
+
+
+@servers.command("approve")
+@click.option("--yes", is_flag=True, help="Approve without asking.")
+@click.argument("name", metavar="NAME")
+@pass_session
+def approve(session: Session, name: str, yes: bool) -> None:
+    """Show what a server has changed in its tools since you connected it, and accept it.
+
+    Without --yes nothing is accepted unless you say so at a terminal.
+    """
+    server = open_servers(session).server(name)
+    with hushed(session):
+        changes = server.changes()
+    if changes and not session.as_json:
+        terminal.write(visible("\n".join(line for lines in changes.values() for line in lines) + "\n", newlines=True))
+    accepted = bool(changes) and (yes or _asked_at_terminal(session, "Accept these definitions?"))
+    if accepted:
+        server.approve()
+    session.answer(
+        {"server": name, "changes": {tool: "\n".join(lines) for tool, lines in changes.items()}, "approved": accepted},
+        lambda answer: terminal.echo(_approval_in_words(answer)),
+    )
+
+
+def _asked_at_terminal(session: Session, question: str) -> bool:
+    if session.as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    return click.confirm(question, err=True)
+
+
+def _approval_in_words(answer: Json) -> str:
+    if not answer["changes"]:
+        return f"{answer['server']} has changed nothing since you approved it."
+    count = terminal.counted(len(answer["changes"]), "tool")
+    return (
+        f"Approved {count} of {answer['server']}." if answer["approved"] else f"Nothing is approved: {count} changed."
+    )
+
+
 # ---------------------------------------------------------------- refresh
 
 
@@ -293,7 +336,7 @@ def _print_import(session: Session, report: Json, plan: list[Adoption]) -> None:
 def refresh(session: Session, names: tuple[str, ...]) -> int:
     """Start the servers (all that are not disabled, unless some are named), read their tools, and stop them again.
 
-    Their tools are then outcome without starting them. Exit code 3 if one does not run.
+    Their tools are then known without starting them. Exit code 3 if one does not run.
     """
     servers = open_servers(session)
     chosen = names or tuple(name for name, server in servers.servers.items() if not server.entry.disabled)

@@ -29,6 +29,8 @@ class Tool(ABC):
 
     mark: ToolMark
     description: str
+    notice: str = ""
+    """What a search tells of it besides, such as a warning."""
     addition: Callable[[], str] | None = None
     """What a listing adds to the description, asked anew each time; None adds nothing."""
 

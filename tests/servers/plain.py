@@ -38,6 +38,9 @@ TOOLS: dict[str, dict[str, Any]] = {
     "ask": {"description": "Ask the client for something."},
 }
 
+if (FOLDER / "description").exists():
+    TOOLS["echo"]["description"] = (FOLDER / "description").read_text()
+
 _writing = threading.Lock()
 _arrived = threading.Condition()
 _calls = 0

@@ -18,12 +18,15 @@ from localmcp.tools import Answer, ReportProgress, Tool, ToolMark, progress_list
 if TYPE_CHECKING:
     from localmcp.providers.fields import Problem
     from localmcp.providers.manifests import ProviderState, State
+    from localmcp.providers.mcp_servers.approval import ApprovedDefinitions
     from localmcp.providers.mcp_servers.introduction import Introduced
     from localmcp.providers.mcp_servers.supervisor import Supervisor
 
 Json = dict[str, Any]
 
 log = logging.getLogger(__name__)
+
+CHANGED = "Changed since the user approved it; ask the user to run: localmcp servers approve {server}"
 
 
 class Runtime(Protocol):
@@ -61,6 +64,8 @@ class RemoteTool(Tool):
         self.description = _text(raw.get("description"))
         self.mark = _mark(name, server.entry.name, raw)
         self._server = server
+        self.approved: Json | None = None
+        """The definition that the person approved, if it is another than this one."""
 
     @property
     def input_schema(self) -> Json:
@@ -151,7 +156,12 @@ class McpServer:
     """No tool of another server is in tools/list, so tools/list need not wait for it."""
 
     def __init__(
-        self, entry: ServerEntry, cache: CatalogueCache, runtime: Runtime, on_change: Callable[[], None]
+        self,
+        entry: ServerEntry,
+        cache: CatalogueCache,
+        runtime: Runtime,
+        on_change: Callable[[], None],
+        approved: ApprovedDefinitions,
     ) -> None:
         """`on_change` is called when the server's list of tools has become another."""
         self.entry = entry
@@ -165,6 +175,7 @@ class McpServer:
         self._cache = cache
         self._runtime = runtime
         self._on_change = on_change
+        self._approved = approved
         self._lock = threading.Lock()
         self._tools: dict[str, RemoteTool] | None = None
         self._asked = False
@@ -277,7 +288,7 @@ class McpServer:
         problems = tuple(self.check())
         if self.entry.disabled:
             state: State = "off"
-        elif problems or self.failure is not None:
+        elif any(problem.level == "error" for problem in problems) or self.failure is not None:
             state = "failing"
         else:
             state = "empty" if known == 0 else "ready"
@@ -296,7 +307,15 @@ class McpServer:
                 prepare(self.entry)
             except ConfigurationError as missing:
                 error = missing
-        return [Problem(str(servers_file()), None, error.message, error.hint)] if error else []
+        if error:
+            return [Problem(str(servers_file()), None, error.message, error.hint)]
+        known = (self._known() or {}) if self.usable else {}
+        changed = [tool.name for tool in known.values() if tool.approved is not None]
+        if not changed:
+            return []
+        said = f"Since you approved it, '{self.entry.name}' has changed what it says of: {', '.join(changed)}."
+        hint = f"Read the difference and decide: localmcp servers approve {self.entry.name}"
+        return [Problem(str(servers_file()), None, said, hint, "warning")]
 
     def _unusable(self) -> ConfigurationError:
         return ConfigurationError(f"The MCP server '{self.entry.name}' cannot be used: {self.entry.problem}.")
@@ -313,6 +332,7 @@ class McpServer:
                 stored = self._cache.load(self.entry.digest)
                 if stored is not None:
                     self._tools = self._named(stored, {})
+                    self._flag_changes()
                     self.listed.set()
             return self._tools
 
@@ -321,6 +341,7 @@ class McpServer:
         with self._lock:
             old = self._tools or {}
             self._tools = self._named(tools, old)
+            self._flag_changes()
             changed = {name: each.raw for name, each in old.items()} != {n: t.raw for n, t in self._tools.items()}
             self._asked, self.failure = True, None
         if changed or not self.listed.is_set():
@@ -338,6 +359,34 @@ class McpServer:
             name: old[name] if name in old and old[name].raw == raw else RemoteTool(self, name, raw)
             for name, raw in shown.items()
         }
+
+    def _flag_changes(self) -> None:
+        """Mark the tools whose definition is another than the person approved."""
+        tools = (self._tools or {}).values()
+        changed = self._approved.changed(self.entry.digest, [tool.raw for tool in tools])
+        for tool in tools:
+            tool.approved = changed.get(tool.raw["name"])
+            tool.notice = CHANGED.format(server=self.entry.name) if tool.approved is not None else ""
+
+    def changes(self) -> dict[str, list[str]]:
+        """Return the difference to what was approved, for each tool that has changed: name -> lines."""
+        from localmcp.providers.mcp_servers.approval import definitions, difference
+
+        tools = [tool for tool in (self._known() or {}).values() if tool.approved is not None]
+        return {
+            tool.name: difference(tool.name, tool.approved or {}, definitions([tool.raw])[tool.raw["name"]])
+            for tool in tools
+        }
+
+    def approve(self) -> None:
+        """Accept the definitions as they are now.
+
+        Raises:
+            OSError: the state directory cannot be written.
+        """
+        self._approved.approve(self.entry.digest, [tool.raw for tool in (self._known() or {}).values()])
+        with self._lock:
+            self._flag_changes()
 
     def fail(self, error: LocalMCPError) -> None:
         """The server did not start; called in the background loop."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from localmcp.config import servers_file
 from localmcp.errors import ConfigurationError, LocalMCPError, NotFound, Unavailable
+from localmcp.providers.mcp_servers.approval import ApprovedDefinitions
 from localmcp.providers.mcp_servers.catalog import SEPARATOR, CatalogueCache
 from localmcp.tools import Provider, Registry, Tool, current_scope
 
@@ -44,12 +45,13 @@ class McpServers:
         """
         Args:
             cache: the folder of the cache directory for the lists of tools.
-            state: the folder of the state directory for the servers' logs.
+            state: the folder of the state directory for the servers' logs; beside it is what was approved.
             registry: gets one provider for each server, `mcp:NAME`, and this one, `mcp`, which follows the file: what
                 the person changes there counts from the next listing on.
         """
         self._cache = CatalogueCache(cache)
         self._logs = state
+        self._approved = ApprovedDefinitions(state.parent / "approved-tools")
         self._registry = registry
         self._lock = threading.Lock()
         self._reading = threading.Lock()
@@ -94,7 +96,11 @@ class McpServers:
 
         old = self.servers
         kept = {each.name: old[each.name] for each in entries if each.name in old and old[each.name].entry == each}
-        new = [McpServer(each, self._cache, self, self._tell_change) for each in entries if each.name not in kept]
+        new = [
+            McpServer(entry, self._cache, self, self._tell_change, self._approved)
+            for entry in entries
+            if entry.name not in kept
+        ]
         self.servers = {**kept, **{each.entry.name: each for each in new}}
         for each in new:
             if self._registry is not None:
@@ -183,6 +189,7 @@ class McpServers:
     def forget(self, entry: ServerEntry) -> None:
         """Drop what is kept of a server's tools."""
         self._cache.forget(entry.digest)
+        self._approved.forget(entry.digest)
 
     def introduction(self) -> str:
         """Return what the servers that the caller may use are for, in at most 60 words; nothing is started for it."""

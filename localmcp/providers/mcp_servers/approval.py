@@ -1,0 +1,90 @@
+"""Definitions of tools as they were when the person connected their server: what has changed since is told.
+
+The first list of tools is approved by connecting the server, and so is a tool that joins later. A description or a
+schema that changes afterwards may carry instructions that nobody has read ("rug pull").
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from localmcp.files import write_atomically
+
+Json = dict[str, Any]
+
+log = logging.getLogger(__name__)
+
+_DEFINING = ("title", "description", "inputSchema", "annotations")
+
+
+class ApprovedDefinitions:
+    """One file for each server entry, in the state directory. Thread-safe; processes may share the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+
+    def changed(self, digest: str, tools: Iterable[Json]) -> dict[str, Json]:
+        """Return, by name, the approved definition of each tool whose definition is another now; pin those seen first.
+
+        A file that cannot be read or written is treated as empty, with a warning.
+        """
+        current = definitions(tools)
+        with self._lock:
+            approved = self._load(digest)
+            new = {name: definition for name, definition in current.items() if name not in approved}
+            if new:
+                self._save(digest, {**approved, **new})
+        return {name: approved[name] for name in current if name in approved and approved[name] != current[name]}
+
+    def approve(self, digest: str, tools: Iterable[Json]) -> None:
+        """Pin all definitions as they are now.
+
+        Raises:
+            OSError: the state directory cannot be written.
+        """
+        with self._lock:
+            write_atomically(self._path(digest), json.dumps(definitions(tools)))
+
+    def forget(self, digest: str) -> None:
+        """Drop what is pinned of this entry."""
+        self._path(digest).unlink(missing_ok=True)
+
+    def _load(self, digest: str) -> dict[str, Json]:
+        try:
+            value: Any = json.loads(self._path(digest).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, RecursionError) as error:
+            log.warning("%s cannot be read; the tools count as approved as they are: %s", self._path(digest), error)
+            return {}
+        return cast("dict[str, Json]", value) if isinstance(value, dict) else {}
+
+    def _save(self, digest: str, approved: Mapping[str, Json]) -> None:
+        try:
+            write_atomically(self._path(digest), json.dumps(approved))
+        except OSError as error:
+            log.warning("changes of tools cannot be noticed: %s", error)
+
+    def _path(self, digest: str) -> Path:
+        return self._folder / f"{digest}.json"
+
+
+def definitions(tools: Iterable[Json]) -> dict[str, Json]:
+    """Return, by name, what a model reads of each tool, and what it promises."""
+    return {tool["name"]: {key: tool[key] for key in _DEFINING if key in tool} for tool in tools}
+
+
+def difference(name: str, approved: Json, current: Json) -> list[str]:
+    """Return a unified diff of two definitions, line by line."""
+    before, after = (json.dumps(each, ensure_ascii=False, indent=1, sort_keys=True) for each in (approved, current))
+    lines = difflib.unified_diff(
+        before.splitlines(), after.splitlines(), f"{name} (approved)", f"{name} (now)", n=1, lineterm=""
+    )
+    return list(lines)
