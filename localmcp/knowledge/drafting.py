@@ -21,7 +21,7 @@ from localmcp.text.chunking import Chunk, TokenCounter, split
 from localmcp.text.data_text import is_data, is_data_file
 from localmcp.text.document import Document
 from localmcp.text.readers import MAX_BYTES, container_kind, read_documents, why_skipped
-from localmcp.wording.normalize import detect_language
+from localmcp.wording.normalize import MOST_CHARACTERS_READ, detect_language, language_of_runs, runs
 
 log = logging.getLogger(__name__)
 
@@ -251,7 +251,9 @@ def draft_source(document: Document, chunker: Chunker, origin: Origin) -> Source
 def _draft_chunk(
     chunk: Chunk, title: str, document_language: str, by_word_only: bool, counts: WordCounts
 ) -> ChunkDraft:
-    language = detect_language(chunk.text) or document_language
+    text_runs = runs(chunk.text)
+    short = len(chunk.text) <= MOST_CHARACTERS_READ
+    language = (language_of_runs(text_runs) if short else detect_language(chunk.text)) or document_language
     kind = WORD_ONLY if by_word_only or is_data(chunk.text) else chunk.kind
     heading = heading_of(title, chunk.headings)
     return ChunkDraft(
@@ -266,7 +268,7 @@ def _draft_chunk(
         language=language,
         kind=kind,
         digest=_digest([language, kind, heading, chunk.embedded_text(title)]),
-        words=index_words(heading, chunk.text, language, counts),
+        words=index_words(heading, chunk.text, language, counts, text_runs),
     )
 
 

@@ -6,11 +6,11 @@ Worker processes make drafts, so nothing here opens a database.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from localmcp.wording.normalize import index_runs, runs, words_of_run
+from localmcp.wording.normalize import CACHED_WORDS, index_runs, runs, words_of_run
 
 WORD_ONLY = "data"
 """`kind` of passages that are indexed by word only."""
@@ -95,15 +95,26 @@ def heading_of(title: str, headings: Sequence[str]) -> str:
     return "\n".join([title, *(heading for heading in headings if heading != title)])
 
 
-def index_words(heading: str, text: str, language: str, counts: WordCounts) -> IndexedWords:
-    """Return a passage as the keyword index sees it, and count its words."""
-    heading_runs, text_runs = runs(heading), runs(text)
+def index_words(
+    heading: str, text: str, language: str, counts: WordCounts, text_runs: Sequence[str] | None = None
+) -> IndexedWords:
+    """Return a passage as the keyword index sees it, and count its words. `text_runs`: `runs(text)`, if at hand."""
+    heading_runs, text_runs = runs(heading), text_runs or runs(text)
     title, body = index_runs(heading_runs, language), index_runs(text_runs, language)
     title_terms, body_terms = title.split(), body.split()
     counts.terms.update({*title_terms, *body_terms})
-    counts.words.update(_surface_words({*heading_runs, *text_runs}))
+    counts.words.update(set[str]().union(*map(_surface_words, {*heading_runs, *text_runs})))
     return IndexedWords(title, body, len(title_terms) + len(body_terms))
 
 
-def _surface_words(distinct_runs: Iterable[str]) -> set[str]:
-    return {word for run in distinct_runs for word in words_of_run(run) if word.isalpha() and len(word) <= LONGEST_WORD}
+class _SurfaceWords(dict[str, tuple[str, ...]]):
+    """The words of a run to which spelling is corrected."""
+
+    def __missing__(self, run: str) -> tuple[str, ...]:
+        if len(self) >= CACHED_WORDS:
+            self.clear()
+        words = self[run] = tuple(word for word in words_of_run(run) if word.isalpha() and len(word) <= LONGEST_WORD)
+        return words
+
+
+_surface_words = _SurfaceWords().__getitem__

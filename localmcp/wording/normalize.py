@@ -270,6 +270,7 @@ _VOTES = {
 
 MOST_WORDS_READ = 400
 """Words from the beginning of a text that tell its language."""
+MOST_CHARACTERS_READ = 8 * MOST_WORDS_READ
 
 LEAST_SHARE = 0.08
 """A long text with fewer function words than this is code, a table or a language not known here."""
@@ -288,7 +289,12 @@ def detect_language(text: str) -> str | None:
     One function word that no other language has decides in a text of at most eight words; else two, and a lead
     of an eighth. Single letters are elisions in one language and variables in code, and do not count.
     """
-    read = words(text[: MOST_WORDS_READ * 8])[:MOST_WORDS_READ]
+    return language_of_runs(runs(text[:MOST_CHARACTERS_READ]))
+
+
+def language_of_runs(text_runs: Iterable[str]) -> str | None:
+    """The language of a text of at most `MOST_CHARACTERS_READ` characters, from its runs."""
+    read = [word for run in text_runs for word in words_of_run(run)][:MOST_WORDS_READ]
     votes = Counter(dict.fromkeys(_STOP_WORDS, 0))
     for word, count in Counter(word for word in read if word in _VOTES).items():
         for language in _VOTES[word]:

@@ -62,9 +62,12 @@ def start(database: Path, model: str, folder: Path) -> subprocess.Popen[str]:
 
 
 def look(database: Database) -> tuple[int, int, int]:
-    """Sources, chunks, and vectors that wait for their text."""
+    """Sources, chunks, and chunks that wait for their vectors."""
     with database.read() as connection:
-        sql = "select (select count(*) from sources), (select count(*) from chunks), count(*) from pending_vectors"
+        sql = """
+            select (select count(*) from sources), (select count(*) from chunks), coalesce(sum(passages), 0)
+            from vector_queue
+        """
         return fetch_one(connection, sql)
 
 
@@ -124,7 +127,7 @@ def campaign(place: Path, folder: Path, model: str, kills: int, chance: random.R
     clean = place / "clean.localmcp"
     full = whole_run(clean, model, folder)
     print(f"Without a kill: {full:.1f} s, {look(Database(clean))[1]} chunks.\n")
-    print(f"{'kill':>4} {'after':>7} {'sources':>8} {'chunks':>8} {'pending':>8}  agrees")
+    print(f"{'kill':>4} {'after':>7} {'sources':>8} {'chunks':>8} {'waiting':>8}  agrees")
     path, failures, run = place / "killed.localmcp", 0, 0
     while run < kills:
         seconds = chance.uniform(0.2, full)
@@ -135,14 +138,14 @@ def campaign(place: Path, folder: Path, model: str, kills: int, chance: random.R
         run += 1
         database = Database(path)
         problems = disagreements(database) if path.exists() and path.stat().st_size else []
-        sources, chunks, pending = look(database) if path.exists() else (0, 0, 0)
-        print(f"{run:>4} {seconds:>6.1f}s {sources:>8} {chunks:>8} {pending:>8}  {'; '.join(problems) or 'yes'}")
+        sources, chunks, waiting = look(database) if path.exists() else (0, 0, 0)
+        print(f"{run:>4} {seconds:>6.1f}s {sources:>8} {chunks:>8} {waiting:>8}  {'; '.join(problems) or 'yes'}")
         failures += bool(problems)
         database.close()
     seconds = whole_run(path, model, folder)
     same = contents(Database(path)) == contents(Database(clean))
     problems = disagreements(Database(path))
-    print(f"\nThe next run completes in {seconds:.1f} s; {look(Database(path))[2]} vectors are left over.")
+    print(f"\nThe next run completes in {seconds:.1f} s; {look(Database(path))[2]} passages still wait.")
     print(f"Everything agrees: {'; '.join(problems) or 'yes'}. The same as without a kill: {'yes' if same else 'NO'}.")
     return failures + bool(problems) + (not same)
 

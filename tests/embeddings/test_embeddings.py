@@ -34,6 +34,7 @@ from localmcp.embeddings import (
     open_embedder,
     parse_spec,
 )
+from localmcp.embeddings.tokens import WordPieces
 from localmcp.errors import ConfigurationError, InvalidInput, ModelMismatch, ModelUnavailable
 
 KEY = "sk-very-secret-0123456789"
@@ -756,3 +757,16 @@ class TestQueryCache:
     def test_refuses_a_query_without_text(self) -> None:
         with pytest.raises(InvalidInput):
             LazyEmbedder(HashEmbedder).embed_query(" ")
+
+
+def test_tokens_counted_word_by_word_are_those_of_the_whole_text() -> None:
+    tokens = WordPieces(tokenizer_directory() / "tokenizer.json")
+    for text in (
+        "def get_user(name: str) -> int:\n\treturn len(name) ** 2  # don't",
+        "unbelievably-long_identifierWith3Parts " * 40,
+        "a [SEP] b [MASK]\x00c\x0bd",
+        "x" * 300 + "!?...",
+        "Perché l'àncora è più pesante? 日本語",
+        "",
+    ):
+        assert tokens(text) == len(tokens.ids(text))
