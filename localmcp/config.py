@@ -17,6 +17,7 @@ from typing import Any
 import platformdirs
 
 from localmcp.errors import ConfigurationError
+from localmcp.files import write_atomically
 
 APP = "localmcp"
 SUFFIX = ".localmcp"
@@ -352,8 +353,7 @@ def write_setting(name: str, raw: str | None) -> Path:
     else:
         value = parse_setting(name, raw, "the command line")
         document[name] = _plain(value)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(tomlkit.dumps(document), encoding="utf-8")
+    write_atomically(path, tomlkit.dumps(document))
     return path
 
 

@@ -6,6 +6,7 @@ import atexit
 import hashlib
 import mmap
 import os
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
@@ -145,7 +146,7 @@ def map_checked(path: Path, sha256: str, hint: str) -> mmap.mmap:
     digest = hashlib.sha256(mapped).hexdigest()
     if digest != sha256:
         raise ModelUnavailable(f"{path} is not the file localmcp was made with (sha256 {digest}).", hint=hint)
-    if hasattr(mmap, "MADV_DONTNEED"):
+    if sys.platform != "win32":
         # Only what is used later needs to stay in memory.
         mapped.madvise(mmap.MADV_DONTNEED)
     return mapped

@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 
 LEAVING_SECONDS, ENDING_SECONDS = 2.0, 1.0
 """How long a server may take after its stdin has closed, and after SIGTERM."""
@@ -28,17 +29,21 @@ def main() -> None:
 
 def end_groups(groups: Iterable[int]) -> None:
     """Wait for the groups to leave, then send SIGTERM, then SIGKILL."""
+    if sys.platform == "win32":
+        raise NotImplementedError("a job object does it there")
     left = _wait(groups, LEAVING_SECONDS)
     for number, seconds in ((signal.SIGTERM, ENDING_SECONDS), (signal.SIGKILL, 0.0)):
         for group in left:
-            _tried(lambda group=group, number=number: os.killpg(group, number))
+            _tried(partial(os.killpg, group, number))
         left = _wait(left, seconds)
 
 
 def _wait(groups: Iterable[int], seconds: float) -> list[int]:
     """Those that are still there after `seconds`."""
+    if sys.platform == "win32":
+        return []
     end = time.monotonic() + seconds
-    while left := [group for group in groups if _tried(lambda group=group: os.killpg(group, 0))]:
+    while left := [group for group in groups if _tried(partial(os.killpg, group, 0))]:
         if time.monotonic() >= end:
             return left
         time.sleep(0.02)

@@ -164,7 +164,7 @@ class Child:
         """Whether it has ended, also when the loop has not noticed yet."""
         if self._process.returncode is not None:
             return True
-        if sys.platform == "win32" or not hasattr(os, "waitid"):
+        if sys.platform == "win32" or sys.platform == "darwin":
             return False
         try:
             return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
