@@ -8,79 +8,10 @@ import tarfile
 import zipfile
 
 import pytest
-from odf.dc import Creator
-from odf.draw import Frame, Page, TextBox
-from odf.office import Annotation
-from odf.opendocument import OpenDocumentPresentation, OpenDocumentSpreadsheet, OpenDocumentText
-from odf.style import MasterPage, PageLayout, Style, TableProperties
-from odf.table import Table, TableCell, TableRow
-from odf.text import H, List, ListItem, P
+from made_files import make_odp, make_ods, make_odt
 
 from localmcp.errors import UnreadableDocument
 from localmcp.text.readers import read_bytes, read_documents
-
-
-def saved(document):
-    buffer = io.BytesIO()
-    document.write(buffer)
-    return buffer.getvalue()
-
-
-def make_odt():
-    document = OpenDocumentText()
-    document.text.addElement(H(outlinelevel=1, text="Guida"))
-    paragraph = P(text="Il codice del cancello è 4711.")
-    comment = Annotation()
-    comment.addElement(Creator(text="Ada"))
-    comment.addElement(P(text="da verificare"))
-    paragraph.addElement(comment)
-    document.text.addElement(paragraph)
-    items = List()
-    for word in ("uno", "due"):
-        item = ListItem()
-        item.addElement(P(text=word))
-        items.addElement(item)
-    document.text.addElement(items)
-    return saved(document)
-
-
-def make_ods():
-    document = OpenDocumentSpreadsheet()
-    style = Style(name="hidden", family="table")
-    style.addElement(TableProperties(display="false"))
-    document.automaticstyles.addElement(style)
-    for name, rows in (("Prezzi", [["Voce", "Prezzo"], ["Vite", 1.5]]), ("Segreti", [["margine", 0.25]])):
-        sheet = Table(name=name, stylename=style) if name == "Segreti" else Table(name=name)
-        for values in rows:
-            row = TableRow()
-            for value in values:
-                typed = {"valuetype": "string"} if isinstance(value, str) else {"valuetype": "float", "value": value}
-                cell = TableCell(**typed)
-                cell.addElement(P(text=str(value)))
-                row.addElement(cell)
-            sheet.addElement(row)
-        sheet.addElement(TableRow(numberrowsrepeated=1_000_000))
-        document.spreadsheet.addElement(sheet)
-    return saved(document)
-
-
-def make_odp():
-    document = OpenDocumentPresentation()
-    layout = PageLayout(name="layout")
-    document.automaticstyles.addElement(layout)
-    master = MasterPage(name="master", pagelayoutname=layout)
-    document.masterstyles.addElement(master)
-    for title, text in (("Piano", "Si parte a maggio."), ("Costi", "Sono 900 euro.")):
-        page = Page(masterpagename=master)
-        for kind, words in (("title", title), ("outline", text)):
-            frame = Frame(attributes={"class": kind}, check_grammar=False)
-            frame.setAttrNS("urn:oasis:names:tc:opendocument:xmlns:presentation:1.0", "class", kind)
-            box = TextBox()
-            box.addElement(P(text=words))
-            frame.addElement(box)
-            page.addElement(frame)
-        document.presentation.addElement(page)
-    return saved(document)
 
 
 def test_libreoffice_texts_keep_headings_lists_and_comments():

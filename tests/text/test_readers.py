@@ -14,45 +14,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from made_files import make_epub, make_pdf, make_zip
 
 from localmcp.errors import NotFound, ScannedDocument, UnreadableDocument
 from localmcp.text import packages, readers
 from localmcp.text.readers import Document, read, read_bytes, read_text, why_skipped
 
 # --- Small files ------------------------------------------------------------------------------------------------------
-
-
-def make_zip(parts: dict[str, str | bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as package:
-        for name, content in parts.items():
-            package.writestr(name, content)
-    return buffer.getvalue()
-
-
-def make_pdf(pages: list[list[str]], *, info: str = "", trailer: str = "") -> bytes:
-    kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
-    objects = [
-        "<< /Type /Catalog /Pages 2 0 R >>",
-        f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
-        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",
-    ]
-    for number, lines in enumerate(pages):
-        content = "BT /F1 12 Tf 14 TL 72 700 Td " + " ".join(f"({line}) Tj T*" for line in lines) + " ET"
-        objects.append(
-            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {5 + 2 * number} 0 R"
-            " /Resources << /Font << /F1 3 0 R >> >> >>"
-        )
-        objects.append(f"<< /Length {len(content)} >>\nstream\n{content}\nendstream")
-    objects.append(f"<< {info} >>")
-    data, offsets = b"%PDF-1.7\n", list[int]()
-    for number, body in enumerate(objects, 1):
-        offsets.append(len(data))
-        data += f"{number} 0 obj\n{body}\nendobj\n".encode("cp1252")
-    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
-    size = len(objects) + 1
-    end = f"trailer << /Size {size} /Root 1 0 R /Info {size - 1} 0 R {trailer} >>\nstartxref\n{len(data)}\n%%EOF\n"
-    return data + f"xref\n0 {size}\n0000000000 65535 f \n".encode() + table + end.encode()
 
 
 CORE = """<?xml version="1.0"?><cp:coreProperties
@@ -127,28 +95,6 @@ def make_xlsx() -> bytes:
     buffer = io.BytesIO()
     book.save(buffer)
     return buffer.getvalue()
-
-
-CONTAINER = """<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>
-<rootfile full-path="OEBPS/book.opf" media-type="application/oebps-package+xml"/></rootfiles></container>"""
-PACKAGE = """<package xmlns="http://www.idpf.org/2007/opf" xmlns:dc="http://purl.org/dc/elements/1.1/"><metadata>
-<dc:title>Il viaggio</dc:title><dc:creator>Ada Rossi</dc:creator><dc:language>it</dc:language></metadata><manifest>
-<item id="b" href="due%20.xhtml" media-type="application/xhtml+xml"/>
-<item id="a" href="uno.xhtml" media-type="application/xhtml+xml"/></manifest>
-<spine><itemref idref="a"/><itemref idref="b"/></spine></package>"""
-
-
-def make_epub(**parts: str) -> bytes:
-    return make_zip(
-        {
-            "mimetype": "application/epub+zip",
-            "META-INF/container.xml": CONTAINER,
-            "OEBPS/book.opf": PACKAGE,
-            "OEBPS/uno.xhtml": "<html><head><title/></head><body><h1>Uno</h1><p>La città era lontana.</p></body>",
-            "OEBPS/due .xhtml": "<html><body><header><h1>Due</h1></header><p>Poi piovve.</p></body></html>",
-        }
-        | {name.replace("__", "/").replace("_xml", ".xml"): content for name, content in parts.items()}
-    )
 
 
 # --- Text formats -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,130 @@
+"""Files of formats that need more than a line of text, made by the libraries of those formats."""
+
+import io
+import zipfile
+
+from odf.dc import Creator
+from odf.draw import Frame, Page, TextBox
+from odf.office import Annotation
+from odf.opendocument import OpenDocumentPresentation, OpenDocumentSpreadsheet, OpenDocumentText
+from odf.style import MasterPage, PageLayout, Style, TableProperties
+from odf.table import Table, TableCell, TableRow
+from odf.text import H, List, ListItem, P
+
+
+def make_zip(parts: dict[str, str | bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as package:
+        for name, content in parts.items():
+            package.writestr(name, content)
+    return buffer.getvalue()
+
+
+def make_pdf(pages: list[list[str]], *, info: str = "", trailer: str = "") -> bytes:
+    kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",
+    ]
+    for number, lines in enumerate(pages):
+        content = "BT /F1 12 Tf 14 TL 72 700 Td " + " ".join(f"({line}) Tj T*" for line in lines) + " ET"
+        objects.append(
+            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {5 + 2 * number} 0 R"
+            " /Resources << /Font << /F1 3 0 R >> >> >>"
+        )
+        objects.append(f"<< /Length {len(content)} >>\nstream\n{content}\nendstream")
+    objects.append(f"<< {info} >>")
+    data, offsets = b"%PDF-1.7\n", list[int]()
+    for number, body in enumerate(objects, 1):
+        offsets.append(len(data))
+        data += f"{number} 0 obj\n{body}\nendobj\n".encode("cp1252")
+    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
+    size = len(objects) + 1
+    end = f"trailer << /Size {size} /Root 1 0 R /Info {size - 1} 0 R {trailer} >>\nstartxref\n{len(data)}\n%%EOF\n"
+    return data + f"xref\n0 {size}\n0000000000 65535 f \n".encode() + table + end.encode()
+
+
+CONTAINER = """<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>
+<rootfile full-path="OEBPS/book.opf" media-type="application/oebps-package+xml"/></rootfiles></container>"""
+PACKAGE = """<package xmlns="http://www.idpf.org/2007/opf" xmlns:dc="http://purl.org/dc/elements/1.1/"><metadata>
+<dc:title>Il viaggio</dc:title><dc:creator>Ada Rossi</dc:creator><dc:language>it</dc:language></metadata><manifest>
+<item id="b" href="due%20.xhtml" media-type="application/xhtml+xml"/>
+<item id="a" href="uno.xhtml" media-type="application/xhtml+xml"/></manifest>
+<spine><itemref idref="a"/><itemref idref="b"/></spine></package>"""
+
+
+def make_epub(**parts: str) -> bytes:
+    return make_zip(
+        {
+            "mimetype": "application/epub+zip",
+            "META-INF/container.xml": CONTAINER,
+            "OEBPS/book.opf": PACKAGE,
+            "OEBPS/uno.xhtml": "<html><head><title/></head><body><h1>Uno</h1><p>La città era lontana.</p></body>",
+            "OEBPS/due .xhtml": "<html><body><header><h1>Due</h1></header><p>Poi piovve.</p></body></html>",
+        }
+        | {name.replace("__", "/").replace("_xml", ".xml"): content for name, content in parts.items()}
+    )
+
+
+def saved(document):
+    buffer = io.BytesIO()
+    document.write(buffer)
+    return buffer.getvalue()
+
+
+def make_odt():
+    document = OpenDocumentText()
+    document.text.addElement(H(outlinelevel=1, text="Guida"))
+    paragraph = P(text="Il codice del cancello è 4711.")
+    comment = Annotation()
+    comment.addElement(Creator(text="Ada"))
+    comment.addElement(P(text="da verificare"))
+    paragraph.addElement(comment)
+    document.text.addElement(paragraph)
+    items = List()
+    for word in ("uno", "due"):
+        item = ListItem()
+        item.addElement(P(text=word))
+        items.addElement(item)
+    document.text.addElement(items)
+    return saved(document)
+
+
+def make_ods():
+    document = OpenDocumentSpreadsheet()
+    style = Style(name="hidden", family="table")
+    style.addElement(TableProperties(display="false"))
+    document.automaticstyles.addElement(style)
+    for name, rows in (("Prezzi", [["Voce", "Prezzo"], ["Vite", 1.5]]), ("Segreti", [["margine", 0.25]])):
+        sheet = Table(name=name, stylename=style) if name == "Segreti" else Table(name=name)
+        for values in rows:
+            row = TableRow()
+            for value in values:
+                typed = {"valuetype": "string"} if isinstance(value, str) else {"valuetype": "float", "value": value}
+                cell = TableCell(**typed)
+                cell.addElement(P(text=str(value)))
+                row.addElement(cell)
+            sheet.addElement(row)
+        sheet.addElement(TableRow(numberrowsrepeated=1_000_000))
+        document.spreadsheet.addElement(sheet)
+    return saved(document)
+
+
+def make_odp():
+    document = OpenDocumentPresentation()
+    layout = PageLayout(name="layout")
+    document.automaticstyles.addElement(layout)
+    master = MasterPage(name="master", pagelayoutname=layout)
+    document.masterstyles.addElement(master)
+    for title, text in (("Piano", "Si parte a maggio."), ("Costi", "Sono 900 euro.")):
+        page = Page(masterpagename=master)
+        for kind, words in (("title", title), ("outline", text)):
+            frame = Frame(attributes={"class": kind}, check_grammar=False)
+            frame.setAttrNS("urn:oasis:names:tc:opendocument:xmlns:presentation:1.0", "class", kind)
+            box = TextBox()
+            box.addElement(P(text=words))
+            frame.addElement(box)
+            page.addElement(frame)
+        document.presentation.addElement(page)
+    return saved(document)
