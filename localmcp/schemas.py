@@ -105,7 +105,7 @@ def without_null(schema: Json) -> Json:
     """An optional parameter may be left out, so its null alternative need not be advertised."""
     properties: Json = schema.setdefault("properties", {})
     for name, spec in properties.items():
-        alternatives = [each for each in spec.get("anyOf", ()) if each != {"type": "null"}]
+        alternatives = [alternative for alternative in spec.get("anyOf", ()) if alternative != {"type": "null"}]
         if len(alternatives) == 1:
             properties[name] = {**alternatives[0], **{key: spec[key] for key in spec if key != "anyOf"}}
     return schema
@@ -189,11 +189,11 @@ def _schema_errors(name: str, schema: Json, arguments: Json, deadline: float) ->
         # An empty registry: the default one fetches what `$ref` names from the network.
         nothing: Registry[Any] = Registry()
         checker = _bounded(dialect, deadline)(schema, registry=nothing)
-        found = list(checker.iter_errors(arguments))
+        errors = list(checker.iter_errors(arguments))
     except (SchemaError, Unresolvable, RecursionError, re.error) as error:
         log.warning("the schema of %s cannot be used, so its arguments are not checked: %s", name, error)
         return []
-    return sorted(found, key=lambda error: [str(part) for part in error.absolute_path])
+    return sorted(errors, key=lambda error: [str(part) for part in error.absolute_path])
 
 
 def _bounded(dialect: Any, deadline: float) -> Any:
@@ -213,8 +213,8 @@ def _bounded(dialect: Any, deadline: float) -> Any:
 
         return follow
 
-    references = [each for each in ("$ref", "$dynamicRef", "$recursiveRef") if each in dialect.VALIDATORS]
-    keywords = {**_PATTERN_KEYWORDS, **{each: within_time(each) for each in references}}
+    references = [keyword for keyword in ("$ref", "$dynamicRef", "$recursiveRef") if keyword in dialect.VALIDATORS]
+    keywords = {**_PATTERN_KEYWORDS, **{reference: within_time(reference) for reference in references}}
     return extend(dialect, {key: check for key, check in keywords.items() if key in dialect.VALIDATORS})
 
 
@@ -263,35 +263,39 @@ _PATTERN_KEYWORDS: Json = {
 
 
 def _unknown_keys(value: Json, schema: Json) -> list[str]:
-    known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
-    return [key for key in value if key not in known and not any(may_match(each, key) for each in patterns)]
+    properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    return [key for key in value if key not in properties and not any(may_match(pattern, key) for pattern in patterns)]
 
 
 def _tell(error: ValidationError) -> list[str]:
     """The problem in words, one line for each key that is missing or not known."""
     place = ".".join(str(part) for part in error.absolute_path)
     inside = f"{place}." if place else ""
-    value, wanted = cast(Any, error.instance), cast(Any, error.validator_value)
+    value, expected = cast(Any, error.instance), cast(Any, error.validator_value)
     if error.validator == "required" and isinstance(value, dict):
-        return [f"{inside}{key}: required" for key in wanted if key not in value]
-    if error.validator == "additionalProperties" and wanted is False:
+        return [f"{inside}{key}: required" for key in expected if key not in value]
+    if error.validator == "additionalProperties" and expected is False:
         return _tell_unknown(inside, cast(Json, value), cast(Json, error.schema))
     if error.validator == "type":
-        kinds = " or ".join([wanted] if isinstance(wanted, str) else wanted)
+        kinds = " or ".join([expected] if isinstance(expected, str) else expected)
         return [f"{place or 'arguments'}: should be {kinds}, got {shorten_value(value)}"]
     if error.validator in ("enum", "const"):
-        allowed: list[Any] = wanted if error.validator == "enum" else [wanted]
-        near = nearest(value, [each for each in allowed if isinstance(each, str)]) if isinstance(value, str) else None
+        allowed: list[Any] = expected if error.validator == "enum" else [expected]
+        near = (
+            nearest(value, [value_allowed for value_allowed in allowed if isinstance(value_allowed, str)])
+            if isinstance(value, str)
+            else None
+        )
         guess = f"; did you mean '{near}'?" if near else ""
         return [f"{place}: should be {'|'.join(map(str, allowed))}, got {shorten_value(value)}{guess}"]
     if error.validator in ("anyOf", "oneOf"):
-        kinds = " or ".join(map(_kind_of, wanted))
+        kinds = " or ".join(map(_kind_of, expected))
         return [f"{place or 'arguments'}: should be {kinds}, got {shorten_value(value)}"]
-    said = error.message if len(error.message) <= 160 else error.message[:157] + "..."
-    return [f"{place or 'arguments'}: {said}"]
+    message = error.message if len(error.message) <= 160 else error.message[:157] + "..."
+    return [f"{place or 'arguments'}: {message}"]
 
 
 def _tell_unknown(inside: str, value: Json, schema: Json) -> list[str]:
-    known = cast(Json, schema.get("properties", {}))
-    guesses = ((key, nearest(key, known)) for key in _unknown_keys(value, schema))
+    properties = cast(Json, schema.get("properties", {}))
+    guesses = ((key, nearest(key, properties)) for key in _unknown_keys(value, schema))
     return [f"{inside}{key}: not a parameter" + (f"; did you mean '{near}'?" if near else "") for key, near in guesses]

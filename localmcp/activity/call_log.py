@@ -74,9 +74,9 @@ class Activity:
         An inner call is noted before its outer one, in the same thread, after the outer one began.
         """
         recent: list[tuple[float, NotedCall]] = getattr(self._recent, "calls", [])
-        inner = [each for noted_at, each in recent if noted_at >= now - noted.seconds and each.via == noted.tool]
+        inner = [call for noted_at, call in recent if noted_at >= now - noted.seconds and call.via == noted.tool]
         kept_instead = noted.tool in PROXIES and bool(inner)
-        if kept_instead and not noted.success and all(each.success for each in inner):
+        if kept_instead and not noted.success and all(call.success for call in inner):
             kept_instead = False
         if not kept_instead:
             recent = [*recent[-7:], (now, noted)]
@@ -91,7 +91,7 @@ class Activity:
             values (:tool, :via, :caller, :collections, :started_at, :seconds, :success, :argument_bytes,
                     :result_bytes, :error_class, :error_message, :arguments, :origin, :stored_bytes)
             """,
-            [each.row(keep_arguments=self._settings.log_arguments) for each in calls],
+            [call.row(keep_arguments=self._settings.log_arguments) for call in calls],
         )
         self._prune_by_age(connection)
         last = connection.last_insert_rowid()
@@ -264,9 +264,9 @@ def _conditions(
         "own_calls": None if "admin" in own.rights else own.caller,
         "own_collections": None if own.collections is None else json.dumps(sorted(own.collections)),
     }
-    given = {name: value for name, value in values.items() if value is not None}
-    conditions = [_CONDITIONS[name] for name in given] + (["success = 0"] if errors else [])
-    return " and ".join(conditions) or "true", given
+    bindings = {name: value for name, value in values.items() if value is not None}
+    conditions = [_CONDITIONS[name] for name in bindings] + (["success = 0"] if errors else [])
+    return " and ".join(conditions) or "true", bindings
 
 
 def _since(text: str) -> str:

@@ -129,11 +129,11 @@ class LogPage:
     total: int
 
     def as_json(self) -> Json:
-        return {"count": len(self.entries), "total": self.total, "calls": [each.as_json() for each in self.entries]}
+        return {"count": len(self.entries), "total": self.total, "calls": [entry.as_json() for entry in self.entries]}
 
     def as_original(self) -> Json:
         """The original's answer to `GET /api/mcp/logs`."""
-        return {"success": True, "logs": [each.as_original() for each in self.entries], "total": self.total}
+        return {"success": True, "logs": [entry.as_original() for entry in self.entries], "total": self.total}
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,21 +181,21 @@ class Statistics:
 
     @property
     def calls(self) -> int:
-        return sum(each.calls for each in self.tools)
+        return sum(tool.calls for tool in self.tools)
 
     @property
     def errors(self) -> int:
-        return sum(each.errors for each in self.tools)
+        return sum(tool.errors for tool in self.tools)
 
     def of(self, caller: str) -> Usage | None:
         """The usage of one caller, such as a key."""
-        return next((each for each in self.callers if each.name == caller), None)
+        return next((usage for usage in self.callers if usage.name == caller), None)
 
     def as_json(self) -> Json:
         return {
             "calls": self.calls,
             "errors": self.errors,
             "errorRate": round(self.errors / self.calls, 4) if self.calls else 0.0,
-            "tools": [each.as_json("tool") for each in self.tools],
-            "callers": [each.as_json("caller") for each in self.callers],
+            "tools": [tool.as_json("tool") for tool in self.tools],
+            "callers": [caller.as_json("caller") for caller in self.callers],
         }

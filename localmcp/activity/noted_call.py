@@ -91,7 +91,7 @@ class NotedCall:
             "error_message": message,
             "arguments": arguments,
             "origin": origin,
-            "stored_bytes": ROW_BYTES + sum(len(each) for each in (arguments, message, origin) if each),
+            "stored_bytes": ROW_BYTES + sum(len(argument) for argument in (arguments, message, origin) if argument),
         }
 
 
@@ -192,23 +192,23 @@ class Clipper:
 
     def _clip_object(self, value: Mapping[Any, Any], depth: int) -> Json:
         clipped: Json = {}
-        for key, each in value.items():
+        for key, item in value.items():
             if self._room <= 0 or depth >= DEEPEST:
                 self.has_cut = True
                 clipped[CUT] = CUT
                 break
             name = self._clip_text(str(key))
-            clipped[name] = self.clip(each, depth + 1)
+            clipped[name] = self.clip(item, depth + 1)
         return clipped
 
     def _clip_array(self, value: list[Any], depth: int) -> list[Any]:
         clipped: list[Any] = []
-        for each in value:
+        for item in value:
             if self._room <= 0 or depth >= DEEPEST:
                 self.has_cut = True
                 clipped.append(CUT)
                 break
-            clipped.append(self.clip(each, depth + 1))
+            clipped.append(self.clip(item, depth + 1))
         return clipped
 
 
@@ -218,11 +218,11 @@ def rough_size(value: Any, depth: int = 0) -> int:
         return len(value) + 2
     if isinstance(value, Mapping):
         items = cast("Mapping[Any, Any]", value).items()
-        return 2 + (sum(len(str(key)) + 4 + rough_size(each, depth + 1) for key, each in items) if depth < 50 else 0)
+        return 2 + (sum(len(str(key)) + 4 + rough_size(item, depth + 1) for key, item in items) if depth < 50 else 0)
     if isinstance(value, list | tuple):
         array = cast("list[Any]", value)
         seen = array[:64] if depth < 50 else []
-        return 2 + int(sum(rough_size(each, depth + 1) + 1 for each in seen) * len(array) / max(len(seen), 1))
+        return 2 + int(sum(rough_size(item, depth + 1) + 1 for item in seen) * len(array) / max(len(seen), 1))
     return len(str(value))
 
 
@@ -267,8 +267,8 @@ def _kept_origin(origin: CallOrigin | None, documents: tuple[str, ...]) -> str |
     titles = [mask_text(title) for title in documents]
     if origin is None:
         return _well_formed(compact_json({"documents": titles})) if titles else None
-    known = {name: mask_text(value)[:300] for name, value in asdict(origin).items() if value}
-    return _well_formed(compact_json({**known, "documents": titles} if titles else known))
+    fields = {name: mask_text(value)[:300] for name, value in asdict(origin).items() if value}
+    return _well_formed(compact_json({**fields, "documents": titles} if titles else fields))
 
 
 def _dumped(value: Any) -> str:

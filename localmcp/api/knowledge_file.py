@@ -153,10 +153,10 @@ class KnowledgeFile:
         Raises:
             NotFound: there is none.
         """
-        wanted = source if isinstance(source, str) else _id_of(source)
-        answer = self.call("get_document", sourceId=wanted)
+        name = source if isinstance(source, str) else _id_of(source)
+        answer = self.call("get_document", sourceId=name)
         if "source" not in answer:
-            raise NotFound(str(answer.get("message") or f"There is no document '{wanted}'."), hint=answer.get("hint"))
+            raise NotFound(str(answer.get("message") or f"There is no document '{name}'."), hint=answer.get("hint"))
         first, texts = answer["source"], [str(answer["source"]["content"])]
         while answer["truncated"]:
             answer = self.call("get_document", sourceId=first["id"], offset=answer["nextOffset"])
@@ -165,12 +165,12 @@ class KnowledgeFile:
 
     def sources(self, collection: str | None = None) -> Results[Source]:
         """Every document, newest first."""
-        found: list[Source] = []
+        listed: list[Source] = []
         while True:
-            answer = self.call("list_sources", collection=collection, limit=SOURCES_AT_ONCE, offset=len(found))
-            found += [make_source(source) for source in answer["sources"]]
-            if len(found) >= answer["total"] or not answer["sources"]:
-                return Results(found, raw={"total": answer["total"]})
+            answer = self.call("list_sources", collection=collection, limit=SOURCES_AT_ONCE, offset=len(listed))
+            listed += [make_source(source) for source in answer["sources"]]
+            if len(listed) >= answer["total"] or not answer["sources"]:
+                return Results(listed, raw={"total": answer["total"]})
 
     def rules(self, task: str, *, limit: int | None = None, files: Sequence[str] | None = None) -> Results[Rule]:
         """The rules that a task needs, those that hold for every task at the end.
@@ -185,13 +185,13 @@ class KnowledgeFile:
             Rule(rule["rule_text"], rule["category"], rule["relevance_score"], rule["id"], rule)
             for rule in answer["rules"]
         ]
-        standing = [Rule(each["rule_text"], "always", 1.0, each["id"], each) for each in answer.get("always", [])]
+        standing = [Rule(rule["rule_text"], "always", 1.0, rule["id"], rule) for rule in answer.get("always", [])]
         return Results([*rules, *standing], raw=answer, notices=answer.get("notices", []))
 
     def quickstarts(self, text: str, limit: int = 10) -> Results[Quickstart]:
         """Short guides by name, title or description, with typos forgiven; what does not fit is not returned."""
         answer = self.call("searchQuickstarts", name=text, displayName=text, description=text, limit=limit)
-        found = [
+        rules = [
             Quickstart(
                 result["name"],
                 result["displayName"],
@@ -202,7 +202,7 @@ class KnowledgeFile:
             )
             for result in answer["results"]
         ]
-        return Results(found, raw=answer)
+        return Results(rules, raw=answer)
 
     def call(self, tool: str, /, **arguments: Any) -> Json:
         """Call any tool as an assistant does, the hidden ones and those of other servers too; its structured result.
@@ -214,8 +214,8 @@ class KnowledgeFile:
             InvalidInput: the arguments do not fit.
             LocalMCPError: the tool reports an error.
         """
-        given = {name: value for name, value in arguments.items() if value is not None}
-        answer = self.workspace.registry.call(tool, given, Scope(caller=CALLER))
+        filled_in = {name: value for name, value in arguments.items() if value is not None}
+        answer = self.workspace.registry.call(tool, filled_in, Scope(caller=CALLER))
         if answer.is_error:
             raise _error_of(tool, answer)
         return answer.value or {"content": list(answer.content or ())}

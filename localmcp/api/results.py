@@ -153,7 +153,7 @@ class Results(list[Item], Generic[Item]):
         """Sentences for the person, such as that the model was not there and only words were compared."""
 
     def __repr__(self) -> str:
-        lines = [f"{number}. " + "  ".join(filter(None, each.cells())) for number, each in enumerate(self, 1)]
+        lines = [f"{number}. " + "  ".join(filter(None, result.cells())) for number, result in enumerate(self, 1)]
         return "\n".join([*lines, *self.notices]) or str(self.raw.get("message") or "nothing found")
 
     def _repr_html_(self) -> str:
@@ -161,7 +161,7 @@ class Results(list[Item], Generic[Item]):
         if not self:
             return f"<p>{html.escape(repr(self))}</p>"
         head = "".join(f"<th>{head}</th>" for head in HEADS[type(self[0]).__name__])
-        rows = "".join(_table_row(each.cells()) for each in self)
+        rows = "".join(_table_row(result.cells()) for result in self)
         notices = "".join(f"<p>{html.escape(notice)}</p>" for notice in self.notices)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notices}"
 

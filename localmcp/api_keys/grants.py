@@ -78,19 +78,19 @@ def bind(connection: apsw.Connection, names: Iterable[str] | None) -> str | None
     chosen = visible_collections(connection) if names is None else _chosen(connection, list(names))
     if not chosen:
         raise InvalidInput("collections: name at least one, or leave it out for all.")
-    return json.dumps([{"id": each.id, "name": each.name} for each in chosen], ensure_ascii=False)
+    return json.dumps([{"id": collection.id, "name": collection.name} for collection in chosen], ensure_ascii=False)
 
 
 def _chosen(connection: apsw.Connection, names: list[str]) -> list[Collection]:
     """The collections of those names; `rules` means the developer's rules, unless documents are called so."""
-    documents = {each.name.casefold() for each in visible_collections(connection)}
+    documents = {collection.name.casefold() for collection in visible_collections(connection)}
     rules = [name for name in names if name.casefold() in RULES and name.casefold() not in documents]
     chosen = choose_collections(connection, [name for name in names if name not in rules])
     if not rules:
         return chosen
-    if not (found := visible_collections(connection, "rules")):
+    if not (rules_collections := visible_collections(connection, "rules")):
         raise NotFound("There are no rules yet that a key could open.", hint="Add one first: localmcp rules add")
-    return [*chosen, *found]
+    return [*chosen, *rules_collections]
 
 
 def checked_name(name: str) -> str:
@@ -108,16 +108,16 @@ def checked_scopes(scopes: Iterable[str], own: Scope) -> list[str]:
         InvalidInput: none, or one that there is not.
         AccessDenied: the caller has less.
     """
-    given = [scopes] if isinstance(scopes, str) else list(scopes)
-    wrong = [each for each in given if each not in list(RIGHTS)]
-    if wrong or not given:
+    names = [scopes] if isinstance(scopes, str) else list(scopes)
+    wrong = [item for item in names if item not in list(RIGHTS)]
+    if wrong or not names:
         raise InvalidInput(
-            f"scopes: {shorten_value(wrong[0] if wrong else given)} is no scope; use read, write or admin."
+            f"scopes: {shorten_value(wrong[0] if wrong else names)} is no scope; use read, write or admin."
         )
-    beyond = [each for each in given if not own.rights.issuperset(RIGHTS[each])]
+    beyond = [item for item in names if not own.rights.issuperset(RIGHTS[item])]
     if beyond:
         raise AccessDenied(f"scopes: the key of this caller does not have {', '.join(beyond)}.")
-    return [each for each in RIGHTS if each in given]
+    return [right for right in RIGHTS if right in names]
 
 
 def checked_tools(names: Iterable[str] | None, own: Scope) -> tuple[str, ...] | None:
@@ -140,13 +140,13 @@ def _checked_names(what: str, names: Iterable[str] | None, form: re.Pattern[str]
         return None
     if isinstance(names, str):
         raise InvalidInput(f"{what}: a list of names is needed, not one text.")
-    given = tuple(dict.fromkeys(str(each) for each in names))
-    wrong = [each for each in given if not form.fullmatch(each)]
+    unique = tuple(dict.fromkeys(str(name) for name in names))
+    wrong = [item for item in unique if not form.fullmatch(item)]
     if wrong:
         raise InvalidInput(f"{what}: {shorten_value(wrong[0])} cannot be a name.")
-    if not given:
+    if not unique:
         raise InvalidInput(f"{what}: name at least one, or leave it out for all.")
-    return given
+    return unique
 
 
 def _narrowed(what: str, names: tuple[str, ...] | None, own: frozenset[str] | None) -> tuple[str, ...] | None:

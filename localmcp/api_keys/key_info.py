@@ -53,7 +53,7 @@ class KeyInfo:
             collections=_frozen(self.collections),
             tools=_frozen(self.tools),
             provider_names=_frozen(self.providers),
-            rights=frozenset(right for each in self.scopes for right in RIGHTS.get(each, ())),
+            rights=frozenset(right for scope in self.scopes for right in RIGHTS.get(scope, ())),
             expires_at=self.expires_at,
         )
 
@@ -135,16 +135,16 @@ def _parsed(text: str) -> list[Any]:
 
 
 def _strings(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(each for each in _parsed(text) if isinstance(each, str))
+    return None if text is None else tuple(name for name in _parsed(text) if isinstance(name, str))
 
 
 def _still_there(text: str | None, names: dict[int, str]) -> tuple[str, ...] | None:
     """The collections that still bear the name under which the key was bound to them."""
     if text is None:
         return None
-    bound = [cast(Json, each) for each in _parsed(text) if isinstance(each, dict)]
+    bound = [cast(Json, binding) for binding in _parsed(text) if isinstance(binding, dict)]
     there = set(names.items())
-    return tuple(name for each in bound if (name := str(each.get("name"))) and (_id_of(each), name) in there)
+    return tuple(name for binding in bound if (name := str(binding.get("name"))) and (_id_of(binding), name) in there)
 
 
 def _id_of(bound: Json) -> int:

@@ -122,9 +122,13 @@ class ApiKeys:
             return []
         self._uses.flush()
         with self._database.read() as connection:
-            wanted = choose_collections(connection, [collection])[0].name if collection is not None else None
+            collection_name = choose_collections(connection, [collection])[0].name if collection is not None else None
             keys = [info for info, _ in read_keys(connection, "true", ()) if is_visible(info, own)]
-        return [each for each in keys if wanted is None or each.collections is None or wanted in each.collections]
+        return [
+            key
+            for key in keys
+            if collection_name is None or key.collections is None or collection_name in key.collections
+        ]
 
     def find(self, text: str) -> KeyInfo:
         """The key of that id, of that beginning (12 characters, or the whole key), or of that name.
@@ -135,15 +139,15 @@ class ApiKeys:
         """
         keys = self.list()
         beginning = text[:PREFIX_LENGTH] if text.startswith("mcp_") and len(text) >= PREFIX_LENGTH else None
-        found = [each for each in keys if each.id == text or each.prefix == beginning]
-        found = found or [each for each in keys if text and each.name == text]
-        if not found:
+        matches = [key for key in keys if key.id == text or key.prefix == beginning]
+        matches = matches or [key for key in keys if text and key.name == text]
+        if not matches:
             # The text may be a key that was mistyped, and errors are shown and kept.
             raise NotFound(f"No API key '{beginning or text}'.", hint="List them with: localmcp keys list")
-        if len(found) > 1:
-            ids = ", ".join(each.id for each in found[:5])
-            raise InvalidInput(f"{len(found)} API keys are called '{text}'.", hint=f"Name one by its id: {ids}.")
-        return found[0]
+        if len(matches) > 1:
+            ids = ", ".join(key.id for key in matches[:5])
+            raise InvalidInput(f"{len(matches)} API keys are called '{text}'.", hint=f"Name one by its id: {ids}.")
+        return matches[0]
 
     def revoke(self, key_id: str) -> KeyInfo:
         """Make a key useless at once, in every process; it stays listed.
@@ -212,11 +216,11 @@ class ApiKeys:
 
     def _read_verified(self, digest: bytes) -> KeyInfo | None:
         """The row of a key that was checked before; None when it was not, or when the row has gone or changed."""
-        known = self._verified.get(digest)
-        if known is None:
+        verified = self._verified.get(digest)
+        if verified is None:
             return None
-        for info, key_hash in self._trusted_rows("id = ?", known[0]):
-            if key_hash == known[1]:
+        for info, key_hash in self._trusted_rows("id = ?", verified[0]):
+            if key_hash == verified[1]:
                 return info
         with self._lock:
             self._verified.pop(digest, None)

@@ -51,11 +51,11 @@ def plan_connection(target: ClientFile, name: str, entry: Mapping[str, Any]) -> 
     document, before, text = _read(target.path)
     table = _table(document, target)
     old = table.get(name)
-    wanted = _merged(_ours(old, name, target), entry_for(target, entry))
-    if old == wanted:
+    merged = _merged(_ours(old, name, target), entry_for(target, entry))
+    if old == merged:
         return Change(target, name, "unchanged", before, before or b"", document)
-    expected = {**document, target.table: {**table, name: wanted}}
-    after = _with_entry(target, text, name, wanted)
+    expected = {**document, target.table: {**table, name: merged}}
+    after = _with_entry(target, text, name, merged)
     return Change(target, name, "added" if old is None else "updated", before, after.encode(), expected)
 
 
@@ -231,4 +231,4 @@ def _back_up(path: Path, change: Change) -> Path | None:
 def _free_name(path: Path) -> Path:
     stem = f"{path.name}.backup-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     names = (path.with_name(stem if count == 0 else f"{stem}-{count}") for count in range(1000))
-    return next(each for each in names if not each.exists())
+    return next(name for name in names if not name.exists())

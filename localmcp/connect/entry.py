@@ -46,13 +46,13 @@ def make_launch(database: str | None = None, profile: str | None = None) -> Laun
     if not sys.executable:
         raise ConfigurationError("Python does not know its own path.", hint="Start localmcp with an absolute path.")
     args = ["-m", "localmcp", "serve"]
-    given = database or _variable(_DATABASE)
-    if given:
-        args += ["--db", _absolute(given)]
+    file = database or _variable(_DATABASE)
+    if file:
+        args += ["--db", _absolute(file)]
     if profile is not None:
         args += ["--profile", read_profile(profile).name]
     variables = _settings_of_this_shell()
-    secret = {each["env"] for each in describe_settings() if is_secret(each["name"])}
+    secret = {setting["env"] for setting in describe_settings() if is_secret(setting["name"])}
     carried = {name: value for name, value in variables.items() if name not in secret}
     environment = {"PYTHONUTF8": "1", **_way_to_package(), **carried}
     entry: Json = {"command": os.path.abspath(sys.executable), "args": args, "env": environment}
@@ -71,16 +71,16 @@ def _way_to_package() -> dict[str, str]:
 
 
 def _settings_of_this_shell() -> dict[str, str]:
-    names = [*DIRECTORIES, *(each["env"] for each in describe_settings())]
-    found = {name: _variable(name) for name in names if name != _DATABASE}
-    return {name: _with_absolute_paths(name, value) for name, value in found.items() if value}
+    names = [*DIRECTORIES, *(setting["env"] for setting in describe_settings())]
+    values = {name: _variable(name) for name in names if name != _DATABASE}
+    return {name: _with_absolute_paths(name, value) for name, value in values.items() if value}
 
 
 def _with_absolute_paths(name: str, value: str) -> str:
     if name in DIRECTORIES:
         return _absolute(value)
     if name == _FOLDERS:
-        return os.pathsep.join(_absolute(each) for each in value.split(os.pathsep) if each)
+        return os.pathsep.join(_absolute(part) for part in value.split(os.pathsep) if part)
     return value
 
 

@@ -35,7 +35,7 @@ class Span:
 
     def find(self, key: str) -> Member | None:
         """The member of that name; of several the last, which is the one that parsers take."""
-        return next((each for each in reversed(self.members) if each.key == key), None)
+        return next((member for member in reversed(self.members) if member.key == key), None)
 
 
 def set_member(text: str, path: Sequence[str], value: Any) -> str:
@@ -51,16 +51,16 @@ def set_member(text: str, path: Sequence[str], value: Any) -> str:
         text = "{}\n"
     around = read_object(text, _BLANK.match(text).end())  # pyright: ignore[reportOptionalMemberAccess]
     for depth, key in enumerate(path[:-1]):
-        found = around.find(key)
-        if found is None:
+        member = around.find(key)
+        if member is None:
             for inner in reversed(path[depth + 1 :]):
                 value = {inner: value}
             return _insert(text, around, key, value)
-        around = read_object(text, found.value)
-    found = around.find(path[-1])
-    if found is None:
+        around = read_object(text, member.value)
+    member = around.find(path[-1])
+    if member is None:
         return _insert(text, around, path[-1], value)
-    return text[: found.value] + _written(text, value, _margin(text, found.start)) + text[found.stop :]
+    return text[: member.value] + _written(text, value, _margin(text, member.start)) + text[member.stop :]
 
 
 def remove_member(text: str, path: Sequence[str]) -> str:
@@ -71,12 +71,12 @@ def remove_member(text: str, path: Sequence[str]) -> str:
     """
     around = read_object(text, _BLANK.match(text).end())  # pyright: ignore[reportOptionalMemberAccess]
     for key in path[:-1]:
-        found = around.find(key)
-        if found is None:
+        member = around.find(key)
+        if member is None:
             return text
-        around = read_object(text, found.value)
-    found = around.find(path[-1])
-    return text if found is None else _cut(text, around, found)
+        around = read_object(text, member.value)
+    member = around.find(path[-1])
+    return text if member is None else _cut(text, around, member)
 
 
 # ---------------------------------------------------------------- reading
@@ -112,10 +112,10 @@ def _read_member(text: str, start: int) -> Member:
 
 def _end_of_value(text: str, start: int) -> int:
     if text[start : start + 1] not in ("{", "["):
-        found = (_STRING if text[start : start + 1] == '"' else _WORD).match(text, start)
-        if found is None:
+        match = (_STRING if text[start : start + 1] == '"' else _WORD).match(text, start)
+        if match is None:
             raise ValueError(f"a value is expected at offset {start}")
-        return found.end()
+        return match.end()
     depth = 0
     for token in _TOKEN.finditer(text, start):
         depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(token[0], 0)
@@ -125,8 +125,8 @@ def _end_of_value(text: str, start: int) -> int:
 
 
 def _skip(text: str, start: int) -> int:
-    found = _BLANK.match(text, start)
-    return start if found is None else found.end()
+    match = _BLANK.match(text, start)
+    return start if match is None else match.end()
 
 
 # ---------------------------------------------------------------- writing
@@ -190,14 +190,14 @@ def _written(text: str, value: Any, margin: str) -> str:
 def _margin(text: str, at: int) -> str:
     """The white space with which the line of `at` begins."""
     line = text.rfind("\n", 0, at) + 1
-    found = re.compile(r"[ \t]*").match(text, line)
-    return "" if found is None else found[0]
+    match = re.compile(r"[ \t]*").match(text, line)
+    return "" if match is None else match[0]
 
 
 def _unit(text: str) -> str:
     """One step of indentation, as the text has it."""
-    found = re.search(r"\n([ \t]+)\S", text)
-    return found[1] if found else "  "
+    match = re.search(r"\n([ \t]+)\S", text)
+    return match[1] if match else "  "
 
 
 def _newline(text: str) -> str:

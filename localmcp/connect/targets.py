@@ -24,7 +24,7 @@ FILE = "file"
 _ENDINGS = (".json", ".jsonc", ".toml")
 
 
-def find_targets(given: str) -> list[ClientFile]:
+def find_targets(client_or_file: str) -> list[ClientFile]:
     """The files to change for the name of a client, or of a file.
 
     Of a client, those in folders that exist (there may be two builds of it), else the likeliest one.
@@ -32,16 +32,16 @@ def find_targets(given: str) -> list[ClientFile]:
     Raises:
         InvalidInput: neither a client nor a path to a file.
     """
-    if given in client_names():
-        files = client_files(given)
-        return [each for each in files if is_present(each)] or files[:1]
-    path = Path(given).expanduser()
-    if not (path.suffix.lower() in _ENDINGS or os.sep in given or "/" in given or path.is_file()):
-        near = nearest(given, client_names())
-        known = f"Clients: {', '.join(client_names())}. A file ends with .json or .toml."
+    if client_or_file in client_names():
+        files = client_files(client_or_file)
+        return [file for file in files if is_present(file)] or files[:1]
+    path = Path(client_or_file).expanduser()
+    if not (path.suffix.lower() in _ENDINGS or os.sep in client_or_file or "/" in client_or_file or path.is_file()):
+        near = nearest(client_or_file, client_names())
+        choices = f"Clients: {', '.join(client_names())}. A file ends with .json or .toml."
         raise InvalidInput(
-            f"'{given}' is neither a client that is known nor a file.",
-            hint=f"Did you mean '{near}'? {known}" if near else known,
+            f"'{client_or_file}' is neither a client that is known nor a file.",
+            hint=f"Did you mean '{near}'? {choices}" if near else choices,
         )
     if path.is_dir():
         raise InvalidInput(f"{path} is a folder.", hint="Name the file in it, such as mcp.json.")
@@ -59,15 +59,15 @@ def is_present(target: ClientFile) -> bool:
 
 def present_clients() -> list[ClientFile]:
     """The files of every client that seems to be installed here."""
-    return [each for each in client_files() if is_present(each)]
+    return [client_file for client_file in client_files() if is_present(client_file)]
 
 
 def file_target(path: Path) -> ClientFile:
     """The file as a target: under which key its servers stand is known by its place, else by what is in it."""
-    known = [*client_files(), *client_files(project=path.parent), *client_files(project=path.parent.parent)]
-    for each in known:
-        if each.path == path:
-            return each
+    candidates = [*client_files(), *client_files(project=path.parent), *client_files(project=path.parent.parent)]
+    for candidate in candidates:
+        if candidate.path == path:
+            return candidate
     return ClientFile(FILE, path.name, path, _table_of(path))
 
 

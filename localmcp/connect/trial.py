@@ -30,7 +30,7 @@ def ask_for_tools(name: str, entry: Mapping[str, Any]) -> list[str]:
             raise Unavailable(
                 f"The server does not start the way the client would start it: {error.message}", hint=error.hint
             ) from error
-    return [str(each["name"]) for each in tools]
+    return [str(tool["name"]) for tool in tools]
 
 
 async def _ask(name: str, entry: Json) -> list[Json]:

@@ -195,17 +195,17 @@ def check_freshness(uri: str | None, size: int, mtime_ns: int | None, sha256: st
     if uri is None or mtime_ns is None or not adopted:
         return "unverifiable"
     try:
-        found = Path(uri).stat()
+        status = Path(uri).stat()
     except (FileNotFoundError, NotADirectoryError):
         return _container_freshness(uri, mtime_ns)
     except (OSError, ValueError):
         return "unverifiable"
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         # A device or a pipe could block, or never end.
         return "unverifiable"
-    if found.st_size == size and found.st_mtime_ns == mtime_ns:
+    if status.st_size == size and status.st_mtime_ns == mtime_ns:
         return "fresh"
-    if found.st_size != size or size > HASH_AT_MOST:
+    if status.st_size != size or size > HASH_AT_MOST:
         return "changed"
     try:
         with open(uri, "rb") as file:
@@ -219,11 +219,11 @@ def _container_freshness(uri: str, mtime_ns: int) -> Freshness:
     """Whether the file is unchanged that a document with the uri `path#member` is in."""
     for mark in list(re.finditer("#", uri))[:8]:
         try:
-            found = Path(uri[: mark.start()]).stat()
+            status = Path(uri[: mark.start()]).stat()
         except (OSError, ValueError):
             continue
-        if stat.S_ISREG(found.st_mode):
-            return "fresh" if found.st_mtime_ns == mtime_ns else "changed"
+        if stat.S_ISREG(status.st_mode):
+            return "fresh" if status.st_mtime_ns == mtime_ns else "changed"
     return "missing"
 
 
@@ -288,7 +288,9 @@ class Citations:
     def _absent(self, quote: str) -> Verification:
         """The answer for words that no document holds, with the passage that is most like them."""
         result: Verification = {"verdict": "absent", "message": "No indexed document holds these words."}
-        near = max(self.federation.look(partial(_nearest, quote)), key=lambda each: each["similarity"], default=None)
+        near = max(
+            self.federation.look(partial(_nearest, quote)), key=lambda passage: passage["similarity"], default=None
+        )
         if near is not None and near["similarity"] >= LEAST_SIMILARITY:
             result["nearest"] = near
         return result
@@ -349,7 +351,7 @@ def _found(index: Index, origin: str | None, passage: Passage, verdict: Verdict,
         "moved": "The words stand elsewhere than cited.",
         "changed": f"The words stood there when the file was indexed; the file is {freshness} since.",
     }
-    found: Verification = {
+    verification: Verification = {
         "verdict": verdict,
         "message": messages[verdict],
         "chunkId": shown_id(passage.chunk_uuid, origin),
@@ -359,8 +361,8 @@ def _found(index: Index, origin: str | None, passage: Passage, verdict: Verdict,
         "freshness": freshness,
     }
     if origin is not None:
-        found["origin"] = origin
-    return found
+        verification["origin"] = origin
+    return verification
 
 
 def _span_of(body: str, quote: str) -> tuple[int, int] | None:
@@ -381,15 +383,17 @@ def squeeze(text: str) -> str:
 
 def _cited_passages(connection: apsw.Connection, identity: uuid.UUID) -> list[Passage]:
     """The chunk of that id, or all those of the document of that id; none when the caller may not see it."""
-    names = {each.name for each in visible_collections(connection)}
+    names = {collection.name for collection in visible_collections(connection)}
     passage = find_passage(connection, identity.bytes)
     if passage and passage.collection in names:
         return [passage]
     sql = "select id from sources where uuid = ? and trashed_at is null"
-    found = [
-        p for (each,) in fetch_all(connection, sql, (str(identity),)) for p in passages_of_source(connection, each)
+    passages = [
+        p
+        for (source_id,) in fetch_all(connection, sql, (str(identity),))
+        for p in passages_of_source(connection, source_id)
     ]
-    return found if found and found[0].collection in names else []
+    return passages if passages and passages[0].collection in names else []
 
 
 def _passage_holding(passages: list[Passage], quote: str) -> Passage | None:

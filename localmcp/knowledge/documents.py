@@ -366,9 +366,9 @@ class KnowledgeBase(PassageSearch):
         """Count documents and chunks, with and without embeddings, by collection and language."""
         with self.database.read() as connection:
             collections = visible_collections(connection)
-            ids = [each.id for each in collections]
-            stats = [_collection_stats(connection, each) for each in collections]
-            embedded = sum(_embedded_chunks(connection, each) for each in collections)
+            ids = [collection.id for collection in collections]
+            stats = [_collection_stats(connection, collection) for collection in collections]
+            embedded = sum(_embedded_chunks(connection, collection) for collection in collections)
             by_word_only = word_only_passages(connection, ids)
             pages = waiting_pages(connection, ids)
             marks = ",".join("?" * len(ids))
@@ -386,9 +386,9 @@ class KnowledgeBase(PassageSearch):
                 ids,
             )
             unread = unread_languages(connection)
-        chunks = sum(each["chunks"] for each in stats)
+        chunks = sum(stat["chunks"] for stat in stats)
         result: StatsResult = {
-            "totalSources": sum(each["sources"] for each in stats),
+            "totalSources": sum(stat["sources"] for stat in stats),
             "totalChunks": chunks,
             "chunksWithEmbeddings": embedded,
             "chunksWithoutEmbeddings": chunks - embedded - by_word_only,
@@ -436,7 +436,7 @@ _SOURCE = """
 
 
 def _may_see(connection: apsw.Connection, collection_id: int) -> bool:
-    return any(each.id == collection_id for each in visible_collections(connection))
+    return any(collection.id == collection_id for collection in visible_collections(connection))
 
 
 def _is_uuid(name: str) -> bool:
@@ -489,7 +489,7 @@ def _list(database: Database, listing: Listing, limit: int, origin: str | None) 
         collections = choose_collections(connection, [listing.collection] if listing.collection else None)
         marks = ",".join("?" * len(collections))
         conditions = [f"sources.collection_id in ({marks})", "trashed_at is null"]
-        bindings: list[Any] = [each.id for each in collections]
+        bindings: list[Any] = [collection.id for collection in collections]
         if listing.since is not None:
             conditions.append(f"{_CHANGED} >= ?")
             bindings.append(int(listing.since.timestamp() * 1000))
@@ -615,13 +615,13 @@ def _context(target: Passage, around: list[Passage], window: int, origin: str | 
         "sourceType": target.source_type,
         "chunkTotal": target.chunk_total,
         "chunksRetrieved": len(around),
-        "chunks": [_context_chunk(each, target, origin) for each in around],
-        "concatenatedContent": JOINT.join(each.text.strip() for each in around),
+        "chunks": [_context_chunk(passage, target, origin) for passage in around],
+        "concatenatedContent": JOINT.join(passage.text.strip() for passage in around),
         "citation": cite(target),
     }
     if origin is not None:
         result["origin"] = origin
-    if seen := signals(target.title, *(each.text for each in around)):
+    if seen := signals(target.title, *(passage.text for passage in around)):
         result["signals"] = seen
     return result
 
@@ -667,14 +667,14 @@ def _mount_stats(index: Index, name: str | None) -> dict[str, Any] | None:
         return None
     with index.database.read() as connection:
         collections = visible_collections(connection)
-        stats = [_collection_stats(connection, each) for each in collections]
+        stats = [_collection_stats(connection, collection) for collection in collections]
         quickstarts = fetch_one(connection, "select count(*) from quickstarts where deleted_at is null")
         rules = fetch_one(connection, "select count(*) from rules where retired_at is null")
     return {
         "name": name,
-        "sources": sum(each["sources"] for each in stats),
-        "chunks": sum(each["chunks"] for each in stats),
-        "collections": [each.name for each in collections],
+        "sources": sum(stat["sources"] for stat in stats),
+        "chunks": sum(stat["chunks"] for stat in stats),
+        "collections": [collection.name for collection in collections],
         **({"quickstarts": quickstarts} if quickstarts else {}),
         **({"rules": rules} if rules else {}),
     }

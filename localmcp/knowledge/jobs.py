@@ -157,10 +157,14 @@ class Jobs:
                 "select id, kind, arguments, heartbeat_at from jobs where status = 'running' and heartbeat_at < ?",
                 (_before(timedelta(seconds=ABANDONED_SECONDS)),),
             )
-        seen = [(job_id, kind, json.loads(said), beat) for job_id, kind, said, beat in rows if job_id not in self._ours]
+        seen = [
+            (job_id, kind, json.loads(description), beat)
+            for job_id, kind, description, beat in rows
+            if job_id not in self._ours
+        ]
         return [row[0] for row in seen if _may_see(row[2]) and self._take_over(*row)]
 
-    def _take_over(self, job_id: str, kind: str, said: Json, heartbeat: str) -> _Execution | None:
+    def _take_over(self, job_id: str, kind: str, description: Json, heartbeat: str) -> _Execution | None:
         """Claim a job by its old heartbeat: of several processes that try, one succeeds."""
         if kind not in self._kinds:
             return None
@@ -169,7 +173,7 @@ class Jobs:
             connection.execute(sql, (utc_now(), job_id, heartbeat))
             if not connection.changes():
                 return None
-        job = _Execution(job_id, kind, said["arguments"], _scope_of(said))
+        job = _Execution(job_id, kind, description["arguments"], _scope_of(description))
         self._start(job)
         return job
 
@@ -177,9 +181,9 @@ class Jobs:
 
     def _start(self, job: _Execution) -> None:
         with self._lock:
-            finished = [each.id for each in self._ours.values() if each.finished.is_set()]
-            for each in finished[:-REMEMBERED]:
-                del self._ours[each]
+            finished = [our.id for our in self._ours.values() if our.finished.is_set()]
+            for job_id in finished[:-REMEMBERED]:
+                del self._ours[job_id]
             self._ours[job.id] = job
         for target in (self._work, self._beat):
             threading.Thread(target=target, args=(job,), name=f"localmcp-{job.kind}", daemon=True).start()
@@ -302,27 +306,27 @@ def _listed(names: frozenset[str] | None) -> list[str] | None:
     return None if names is None else sorted(names)
 
 
-def _scope_of(said: Mapping[str, Any]) -> Scope:
+def _scope_of(description: Mapping[str, Any]) -> Scope:
     """The scope in which the job was started: whoever carries it on lends it no rights."""
     return Scope(
-        said["caller"],
-        bool(said["trusted"]),
-        _named(said, "collections"),
-        _named(said, "tools"),
-        provider_names=_named(said, "providers"),
+        description["caller"],
+        bool(description["trusted"]),
+        _named(description, "collections"),
+        _named(description, "tools"),
+        provider_names=_named(description, "providers"),
         # A job that an older version wrote down says nothing of rights; only who had them could start one.
-        rights=_named(said, "rights") or EVERYTHING.rights,
+        rights=_named(description, "rights") or EVERYTHING.rights,
     )
 
 
-def _named(said: Mapping[str, Any], what: str) -> frozenset[str] | None:
-    names = cast("list[str] | None", said.get(what))
+def _named(description: Mapping[str, Any], what: str) -> frozenset[str] | None:
+    names = cast("list[str] | None", description.get(what))
     return None if names is None else frozenset(names)
 
 
-def _may_see(said: Mapping[str, Any]) -> bool:
+def _may_see(description: Mapping[str, Any]) -> bool:
     allowed = current_scope().collections
-    theirs = cast("list[str] | None", said["collections"])
+    theirs = cast("list[str] | None", description["collections"])
     return allowed is None or (theirs is not None and allowed.issuperset(theirs))
 
 

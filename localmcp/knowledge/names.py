@@ -56,7 +56,7 @@ def find_source(connection: apsw.Connection, name: str, *, trashed: bool = False
         Ambiguous: several documents have it; the hint lists them.
     """
     text = name.strip()
-    collections = ",".join(str(each.id) for each in visible_collections(connection))
+    collections = ",".join(str(collection.id) for collection in visible_collections(connection))
     where = f"trashed_at is {'not ' if trashed else ''}null and collection_id in ({collections})"
     for test, value in _tests(text):
         rows = fetch_all(
@@ -98,7 +98,7 @@ def short(identity: str) -> str:
 
 def nearest_source(connection: apsw.Connection, name: str, *, trashed: bool = False) -> str | None:
     """Return the path or title that is most like `name`, if one is like it at all."""
-    collections = ",".join(str(each.id) for each in visible_collections(connection))
+    collections = ",".join(str(collection.id) for collection in visible_collections(connection))
     rows = fetch_all(
         connection,
         f"""
@@ -107,10 +107,10 @@ def nearest_source(connection: apsw.Connection, name: str, *, trashed: bool = Fa
         order by id desc limit 20000
         """,
     )
-    wanted = os.path.basename(name.strip()) or name
+    base_name = os.path.basename(name.strip()) or name
     paths = {os.path.basename(uri or title): uri or title for title, uri in rows}
     by_title = {title: uri or title for title, uri in rows}
-    best = nearest(wanted, {**by_title, **paths})
+    best = nearest(base_name, {**by_title, **paths})
     return {**by_title, **paths}[best] if best else None
 
 
@@ -164,7 +164,7 @@ def _chunk_finder(digits: str, name: str) -> Callable[[Index, str | None], Id | 
 
     def look(index: Index, mounted: str | None) -> Id | None:
         with index.database.read() as connection:
-            visible = {each.id for each in visible_collections(connection)}
+            visible = {collection.id for collection in visible_collections(connection)}
             rows: list[Any] = [row for row in fetch_all(connection, sql, (first, last)) if row[1] in visible]
         if len(rows) > 1:
             raise Ambiguous(f"'{name}' begins the ids of several passages.", hint="Give the whole id.")
@@ -184,7 +184,7 @@ def explain_empty_filter(
     connection: apsw.Connection, source_type: str | None, partition: str | None, path_prefix: str | None
 ) -> list[str]:
     """Return a sentence for each filter that fits no document, with the nearest valid value."""
-    collections = ",".join(str(each.id) for each in visible_collections(connection))
+    collections = ",".join(str(collection.id) for collection in visible_collections(connection))
     where = f"trashed_at is null and sources.collection_id in ({collections})"
     remarks: list[str] = []
     if source_type:
@@ -212,18 +212,18 @@ def _unknown_folder(connection: apsw.Connection, where: str, prefix: str) -> lis
     def holds(folder: str) -> bool:
         return bool(fetch_one(connection, sql, {"folder": folder, "last": folder + chr(0x10FFFF)}))
 
-    wanted = prefix.rstrip(os.sep)
-    if holds(wanted):
+    missing = prefix.rstrip(os.sep)
+    if holds(missing):
         return []
-    parent = os.path.dirname(wanted)
+    parent = os.path.dirname(missing)
     while len(parent) > 1 and parent != os.path.dirname(parent) and not holds(parent + os.sep):
-        wanted, parent = parent, os.path.dirname(parent)
+        missing, parent = parent, os.path.dirname(parent)
     sql = f"select uri from sources where {where} and uri >= ? and uri < ? limit 50000"
     base = parent.rstrip(os.sep) + os.sep
     children = {
         row[0][len(base) :].split(os.sep)[0] for row in fetch_all(connection, sql, (base, base + chr(0x10FFFF)))
     }
-    near = nearest(os.path.basename(wanted), children)
+    near = nearest(os.path.basename(missing), children)
     if near is None:
         return [f"Nothing is below '{prefix}'." + (f" There are documents below '{parent}'." if children else "")]
     return [f"Nothing is below '{prefix}'. The nearest is '{base}{near}'."]

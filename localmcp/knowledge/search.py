@@ -318,7 +318,7 @@ def _search_hit(hit: Hit, outcome: SearchOutcome, explain: bool, adopted: bool) 
     adopted = adopted and hit.origin is None
     chunk_id = shown_id(passage.chunk_uuid, hit.origin)
     highlight = hit.highlight
-    found: SearchHit = {
+    hit_fields: SearchHit = {
         "id": chunk_id,
         "chunkId": chunk_id,
         "sourceId": shown_id(passage.source_uuid, hit.origin),
@@ -338,18 +338,18 @@ def _search_hit(hit: Hit, outcome: SearchOutcome, explain: bool, adopted: bool) 
         "metadata": passage.metadata,
     }
     if hit.date is not None:
-        found["date"], found["dateFrom"] = _date(hit)
+        hit_fields["date"], hit_fields["dateFrom"] = _date(hit)
     if highlight is not None:
-        found["highlight"] = {"start": highlight[0], "stop": highlight[1]}
+        hit_fields["highlight"] = {"start": highlight[0], "stop": highlight[1]}
     if passage.partition is not None:
-        found["partition"] = passage.partition
+        hit_fields["partition"] = passage.partition
     if hit.origin is not None:
-        found["origin"] = hit.origin
+        hit_fields["origin"] = hit.origin
     if seen := signals(passage.title, passage.headings_json, passage.text):
-        found["signals"] = seen
+        hit_fields["signals"] = seen
     if explain:
-        found["explain"] = _explain_hit(hit)
-    return found
+        hit_fields["explain"] = _explain_hit(hit)
+    return hit_fields
 
 
 def _date(hit: Hit) -> tuple[str, str]:

@@ -42,9 +42,9 @@ def attach(hidden: Registry, discovery: Discovery, server: object) -> None:
     Raises:
         InvalidInput: it is no server of the `mcp` package, or has tools of these names.
     """
-    tools = {each.name: each for each in tools_of(discovery) if each.name in OURS}
-    for each in tools.values():
-        each.description = OURS[each.name]
+    tools = {meta_tool.name: meta_tool for meta_tool in tools_of(discovery) if meta_tool.name in OURS}
+    for tool in tools.values():
+        tool.description = OURS[tool.name]
     if isinstance(server, MCPServer):
         high = cast("MCPServer[Any]", server)
         _extend_high_level(tools, high)
@@ -56,47 +56,47 @@ def attach(hidden: Registry, discovery: Discovery, server: object) -> None:
         raise InvalidInput(f"{type(server).__name__} is no server of the mcp package.")
 
 
-def _run(each: MethodTool, arguments: Json) -> wire.CallToolResult:
+def _run(meta_tool: MethodTool, arguments: Json) -> wire.CallToolResult:
     """The answer as the wire carries it. What a hidden tool raises is told to the client: it is the developer's own."""
     try:
-        return tool_result(each.name, each.call(arguments))
+        return tool_result(meta_tool.name, meta_tool.call(arguments))
     except MCPError:
         raise
     except LocalMCPError as error:
-        said = str(error)
+        message = str(error)
     except Exception as error:
-        log.exception("a tool failed that %s ran", each.name)
-        said = str(error) or type(error).__name__
-    return wire.CallToolResult(content=[wire.TextContent(text=without_surrogates(said))], is_error=True)
+        log.exception("a tool failed that %s ran", meta_tool.name)
+        message = str(error) or type(error).__name__
+    return wire.CallToolResult(content=[wire.TextContent(text=without_surrogates(message))], is_error=True)
 
 
 # ---------------------------------------------------------------- the high-level server
 
 
 def _extend_high_level(tools: dict[str, MethodTool], server: MCPServer[Any]) -> None:
-    for each in tools.values():
-        described = describe_tool(each)
+    for tool in tools.values():
+        described = describe_tool(tool)
         server.add_tool(
-            _as_function(each),
-            name=each.name,
-            title=each.mark.title,
-            description=each.description,
+            _as_function(tool),
+            name=tool.name,
+            title=tool.mark.title,
+            description=tool.description,
             annotations=described.annotations if described else None,
         )
 
 
-def _as_function(each: MethodTool) -> Callable[..., wire.CallToolResult]:
+def _as_function(meta_tool: MethodTool) -> Callable[..., wire.CallToolResult]:
     """A function from whose signature the server makes the tool's schema, and which answers with the whole result."""
-    hints = get_type_hints(each.method, include_extras=True)
+    hints = get_type_hints(meta_tool.method, include_extras=True)
     parameters = [
         parameter.replace(annotation=_annotation(hints[parameter.name]))
-        for parameter in inspect.signature(each.method).parameters.values()
+        for parameter in inspect.signature(meta_tool.method).parameters.values()
     ]
 
     def run(**given: Any) -> wire.CallToolResult:
-        return _run(each, {name: value for name, value in given.items() if value is not None})
+        return _run(meta_tool, {name: value for name, value in given.items() if value is not None})
 
-    run.__name__ = each.name
+    run.__name__ = meta_tool.name
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__annotations__["return"] = wire.CallToolResult
     signature = inspect.Signature(parameters, return_annotation=wire.CallToolResult)
@@ -111,7 +111,7 @@ def _annotation(hint: Any) -> Any:
 
 
 async def _names_of_high_level(server: MCPServer[Any], _ctx: Context) -> set[str]:
-    return {each.name for each in await server.list_tools()}
+    return {tool.name for tool in await server.list_tools()}
 
 
 # ---------------------------------------------------------------- the low-level server
@@ -119,7 +119,7 @@ async def _names_of_high_level(server: MCPServer[Any], _ctx: Context) -> set[str
 
 def _extend_low_level(tools: dict[str, MethodTool], server: Server[Any]) -> Callable[[Context], Awaitable[set[str]]]:
     """Put the two tools before the server's own handlers; returns what names those have."""
-    described = [each for each in map(describe_tool, tools.values()) if each is not None]
+    described = [tool for tool in map(describe_tool, tools.values()) if tool is not None]
     their_list, their_call = server.get_request_handler("tools/list"), server.get_request_handler("tools/call")
 
     async def list_theirs(ctx: Context, params: wire.PaginatedRequestParams | None) -> wire.ListToolsResult:
@@ -141,7 +141,7 @@ def _extend_low_level(tools: dict[str, MethodTool], server: Server[Any]) -> Call
         return await their_call.handler(ctx, params)
 
     async def names(ctx: Context) -> set[str]:
-        return {each.name for each in (await list_theirs(ctx, None)).tools}
+        return {tool.name for tool in (await list_theirs(ctx, None)).tools}
 
     server.add_request_handler("tools/list", wire.PaginatedRequestParams, list_all)
     server.add_request_handler("tools/call", wire.CallToolRequestParams, call)
@@ -169,9 +169,9 @@ class _Rerouting:
 
     async def _is_hidden(self, ctx: Context, name: str) -> bool:
         try:
-            found = await anyio.to_thread.run_sync(self._hidden.find, name)
+            hidden_tool = await anyio.to_thread.run_sync(self._hidden.find, name)
         except Exception:
             # The provider is asked again by the call itself, which tells what is wrong.
             log.debug("a provider could not say whether it has %s", name, exc_info=True)
             return name not in await self._own_names(ctx)
-        return found is not None and name not in await self._own_names(ctx)
+        return hidden_tool is not None and name not in await self._own_names(ctx)

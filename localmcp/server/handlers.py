@@ -153,13 +153,13 @@ class ToolServer(Server[Any]):
     def _list(self) -> list[wire.Tool]:
         try:
             with use_scope(self._scope()):
-                described = [describe_tool(each) for each in self._open_workspace().registry.visible()]
+                described = [describe_tool(tool) for tool in self._open_workspace().registry.visible()]
         except LocalMCPError as error:
             raise MCPError(code=wire.INTERNAL_ERROR, message=without_surrogates(message_of(error))) from error
         except Exception as error:
             # The SDK would send the exception's text to clients of the handshake era.
             raise MCPError(code=wire.INTERNAL_ERROR, message=log_incident("tools/list")) from error
-        return [each for each in described if each is not None]
+        return [entry for entry in described if entry is not None]
 
     def _call(self, name: str, arguments: Json, *, reads_text: bool = False) -> wire.CallToolResult:
         try:
@@ -183,16 +183,16 @@ class ToolServer(Server[Any]):
 
     def _promises_structure(self, name: str) -> bool:
         """Whether the tool says what its structured answer is."""
-        each = self._find(name)
-        return each is not None and each.output_schema is not None
+        tool = self._find(name)
+        return tool is not None and tool.output_schema is not None
 
     def _find(self, name: str) -> Tool | None:
         with use_scope(self._scope()):
             return self._open_workspace().registry.find(name)
 
     def _input_schema(self, name: str) -> Json | None:
-        each = self._find(name)
-        return each.input_schema if each else None
+        tool = self._find(name)
+        return tool.input_schema if tool else None
 
     def available_offers(self) -> tuple[str, ...]:
         """Return what there is of `resources` and `prompts`."""
@@ -236,12 +236,12 @@ class ToolServer(Server[Any]):
             self._watcher = asyncio.get_running_loop().create_task(self._watch())
 
     async def _watch(self) -> None:
-        known = await anyio.to_thread.run_sync(self._offers.generation)
+        last_generation = await anyio.to_thread.run_sync(self._offers.generation)
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             generation = await anyio.to_thread.run_sync(self._offers.generation)
-            if generation != known:
-                known = generation
+            if generation != last_generation:
+                last_generation = generation
                 await self._offers.publish_changes()
                 await self._publish_prompts()
 
@@ -260,23 +260,23 @@ class ToolServer(Server[Any]):
 # ---------------------------------------------------------------- tools and answers, as the wire wants them
 
 
-def describe_tool(each: Tool) -> wire.Tool | None:
+def describe_tool(tool: Tool) -> wire.Tool | None:
     """The tool's entry in tools/list; None for one that would make clients reject the whole list."""
-    mark = each.mark
+    mark = tool.mark
     try:
-        arguments = each.input_schema
+        arguments = tool.input_schema
     except Exception:
-        log.exception("%s has no usable schema and is not listed", each.name)
+        log.exception("%s has no usable schema and is not listed", tool.name)
         return None
-    if not _TOOL_NAME.fullmatch(each.name) or arguments.get("type") != "object":
-        log.warning("%r is not listed: its name or the root of its schema is not allowed", each.name)
+    if not _TOOL_NAME.fullmatch(tool.name) or arguments.get("type") != "object":
+        log.warning("%r is not listed: its name or the root of its schema is not allowed", tool.name)
         return None
     return wire.Tool(
-        name=each.name,
+        name=tool.name,
         title=mark.title,
-        description=without_surrogates(each.listed_description),
+        description=without_surrogates(tool.listed_description),
         # Every conversation pays for this list, and 55 % of it were output schemas.
-        input_schema=_listed_schema(each, arguments),
+        input_schema=_listed_schema(tool, arguments),
         annotations=_annotations(mark),
     )
 

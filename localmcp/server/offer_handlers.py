@@ -95,12 +95,12 @@ class OfferHandlers:
 
     async def get_prompt(self, ctx: Context, params: wire.GetPromptRequestParams) -> wire.GetPromptResult:
         arguments = dict(params.arguments or {})
-        found = await self._answer(
+        prompt = await self._answer(
             "prompts/get", lambda: self._first(lambda offer: offer.prompt(params.name, arguments))
         )
-        if found is None:
+        if prompt is None:
             raise MCPError(wire.INVALID_PARAMS, f"Unknown prompt: {params.name}")
-        return wire.GetPromptResult.model_validate(found)
+        return wire.GetPromptResult.model_validate(prompt)
 
     async def complete(self, ctx: Context, params: wire.CompleteRequestParams) -> wire.CompleteResult:
         ref: Json = params.ref.model_dump(by_alias=True, exclude_none=True)

@@ -72,8 +72,8 @@ class OwnOffer:
 
     def _look(self, tool: str, **arguments: Any) -> Json:
         """The answer of a tool that only lists; it is not logged as a call of the client."""
-        found = self._registry.find(tool)
-        return found.call(arguments).value if found else {}
+        listing_tool = self._registry.find(tool)
+        return listing_tool.call(arguments).value if listing_tool else {}
 
     def _call(self, tool: str, **arguments: Any) -> Json:
         answer = self._registry.call(tool, arguments)
@@ -88,10 +88,10 @@ class OwnOffer:
         if not uri.startswith(DOCUMENT):
             return None
         try:
-            found = self._look("get_document", sourceId=unquote(urlsplit(uri).path.lstrip("/")), outline=True)
+            document = self._look("get_document", sourceId=unquote(urlsplit(uri).path.lstrip("/")), outline=True)
         except LocalMCPError:
             return None
-        return found.get("source", {}).get("updatedAt")
+        return document.get("source", {}).get("updatedAt")
 
     def resources(self, offset: int) -> tuple[list[Json], int | None]:
         """Return documents, the last changed first."""

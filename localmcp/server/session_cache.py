@@ -63,11 +63,11 @@ def remember_session(database: str | None, text: str, profile: str | None = None
 def _known_sessions() -> dict[str, Any]:
     try:
         with open(_instructions_file(), encoding="utf-8") as file:
-            known: dict[str, Any] = json.load(file)
+            sessions: dict[str, Any] = json.load(file)
     except (OSError, ValueError, RecursionError):
         return {}
     # The file may hold anything that somebody wrote there.
-    return known if type(known) is dict else {}
+    return sessions if type(sessions) is dict else {}
 
 
 def _database_key(database: str | None, profile: str | None) -> str:
@@ -96,8 +96,8 @@ def state_folder() -> str:
 
 
 def _xdg_state() -> str:
-    given = os.environ.get("XDG_STATE_HOME", "").strip()
-    return given if os.path.isabs(given) else ""
+    folder = os.environ.get("XDG_STATE_HOME", "").strip()
+    return folder if os.path.isabs(folder) else ""
 
 
 def _variable(name: str) -> str:

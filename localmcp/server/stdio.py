@@ -206,9 +206,9 @@ class Session:
     def _keep_instructions(self, workspace: Served) -> None:
         try:
             with use_scope(self._scope):
-                told = without_surrogates(workspace.instructions())
+                instructions = without_surrogates(workspace.instructions())
                 offers = self._server.available_offers()
-            remember_session(self._database, told, self._profile, offers)
+            remember_session(self._database, instructions, self._profile, offers)
         except (OSError, LocalMCPError) as error:
             log.info("the instructions are not remembered: %s", error)
 
@@ -244,16 +244,16 @@ class Session:
             self._running.add(message.id)
         elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
             cancelled = (message.params or {}).get("requestId")
-            self._running -= {each for each in self._running if each == cancelled}
+            self._running -= {request_id for request_id in self._running if request_id == cancelled}
 
     # ------------------------------------------------------------ frames out
 
     async def _write(self, replies: MemoryObjectReceiveStream[SessionMessage]) -> None:
         async with replies:
-            async for each in replies:
-                reply_id = getattr(each.message, "id", None)
+            async for reply in replies:
+                reply_id = getattr(reply.message, "id", None)
                 if not self._hung_up and not self._is_repeated(reply_id):
-                    await self._send(each.message)
+                    await self._send(reply.message)
                 self._running.discard(reply_id)
 
     def _is_repeated(self, reply_id: _Id | None) -> bool:
@@ -291,9 +291,9 @@ class Refusal:
 def read_message(line: bytes) -> _Message | Refusal:
     """The message on one line, without its lone surrogates and invalid UTF-8; never nothing."""
     if isinstance(line, Overlong):
-        found = _ID_FIRST.match(line) or _ID_LAST.search(line)
+        match = _ID_FIRST.match(line) or _ID_LAST.search(line)
         text = f"A message may have at most {MAX_LINE // 2**20} MB"
-        return Refusal(types.INVALID_REQUEST, text, json.loads(found[1]) if found else None)
+        return Refusal(types.INVALID_REQUEST, text, json.loads(match[1]) if match else None)
     line = line.removeprefix(b"\xef\xbb\xbf")
     try:
         message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)

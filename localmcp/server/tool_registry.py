@@ -166,17 +166,29 @@ def _takes_names(definition: ToolDefinition, handler: Handler) -> bool:
         parameters = list(inspect.signature(handler).parameters.values())
     except (TypeError, ValueError):
         return False  # A builtin says nothing of its parameters.
-    known = cast(Json, definition.input_schema.get("properties", {}))
-    names = [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
-    needed = {each.name for each in parameters if each.name in names and each.default is each.empty}
-    if any(each.kind is each.VAR_KEYWORD for each in parameters) or needed <= known.keys() <= set(names):
+    properties = cast(Json, definition.input_schema.get("properties", {}))
+    names = [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    ]
+    needed = {
+        parameter.name for parameter in parameters if parameter.name in names and parameter.default is parameter.empty
+    }
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters) or needed <= properties.keys() <= set(
+        names
+    ):
         return True
-    places = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
-    needed_places = [each for each in places if each.default is each.empty] or places[:1]
-    if len(needed_places) == 1 and needed_places[0].name not in known:
+    places = [
+        parameter
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    needed_places = [place for place in places if place.default is place.empty] or places[:1]
+    if len(needed_places) == 1 and needed_places[0].name not in properties:
         return False
     raise InvalidInput(
-        f"The handler of {definition.name} takes ({', '.join(names)}), but the tool has ({', '.join(known)}).",
+        f"The handler of {definition.name} takes ({', '.join(names)}), but the tool has ({', '.join(properties)}).",
         hint="Let it take the tool's parameters by name, or one mapping with all of them.",
     )
 
@@ -213,7 +225,7 @@ class AdaptedProvider:
 
     def tools(self) -> list[Tool]:
         listed = cast("Iterable[Any]", _settled(self.provider.list_tools()) or ())
-        return [ProvidedTool(self.provider, metadata_of(each)) for each in listed]
+        return [ProvidedTool(self.provider, metadata_of(item)) for item in listed]
 
     def find(self, name: str) -> Tool | None:
         """As the original: what it defines or lists is its own, whether or not the definition can be had."""
@@ -231,7 +243,7 @@ class AdaptedProvider:
         return ProvidedTool(self.provider, metadata_of(defined))
 
     def _listed(self, name: str) -> Tool | None:
-        return next((each for each in self.tools() if each.name == name), None)
+        return next((tool for tool in self.tools() if tool.name == name), None)
 
     def try_call(self, name: str) -> Tool:
         """The tool of that name, whether or not there is one: its call says so."""
@@ -265,11 +277,11 @@ class _Dispatch(Registry):
                 return super().call(name, arguments, inside)
             with self._asking_providers() as providers:
                 for provider in providers:
-                    each = provider.try_call(name) if isinstance(provider, AdaptedProvider) else provider.find(name)
-                    if each is None:
+                    provided = provider.try_call(name) if isinstance(provider, AdaptedProvider) else provider.find(name)
+                    if provided is None:
                         continue
                     try:
-                        return each.call(arguments or {})
+                        return provided.call(arguments or {})
                     except ToolNotFound:
                         continue
             raise self._unknown(name)
@@ -358,11 +370,11 @@ class ToolRegistry:
     def remove_provider(self, provider: Any) -> bool:
         """Take a source away; False if it was not there."""
         with self._lock:
-            found = next((pair for pair in self._adapted if pair[0] is provider), None)
-            if found is None:
+            pair_found = next((pair for pair in self._adapted if pair[0] is provider), None)
+            if pair_found is None:
                 return False
-            self._adapted.remove(found)
-        return self._registry.remove_provider(found[1])
+            self._adapted.remove(pair_found)
+        return self._registry.remove_provider(pair_found[1])
 
     # ------------------------------------------------------------ finding and calling
 
@@ -378,7 +390,7 @@ class ToolRegistry:
 
     def list_tools(self) -> list[ToolMetadata]:
         """What every tool is found by, in the order of their sources."""
-        return [ToolMetadata(each.name, each.description, each.mark.keywords) for each in self._registry.tools()]
+        return [ToolMetadata(tool.name, tool.description, tool.mark.keywords) for tool in self._registry.tools()]
 
     def get_handler(self, name: str) -> Handler:
         """Return what runs a tool: a function of its arguments as one mapping (S0-27).
@@ -406,8 +418,8 @@ class ToolRegistry:
             ToolNotFound: there is none of that name in this request; names the nearest.
         """
         with _as_not_found(name):
-            each = self._registry.get(name)
-            return ToolDefinition(each.name, each.description, each.input_schema, each.mark.keywords)
+            tool = self._registry.get(name)
+            return ToolDefinition(tool.name, tool.description, tool.input_schema, tool.mark.keywords)
 
     def call_tool(self, name: str, arguments: Json | None = None) -> Answer:
         """Run a tool; None stands for no arguments. What it raises passes through.

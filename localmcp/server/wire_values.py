@@ -60,7 +60,7 @@ def without_surrogates(value: Any) -> Any:
         return _SURROGATE.sub("\ufffd", value)
     if isinstance(value, dict):
         table = cast("dict[Any, Any]", value)
-        return {without_surrogates(key): without_surrogates(each) for key, each in table.items()}
+        return {without_surrogates(key): without_surrogates(value) for key, value in table.items()}
     if isinstance(value, list | tuple):
-        return [without_surrogates(each) for each in cast("list[Any]", value)]
+        return [without_surrogates(item) for item in cast("list[Any]", value)]
     return value

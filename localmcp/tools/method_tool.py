@@ -119,13 +119,13 @@ class MethodTool(Tool):
     def _checked(self, arguments: Json) -> Json:
         from pydantic import ValidationError
 
-        given = self._accepted(arguments)
+        accepted = self._accepted(arguments)
         try:
-            model = self._model.model_validate(given)
+            model = self._model.model_validate(accepted)
         except ValidationError as error:
             problems = cast("list[Json]", error.errors(include_url=False, include_context=True))
             raise InvalidInput(self._complaint(problems)) from None
-        checked = {name: getattr(model, _ARGUMENT + name) for name in given}
+        checked = {name: getattr(model, _ARGUMENT + name) for name in accepted}
         for name, value in checked.items():
             if (large := integer_beyond_64_bits(value)) is not None:
                 raise InvalidInput(f"{name}: {shorten_value(large)} is too large; whole numbers end at {MOST_INTEGER}.")
@@ -133,15 +133,15 @@ class MethodTool(Tool):
 
     def _accepted(self, arguments: Json) -> Json:
         """The arguments after the declared leniencies; null stands for "not given" where there is a default."""
-        given: Json = {}
+        accepted: Json = {}
         for name, value in canonical_names(arguments, self._parameters).items():
             if name in self.mark.accepts and value is not None:
                 value = self.mark.accepts[name](name, value)
-            known = self._parameters.get(name)
-            if value is None and known is not None and known.default is not known.empty:
+            parameter = self._parameters.get(name)
+            if value is None and parameter is not None and parameter.default is not parameter.empty:
                 continue
-            given[name] = value
-        return given
+            accepted[name] = value
+        return accepted
 
     def _complaint(self, problems: list[Json]) -> str:
         contract = next(filter(None, (self._contract_text(p) for p in problems)), None)

@@ -63,13 +63,13 @@ class Registry:
 
     def add_service(self, service: object) -> None:
         """Register every marked method of `service`."""
-        for each in tools_of(service):
-            self.add(each)
+        for tool in tools_of(service):
+            self.add(tool)
 
-    def add(self, each: Tool) -> None:
+    def add(self, tool: Tool) -> None:
         """Register one tool; replaces an earlier one of that name."""
         with self._lock:
-            self._tools = {**self._tools, each.name: each}
+            self._tools = {**self._tools, tool.name: tool}
 
     def remove(self, name: str) -> bool:
         """Take one registered tool away; False if there was none."""
@@ -101,28 +101,28 @@ class Registry:
         `for_listing` passes over providers that say `only_hidden`: clients list tools at every start, and asking other
         servers for tools that the list does not show could take seconds.
         """
-        found = dict(self._tools)
+        tools_by_name = dict(self._tools)
         with self._asking_providers() as providers:
             for provider in providers:
                 if for_listing and getattr(provider, "only_hidden", False):
                     continue
                 try:
-                    for each in provider.tools():
-                        found.setdefault(each.name, each)
+                    for tool in provider.tools():
+                        tools_by_name.setdefault(tool.name, tool)
                 except Exception:
                     log.warning("a tool provider could not list its tools and is skipped", exc_info=True)
         scope = current_scope()
         return [
-            each
-            for each in found.values()
-            if (scope.tools is None or each.name in scope.tools) and scope.allows(each.mark)
+            tool
+            for tool in tools_by_name.values()
+            if (scope.tools is None or tool.name in scope.tools) and scope.allows(tool.mark)
         ]
 
     def visible(self) -> list[Tool]:
         """The tools that tools/list shows: the visible ones; or all, without those that only stand for the others."""
         if self.show_all:
-            return [each for each in self.tools() if not each.mark.stand_in]
-        return [each for each in self.tools(for_listing=True) if each.mark.visible]
+            return [tool for tool in self.tools() if not tool.mark.stand_in]
+        return [tool for tool in self.tools(for_listing=True) if tool.mark.visible]
 
     def find(self, name: str) -> Tool | None:
         """The tool of that name in the current scope, or None."""
@@ -134,10 +134,10 @@ class Registry:
         Raises:
             UnknownTool: no such tool for this caller; the message names the nearest.
         """
-        each = self._look_up(name, skip_failing=True)
-        if each is None:
+        tool = self._look_up(name, skip_failing=True)
+        if tool is None:
             raise self._unknown(name)
-        return each
+        return tool
 
     def _look_up(self, name: str, *, skip_failing: bool) -> Tool | None:
         allowed = current_scope().tools
@@ -149,14 +149,14 @@ class Registry:
         with self._asking_providers() as providers:
             for provider in providers:
                 try:
-                    each = provider.find(name)
+                    tool = provider.find(name)
                 except Exception:
                     if not skip_failing:
                         raise
                     log.warning("a tool provider could not look up %s and is skipped", name, exc_info=True)
                     continue
-                if each is not None:
-                    return each
+                if tool is not None:
+                    return tool
         return None
 
     @contextmanager
@@ -165,7 +165,11 @@ class Registry:
         and would ask itself for ever."""
         scope = current_scope()
         names = scope.provider_names
-        ours = self._providers if names is None else tuple(each for each in self._providers if each.name in names)
+        ours = (
+            self._providers
+            if names is None
+            else tuple(provider for provider in self._providers if provider.name in names)
+        )
         with use_scope(replace(scope, providers=())):
             yield (*ours, *scope.providers)
 
@@ -200,15 +204,15 @@ class Registry:
     def _callable(self, name: str, scope: Scope) -> Tool:
         if self.refusal is not None:
             raise self.refusal
-        each = self.find(name)
-        if each is None:
+        tool = self.find(name)
+        if tool is None:
             raise self._unknown(name)
-        if not scope.allows(each.mark):
+        if not scope.allows(tool.mark):
             raise AccessDenied(
                 f"{name} changes things, and the key of this caller may only read.",
                 hint="Use a key with the scope write.",
             )
-        return each
+        return tool
 
     def _timed(self, name: str, arguments: Json, scope: Scope) -> Answer:
         """Run it and tell the observers, also of a call that never reached a tool."""
@@ -221,10 +225,10 @@ class Registry:
             answer = self._callable(name, scope).call(arguments)
             return answer
         except Exception as error:
-            told = None if isinstance(error, LocalMCPError) else self.explain(error)
-            failure = told or error
-            if told is not None:
-                raise told from error
+            explained = None if isinstance(error, LocalMCPError) else self.explain(error)
+            failure = explained or error
+            if explained is not None:
+                raise explained from error
             raise
         finally:
             _running.reset(token)

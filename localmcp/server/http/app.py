@@ -126,8 +126,8 @@ class Door:
         except Exception:
             if reply.started:
                 raise
-            told = Refused(500, log_incident(f"{scope['method']} {path[:100]}"), code=INTERNAL_ERROR)
-            await refusal_reply(path, told)(scope, receive, reply)
+            refusal = Refused(500, log_incident(f"{scope['method']} {path[:100]}"), code=INTERNAL_ERROR)
+            await refusal_reply(path, refusal)(scope, receive, reply)
 
     # ------------------------------------------------------------ letting in
 

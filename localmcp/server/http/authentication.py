@@ -106,8 +106,8 @@ def bearer_token(request: Request) -> str:
     Raises:
         Refused: 401: no such header, several, or another scheme.
     """
-    given = request.headers.getlist("authorization")
-    scheme, _, key = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+    headers = request.headers.getlist("authorization")
+    scheme, _, key = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
     key = key.strip()
     if scheme.lower() != "bearer" or not key:
         say("Unauthorized", path=request.url.path, reason="no key")

@@ -41,13 +41,13 @@ class OwnNames:
         remote = not is_loopback(host)
         names = {host, *further} if remote else set(further)
         lower = frozenset(name.strip().lower() for name in names if name.strip())
-        known = frozenset(origin.strip().lower().rstrip("/") for origin in origins if origin.strip())
-        return cls(LOOPBACK | lower, remote, known)
+        allowed = frozenset(origin.strip().lower().rstrip("/") for origin in origins if origin.strip())
+        return cls(LOOPBACK | lower, remote, allowed)
 
     def allow_host(self, header: str | None) -> bool:
         """Whether a request with this Host header is meant for us; the port is not compared."""
-        found = _HOST.fullmatch(header or "")
-        return found is not None and self._is_ours(found["name"])
+        match = _HOST.fullmatch(header or "")
+        return match is not None and self._is_ours(match["name"])
 
     def allow_origin(self, header: str | None) -> bool:
         """Whether a page of this origin may call; programs that are no browsers send none."""

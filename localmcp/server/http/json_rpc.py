@@ -107,8 +107,8 @@ class McpEndpoints:
             refused.request_id = message.get("id")
             reply = refusal_reply(exchange.path, refused)
         except Exception:
-            told = Refused(500, log_incident(message["method"]), code=INTERNAL_ERROR, request_id=message.get("id"))
-            reply = refusal_reply(exchange.path, told)
+            refusal = Refused(500, log_incident(message["method"]), code=INTERNAL_ERROR, request_id=message.get("id"))
+            reply = refusal_reply(exchange.path, refusal)
         return json.loads(bytes(reply.body)) if reply.body else None
 
     async def _reply(self, exchange: Exchange, message: Json) -> Response:
@@ -222,13 +222,15 @@ def _in_original_form(reply: Response, message: Json) -> Response:
     calling = message["method"] == "tools/call"
     if not reply.body or (not calling and reply.status_code == 200 and b'"result"' in bytes(reply.body)[:200]):
         return reply
-    told: Json = json.loads(bytes(reply.body))
-    if "error" not in told:
-        return json_reply({**told, "result": with_top_level_keys(told["result"])} if calling else told)
-    error: Json = told["error"]
+    reply_body: Json = json.loads(bytes(reply.body))
+    if "error" not in reply_body:
+        return json_reply(
+            {**reply_body, "result": with_top_level_keys(reply_body["result"])} if calling else reply_body
+        )
+    error: Json = reply_body["error"]
     if error["code"] == METHOD_NOT_FOUND:
         error["message"] = f"Method not found: {without_surrogates(message['method'])[:200]}"
-    return json_reply(told, STATUS.get(error["code"], max(reply.status_code, 400)))
+    return json_reply(reply_body, STATUS.get(error["code"], max(reply.status_code, 400)))
 
 
 # ---------------------------------------------------------------- the SDK behind one message
@@ -266,12 +268,12 @@ def _for_sdk(scope: HttpScope, body: bytes) -> HttpScope:
 
 
 def _replay(body: bytes, receive: Receive | None = None) -> Receive:
-    given = False
+    sent = False
 
     async def again() -> Message:
-        nonlocal given
-        if not given:
-            given = True
+        nonlocal sent
+        if not sent:
+            sent = True
             return {"type": "http.request", "body": body, "more_body": False}
         if receive is not None:
             return await receive()

@@ -24,7 +24,7 @@ MOST_BUCKETS = 10_000
 
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.S)
 _ROUND = bytes.maketrans(b"[]{}", b"()()")
-_NO_BRACKET = bytes(each for each in range(256) if each not in b"[]{}")
+_NO_BRACKET = bytes(number for number in range(256) if number not in b"[]{}")
 
 
 class ClientLeft(Exception):

@@ -43,7 +43,7 @@ def set_up_logging(form: Format, level: str, *, quiet: bool = False) -> None:
 
 def finish_lines() -> bool:
     """Write the lines that wait; False when nobody has read them within ENDING_SECONDS."""
-    return all(each.drain() for each in logging.getLogger().handlers if isinstance(each, LateLines))
+    return all(handler.drain() for handler in logging.getLogger().handlers if isinstance(handler, LateLines))
 
 
 class LateLines(logging.Handler):
@@ -95,8 +95,8 @@ class LateLines(logging.Handler):
             with suppress(OSError, ValueError):
                 self._stream.write(lines)
                 self._stream.flush()
-            for each in passed:
-                each.set()
+            for argument in passed:
+                argument.set()
             if self._lost:
                 lost, self._lost = self._lost, 0
                 log.warning("Log lines were lost, because nobody read them", extra={"fields": {"count": lost}})

@@ -57,7 +57,7 @@ class ManagementEndpoints:
         rag = _rag(exchange.query.get("ragId"))
         keys = await self._manage(lambda place: place.api_keys.list(rag), RAG_UNKNOWN)
         exchange.log_response(f"{exchange.method} {exchange.path}", 200)
-        return json_reply({"success": True, "keys": [each.as_json() for each in keys]})
+        return json_reply({"success": True, "keys": [key.as_json() for key in keys]})
 
     async def revoke(self, exchange: Exchange) -> Response:
         """POST `keys/revoke` {keyId}: the key opens nothing any more, and stays listed."""
@@ -116,12 +116,12 @@ def _rag(value: Any) -> str:
 
 
 def _key_id(exchange: Exchange) -> str:
-    given: Any = exchange.query.get("keyId")
-    if given is None and exchange.body:
-        given = exchange.json_object().get("keyId")
-    if not isinstance(given, str) or not given.strip():
+    key_id: Any = exchange.query.get("keyId")
+    if key_id is None and exchange.body:
+        key_id = exchange.json_object().get("keyId")
+    if not isinstance(key_id, str) or not key_id.strip():
         raise Refused(400, KEY_REQUIRED)
-    return given.encode("utf-8", "replace").decode()
+    return key_id.encode("utf-8", "replace").decode()
 
 
 def _text(body: Json, field: str) -> str | None:
@@ -135,15 +135,15 @@ def _texts(body: Json, field: str) -> list[str] | None:
     value = body.get(field)
     if value is None:
         return None
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in cast("list[Any]", value)):
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in cast("list[Any]", value)):
         raise Refused(400, f"{field} must be an array of strings")
-    return [each.encode("utf-8", "replace").decode() for each in cast("list[str]", value)]
+    return [item.encode("utf-8", "replace").decode() for item in cast("list[str]", value)]
 
 
 def _whole(exchange: Exchange, field: str, default: int, least: int) -> int:
-    given = exchange.query.get(field, "")
-    if not given:
+    number = exchange.query.get(field, "")
+    if not number:
         return default
-    if not given.isdecimal() or not given.isascii() or len(given) > 9 or int(given) < least:
+    if not number.isdecimal() or not number.isascii() or len(number) > 9 or int(number) < least:
         raise Refused(400, f"{field} must be a whole number of at least {least}")
-    return int(given)
+    return int(number)

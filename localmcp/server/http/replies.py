@@ -83,9 +83,9 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
-        return {key: _finite(each) for key, each in cast("dict[Any, Any]", value).items()}
+        return {key: _finite(item) for key, item in cast("dict[Any, Any]", value).items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in cast("list[Any]", value)]
+        return [_finite(item) for item in cast("list[Any]", value)]
     return value
 
 

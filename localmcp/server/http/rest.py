@@ -54,7 +54,7 @@ class RestEndpoints:
         """GET `/tools`: every tool of the caller, the hidden ones too."""
         listed = await anyio.to_thread.run_sync(self._tools)
         exchange.log_response(f"{exchange.method} {exchange.path}", 200)
-        return json_reply({"tools": {each.name: _described(each) for each in listed}})
+        return json_reply({"tools": {item.name: _described(item) for item in listed}})
 
     def _tools(self) -> list[Tool]:
         with use_scope(request_scope()):
@@ -113,17 +113,17 @@ def _bad_body(why: str) -> Refused:
 
 def _tool_input(exchange: Exchange) -> tuple[Json, float]:
     body = exchange.json_object()
-    given: Any = body.get("input")
-    if given is not None and not isinstance(given, dict):
+    tool_input: Any = body.get("input")
+    if tool_input is not None and not isinstance(tool_input, dict):
         raise Refused(400, "Invalid request body", details="input must be an object")
     seconds: Any = body.get("timeout")
     if seconds is not None and (type(seconds) not in (int, float) or seconds <= 0):
         raise Refused(400, "Invalid request body", details="timeout must be a number of seconds above 0")
-    return without_surrogates(given or {}), min(float(seconds or CALL_SECONDS), CALL_SECONDS)
+    return without_surrogates(tool_input or {}), min(float(seconds or CALL_SECONDS), CALL_SECONDS)
 
 
-def _described(each: Tool) -> Json:
-    return {"name": each.name, "description": each.description, "schema": each.input_schema}
+def _described(tool: Tool) -> Json:
+    return {"name": tool.name, "description": tool.description, "schema": tool.input_schema}
 
 
 def _output(answer: Answer) -> Json:

@@ -159,7 +159,7 @@ class DoorKeeper(uvicorn.Server):
             )
         try:
             workspace = self._workspace()
-            names = [each.name for each in workspace.registry.tools()]
+            names = [tool.name for tool in workspace.registry.tools()]
             say(f"Registered {len(names)} tools: {names}")
             if not workspace.api_keys.list():
                 log.warning("There is no API key yet, so every call is refused. Make one: localmcp keys create")

@@ -97,7 +97,7 @@ class Streams:
         Raises:
             Refused: 503, too many are open, or the door is closing.
         """
-        mine = sum(each.key_id == str(exchange.key.id) for each in self._open.values())
+        mine = sum(stream.key_id == str(exchange.key.id) for stream in self._open.values())
         if self._closing or len(self._open) >= MOST_STREAMS or mine >= MOST_STREAMS_A_KEY:
             raise Refused(503, "Too many open streams", code=SERVER_ERROR, headers={"retry-after": "10"})
         stream = Stream(str(exchange.key.id))
@@ -133,8 +133,8 @@ class Streams:
     def close(self) -> None:
         """End every stream and open no other."""
         self._closing = True
-        for each in tuple(self._open.values()):
-            each.close()
+        for stream in tuple(self._open.values()):
+            stream.close()
 
 
 class _Accepted:
