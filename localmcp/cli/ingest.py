@@ -142,7 +142,26 @@ class Ingest:
             self.session.print_json(report_json(report))
         else:
             tell(self.session, report, entries() if report.skipped or report.failed else [])
+        if self.wait:
+            self._read_scans()
         return 1 if report.failed else 0
+
+    def _read_scans(self) -> None:
+        """Read the pages of scans that wait: last, since a page takes seconds."""
+        library = self.session.workspace.library
+        pages = library.scanned_pages()
+        if not pages:
+            return
+        scans = terminal.counted(pages, "scanned page")
+        self.session.note(f"Reading {scans} by text recognition. You can stop; it goes on when localmcp runs.")
+        try:
+            with ended_by_signals():
+                read = library.read_scans(behind=False)
+                library.make_vectors(collection=self.collection)
+        except KeyboardInterrupt:
+            self.session.note("Stopped. The pages that were read are kept.")
+            return
+        self.session.note(f"Read {terminal.counted(read, 'page')}.")
 
     def _read_meaning(self, report: Report, show: Show | None) -> None:
         library, missing = self.session.workspace.library, report.waiting

@@ -33,7 +33,7 @@ from localmcp.knowledge.plan import Plan, is_mass, make_plan
 from localmcp.knowledge.reading import chunker_for, read_groups
 from localmcp.knowledge.report import Progress as Progress
 from localmcp.knowledge.report import ProgressCallback, Report, Run
-from localmcp.knowledge.scans import ScanReader
+from localmcp.knowledge.scans import ScanReader, waiting_pages
 from localmcp.knowledge.trash import SourceRow
 from localmcp.search.adaptation import adapt_weights
 from localmcp.search.collections import (
@@ -49,6 +49,7 @@ from localmcp.search.sources import Indexed, put_source
 from localmcp.search.vector_queue import BEHIND, FRONT, MOST_BATCH, MOST_BEHIND, QueueWorker, waiting
 from localmcp.storage.database import Database, fetch_one
 from localmcp.storage.migrations import utc_now
+from localmcp.text.ocr import installed_engine
 from localmcp.text.readers import Document, read_text
 
 log = logging.getLogger(__name__)
@@ -158,11 +159,21 @@ class Library:
         self._work_off(run, collections, behind=behind, pause=pause)
         return run.end()
 
-    def read_scans(self, pause: Callable[[], bool] = lambda: False) -> int:
-        """Read pages of scans that wait, behind everything else, until `pause` says true; returns how many."""
+    def scanned_pages(self) -> int:
+        """Return how many pages of scans wait for text recognition; 0 if it is not installed."""
+        if not installed_engine():
+            return 0
+        with self._database.read() as connection:
+            return waiting_pages(connection, [place.id for place in choose_collections(connection, None)])
+
+    def read_scans(self, pause: Callable[[], bool] = lambda: False, *, behind: bool = True) -> int:
+        """Read pages of scans that wait until `pause` says true; returns how many.
+
+        `behind`: only while no other process reads them.
+        """
         with self._database.read() as connection:
             collections = choose_collections(connection, None)
-        return self._read_scans(Run(), collections, pause, behind=True)
+        return self._read_scans(Run(), collections, pause, behind=behind)
 
     def _read_scans(
         self, run: Run, collections: Sequence[Collection], stop: Callable[[], bool], *, behind: bool
