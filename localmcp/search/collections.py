@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
+from localmcp.embeddings.multilingual_model import MULTILINGUAL_NAME
 from localmcp.errors import InvalidInput, ModelMismatch, NotFound
 from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.storage.migrations import utc_now
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from localmcp.embeddings import ModelIdentity
 
 MAX_NAME = 100
+_CALIBRATIONS = {MULTILINGUAL_NAME: '{"passage_floor": 0.18}'}
+"""By the model's name, where it is not the default's. Questions in another language than the passage's lose a third."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +114,9 @@ def ensure_model(connection: apsw.Connection, identity: ModelIdentity) -> int:
     connection.execute(
         """
         insert into models (name, fingerprint, sha256, pooling, query_prefix, passage_prefix, dimension, max_tokens,
-                            created_at)
-        values (:name, :fingerprint, :sha256, :pooling, :query_prefix, :passage_prefix, :dimension, :max_tokens, :now)
+                            calibration, created_at)
+        values (:name, :fingerprint, :sha256, :pooling, :query_prefix, :passage_prefix, :dimension, :max_tokens,
+                :calibration, :now)
         on conflict (fingerprint) do nothing
         """,
         {
@@ -124,6 +128,7 @@ def ensure_model(connection: apsw.Connection, identity: ModelIdentity) -> int:
             "passage_prefix": identity.passage_prefix,
             "dimension": identity.dimension,
             "max_tokens": identity.max_tokens,
+            "calibration": _CALIBRATIONS.get(identity.name),
             "now": utc_now(),
         },
     )

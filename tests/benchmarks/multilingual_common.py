@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from localmcp.embeddings.multilingual_model import MultilingualEmbedder
+from localmcp.embeddings.e5_model import E5Embedder
 
 TARGET = Path(__file__).resolve().parents[2] / "localmcp" / "data" / "multilingual_common.npz"
 PASSAGES_BY_LANGUAGE, CHARACTERS = 5, 700
@@ -61,7 +61,7 @@ def main() -> None:
     english = english_and_code(len(passages))
     english_questions = [text.strip().splitlines()[0][:80] for text in english if text.strip()]
     print(f"{len(languages)} languages, {len(passages)} and {len(english)} passages")
-    embedder = MultilingualEmbedder(None, arithmetic="int8", centered=False)
+    embedder = E5Embedder(None, arithmetic="int8", centered=False)
 
     by_language = [embed_questions(embedder, questions), embedder.embed_passages(passages)]
     in_english = [embed_questions(embedder, english_questions), embedder.embed_passages(english)]
@@ -72,7 +72,7 @@ def main() -> None:
     print(TARGET, np.linalg.norm([query, passage], axis=1))
 
 
-def embed_questions(embedder: MultilingualEmbedder, texts: list[str]) -> np.ndarray:
+def embed_questions(embedder: E5Embedder, texts: list[str]) -> np.ndarray:
     return np.array([embedder.embed_query(text) for text in texts if text.strip()])
 
 
