@@ -116,6 +116,8 @@ def print_results(session: Session, result: Json, explain: bool, before: int = 0
         session.note(f"Searched for '{repair['replacement']}' instead of '{repair['word']}'.")
     if not result["count"]:
         terminal.echo(result["message"])
+    elif result.get("lowConfidence"):
+        session.note(terminal.warned("Probably not in your documents; these passages are the nearest."))
     for number, hit in enumerate(result["results"], before + 1):
         terminal.echo("\n".join(hit_lines(number, hit, result, explain)))
     if explain:
@@ -128,7 +130,7 @@ def hit_lines(number: int, hit: Json, result: Json, explain: bool = False) -> li
     """One hit: place in the list, score, title and headings; its file and line; its best lines."""
     searched = [form for term in result.get("explain", {}).get("terms", ()) for form in term["searchedAs"]]
     matcher = Matcher(searched, hit.get("explain", {}).get("language", "english"))
-    score = hit["combinedScore"]
+    score = hit["relevance"]
     bar = terminal.styled(terminal.score_bar(score), fg="green")
     title = terminal.bold(hit["sourceTitle"]) + terminal.dim(_headings(hit))
     lines = [f"{number:>2}  {bar} {score:>3.0f}  {title}", f"{MARGIN}{_place(hit)}"]
