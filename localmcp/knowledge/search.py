@@ -101,6 +101,8 @@ class SearchResult(TypedDict):
     didYouMean: NotRequired[str]
     nextCursor: NotRequired[str]
     lowConfidence: NotRequired[bool]
+    coverage: NotRequired[float]
+    """Share of the passages searched whose meaning was read, 0..1; absent when all were."""
     weights: dict[str, float]
     explain: NotRequired[dict[str, Any]]
 
@@ -272,6 +274,8 @@ def _search_result(
         result["message"] = NOTHING_FOUND
     if outcome.hits and outcome.doubtful:
         result["lowConfidence"] = True
+    if outcome.coverage < 1:
+        result["coverage"] = outcome.coverage
     if outcome.notices:
         result["notices"] = outcome.notices
     if outcome.query and outcome.query.repairs:

@@ -31,6 +31,9 @@ Mode = Literal["hybrid", "semantic", "keyword"]
 
 ARM_DEPTH = 100
 """Candidates an arm gives to the fusion: 50 lose recall, 200 gain nothing."""
+WITHOUT_MEANING = 0.6
+"""What a full match of words counts where nothing can be searched by meaning, among passages that can: about what good
+hits of those reach."""
 QUESTION_CHARACTERS = 200
 """A longer text is no question for the latest of something."""
 
@@ -120,6 +123,8 @@ class SearchOutcome:
     notices: list[str] = field(default_factory=list[str])
     """What the person should know: no model, other model, ..."""
     milliseconds: dict[str, float] = field(default_factory=dict[str, float])
+    coverage: float = 1.0
+    """Share of the passages searched that have a vector, or never get one; 0..1."""
     searched: dict[str, int] = field(default_factory=dict[str, int])
     """Collections, vectors compared by sign, sources left after filters."""
 
@@ -131,6 +136,8 @@ class Arms:
     bm25: dict[int, float] = field(default_factory=dict[int, float])
     semantic_ranks: dict[int, int] = field(default_factory=dict[int, int])
     keyword_ranks: dict[int, int] = field(default_factory=dict[int, int])
+    by_word_only: frozenset[int] = frozenset()
+    """Candidates that have no vector yet, among others that have."""
 
     def is_deep(self, fused: Fused) -> bool:
         """Whether neither arm has it among its first hundred."""
@@ -246,8 +253,15 @@ def _fuse(mode: Mode, arms: Arms, full: float, weights: Weights, floor: float) -
         fused = _fuse_one_arm(arms.keyword_ranks, arms.bm25, lambda bm25: keyword_score(bm25, full), "keyword_only")
     else:
         fused = fuse(candidates, arms.bm25, full, weights, floor)
+        if arms.by_word_only:
+            fused = sorted((_lifted(each, arms.by_word_only) for each in fused), key=lambda f: (-f.combined, f.id))
     # Without a deeper look nothing is deep.
     return sorted(fused, key=arms.is_deep) if arms.depth > ARM_DEPTH else fused
+
+
+def _lifted(fused: Fused, by_word_only: frozenset[int]) -> Fused:
+    """Return a candidate without a vector on the scale of those that have one."""
+    return replace(fused, combined=WITHOUT_MEANING * fused.keyword) if fused.id in by_word_only else fused
 
 
 def _fuse_one_arm(

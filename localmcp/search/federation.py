@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from localmcp.errors import AccessDenied, ConfigurationError, FileUnavailable, Interrupted, LocalMCPError, NotFound
-from localmcp.search.candidates import ARM_DEPTH, Found, Hit, Mode, SearchOutcome, SearchRequest
+from localmcp.search.candidates import ARM_DEPTH, WITHOUT_MEANING, Found, Hit, Mode, SearchOutcome, SearchRequest
 from localmcp.search.collections import visible_collections
 from localmcp.search.dates import Dated, load_dates, order_by_date
 from localmcp.search.fusion import COSINE_CEILING, Fused, full_keyword_match
@@ -32,9 +32,6 @@ log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-WITHOUT_MEANING = 0.6
-"""What a full match of words counts in a file that cannot be searched by meaning, among others that are: about what
-good hits of those reach."""
 MOST_THREADS = 8
 
 
@@ -306,6 +303,7 @@ def _join(request: SearchRequest, gathered: _Round) -> SearchOutcome:
         doubtful=all(part.found.doubtful for part in parts),
         notices=[*(() if parts and parts[0].origin else first.notices), *gathered.notices],
         milliseconds=first.milliseconds,
+        coverage=_coverage(parts),
         searched=_searched(parts),
     )
 
@@ -360,6 +358,13 @@ def _load(parts: Sequence[_Part], page: Sequence[tuple[int, Fused]], notices: li
                 raise
             notices.append(f"{part.origin} (mounted) has hits that cannot be read: {error.message}")
     return [hits[number, fused.id] for number, fused in page if (number, fused.id) in hits]
+
+
+def _coverage(parts: Sequence[_Part]) -> float:
+    """Return the share of all files' passages that have vectors."""
+    chunks = [part.found.outcome.searched.get("chunks", 0) for part in parts]
+    covered = sum(count * part.found.outcome.coverage for count, part in zip(chunks, parts, strict=True))
+    return round(covered / sum(chunks), 4) if sum(chunks) else 1.0
 
 
 def _searched(parts: Sequence[_Part]) -> dict[str, int]:

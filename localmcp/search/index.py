@@ -18,6 +18,7 @@ from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.search.adaptation import DEEP, FAMILY, weight_for
 from localmcp.search.candidates import ARM_DEPTH, Arms, Clock, Found, SearchOutcome, SearchRequest
 from localmcp.search.collections import Collection, choose_collections, find_model, visible_collections
+from localmcp.search.drafts import WORD_ONLY
 from localmcp.search.filters import Filters, allowed_sources
 from localmcp.search.fusion import (
     Weights,
@@ -25,6 +26,7 @@ from localmcp.search.fusion import (
 from localmcp.search.fuzzy import Vocabulary
 from localmcp.search.keyword import build_query, search_words
 from localmcp.search.vector import Block, SignIndex, exact_cosines, nearest_chunks
+from localmcp.search.vector_queue import waiting
 from localmcp.storage.database import Database, Generations, fetch_all, fetch_one, read_generations
 
 if TYPE_CHECKING:
@@ -187,11 +189,28 @@ class Index:
             clock.lap("vector")
             if self.adaptive and request.mode == "hybrid":
                 outcome.weights = self._adapted(connection, arms)
+        if request.mode != "keyword":
+            self._cover(connection, collections, arms, outcome)
         if ours is None:
             return Found(request, outcome, "keyword", floor, arms)
         identity = self.embedder.get().identity
         calibrated = identity.name.startswith(FAMILY)
         return Found(request, outcome, request.mode, floor, arms, identity.fingerprint, calibrated)
+
+    def _cover(
+        self, connection: apsw.Connection, collections: list[Collection], arms: Arms, outcome: SearchOutcome
+    ) -> None:
+        """Say how much of what is searched has no vectors yet, and which candidates have none."""
+        queued, total = waiting(connection, [each.id for each in collections]).passages, outcome.searched["chunks"]
+        if queued and total:
+            outcome.coverage = round(max(1 - queued / total, 0.0), 4)
+            outcome.notices.append(
+                f"{queued:,} of {total:,} passages still wait for their meaning to be read; they are found by word."
+            )
+        if arms.cosines:
+            arms.by_word_only = _without_vectors(
+                connection, [each for each in arms.keyword_ranks if each not in arms.cosines]
+            )
 
     def _restriction(self, connection: apsw.Connection, collections: list[Collection], filters: Filters) -> Any:
         """Sorted ids of the sources that may answer; None when every source of the file may."""
@@ -267,6 +286,17 @@ def _vector_arm(
     arms.semantic_ranks = {each: rank for rank, each in enumerate(nearest, 1)}
     missing = [each for each in arms.keyword_ranks if each not in nearest]
     arms.cosines = nearest | exact_cosines(connection, model_id, missing, vector)
+
+
+def _without_vectors(connection: apsw.Connection, chunk_ids: Sequence[int]) -> frozenset[int]:
+    """Return those of the chunks that are prose or code: data has no vectors on purpose, and is ranked as far off."""
+    if not chunk_ids:
+        return frozenset()
+    sql = """
+        select chunks.id from chunks join groups on groups.id = group_id
+        where chunks.id in (select value from carray(?)) and kind != ?
+    """
+    return frozenset(row[0] for row in fetch_all(connection, sql, (apsw.carray(array("q", chunk_ids)), WORD_ONLY)))
 
 
 def _depth(request: SearchRequest) -> int:

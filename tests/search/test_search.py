@@ -316,7 +316,11 @@ def test_without_any_vector_the_model_is_not_even_asked(database: Database) -> N
     desk.library.put("The boiler has a valve.", title="Boiler")
     answer = desk.search("boiler")
     assert answer["count"] == 1
-    assert answer["notices"] == ["Answered by keyword only: no document has vectors yet."]
+    assert answer["notices"] == [
+        "Answered by keyword only: no document has vectors yet.",
+        "1 of 1 passages still wait for their meaning to be read; they are found by word.",
+    ]
+    assert answer["coverage"] == 0
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "semantic"])
@@ -503,3 +507,13 @@ def test_a_database_from_elsewhere_is_searched_without_touching_the_paths_in_it(
     assert desk.search("gate code")["results"][0]["freshness"] == "unverifiable"
     assert desk.call("list_sources")["sources"][0]["freshness"] == "unverifiable"
     assert desk.call("get_document", sourceId="Gate")["source"]["freshness"] == "unverifiable"
+
+
+def test_a_passage_without_a_vector_is_ranked_by_its_words_beside_those_that_have_one(shelf: Desk) -> None:
+    without = Library(shelf.library.database, None)
+    without.put("The quinoa salad wants flour and water, flour and water.", title="Waiting")
+    answer = shelf.search("quinoa salad")
+    assert answer["results"][0]["sourceTitle"] == "Waiting"
+    assert answer["results"][0]["combinedScore"] == pytest.approx(60)
+    assert 0 < answer["coverage"] < 1
+    assert any("meaning" in notice for notice in answer["notices"])
