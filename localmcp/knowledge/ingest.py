@@ -44,6 +44,7 @@ from localmcp.search.collections import (
     find_model,
     visible_collections,
 )
+from localmcp.search.lexicon import prepare_for_many
 from localmcp.search.model_languages import unread_languages
 from localmcp.search.sources import Indexed, put_source
 from localmcp.search.vector_queue import BEHIND, FRONT, MOST_BATCH, MOST_BEHIND, QueueWorker, waiting
@@ -56,6 +57,8 @@ log = logging.getLogger(__name__)
 
 MEASURED_FROM = 1000
 """While vectors are made, weights are measured again after twice so many, and whenever there are twice as many."""
+MANY_FILES = 50
+"""From so many on, words are collected in memory."""
 BURIED_AT_ONCE = 50
 """Sources put into the trash in one transaction."""
 
@@ -324,6 +327,8 @@ class Library:
         with self._database.write() as connection:
             for plan in plans:
                 self._begin(connection, plan, run, remember)
+            if len(tasks) >= MANY_FILES:
+                prepare_for_many(connection)
         run.expect(len(tasks), sum(task.file.size for task in tasks))
         indexer = Indexer(self._database, collection, run)
         for group in read_groups(tasks, chunker_for(embedder), self._settings):

@@ -15,7 +15,7 @@ from localmcp.embeddings import HashEmbedder, LazyEmbedder
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.knowledge.ingest import Library
 from localmcp.knowledge.library_tools import LibraryTools
-from localmcp.storage.database import Database
+from localmcp.storage.database import Database, fetch_one
 from localmcp.tools import Registry, Scope, use_progress
 
 ASSISTANT = Scope(caller="stdio", trusted=False)
@@ -234,3 +234,26 @@ def test_a_bad_argument_is_named_with_the_nearest_valid_one(at: Setting) -> None
     assert at.call("add_document", text="x", title="y", source_type="docs")["status"] == "added"
     with pytest.raises(InvalidInput, match="sourceType"):
         at.call("add_document", text="x", title="y", sourceType="poem")
+
+
+def test_adding_a_folder_answers_when_its_words_are_in_with_a_job_for_the_meaning(
+    database: Database, allowed: Path
+) -> None:
+    may_embed = threading.Event()
+
+    class Waiting(HashEmbedder):
+        def embed_passages(self, texts: Sequence[str]) -> Any:
+            assert may_embed.wait(30)
+            return super().embed_passages(texts)
+
+    at = Setting(database, Settings(folders=(allowed,)), Waiting(64))
+    answer = at.call("add_path", path=str(allowed))
+    assert (answer["status"], answer["indexed"], answer["waiting"]) == ("running", 2, 2)
+    assert "meaning" in answer["notices"][-1]
+    with database.read() as connection:
+        assert fetch_one(connection, "select count(*) from chunks_fts where chunks_fts match 'queen'") == 1
+    may_embed.set()
+    job = at.call("job_status", jobId=answer["jobId"], waitSeconds=20)
+    assert (job["status"], job["result"]["waiting"]) == ("done", 0)
+    with database.read() as connection:
+        assert fetch_one(connection, "select count(*) from vectors") == 2
