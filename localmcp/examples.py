@@ -24,9 +24,9 @@ class Said(TypedDict):
     message: str
 
 
-def message_of(said: Said) -> str:
+def message_of(call: Said) -> str:
     """The text block of an answer."""
-    return said["message"]
+    return call["message"]
 
 
 def known_count_type(_name: str, value: Any) -> Any:

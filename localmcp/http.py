@@ -118,9 +118,9 @@ class JsonEndpoint:
         status = error.code
         if status in (401, 403):
             # The body is not shown: some servers repeat part of the key in it.
-            said = "the API key was refused" if self._key else "an API key is needed"
+            key_state = "the API key was refused" if self._key else "an API key is needed"
             return ModelUnavailable(
-                f"{self.where}: {said} (HTTP {status}).", hint=f"Set {self._words.key_setting} to a valid key."
+                f"{self.where}: {key_state} (HTTP {status}).", hint=f"Set {self._words.key_setting} to a valid key."
             )
         if 300 <= status < 400:
             return ModelUnavailable(

@@ -103,7 +103,7 @@ class LanguageModel:
         question: Json = {
             "model": self.address.model,
             "messages": [{"role": "system", "content": TASK}, {"role": "user", "content": sentence}],
-            "tools": [describe_function(each) for each in tools],
+            "tools": [describe_function(tool) for tool in tools],
             "stream": False,
         }
         # Some of OpenAI's models refuse any temperature but their own.

@@ -75,7 +75,7 @@ def mask_secrets(value: Any, name: str = "") -> Any:
         return mask_text(value)
     if isinstance(value, Mapping):
         items = cast("Mapping[Any, Any]", value).items()
-        return {mask_text(str(key)): mask_secrets(each, str(key)) for key, each in items}
+        return {mask_text(str(key)): mask_secrets(item, str(key)) for key, item in items}
     if isinstance(value, list | tuple):
-        return [mask_secrets(each) for each in cast("list[Any]", value)]
+        return [mask_secrets(item) for item in cast("list[Any]", value)]
     return value

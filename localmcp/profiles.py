@@ -72,10 +72,10 @@ def read_profile(name: str) -> Profile:
     return _parse(name, table[name], path)
 
 
-def _parse(name: str, given: Any, path: Path) -> Profile:
-    if not isinstance(given, dict):
+def _parse(name: str, raw: Any, path: Path) -> Profile:
+    if not isinstance(raw, dict):
         raise ConfigurationError(f"{name} in {path} must be a table: [{name}].")
-    table = cast("dict[str, Any]", given)
+    table = cast("dict[str, Any]", raw)
     for key in table:
         if key not in _KEYS:
             raise ConfigurationError(f"Unknown key '{key}' in [{name}] of {path}.", hint=f"Known: {', '.join(_KEYS)}.")

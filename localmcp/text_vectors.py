@@ -50,15 +50,17 @@ class TextVectors:
         model = embedder.identity.fingerprint
         with self._lock:
             self._turn_to(model)
-            found = {digest: row for digest in digests.values() if (row := self._known.get(digest)) is not None}
-        missing = {digest: text for text, digest in sorted(digests.items()) if digest not in found}
+            rows_by_digest = {
+                digest: row for digest in digests.values() if (row := self._known.get(digest)) is not None
+            }
+        missing = {digest: text for text, digest in sorted(digests.items()) if digest not in rows_by_digest}
         for place in range(0, len(missing), TOGETHER):
             part = list(missing)[place : place + TOGETHER]
             # Not under the lock: hundreds of texts take seconds, and other threads may need only what is there.
             made = dict(zip(part, embedder.embed_passages([missing[digest] for digest in part]), strict=True))
-            found.update(made)
+            rows_by_digest.update(made)
             self._keep(model, made, save=place + TOGETHER >= len(missing))
-        return {text: found[digest] for text, digest in digests.items()}
+        return {text: rows_by_digest[digest] for text, digest in digests.items()}
 
     def rows(self, texts: Sequence[str], embedder: Embedder) -> NDArray[np.float32]:
         """Unit rows (texts, dimension), in the order of the texts, of which there is at least one.
@@ -68,8 +70,8 @@ class TextVectors:
         """
         import numpy as np
 
-        known = self.of(texts, embedder)
-        return np.stack([known[text] for text in texts])
+        rows_by_digest = self.of(texts, embedder)
+        return np.stack([rows_by_digest[text] for text in texts])
 
     @property
     def has_file(self) -> bool:

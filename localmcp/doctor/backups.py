@@ -54,11 +54,11 @@ def back_up(database: Database, target: Path | None = None, *, note: str = "back
     with _scratch(target.parent) as scratch:
         copy = scratch / "copy"
         database.copy_to(copy)
-        found = _read_to_its_end(copy, "The file is damaged, so no backup was made", "localmcp doctor")
+        verification = _read_to_its_end(copy, "The file is damaged, so no backup was made", "localmcp doctor")
         # It holds keys: no more people may read it than the file itself.
         shutil.copymode(database.path, copy)
         os.replace(copy, target)
-    return Backup(target, target.stat().st_size, found.counts, found.problems)
+    return Backup(target, target.stat().st_size, verification.counts, verification.problems)
 
 
 def name_beside(path: Path, note: str) -> Path:
@@ -136,10 +136,10 @@ def _read_to_its_end(path: Path, otherwise: str, hint: str) -> Verification:
     Raises:
         FileUnavailable: pages are damaged, or it cannot be opened; begins with `otherwise`.
     """
-    found = verify(path)
-    if not found.sound and not found.counts:
-        raise FileUnavailable(f"{otherwise}: {found.problems[0].rstrip('.')}.", hint=hint)
-    return found
+    verification = verify(path)
+    if not verification.sound and not verification.counts:
+        raise FileUnavailable(f"{otherwise}: {verification.problems[0].rstrip('.')}.", hint=hint)
+    return verification
 
 
 def _open_current(path: Path) -> Database | None:

@@ -69,10 +69,10 @@ def _variable_problems() -> Iterator[str]:
             yield error.message
 
 
-def _nearest(name: str, known: list[str]) -> str:
+def _nearest(name: str, candidates: list[str]) -> str:
     import difflib
 
-    near = difflib.get_close_matches(name, known, 1)
+    near = difflib.get_close_matches(name, candidates, 1)
     return f" Did you mean '{near[0]}'?" if near else ""
 
 
@@ -117,13 +117,15 @@ def check_servers() -> Iterator[Check]:
     entries = read_entries()
     text = path.read_text(encoding="utf-8-sig", errors="replace")
     wrong = [entry for entry in entries if entry.problem]
-    for each in wrong:
-        at = next((n for n, line in enumerate(text.splitlines(), 1) if f'"{each.name}"' in line), 1)
-        yield fail("mcp servers", f"{path}:{at}: '{each.name}' {each.problem}", f"localmcp servers remove {each.name}")
-    for each in entries:
-        if each.command and not each.disabled and not each.problem and not _is_program(each.command):
-            says = f"the program '{each.command}' of '{each.name}' is not on this machine"
-            yield warn("mcp servers", says, f"localmcp servers remove {each.name}")
+    for server in wrong:
+        at = next((n for n, line in enumerate(text.splitlines(), 1) if f'"{server.name}"' in line), 1)
+        yield fail(
+            "mcp servers", f"{path}:{at}: '{server.name}' {server.problem}", f"localmcp servers remove {server.name}"
+        )
+    for server in entries:
+        if server.command and not server.disabled and not server.problem and not _is_program(server.command):
+            says = f"the program '{server.command}' of '{server.name}' is not on this machine"
+            yield warn("mcp servers", says, f"localmcp servers remove {server.name}")
     if not wrong:
         yield ok("mcp servers", f"{len(entries)} in {path}")
 
@@ -140,16 +142,16 @@ def check_tools(workspace: Workspace) -> Iterator[Check]:
     if not configured.is_configured:
         return
     opened = [getattr(provider, "opened", provider) for provider in configured.providers]
-    found = [
+    problems = [
         *configured.manifests.problems(),
         *configured.switches.problems(),
-        *(problem for each in opened if isinstance(each, Inspected) for problem in each.check()),
+        *(problem for provider in opened if isinstance(provider, Inspected) for problem in provider.check()),
     ]
-    for problem in dict.fromkeys(found):
+    for problem in dict.fromkeys(problems):
         where = problem.file if problem.line is None else f"{problem.file}:{problem.line}"
         says = f"{where}: {problem.message} {problem.hint or ''}".strip()
         yield Check("tools", "fail" if problem.level == "error" else "warn", says, "localmcp tools check")
-    if not found:
+    if not problems:
         yield ok("tools", f"your tools in {configured.directory} have no mistakes")
 
 

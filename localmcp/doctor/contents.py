@@ -50,10 +50,10 @@ def _held(connection: apsw.Connection) -> Check:
 
 def _indexes(connection: apsw.Connection) -> Iterator[Check]:
     wrong = disagreements(connection)
-    for each in wrong:
+    for problem in wrong:
         # Passages that are torn or lost cannot be made again from the file itself.
-        lost = "passages do not continue" in each or "another number of passages" in each
-        yield fail("indexes", each, "localmcp restore BACKUP" if lost else MEND)
+        lost = "passages do not continue" in problem or "another number of passages" in problem
+        yield fail("indexes", problem, "localmcp restore BACKUP" if lost else MEND)
     if not wrong:
         yield ok("indexes", "keywords, vectors and sign codes agree with the documents")
 

@@ -53,7 +53,7 @@ def _checks(workspace: Workspace, more: Iterable[Look]) -> Iterator[Check]:
     yield from looked("place", lambda: check_place(path))
     file = list(looked("file", lambda: check_file(path)))
     yield from file
-    if path.exists() and all(each.status != "fail" or each.name == "integrity" for each in file):
+    if path.exists() and all(check.status != "fail" or check.name == "integrity" for check in file):
         yield from looked("writing", lambda: [check_writable(workspace.database)])
         yield from looked("contents", lambda: check_contents(workspace))
     elif not path.exists():
@@ -76,12 +76,12 @@ _CONFIGURATION: dict[str, Look] = {
 
 def check_configuration(more: Iterable[Look] = ()) -> list[Check]:
     """What can be looked at when the settings themselves cannot be used: there is no file to open then."""
-    found = [*looked("installation", lambda: check_installation(None))]
+    checks = [*looked("installation", lambda: check_installation(None))]
     for name, look in _CONFIGURATION.items():
-        found += looked(name, look)
+        checks += looked(name, look)
     for look in more:
-        found += looked("configuration", look)
-    return found
+        checks += looked("configuration", look)
+    return checks
 
 
 def _model_alone(workspace: Workspace) -> Iterator[Check]:

@@ -92,15 +92,15 @@ def _version(connection: apsw.Connection) -> Check:
 
 
 def _damage(connection: apsw.Connection, path: Path) -> Iterator[Check]:
-    told = [row[0] for row in fetch_all(connection, f"pragma integrity_check({MOST_TOLD})")]
-    only_indexes = all("fts" in each.casefold() or "inverted index" in each.casefold() for each in told)
-    if told == ["ok"]:
+    messages = [row[0] for row in fetch_all(connection, f"pragma integrity_check({MOST_TOLD})")]
+    only_indexes = all("fts" in message.casefold() or "inverted index" in message.casefold() for message in messages)
+    if messages == ["ok"]:
         yield ok("integrity", "every page is whole")
     elif only_indexes:
-        yield fail("integrity", f"the keyword index is damaged: {told[0]}", "localmcp doctor --fix")
+        yield fail("integrity", f"the keyword index is damaged: {messages[0]}", "localmcp doctor --fix")
     else:
-        more = f" and {len(told) - 1} more" if len(told) > 1 else ""
-        yield fail("integrity", f"damaged: {told[0]}{more}", f"localmcp restore BACKUP --db {path}")
+        more = f" and {len(messages) - 1} more" if len(messages) > 1 else ""
+        yield fail("integrity", f"damaged: {messages[0]}{more}", f"localmcp restore BACKUP --db {path}")
     parents = fetch_all(connection, "select * from pragma_foreign_key_check limit 1000")
     if parents:
         says = f"{len(parents)} rows point at something that is not there"

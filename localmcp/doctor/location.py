@@ -101,22 +101,22 @@ def _linux_kind(folder: Path, table: str) -> str | None:
     deepest, kind = -1, None
     for line in table.splitlines():
         left, _, right = line.partition(" - ")
-        fields, told = left.split(" "), right.split(" ")
-        if len(fields) < 5 or not told[0]:
+        fields, mount_fields = left.split(" "), right.split(" ")
+        if len(fields) < 5 or not mount_fields[0]:
             continue
         mounted = Path(fields[4].replace("\\040", " "))
         if folder.is_relative_to(mounted) and len(mounted.parts) >= deepest:
-            deepest, kind = len(mounted.parts), told[0]
+            deepest, kind = len(mounted.parts), mount_fields[0]
     return kind
 
 
 def _mount_command_kind(folder: Path) -> str | None:
     try:
-        told = subprocess.run(["/sbin/mount"], capture_output=True, text=True, timeout=3, check=False).stdout
+        output = subprocess.run(["/sbin/mount"], capture_output=True, text=True, timeout=3, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return None
     deepest, kind = -1, None
-    for line in told.splitlines():
+    for line in output.splitlines():
         _, _, rest = line.partition(" on ")
         place, _, options = rest.rpartition(" (")
         if place and folder.resolve().is_relative_to(place) and len(Path(place).parts) >= deepest:
@@ -177,20 +177,20 @@ def _named(paths: list[Path]) -> str:
 def unfinished_beside(path: Path) -> list[Path]:
     """Parts of copies that nobody works on any more."""
     before = time.time() - FORGOTTEN_SECONDS
-    return [each for each in _matching(path, UNFINISHED) if _changed(each) < before]
+    return [file for file in _matching(path, UNFINISHED) if _changed(file) < before]
 
 
 def copies_beside(path: Path) -> list[Path]:
     """Backups that lie beside the file."""
-    return [each for each in _matching(path, COPIES) if each.is_file() and not each.name.endswith(("-wal", "-shm"))]
+    return [file for file in _matching(path, COPIES) if file.is_file() and not file.name.endswith(("-wal", "-shm"))]
 
 
 def _matching(path: Path, patterns: tuple[str, ...]) -> list[Path]:
     from fnmatch import fnmatchcase
 
-    wanted = [pattern.format(name=path.name, stem=path.stem, suffix=path.suffix) for pattern in patterns]
+    globs = [pattern.format(name=path.name, stem=path.stem, suffix=path.suffix) for pattern in patterns]
     names = sorted(os.listdir(path.parent)) if path.parent.is_dir() else []
-    return [path.with_name(name) for name in names if any(fnmatchcase(name, each) for each in wanted)]
+    return [path.with_name(name) for name in names if any(fnmatchcase(name, glob) for glob in globs)]
 
 
 def _changed(path: Path) -> float:

@@ -84,13 +84,15 @@ def repair(database: Database, say: Callable[[str], None] = lambda _: None) -> R
 def find_damage(path: Path) -> Damage:
     """What of a file has to be made again, from a look of its own at it."""
     with closing(Database(path, read_only=True)) as database, database.read() as connection:
-        told = [row[0].casefold() for row in fetch_all(connection, "pragma integrity_check(20)")]
+        messages = [row[0].casefold() for row in fetch_all(connection, "pragma integrity_check(20)")]
         wrong = disagreements(connection)
         counts = count_wrong_counts(connection)
     return Damage(
-        words=bool(counts) or any("keyword index" in each for each in wrong) or any("fts" in each for each in told),
-        signs=any("sign code" in each for each in wrong),
-        vectors=any(each.endswith(("belong to no model", "belong to no passage")) for each in wrong),
+        words=bool(counts)
+        or any("keyword index" in problem for problem in wrong)
+        or any("fts" in problem for problem in messages),
+        signs=any("sign code" in problem for problem in wrong),
+        vectors=any(problem.endswith(("belong to no model", "belong to no passage")) for problem in wrong),
     )
 
 

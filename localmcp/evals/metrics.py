@@ -19,19 +19,19 @@ def ndcg(ranking: Sequence[str], grades: Mapping[str, float], depth: int = 10) -
     """
     best = sorted(grades.values(), reverse=True)[:depth]
     ideal = sum(grade / math.log2(rank + 1) for rank, grade in enumerate(best, 1))
-    gain = sum(grades.get(each, 0.0) / math.log2(rank + 1) for rank, each in enumerate(ranking[:depth], 1))
+    gain = sum(grades.get(document, 0.0) / math.log2(rank + 1) for rank, document in enumerate(ranking[:depth], 1))
     return gain / ideal if ideal else 0.0
 
 
 def recall(ranking: Sequence[str], grades: Mapping[str, float], depth: int = 10) -> float:
     """The share of the relevant ids that stand among the first `depth`."""
-    relevant = {each for each, grade in grades.items() if grade > 0}
+    relevant = {document for document, grade in grades.items() if grade > 0}
     return len(relevant & set(ranking[:depth])) / len(relevant) if relevant else 0.0
 
 
 def reciprocal_rank(ranking: Sequence[str], grades: Mapping[str, float], depth: int = 10) -> float:
     """1 / rank of the first relevant id; 0 when there is none among the first `depth`. Its mean is MRR."""
-    return next((1 / rank for rank, each in enumerate(ranking[:depth], 1) if grades.get(each, 0.0) > 0), 0.0)
+    return next((1 / rank for rank, document in enumerate(ranking[:depth], 1) if grades.get(document, 0.0) > 0), 0.0)
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -63,10 +63,10 @@ def read_questions(path: Path, database: Database, collections: tuple[str, ...] 
         raise NotFound(f"There is no file {path}.") from error
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{path} cannot be read: {error}.") from error
-    found = [_read_line(f"{path}, line {n}", line, documents) for n, line in enumerate(lines, 1) if line.strip()]
-    if not found:
+    questions = [_read_line(f"{path}, line {n}", line, documents) for n, line in enumerate(lines, 1) if line.strip()]
+    if not questions:
         raise InvalidInput(f"{path} holds no question.", hint='A line: {"query": "…", "relevant": ["a title"]}')
-    return found
+    return questions
 
 
 def _read_line(where: str, line: str, documents: Mapping[str, str]) -> Question:
@@ -89,8 +89,8 @@ def _read_line(where: str, line: str, documents: Mapping[str, str]) -> Question:
     return Question(table["query"], str(table.get("kind", "judged")), {k: g for k, g in grades.items() if g > 0})
 
 
-def _name_of(each: Any) -> str:
-    return str(cast("dict[str, Any]", each).get("path", "") if isinstance(each, dict) else each)
+def _name_of(answer: Any) -> str:
+    return str(cast("dict[str, Any]", answer).get("path", "") if isinstance(answer, dict) else answer)
 
 
 def _grade(where: str, grade: Any) -> float:
@@ -115,15 +115,15 @@ def _documents(database: Database, collections: tuple[str, ...] | None) -> dict[
 
 
 def _find(where: str, name: str, documents: Mapping[str, str]) -> str:
-    wanted = name.replace("\\", "/")
-    if wanted in documents:
-        return documents[wanted]
-    ending = {uuid for known, uuid in documents.items() if known.endswith("/" + wanted.lstrip("./"))}
+    searched_uri = name.replace("\\", "/")
+    if searched_uri in documents:
+        return documents[searched_uri]
+    ending = {uuid for uri, uuid in documents.items() if uri.endswith("/" + searched_uri.lstrip("./"))}
     if len(ending) == 1:
         return ending.pop()
     if ending:
         raise InvalidInput(f"{where}: '{name}' is the end of {len(ending)} paths; say more of it.")
-    near = nearest(wanted, list(documents))
+    near = nearest(searched_uri, list(documents))
     raise NotFound(f"{where}: no document '{name}'.", hint=f"Did you mean '{near}'?" if near else None)
 
 
@@ -161,7 +161,7 @@ def make_questions(
 def _inside(connection: apsw.Connection, collections: tuple[str, ...] | None) -> str:
     """SQL that holds for the sources of those collections."""
     chosen = choose_collections(connection, list(collections) if collections else None)
-    return f"collection_id in ({','.join(str(each.id) for each in chosen) or 'null'})"
+    return f"collection_id in ({','.join(str(collection.id) for collection in chosen) or 'null'})"
 
 
 def _sample(connection: apsw.Connection, inside: str, count: int, draw: random.Random) -> list[tuple[str, str]]:
@@ -176,7 +176,7 @@ def _sample(connection: apsw.Connection, inside: str, count: int, draw: random.R
     )
     chosen = draw.sample([row[0] for row in rows], min(count, len(rows)))
     sql = "select lower(hex(uuid)), text from chunks where id = ?"
-    return [row for each in sorted(chosen) for row in fetch_all(connection, sql, (each,))]
+    return [row for chunk_id in sorted(chosen) for row in fetch_all(connection, sql, (chunk_id,))]
 
 
 def _plain_words(text: str) -> list[str]:
@@ -186,11 +186,11 @@ def _plain_words(text: str) -> list[str]:
 
 
 def _word_counts(connection: apsw.Connection, passages: list[tuple[str, str]], inside: str) -> dict[str, int]:
-    wanted = sorted({fold(word) for _, text in passages for word in _plain_words(text)})
+    plain_words = sorted({fold(word) for _, text in passages for word in _plain_words(text)})
     sql = f"""
         select word, sum(chunks) from words where {inside} and word in (select value from json_each(?)) group by word
     """
-    return dict(fetch_all(connection, sql, (json.dumps(wanted),)))
+    return dict(fetch_all(connection, sql, (json.dumps(plain_words),)))
 
 
 def _from_passage(uuid: str, text: str, counts: Mapping[str, int], draw: random.Random) -> Iterator[Question]:

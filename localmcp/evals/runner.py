@@ -112,8 +112,8 @@ def evaluate(
 
 
 def _digest(questions: Sequence[Question]) -> str:
-    told = [[question.text, question.kind, sorted(question.grades.items())] for question in questions]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+    question_rows = [[question.text, question.kind, sorted(question.grades.items())] for question in questions]
+    return hashlib.sha256(json.dumps(question_rows).encode()).hexdigest()[:16]
 
 
 def _mode_from(stored: dict[str, Any]) -> ModeResult:

@@ -218,39 +218,39 @@ class MilvusBackend:
         names = [self._known_partition(shape, partition)] if partition is not None else None
         limit = min(limit, DEEPEST)
         search = Question(shape, names, condition, exact, self._is_lite() if condition else False)
-        found: list[list[Neighbor]] = [[] for _ in queries]
+        neighbors_by_query: list[list[Neighbor]] = [[] for _ in queries]
         waiting, depth = list(range(len(queries))), min(limit + TIES, DEEPEST)
         while waiting and limit > 0:
-            hits = self._hits(search, [queries[each].tolist() for each in waiting], depth)
+            hits = self._hits(search, [queries[position].tolist() for position in waiting], depth)
             unfinished: list[int] = []
-            for each, raw in zip(waiting, hits, strict=True):
+            for query_index, raw in zip(waiting, hits, strict=True):
                 neighbors = search.neighbors(raw)
-                found[each] = neighbors[:limit]
+                neighbors_by_query[query_index] = neighbors[:limit]
                 if not search.is_complete(raw, neighbors, limit, depth):
-                    unfinished.append(each)
+                    unfinished.append(query_index)
             waiting, depth = unfinished, min(depth * 4, DEEPEST)
-        return found
+        return neighbors_by_query
 
     def _hits(self, search: Question, queries: list[list[float]], depth: int) -> list[list[Any]]:
         """Milvus' own hits, `depth` a query."""
         at_once = max(1, HITS_AT_ONCE // depth // (10 if search.condition else 1))
-        found: list[list[Any]] = []
+        answers: list[list[Any]] = []
         for start in range(0, len(queries), at_once):
             part = queries[start : start + at_once]
-            found += self._loaded(search.shape, "search", data=part, limit=depth, **search.options(depth))
-        return found
+            answers += self._loaded(search.shape, "search", data=part, limit=depth, **search.options(depth))
+        return answers
 
     # ------------------------------------------------------------ reading
 
     def fetch(self, collection: str, ids: Sequence[int]) -> dict[int, Record]:
         """The records of those ids; missing ones are left out."""
         shape = self._shape(collection)
-        found: dict[int, Record] = {}
+        records_by_id: dict[int, Record] = {}
         for start in range(0, len(ids), BATCH_ROWS):
             part = list(ids[start : start + BATCH_ROWS])
             rows = self._loaded(shape, "get", ids=part, output_fields=["*"], consistency_level="Strong")
-            found |= {row[shape.key]: read_record(row, shape) for row in rows}
-        return found
+            records_by_id |= {row[shape.key]: read_record(row, shape) for row in rows}
+        return records_by_id
 
     def records(self, collection: str, batch: int = 500) -> Iterator[list[Record]]:
         """Every record, by id, in batches."""
@@ -307,10 +307,10 @@ class MilvusBackend:
 
     def _vector_index(self, name: str) -> Json | None:
         described = [
-            cast("Json", self._client.call("describe_index", name, each))
-            for each in self._client.call("list_indexes", name)
+            cast("Json", self._client.call("describe_index", name, index_name))
+            for index_name in self._client.call("list_indexes", name)
         ]
-        return next((each for each in described if each.get("metric_type")), None)
+        return next((index for index in described if index.get("metric_type")), None)
 
     def _our_shape(self, collection: str) -> Shape:
         shape = self._shape(collection)
@@ -326,8 +326,8 @@ class MilvusBackend:
         encoded = encode_name(partition, "partition")
         names = [str(name) for name in self._client.call("list_partitions", shape.name)]
         if encoded not in names:
-            known = ", ".join(decode_name(name) for name in names[:20])
-            raise NotFound(f"partition '{partition}' not found", hint=f"There is: {known}.")
+            known_names = ", ".join(decode_name(name) for name in names[:20])
+            raise NotFound(f"partition '{partition}' not found", hint=f"There is: {known_names}.")
         return encoded
 
     def _check_same(self, shape: Shape, dimension: int, model: str) -> None:

@@ -169,11 +169,11 @@ class Client:
             raise self._told(error) from error
 
     def _told(self, error: Exception) -> LocalMCPError:
-        told = in_our_words(error, self.server.uri, self.server.timeout)
-        if told.code == "unavailable":
+        translated = in_our_words(error, self.server.uri, self.server.timeout)
+        if translated.code == "unavailable":
             # The next call begins with a new connection, so that a server that is back is found at once.
             self._drop()
-        return told
+        return translated
 
     def _connected(self) -> Any:
         asked = time.monotonic()
@@ -258,7 +258,7 @@ def release_client(client: Client) -> None:
             return
         del _clients[client.server.key]
         client.close()
-        if client.server.is_file and all(each.server.uri != client.server.uri for each in _clients.values()):
+        if client.server.is_file and all(other.server.uri != client.server.uri for other in _clients.values()):
             _stop_lite(client.server.uri)
 
 

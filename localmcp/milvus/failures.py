@@ -22,8 +22,8 @@ def in_our_words(error: Exception, server: str, timeout: float) -> LocalMCPError
     """
     status, details = _grpc_status(error)
     code, message = _milvus_code(error), _milvus_message(error)
-    told = _about_the_connection(status, details, code, message, server, timeout)
-    return told or _about_the_request(code, message or details, server)
+    translated = _about_the_connection(status, details, code, message, server, timeout)
+    return translated or _about_the_request(code, message or details, server)
 
 
 def is_not_loaded(error: Exception) -> bool:
@@ -78,11 +78,11 @@ def _about_the_request(code: int, message: str, server: str) -> LocalMCPError:
 
 def _grpc_status(error: Exception) -> tuple[str, str]:
     """Name of the gRPC status, and its details. Some errors of pymilvus are their own cause, with a number as code."""
-    for each in (error, error.__cause__):
-        found: Any = getattr(each, "code", None)
-        if callable(found):
-            details: Any = getattr(each, "details", None)
-            return str(getattr(found(), "name", "")), str(details() if callable(details) else "")
+    for cause in (error, error.__cause__):
+        code: Any = getattr(cause, "code", None)
+        if callable(code):
+            details: Any = getattr(cause, "details", None)
+            return str(getattr(code(), "name", "")), str(details() if callable(details) else "")
     return "", ""
 
 

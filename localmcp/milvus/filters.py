@@ -22,7 +22,7 @@ _SIGNS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
 def filter_text(condition: Condition, shape: Shape, *, lite: bool) -> str:
     """Filter text that every record which fulfils the condition passes; empty if none can be written."""
-    return _Writer(shape, lite).write(condition, wanted=True)
+    return _Writer(shape, lite).write(condition, affirmed=True)
 
 
 class _Writer:
@@ -30,19 +30,19 @@ class _Writer:
         self.shape = shape
         self.lite = lite
 
-    def write(self, condition: Condition, *, wanted: bool) -> str:
-        """Text for where the condition holds, or without `wanted` where it does not: only comparisons are negated."""
+    def write(self, condition: Condition, *, affirmed: bool) -> str:
+        """Text for where the condition holds, or without `affirmed` where it does not: only comparisons are negated."""
         if isinstance(condition, Not):
-            return self.write(condition.part, wanted=not wanted)
+            return self.write(condition.part, affirmed=not affirmed)
         if isinstance(condition, Comparison):
-            return self._compare(condition, wanted)
-        parts = [self.write(part, wanted=wanted) for part in condition.parts]
-        if isinstance(condition, And) == wanted:
-            known = [part for part in parts if part != EVERYTHING]
-            return f"({' and '.join(known)})" if known else EVERYTHING
+            return self._compare(condition, affirmed)
+        parts = [self.write(part, affirmed=affirmed) for part in condition.parts]
+        if isinstance(condition, And) == affirmed:
+            restricting = [part for part in parts if part != EVERYTHING]
+            return f"({' and '.join(restricting)})" if restricting else EVERYTHING
         return f"({' or '.join(parts)})" if EVERYTHING not in parts else EVERYTHING
 
-    def _compare(self, comparison: Comparison, wanted: bool) -> str:
+    def _compare(self, comparison: Comparison, affirmed: bool) -> str:
         path = self._path(comparison.field)
         if path is None or not all(map(_can_be_written, comparison.values)):
             return EVERYTHING
@@ -50,7 +50,7 @@ class _Writer:
             # Lite looks for no negative numbers in arrays.
             return EVERYTHING
         test = self._holds(path, comparison)
-        if wanted:
+        if affirmed:
             return test
         if self.lite:
             # A missing field, or one of another type, fulfils neither a test nor its negation there.
@@ -80,12 +80,12 @@ class _Writer:
     def _equals(self, path: str, values: tuple[Scalar, ...]) -> list[str]:
         tests: list[str] = []
         for kind in (_is_text, _is_whole, _is_fraction):
-            found = [value for value in values if kind(value)]
-            if found:
-                tests += [self._in(path, found), _in_array(path, found)]
-        for each in values:
-            if isinstance(each, bool):
-                tests += [f"{path} == {_literal(each)}", f"json_contains({path}, {_literal(each)})"]
+            fitting = [value for value in values if kind(value)]
+            if fitting:
+                tests += [self._in(path, fitting), _in_array(path, fitting)]
+        for item in values:
+            if isinstance(item, bool):
+                tests += [f"{path} == {_literal(item)}", f"json_contains({path}, {_literal(item)})"]
         return tests
 
     def _in(self, path: str, values: list[Scalar]) -> str:

@@ -57,12 +57,12 @@ class Question:
 
     def neighbors(self, hits: Sequence[Any]) -> list[Neighbor]:
         """Those that fulfil the condition, best first, equal scores by id."""
-        found = [
+        ranked = [
             Neighbor(_key_of(hit, self.shape), self.score(hit))
             for hit in hits
             if self.condition is None or evaluate(self.condition, _read_metadata(hit["entity"], self.shape))
         ]
-        return sorted(found, key=lambda each: (-each.score, each.id))
+        return sorted(ranked, key=lambda neighbor: (-neighbor.score, neighbor.id))
 
     def score(self, hit: Any) -> float:
         # Segments with and without an index differ in the seventh digit for equal vectors.
@@ -155,12 +155,12 @@ def _read_text(row: Json, shape: Shape) -> str:
 
 def _read_metadata(row: Json, shape: Shape) -> Json:
     """The JSON field; of other people's collections every other field too."""
-    found: Any = row.get(shape.metadata) if shape.metadata else {}
-    metadata = cast("Json", found) if isinstance(found, dict) else {"value": found}
+    stored: Any = row.get(shape.metadata) if shape.metadata else {}
+    metadata = cast("Json", stored) if isinstance(stored, dict) else {"value": stored}
     if shape.ours:
         return metadata
-    told = {shape.key, shape.vector, shape.text, shape.metadata, "$meta"}
-    return {name: value for name, value in row.items() if name not in told and _is_plain(value)} | metadata
+    own_fields = {shape.key, shape.vector, shape.text, shape.metadata, "$meta"}
+    return {name: value for name, value in row.items() if name not in own_fields and _is_plain(value)} | metadata
 
 
 def _is_plain(value: Any) -> bool:

@@ -97,7 +97,7 @@ def read_shape(described: Mapping[str, Any], index: Mapping[str, Any] | None) ->
         int(vector["params"]["dim"]),
         str((index or {}).get("metric_type") or "COSINE"),
         str((index or {}).get("index_type") or ""),
-        {each["name"]: int(each["type"]) for each in rest},
+        {field_row["name"]: int(field_row["type"]) for field_row in rest},
         bool(described.get("enable_dynamic_field")),
         any(field.get("is_partition_key") for field in fields),
         _read_about(described),
@@ -108,11 +108,11 @@ def _read_about(described: Mapping[str, Any]) -> Json | None:
     properties = cast("Mapping[str, Any]", described.get("properties") or {})
     for text in (properties.get(PROPERTY), described.get("description")):
         try:
-            found = json.loads(str(text or ""))
+            description = json.loads(str(text or ""))
         except ValueError:
             continue
-        if isinstance(found, dict) and PROPERTY in found:
-            return cast("Json", found)
+        if isinstance(description, dict) and PROPERTY in description:
+            return cast("Json", description)
     return None
 
 
@@ -148,9 +148,9 @@ def decode_name(encoded: str) -> str:
         return encoded
 
 
-def _unescape(found: re.Match[str]) -> str:
-    number = int(found[1], 16)
-    return chr(number) if number <= 0x10FFFF else found[0]
+def _unescape(match: re.Match[str]) -> str:
+    number = int(match[1], 16)
+    return chr(number) if number <= 0x10FFFF else match[0]
 
 
 # ---------------------------------------------------------------- values that fit

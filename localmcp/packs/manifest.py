@@ -40,8 +40,8 @@ class Manifest:
 
 def seal_of(manifest: Manifest) -> str:
     """sha256 of every field but the seal, as JSON with sorted keys."""
-    said = {name: value for name, value in asdict(manifest).items() if name != "seal"}
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    sealed_fields = {name: value for name, value in asdict(manifest).items() if name != "seal"}
+    return hashlib.sha256(json.dumps(sealed_fields, sort_keys=True).encode()).hexdigest()
 
 
 def read_manifest(connection: apsw.Connection) -> Manifest | None:
@@ -83,23 +83,23 @@ def _manifest(raw: Any) -> Manifest | None:
     """The JSON as a manifest; None unless every field has the type that we write."""
     if not isinstance(raw, dict):
         return None
-    given = cast("dict[str, Any]", raw)
-    given.setdefault("seal", "")
-    if set(given) != {each.name for each in fields(Manifest)}:
+    raw_fields = cast("dict[str, Any]", raw)
+    raw_fields.setdefault("seal", "")
+    if set(raw_fields) != {manifest_field.name for manifest_field in fields(Manifest)}:
         return None
     texts = ("title", "author", "note", "created_at", "made_by", "digest", "seal")
-    lists = [*_items(given["models"]), *_items(given["collections"])]
-    counts = _mapping(given["counts"])
+    lists = [*_items(raw_fields["models"]), *_items(raw_fields["collections"])]
+    counts = _mapping(raw_fields["counts"])
     sound = (
-        all(isinstance(given[name], str) for name in texts)
-        and isinstance(given["chunker"], int)
-        and all(isinstance(each, dict) for each in lists)
+        all(isinstance(raw_fields[name], str) for name in texts)
+        and isinstance(raw_fields["chunker"], int)
+        and all(isinstance(entries, dict) for entries in lists)
         and all(isinstance(number, int) for number in counts.values())
-        and isinstance(given["models"], list)
-        and isinstance(given["collections"], list)
-        and isinstance(given["counts"], dict)
+        and isinstance(raw_fields["models"], list)
+        and isinstance(raw_fields["collections"], list)
+        and isinstance(raw_fields["counts"], dict)
     )
-    return Manifest(**given) if sound else None
+    return Manifest(**raw_fields) if sound else None
 
 
 def _items(value: Any) -> list[Any]:

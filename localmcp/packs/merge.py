@@ -134,7 +134,7 @@ class Merge:
                 self._database.ensure_writable()
             with other.read() as theirs:
                 chosen = choose_collections(theirs, list(collections) if collections else None)
-                targets = [self._merge_collection(theirs, each, report, dry_run, say) for each in chosen]
+                targets = [self._merge_collection(theirs, collection, report, dry_run, say) for collection in chosen]
                 if not collections:
                     self._merge_quickstarts(theirs, report, dry_run)
                     self._merge_rules(theirs, report, dry_run)
@@ -154,10 +154,10 @@ class Merge:
         with self._database.read() as connection:
             own = Own.of(connection, collection.name)
         group: list[Incoming] = []
-        for each in read_incoming(theirs, collection.id, report.skipped):
-            if not self._is_wanted(each, own, report):
+        for incoming in read_incoming(theirs, collection.id, report.skipped):
+            if not self._is_wanted(incoming, own, report):
                 continue
-            group.append(each)
+            group.append(incoming)
             if sum(len(source.chunks) for source in group) >= CHUNKS_TOGETHER:
                 self._store(theirs, target, group, report, dry_run)
                 group = []
@@ -192,38 +192,44 @@ class Merge:
             report.note(f"Without vectors for now: {error.message}")
             return None
 
-    def _is_wanted(self, each: Incoming, own: Own, report: MergeReport) -> bool:
+    def _is_wanted(self, incoming: Incoming, own: Own, report: MergeReport) -> bool:
         """False for a document that is here; one of the same place or title and other content is a conflict."""
-        if own.has(each):
+        if own.has(incoming):
             report.known += 1
             return False
-        same = own.namesake(each)
+        same = own.namesake(incoming)
         if same is not None:
-            report.meet(Conflict("document", each.uri or each.title, f"other content than {same}; both are kept"))
-        own.note(each)
+            report.meet(
+                Conflict("document", incoming.uri or incoming.title, f"other content than {same}; both are kept")
+            )
+        own.note(incoming)
         return True
 
     def _store(
         self, theirs: apsw.Connection, target: _Target, group: Sequence[Incoming], report: MergeReport, dry_run: bool
     ) -> None:
         """One transaction; the vectors that they do not bring are made later."""
-        reused = [_their_vectors(theirs, target, each) for each in group]
+        reused = [_their_vectors(theirs, target, incoming) for incoming in group]
         if not dry_run:
             with self._database.write() as connection:
-                for each, vectors in zip(group, reused, strict=True):
-                    self._put(connection, target, each, vectors, report)
+                for document, vectors in zip(group, reused, strict=True):
+                    self._put(connection, target, document, vectors, report)
         report.added += len(group)
-        for each, vectors in zip(group, reused, strict=True):
-            with_vector = sum(chunk.digest in vectors for chunk in each.chunks)
-            by_word_only = sum(chunk.kind == WORD_ONLY and chunk.digest not in vectors for chunk in each.chunks)
-            report.chunks += len(each.chunks)
+        for document, vectors in zip(group, reused, strict=True):
+            with_vector = sum(chunk.digest in vectors for chunk in document.chunks)
+            by_word_only = sum(chunk.kind == WORD_ONLY and chunk.digest not in vectors for chunk in document.chunks)
+            report.chunks += len(document.chunks)
             report.vectors_reused += with_vector
-            report.vectors_missing += len(each.chunks) - with_vector - by_word_only
+            report.vectors_missing += len(document.chunks) - with_vector - by_word_only
 
     def _make_vectors(self, collections: Sequence[str], report: MergeReport) -> None:
         """Make the vectors that the other file did not bring, its own queue among them."""
         with self._database.read() as connection:
-            ids = [each.id for each in choose_collections(connection, list(collections))] if collections else []
+            ids = (
+                [collection.id for collection in choose_collections(connection, list(collections))]
+                if collections
+                else []
+            )
             missing = waiting(connection, ids).passages
         if not missing:
             return
@@ -236,7 +242,7 @@ class Merge:
         report.vectors_missing = max(report.vectors_missing - report.vectors_made, 0)
 
     def _put(
-        self, connection: apsw.Connection, target: _Target, each: Incoming, embeddings: dict[bytes, bytes],
+        self, connection: apsw.Connection, target: _Target, incoming: Incoming, embeddings: dict[bytes, bytes],
         report: MergeReport,
     ) -> None:  # fmt: skip
         collection = ensure_collection(connection, target.name)
@@ -246,17 +252,17 @@ class Merge:
         model_id = self._model(connection, collection, target, report) if embeddings else None
         draft = SourceDraft(
             collection_id=collection.id,
-            partition_id=ensure_partition(connection, collection, each.partition),
-            title=each.title,
-            source_type=each.source_type,
-            format=each.format,
-            uri=_free_uri(connection, collection.id, each.uri),
-            sha256=each.sha256,
-            size=each.size,
+            partition_id=ensure_partition(connection, collection, incoming.partition),
+            title=incoming.title,
+            source_type=incoming.source_type,
+            format=incoming.format,
+            uri=_free_uri(connection, collection.id, incoming.uri),
+            sha256=incoming.sha256,
+            size=incoming.size,
             mtime_ns=None,
-            language=each.language,
-            metadata=each.metadata,
-            chunks=each.chunks,
+            language=incoming.language,
+            metadata=incoming.metadata,
+            chunks=incoming.chunks,
         )
         put_source(connection, draft, embeddings if model_id is not None else {}, model_id)
 
@@ -278,7 +284,7 @@ class Merge:
     def _merge_quickstarts(self, theirs: apsw.Connection, report: MergeReport, dry_run: bool) -> None:
         if not _has_table(theirs, "quickstarts"):
             return
-        wanted: list[dict[str, Any]] = []
+        missing: list[dict[str, Any]] = []
         sql = "select name, content from quickstarts where deleted_at is null order by id"
         for name, content in theirs.execute(sql):
             if len(content) > LONGEST_QUICKSTART:
@@ -289,13 +295,13 @@ class Merge:
                     connection, "select content from quickstarts where name = ? and deleted_at is null", (name,)
                 )
             if own is None:
-                wanted.append({"name": name, "content": _json(content)})
+                missing.append({"name": name, "content": _json(content)})
             elif _json(own) == _json(content):
                 report.quickstarts_known += 1
             else:
                 report.meet(Conflict("quick start", str(name)[:100], "yours differs and is kept"))
-        report.quickstarts_added += len(wanted)
-        self._import("importQuickstarts", [] if dry_run else wanted, report)
+        report.quickstarts_added += len(missing)
+        self._import("importQuickstarts", [] if dry_run else missing, report)
 
     def _merge_rules(self, theirs: apsw.Connection, report: MergeReport, dry_run: bool) -> None:
         if not _has_table(theirs, "rules"):
@@ -305,7 +311,7 @@ class Merge:
             select rule_text, category, context, project, globs, always_apply, relevance_score from rules
             where retired_at is null order by id
         """
-        wanted: list[dict[str, Any]] = []
+        missing: list[dict[str, Any]] = []
         for row in theirs.execute(sql):
             rule: dict[str, Any] = dict(zip(columns, row, strict=True))
             rule |= {"globs": _json(rule["globs"]), "always_apply": bool(rule["always_apply"])}
@@ -316,14 +322,14 @@ class Merge:
                 continue
             own = self._own_rule(rule)
             if own is None:
-                wanted.append(rule)
+                missing.append(rule)
                 continue
             report.rules_known += 1
             if own != (rule["category"], rule["context"]):
                 outcome = "yours has another category or context, and is kept"
                 report.meet(Conflict("rule", str(rule["rule_text"])[:80], outcome))
-        report.rules_added += len(wanted)
-        self._import("importRules", [] if dry_run else wanted, report)
+        report.rules_added += len(missing)
+        self._import("importRules", [] if dry_run else missing, report)
 
     def _own_rule(self, rule: dict[str, Any]) -> tuple[str, str] | None:
         sql = "select category, context from rules where rule_text = ? and project is ? and retired_at is null limit 1"
@@ -335,24 +341,24 @@ class Merge:
         for start in range(0, len(rows), ROWS_TOGETHER):
             lines = [json.dumps(row, ensure_ascii=False, default=str) for row in rows[start : start + ROWS_TOGETHER]]
             answer = self._call(tool, {"text": "\n".join(lines), "format": "jsonl"}).value
-            for each in answer.get("skipped", ()):
-                report.skip(f"{tool}: {each['problem']}")
+            for skipped in answer.get("skipped", ()):
+                report.skip(f"{tool}: {skipped['problem']}")
 
 
 # ---------------------------------------------------------------- helpers of one document
 
 
-def _their_vectors(theirs: apsw.Connection, target: _Target, each: Incoming) -> dict[bytes, bytes]:
+def _their_vectors(theirs: apsw.Connection, target: _Target, incoming: Incoming) -> dict[bytes, bytes]:
     """Digest -> vector of their chunks, as far as they can be used here."""
     if not target.reuses:
         return {}
-    found: dict[bytes, bytes] = {}
-    for chunk_id, chunk in zip(each.chunk_ids, each.chunks, strict=True):
+    vectors_by_digest: dict[bytes, bytes] = {}
+    for chunk_id, chunk in zip(incoming.chunk_ids, incoming.chunks, strict=True):
         key = (target.their_model or 0) << VECTOR_ID_BITS | chunk_id
         vector = fetch_one(theirs, "select embedding from vectors where id = ?", (key,))
         if is_unit_vector(vector, target.dimension):
-            found[chunk.digest] = vector
-    return found
+            vectors_by_digest[chunk.digest] = vector
+    return vectors_by_digest
 
 
 def _free_uri(connection: apsw.Connection, collection_id: int, uri: str | None) -> str | None:

@@ -51,8 +51,8 @@ class _Signature:
 
     @classmethod
     def of(cls, path: Path) -> _Signature:
-        found = path.stat()
-        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        status = path.stat()
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 class OpenMount:
@@ -123,13 +123,13 @@ class OpenMount:
         (fingerprint, (name, dimension)), *_ = theirs.items()
 
         def opened() -> Embedder:
-            found = self._open_model(name, fingerprint, dimension)
-            if found is None:
+            embedder = self._open_model(name, fingerprint, dimension)
+            if embedder is None:
                 raise ModelUnavailable(
                     f"its vectors come from the model '{name}', which is not on this machine.",
                     hint="See: localmcp models list --all",
                 )
-            return found
+            return embedder
 
         self._index.embedder = LazyEmbedder(opened)
 
@@ -206,8 +206,8 @@ class Mounts:
         path = Path(name).expanduser().absolute()
         entry = next((entry for entry in self.entries() if name.casefold() == entry.name or path == entry.path), None)
         if entry is None:
-            known = ", ".join(entry.name for entry in self.entries()) or "nothing yet"
-            raise NotFound(f"Nothing is mounted as '{name}'.", hint=f"Mounted: {known}.")
+            mounted_names = ", ".join(entry.name for entry in self.entries()) or "nothing yet"
+            raise NotFound(f"Nothing is mounted as '{name}'.", hint=f"Mounted: {mounted_names}.")
         (self._folder / f"{entry.name}.json").unlink(missing_ok=True)
         return entry
 
@@ -230,26 +230,26 @@ class Mounts:
     # ------------------------------------------------------------ open files
 
     def _current(self, entry: Entry, troubles: list[str]) -> OpenMount | None:
-        known = self._open.get(entry.name)
+        opened = self._open.get(entry.name)
         try:
-            if known is not None and known.signature == _Signature.of(entry.path):
-                return known
-            if known is not None:
+            if opened is not None and opened.signature == _Signature.of(entry.path):
+                return opened
+            if opened is not None:
                 self._open.pop(entry.name).close()
             self._open[entry.name] = self._opened(entry)
         except OSError:
             troubles.append(f"{entry.name} (mounted) was not searched: {entry.path} is not there.")
-            if known is not None:
-                self._open.pop(entry.name, known).close()
+            if opened is not None:
+                self._open.pop(entry.name, opened).close()
             return None
         return self._open[entry.name]
 
     def _opened(self, entry: Entry) -> OpenMount:
         return OpenMount(entry, self._embedder, self._open_model, self._weight, self._adaptive)
 
-    def _close_all_but(self, wanted: dict[str, Path]) -> None:
-        for name, each in list(self._open.items()):
-            if wanted.get(name) != each.path:
+    def _close_all_but(self, kept: dict[str, Path]) -> None:
+        for name, opened in list(self._open.items()):
+            if kept.get(name) != opened.path:
                 self._open.pop(name).close()
 
     # ------------------------------------------------------------ the state directory
@@ -258,11 +258,13 @@ class Mounts:
         entries = self.entries()
         if len(entries) >= MOST_MOUNTS:
             raise InvalidInput(f"{MOST_MOUNTS} files are mounted already; unmount one first.")
-        for each in entries:
-            if each.name == entry.name and each.path != entry.path:
-                raise InvalidInput(f"'{each.name}' is {each.path} already.", hint="Choose another name with --as.")
-            if os.path.realpath(each.path) == os.path.realpath(entry.path) and each.name != entry.name:
-                raise InvalidInput(f"{entry.path} is mounted already, as '{each.name}'.")
+        for mounted in entries:
+            if mounted.name == entry.name and mounted.path != entry.path:
+                raise InvalidInput(
+                    f"'{mounted.name}' is {mounted.path} already.", hint="Choose another name with --as."
+                )
+            if os.path.realpath(mounted.path) == os.path.realpath(entry.path) and mounted.name != entry.name:
+                raise InvalidInput(f"{entry.path} is mounted already, as '{mounted.name}'.")
 
     def _remember(self, entry: Entry) -> None:
         content = {"name": entry.name, "path": str(entry.path), "mounted_at": entry.mounted_at, "into": str(self.own)}
@@ -276,8 +278,8 @@ class Mounts:
 def _read_entry(place: Path) -> Entry | None:
     try:
         raw: Any = json.loads(place.read_text(encoding="utf-8"))
-        given = cast("dict[str, str]", raw)
-        return Entry(_check_name(given["name"]), Path(given["path"]), given["mounted_at"])
+        fields = cast("dict[str, str]", raw)
+        return Entry(_check_name(fields["name"]), Path(fields["path"]), fields["mounted_at"])
     except (OSError, ValueError, TypeError, KeyError, LocalMCPError) as error:
         log.warning("%s is not read: %s", place, error)
         return None

@@ -34,35 +34,35 @@ class Own:
             own._add(sha256, metadata if kind == FORMAT else "", uri, title)
         return own
 
-    def has(self, each: Incoming) -> bool:
+    def has(self, incoming: Incoming) -> bool:
         """Whether the same content is there; records, which share texts, must share what is said of them too."""
-        return (each.sha256, _said(each)) in self.contents
+        return (incoming.sha256, _said(incoming)) in self.contents
 
-    def namesake(self, each: Incoming) -> str | None:
+    def namesake(self, incoming: Incoming) -> str | None:
         """A document of the same place, or of the same title where one of the two has no place."""
-        if each.uri is not None:
-            wanted = each.uri.replace("\\", "/")
-            for place in self.places.get(_name(wanted), ()):
-                if place == wanted or place.endswith(f"/{wanted}"):
+        if incoming.uri is not None:
+            incoming_place = incoming.uri.replace("\\", "/")
+            for place in self.places.get(_name(incoming_place), ()):
+                if place == incoming_place or place.endswith(f"/{incoming_place}"):
                     return place
-        if each.title in self.titles and (each.uri is None or self.titles[each.title]):
-            return f"'{each.title}'"
+        if incoming.title in self.titles and (incoming.uri is None or self.titles[incoming.title]):
+            return f"'{incoming.title}'"
         return None
 
-    def note(self, each: Incoming) -> None:
+    def note(self, incoming: Incoming) -> None:
         """Count an incoming document among them."""
-        self._add(each.sha256, _said(each), each.uri, each.title)
+        self._add(incoming.sha256, _said(incoming), incoming.uri, incoming.title)
 
-    def _add(self, sha256: str, said: str, uri: str | None, title: str) -> None:
-        self.contents.add((sha256, said))
+    def _add(self, sha256: str, metadata_text: str, uri: str | None, title: str) -> None:
+        self.contents.add((sha256, metadata_text))
         self.titles[title] = self.titles.get(title, False) or uri is None
         if uri is not None:
             place = uri.replace("\\", "/")
             self.places.setdefault(_name(place), []).append(place)
 
 
-def _said(each: Incoming) -> str:
-    return json.dumps(each.metadata, ensure_ascii=False) if each.format == FORMAT else ""
+def _said(incoming: Incoming) -> str:
+    return json.dumps(incoming.metadata, ensure_ascii=False) if incoming.format == FORMAT else ""
 
 
 def _name(place: str) -> str:

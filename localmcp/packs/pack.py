@@ -102,9 +102,9 @@ def _unwanted(database: Database, options: PackOptions) -> list[int] | None:
     if options.collections is None:
         return None
     with database.read() as connection:
-        wanted = [collection.id for collection in choose_collections(connection, list(options.collections))]
+        packed_ids = [collection.id for collection in choose_collections(connection, list(options.collections))]
         rows = fetch_all(connection, "select id from collections")
-    return [collection_id for (collection_id,) in rows if collection_id not in wanted]
+    return [collection_id for (collection_id,) in rows if collection_id not in packed_ids]
 
 
 # ---------------------------------------------------------------- in the copy

@@ -17,11 +17,11 @@ def hide_places(connection: apsw.Connection) -> None:
     """Turn absolute paths into paths below the folder that was added: of documents, and in what is said about them."""
     roots = [PurePath(path) for (path,) in fetch_all(connection, "select path from roots order by length(path) desc")]
     rows = fetch_all(connection, "select id, collection_id, uri, metadata from sources order by id")
-    taken = {(collection_id, uri) for _, collection_id, uri, _ in rows if uri is not None and not is_absolute(uri)}
+    used_uris = {(collection_id, uri) for _, collection_id, uri, _ in rows if uri is not None and not is_absolute(uri)}
     for source_id, collection_id, uri, metadata in rows:
         place = uri
         if uri is not None and is_absolute(uri):
-            place = _free(below(uri, roots), collection_id, taken)
+            place = _free(below(uri, roots), collection_id, used_uris)
         connection.execute(
             "update sources set uri = ?, mtime_ns = null, metadata = ? where id = ?",
             (place, _cleaned(metadata, uri, place, roots), source_id),
@@ -44,12 +44,12 @@ def below(place: str, roots: Sequence[PurePath]) -> str:
     return PureWindowsPath(place).name or "document"
 
 
-def _free(place: str, collection_id: int, taken: set[tuple[int, str]]) -> str:
+def _free(place: str, collection_id: int, used_uris: set[tuple[int, str]]) -> str:
     free, number = place, 1
-    while (collection_id, free) in taken:
+    while (collection_id, free) in used_uris:
         number += 1
         free = f"{number}/{place}"
-    taken.add((collection_id, free))
+    used_uris.add((collection_id, free))
     return free
 
 
@@ -78,5 +78,5 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, list):
         return [_mapped(item, change) for item in cast("list[Any]", value)]
     if isinstance(value, dict):
-        return {key: _mapped(each, change) for key, each in cast("dict[str, Any]", value).items()}
+        return {key: _mapped(nested, change) for key, nested in cast("dict[str, Any]", value).items()}
     return value

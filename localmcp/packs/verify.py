@@ -50,64 +50,68 @@ def verify(path: Path) -> Verification:
     Raises:
         NotFound: there is no such file.
     """
-    found = Verification(path)
+    verification = Verification(path)
     if not path.is_file():
         raise NotFound(f"There is no file {path}.")
     # Its own connection: SQLite checks a full-text table against what the connection read of it earlier.
     database = Database(path, read_only=True)
     try:
         with database.read() as connection:
-            _look(connection, found)
+            _look(connection, verification)
     except LocalMCPError as error:
-        found.problems.append(error.message)
+        verification.problems.append(error.message)
     except (apsw.Error, *UNREADABLE) as error:
-        found.problems.append(f"it cannot be read to its end: {error}")
+        verification.problems.append(f"it cannot be read to its end: {error}")
     finally:
         database.close()
-    return found
+    return verification
 
 
-def _look(connection: apsw.Connection, found: Verification) -> None:
+def _look(connection: apsw.Connection, verification: Verification) -> None:
     connection.limit(apsw.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
-    found.problems += _damage(connection)
-    if found.sound:
-        _compare(connection, found)
+    verification.problems += _damage(connection)
+    if verification.sound:
+        _compare(connection, verification)
 
 
 def _damage(connection: apsw.Connection) -> list[str]:
-    told = [row[0] for row in fetch_all(connection, f"pragma integrity_check({MOST_PROBLEMS})")]
-    if told != ["ok"]:
-        return [f"damaged: {each}" for each in told]
+    messages = [row[0] for row in fetch_all(connection, f"pragma integrity_check({MOST_PROBLEMS})")]
+    if messages != ["ok"]:
+        return [f"damaged: {message}" for message in messages]
     parents = fetch_all(connection, "select * from pragma_foreign_key_check limit 1000")
     return [f"{len(parents)} rows point at something that is not there"] if parents else []
 
 
-def _compare(connection: apsw.Connection, found: Verification) -> None:
-    found.counts = count_contents(connection)
+def _compare(connection: apsw.Connection, verification: Verification) -> None:
+    verification.counts = count_contents(connection)
     foreign = _foreign_objects(connection)
-    found.problems += disagreements(connection)
-    found.sources = list(islice(list_sources(connection), MOST_SOURCES))
-    found.manifest = read_manifest(connection)
+    verification.problems += disagreements(connection)
+    verification.sources = list(islice(list_sources(connection), MOST_SOURCES))
+    verification.manifest = read_manifest(connection)
     if has_manifest(connection):
-        found.problems += [f"a pack has no {each}" for each in foreign]
+        verification.problems += [f"a pack has no {kind_and_name}" for kind_and_name in foreign]
     else:
-        found.notes += [f"It holds a {each} that is not ours; it was left alone." for each in foreign]
-    if found.manifest is None:
+        verification.notes += [
+            f"It holds a {kind_and_name} that is not ours; it was left alone." for kind_and_name in foreign
+        ]
+    if verification.manifest is None:
         if has_manifest(connection):
-            found.problems.append("its manifest is not one that localmcp writes")
+            verification.problems.append("its manifest is not one that localmcp writes")
         else:
-            found.notes.append("It has no manifest: it is no pack, so nobody says what should be in it.")
+            verification.notes.append("It has no manifest: it is no pack, so nobody says what should be in it.")
         return
-    if found.manifest.seal and found.manifest.seal != seal_of(found.manifest):
-        found.problems.append("its manifest is not the one that was written: its seal does not fit it")
-    if found.manifest.counts != found.counts:
-        found.problems.append(f"the manifest counts {found.manifest.counts}, the file holds {found.counts}")
-    if digest_content(connection) != found.manifest.digest:
-        found.problems.append("the content is not what was packed: its digest differs from the manifest's")
+    if verification.manifest.seal and verification.manifest.seal != seal_of(verification.manifest):
+        verification.problems.append("its manifest is not the one that was written: its seal does not fit it")
+    if verification.manifest.counts != verification.counts:
+        verification.problems.append(
+            f"the manifest counts {verification.manifest.counts}, the file holds {verification.counts}"
+        )
+    if digest_content(connection) != verification.manifest.digest:
+        verification.problems.append("the content is not what was packed: its digest differs from the manifest's")
 
 
 def _foreign_objects(connection: apsw.Connection) -> list[str]:
     """Tables and indexes that somebody added."""
     ours = expected_schema(connection.pragma("user_version"))
-    found = [(kind, name) for kind, name in schema_of(connection) if (kind, name) not in ours]
-    return [f"{kind} '{name[:80]}'" for kind, name in found if not name.startswith("sqlite_")][:MOST_PROBLEMS]
+    foreign_objects = [(kind, name) for kind, name in schema_of(connection) if (kind, name) not in ours]
+    return [f"{kind} '{name[:80]}'" for kind, name in foreign_objects if not name.startswith("sqlite_")][:MOST_PROBLEMS]

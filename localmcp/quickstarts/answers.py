@@ -174,34 +174,36 @@ def answer_text(answer: SearchAnswer) -> str:
 
 def search_params(texts: dict[Field, str], max_distance: int) -> SearchParams:
     keys = {"name": "name", "display_name": "displayName", "description": "description"}
-    return cast(SearchParams, {**{keys[each]: text for each, text in texts.items()}, "maxDistance": max_distance})
+    return cast(
+        SearchParams, {**{keys[field_name]: text for field_name, text in texts.items()}, "maxDistance": max_distance}
+    )
 
 
 def nothing_found(params: SearchParams) -> str:
-    given = ", ".join(f"{key}='{text}'" for key, text in params.items() if key != "maxDistance")
-    return f"No quickstarts found matching ({given}) with Levenshtein distance ≤{params['maxDistance']}"
+    criteria = ", ".join(f"{key}='{text}'" for key, text in params.items() if key != "maxDistance")
+    return f"No quickstarts found matching ({criteria}) with Levenshtein distance ≤{params['maxDistance']}"
 
 
 def empty_answer(params: SearchParams, message: str) -> SearchAnswer:
     return {"tool": "searchQuickstarts", "searchParams": params, "results": [], "count": 0, "message": message}
 
 
-def search_answer(row: Row, found: Sequence[Found], params: SearchParams) -> SearchAnswer:
+def search_answer(row: Row, matches: Sequence[Found], params: SearchParams) -> SearchAnswer:
     """`row` is that of the best, which stands first."""
     return {
         "tool": "searchQuickstarts",
         "searchParams": params,
-        "result": _best(row, found[0]),
-        "results": [_matched(each) for each in found],
-        "count": len(found),
+        "result": _best(row, matches[0]),
+        "results": [_matched(match) for match in matches],
+        "count": len(matches),
     }
 
 
-def _best(row: Row, found: Found) -> BestMatch:
+def _best(row: Row, match: Found) -> BestMatch:
     best: BestMatch = {
-        "score": found.score,
-        "matchType": found.match_type,
-        "matchedField": found.matched_field,
+        "score": match.score,
+        "matchType": match.match_type,
+        "matchedField": match.matched_field,
         "quickstart": {
             "id": row.id,
             "name": row.shown_name,
@@ -209,25 +211,25 @@ def _best(row: Row, found: Found) -> BestMatch:
             "created_at": row.created_at,
             "updated_at": row.updated_at,
         },
-        "displayName": found.display_name,
-        "description": found.description,
+        "displayName": match.display_name,
+        "description": match.description,
     }
-    if found.origin is not None:
-        best["origin"] = found.origin
+    if match.origin is not None:
+        best["origin"] = match.origin
     return best
 
 
-def _matched(found: Found) -> MatchedQuickstart:
+def _matched(match: Found) -> MatchedQuickstart:
     matched: MatchedQuickstart = {
-        "name": found.shown_name,
-        "displayName": found.display_name,
-        "description": found.description,
-        "score": found.score,
-        "matchType": found.match_type,
-        "matchedField": cast(MatchedField, found.matched_field),
+        "name": match.shown_name,
+        "displayName": match.display_name,
+        "description": match.description,
+        "score": match.score,
+        "matchType": match.match_type,
+        "matchedField": cast(MatchedField, match.matched_field),
     }
-    if found.origin is not None:
-        matched["origin"] = found.origin
+    if match.origin is not None:
+        matched["origin"] = match.origin
     return matched
 
 

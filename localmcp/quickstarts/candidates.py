@@ -94,8 +94,8 @@ class CatalogueWords:
         """)
         for identity, *texts in rows:
             self.ids.append(identity)
-            for each, text in zip(FIELDS, texts, strict=True):
-                self.fields[each].add(str(text))
+            for field_name, text in zip(FIELDS, texts, strict=True):
+                self.fields[field_name].add(str(text))
         self.vocabulary = sorted({word for field in self.fields.values() for word in field.rows})
         self._blob = "\n".join(self.vocabulary) + "\n"
         self._backwards = sorted(word[::-1] for word in self.vocabulary)
@@ -109,17 +109,17 @@ class CatalogueWords:
         """The neighbours of each significant word of a query."""
         if len(self._neighbours) > REMEMBERED_WORDS:
             self._neighbours = {}
-        found: dict[str, Neighbours] = {}
+        neighbors_by_word: dict[str, Neighbours] = {}
         for word in query.significant_words:
             if word not in self._neighbours:
                 self._neighbours[word] = self._find_neighbours(word, connection)
-            found[word] = self._neighbours[word]
-        return found
+            neighbors_by_word[word] = self._neighbours[word]
+        return neighbors_by_word
 
     def _find_neighbours(self, word: str, connection: apsw.Connection) -> Neighbours:
         near = dict.fromkeys((*self._nearly(word), *self._of_one_stem(word)))
         measured = measure_edits(connection, word, list(near))
-        edits = {each: count for each, count in measured.items() if stands_for(word, each, count)}
+        edits = {other: count for other, count in measured.items() if stands_for(word, other, count)}
         evidence = {edit for edit in edits if is_sure(word, edit, edits[edit]) and not self._is_common(edit)}
         telling = len(self.ids) >= LEAST_TELLING
         known_in = frozenset[Field](
@@ -140,8 +140,8 @@ class CatalogueWords:
         if budget == 0:
             return [word] if self._knows(word) else []
         similar = self._similar(word, budget)
-        found = process.extract(word, similar, scorer=OSA.distance, score_cutoff=budget, limit=None)
-        return [each for each, _, _ in found]
+        scored_words = process.extract(word, similar, scorer=OSA.distance, score_cutoff=budget, limit=None)
+        return [near_word for near_word, _, _ in scored_words]
 
     def _similar(self, word: str, budget: int) -> list[str]:
         """Words of about the same length and letters: an edit changes at most two letters of the set."""
@@ -160,7 +160,7 @@ class CatalogueWords:
     def _of_one_stem(self, word: str) -> list[str]:
         if len(word) < 4 or word_budget(word) == 0:
             return []
-        return [each for each in _beginning_with(self.vocabulary, word[:4]) if have_common_stem(word, each)]
+        return [other for other in _beginning_with(self.vocabulary, word[:4]) if have_common_stem(word, other)]
 
     def _words_that(self, relation: Relation, word: str) -> list[str]:
         """Known words that are `word`, or begin or end with it, or hold it."""
@@ -169,19 +169,19 @@ class CatalogueWords:
         if relation == "begin":
             return _beginning_with(self.vocabulary, word)
         if relation == "end":
-            return [each[::-1] for each in _beginning_with(self._backwards, word[::-1])]
+            return [backwards[::-1] for backwards in _beginning_with(self._backwards, word[::-1])]
         return self._words_holding(word)
 
     def _words_holding(self, part: str) -> list[str]:
         if len(part) <= 2:
             return [word for word in self.vocabulary if part in word]
-        found: list[str] = []
+        holding: list[str] = []
         place = self._blob.find(part)
         while place >= 0:
             stop = self._blob.find("\n", place)
-            found.append(self._blob[self._blob.rfind("\n", 0, place) + 1 : stop])
+            holding.append(self._blob[self._blob.rfind("\n", 0, place) + 1 : stop])
             place = self._blob.find(part, stop)
-        return found
+        return holding
 
     # ------------------------------------------------------------ rows
 
@@ -214,8 +214,10 @@ class CatalogueWords:
 
         cost = np.zeros(len(self.ids), dtype=np.int32)
         for word, relation in zip(query.words, _relations(query), strict=True):
-            known = self._words_that(relation, word)
-            cost += _spread(words, [(each, len(each) - len(word)) for each in known], _NOWHERE, len(self.ids))
+            matching_words = self._words_that(relation, word)
+            cost += _spread(
+                words, [(match, len(match) - len(word)) for match in matching_words], _NOWHERE, len(self.ids)
+            )
         if allowed is not None:
             cost[~allowed] = _NOWHERE
         pattern = bare(query.text)
@@ -240,11 +242,11 @@ class CatalogueWords:
             hits += cost < UNMATCHED_WORD
             if word in query.strong:
                 subjects += cost < UNMATCHED_WORD
-                for each in neighbours[word].evidence:
-                    certain[_rows_of(words, each)] = True
-        wanted, strong = sum(query.significant), len(query.strong)
-        half = (2 * hits >= wanted) | (2 * subjects >= strong)
-        fit = (hits > 0) & ((hits == wanted) | half & certain)
+                for evidence_word in neighbours[word].evidence:
+                    certain[_rows_of(words, evidence_word)] = True
+        significant_count, strong = sum(query.significant), len(query.strong)
+        half = (2 * hits >= significant_count) | (2 * subjects >= strong)
+        fit = (hits > 0) & ((hits == significant_count) | half & certain)
         if allowed is not None:
             fit &= allowed
         extra = np.clip(words.counts() - hits - others, 0, MOST_EXTRA_WORDS)
@@ -265,8 +267,10 @@ class CatalogueWords:
             fit &= allowed
         rows = np.flatnonzero(fit).tolist()
         near = [words.texts[row] for row in rows]
-        found = process.extract(query.text, near, scorer=Levenshtein.distance, score_cutoff=most, limit=MOST_CANDIDATES)
-        return [rows[place] for _, _, place in found]
+        scored_texts = process.extract(
+            query.text, near, scorer=Levenshtein.distance, score_cutoff=most, limit=MOST_CANDIDATES
+        )
+        return [rows[place] for _, _, place in scored_texts]
 
 
 _NOWHERE = 10_000
@@ -285,11 +289,11 @@ def _relations(query: Query) -> list[Relation]:
 
 def _beginning_with(ordered: Sequence[str], beginning: str) -> list[str]:
     place = bisect_left(ordered, beginning)
-    found: list[str] = []
+    beginning_words: list[str] = []
     while place < len(ordered) and ordered[place].startswith(beginning):
-        found.append(ordered[place])
+        beginning_words.append(ordered[place])
         place += 1
-    return found
+    return beginning_words
 
 
 def _letter_set(word: str) -> int:

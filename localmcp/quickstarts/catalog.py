@@ -122,8 +122,12 @@ class Quickstarts:
     ) -> SearchAnswer:
         """Find quick starts (short guides and links to manuals) by name, title or description, typos forgiven; give at
         least one of the three. Returns the best match whole and the list, lowest score first (0 = exact)."""
-        given: dict[Field, str | None] = {"name": name, "display_name": displayName, "description": description}
-        texts: dict[Field, str] = {where: text for where, text in given.items() if text and text.strip()}
+        texts_by_field: dict[Field, str | None] = {
+            "name": name,
+            "display_name": displayName,
+            "description": description,
+        }
+        texts: dict[Field, str] = {where: text for where, text in texts_by_field.items() if text and text.strip()}
         params = search_params(texts, maxDistance)
         if not texts:
             return empty_answer(params, NOTHING_ASKED)
@@ -136,16 +140,16 @@ class Quickstarts:
 
     def _answer(self, connection: apsw.Connection, request: Request, params: SearchParams) -> SearchAnswer:
         if self._database.levenshtein_works:
-            found = find_quickstarts(connection, self._words, request)
+            matches = find_quickstarts(connection, self._words, request)
         else:
             log.warning("levenshtein is not available in this file: quick starts are searched by substring")
             params["maxDistance"] = 0
-            found = find_by_substring(connection, request)
+            matches = find_by_substring(connection, request)
         notices: list[str] = []
         if mounted := self._mounted.search(connection, request, notices):
-            found = [*islice(merge(found, *mounted, key=lambda each: each.place), request.limit)]
-        if found:
-            answer = search_answer(self._row_of(connection, found[0]), found, params)
+            matches = [*islice(merge(matches, *mounted, key=lambda match: match.place), request.limit)]
+        if matches:
+            answer = search_answer(self._row_of(connection, matches[0]), matches, params)
         else:
             answer = empty_answer(params, nothing_found(params))
         if notices:
@@ -154,10 +158,10 @@ class Quickstarts:
             answer["fallback"] = True
         return answer
 
-    def _row_of(self, connection: apsw.Connection, found: Found) -> Row:
-        row = self._mounted.find(found.shown_name) if found.origin else store.find_row(connection, found.name)
+    def _row_of(self, connection: apsw.Connection, match: Found) -> Row:
+        row = self._mounted.find(match.shown_name) if match.origin else store.find_row(connection, match.name)
         if row is None:
-            raise NotFound(f"{found.name} was removed meanwhile.")
+            raise NotFound(f"{match.name} was removed meanwhile.")
         return row
 
     # ------------------------------------------------------------ in
@@ -261,9 +265,9 @@ class Quickstarts:
             rows, total = store.list_rows(connection, tag, favourites, status, offset + limit - passed, passed)
             tags = store.count_tags(connection)
         if mounted:
-            rows = [*islice(merged_by_title([rows, *(each.rows for each in mounted)]), offset, offset + limit)]
-            total += sum(each.total for each in mounted)
-            tags = add_tags([tags, *(each.tags for each in mounted)])
+            rows = [*islice(merged_by_title([rows, *(shelf.rows for shelf in mounted)]), offset, offset + limit)]
+            total += sum(shelf.total for shelf in mounted)
+            tags = add_tags([tags, *(shelf.tags for shelf in mounted)])
         listed = [listed_quickstart(row) for row in rows]
         return {"count": len(listed), "total": total, "quickstarts": listed, "tags": tags}
 

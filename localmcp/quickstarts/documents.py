@@ -59,8 +59,8 @@ class Unreadable(ValueError):
 def read_path(path: Path) -> Iterator[Reading]:
     """Read a file, or every YAML and JSON file below a folder; one reading a file."""
     if path.is_dir():
-        for each in _files_below(path):
-            yield read_file(each, str(each.relative_to(path)))
+        for file in _files_below(path):
+            yield read_file(file, str(file.relative_to(path)))
     else:
         yield read_file(path, path.name)
 
@@ -154,8 +154,12 @@ def _draft(item: Any) -> Draft:
         )
     metadata = _mapping(content.get("metadata"))
     tags = row.get("tags") if row is not content else None
-    wanted = row.get("id") if row is not content else None
-    identity = wanted if isinstance(wanted, int) and 0 < wanted < 2**53 and not isinstance(wanted, bool) else None
+    requested_id = row.get("id") if row is not content else None
+    identity = (
+        requested_id
+        if isinstance(requested_id, int) and 0 < requested_id < 2**53 and not isinstance(requested_id, bool)
+        else None
+    )
     return Draft(_name(name or metadata.get("name")), content, read_tags(tags or metadata.get("tags")), identity)
 
 
@@ -185,11 +189,11 @@ def read_tags(value: Any) -> tuple[Tag, ...]:
     """Tags given as [{kind, value}], where a value may be a list, or as plain words (kind "tag")."""
     tags: dict[Tag, None] = {}
     for item in cast("list[Any]", value) if isinstance(value, list) else []:
-        given = cast(Json, item) if isinstance(item, dict) else {"kind": "tag", "value": item}
-        values = cast("list[Any]", given["value"]) if isinstance(given.get("value"), list) else [given.get("value")]
+        tag = cast(Json, item) if isinstance(item, dict) else {"kind": "tag", "value": item}
+        values = cast("list[Any]", tag["value"]) if isinstance(tag.get("value"), list) else [tag.get("value")]
         for one in values:
             if isinstance(one, str | int | float) and str(one).strip():
-                tags[str(given.get("kind") or "tag").strip(), str(one).strip()] = None
+                tags[str(tag.get("kind") or "tag").strip(), str(one).strip()] = None
     return tuple(tags)
 
 
@@ -310,7 +314,7 @@ def _plain(value: Any, budget: list[int], depth: int) -> Any:
         return value
     if isinstance(value, dict):
         items = cast("dict[Any, Any]", value).items()
-        return {_plain(_key(key), budget, depth): _plain(each, budget, depth - 1) for key, each in items}
+        return {_plain(_key(key), budget, depth): _plain(item, budget, depth - 1) for key, item in items}
     if isinstance(value, list):
         return [_plain(item, budget, depth - 1) for item in cast("list[Any]", value)]
     raise Unreadable(f"holds a {type(value).__name__}, which JSON does not have")

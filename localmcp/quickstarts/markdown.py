@@ -58,11 +58,11 @@ def _facts(spec: Json, name: str, tags: Sequence[tuple[str, str]], status: str) 
 def _tasks(spec: Json, done: Mapping[str, str]) -> Iterator[str]:
     tasks = spec.get("tasks")
     for number, task in enumerate(cast("list[Any]", tasks) if isinstance(tasks, list) else [], start=1):
-        given = _mapping(task)
+        fields = _mapping(task)
         mark = {"done": " ✓", "failed": " ✗"}.get(done.get(str(number), ""), "")
-        yield f"## {number}. {_text(given.get('title'))}{mark}"
-        yield _text(given.get("description"))
-        review, summary = _mapping(given.get("review")), _mapping(given.get("summary"))
+        yield f"## {number}. {_text(fields.get('title'))}{mark}"
+        yield _text(fields.get("description"))
+        review, summary = _mapping(fields.get("review")), _mapping(fields.get("summary"))
         yield _quoted("Check your work", review.get("instructions"))
         yield _quoted("If that failed", review.get("failedTaskHelp"))
         yield _text(summary.get("success"))

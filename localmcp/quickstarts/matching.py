@@ -280,21 +280,25 @@ def _fuzzy_distance(
     if not any(query.significant):
         return None
     words = split_words(text)
-    found = [_by_words(query, where, words, neighbours, max_distance)]
+    distances = [_by_words(query, where, words, neighbours, max_distance)]
     if whole_distance <= min(max_distance, WHOLE_FIELD_SHARE * max(len(text), len(query.text))):
-        found.append(_as_a_whole(query, words, text, neighbours, whole_distance))
-    return min((each for each in found if each), default=None)
+        distances.append(_as_a_whole(query, words, text, neighbours, whole_distance))
+    return min((distance_pair for distance_pair in distances if distance_pair), default=None)
 
 
 def _as_a_whole(
     query: Query, words: Sequence[str], text: str, neighbours: Mapping[str, Neighbours], distance: int
 ) -> tuple[int, int] | None:
     """A field typed wrongly as a whole ("Get started" for "getting started"), unless one word is simply another."""
-    missing = [word for word in query.significant_words if not any(each in neighbours[word].edits for each in words)]
+    missing = [
+        word
+        for word in query.significant_words
+        if not any(field_word in neighbours[word].edits for field_word in words)
+    ]
     if any(word_budget(word) == 0 for word in missing):
         return None
     if distance > HARMLESS_SHARE * max(len(text), len(query.text)):
-        if not all(any(_common_prefix(word, each) >= 3 for each in words) for word in missing):
+        if not all(any(_common_prefix(word, field_word) >= 3 for field_word in words) for word in missing):
             return None
     return distance, MOST_EXTRA_WORDS
 
@@ -307,27 +311,27 @@ def _by_words(
         _options(word, counts, words, neighbours) for word, counts in zip(query.words, query.significant, strict=True)
     ]
     chosen = _align(options, [UNMATCHED_WORD if counts else 1 for counts in query.significant])
-    wanted = sum(query.significant)
-    hits = [each for each, counts in zip(chosen, query.significant, strict=True) if counts and each]
+    significant_count = sum(query.significant)
+    hits = [option for option, counts in zip(chosen, query.significant, strict=True) if counts and option]
     edits = sum(hit[1] for hit in hits)
     if not hits or edits > max_distance:
         return None
-    if len(hits) < wanted and not _says_enough(query, where, words, chosen, neighbours):
+    if len(hits) < significant_count and not _says_enough(query, where, words, chosen, neighbours):
         return None
-    aligned = [each[0] for each in chosen if each]
+    aligned = [option[0] for option in chosen if option]
     extra = min(MOST_EXTRA_WORDS, len(words) - len(aligned))
-    looseness = len(query.words) - wanted - (len(aligned) - len(hits))
+    looseness = len(query.words) - significant_count - (len(aligned) - len(hits))
     looseness += sum(later != earlier + 1 for earlier, later in zip(aligned, aligned[1:], strict=False))
-    return edits + extra + UNMATCHED_WORD * (wanted - len(hits)), looseness
+    return edits + extra + UNMATCHED_WORD * (significant_count - len(hits)), looseness
 
 
 def _options(word: str, counts: bool, words: Sequence[str], neighbours: Mapping[str, Neighbours]) -> list[Option]:
     """(position, edits) of the field words that a query word may stand for, nearest first."""
     if not counts:
-        return [(position, 0) for position, each in enumerate(words) if each == word]
+        return [(position, 0) for position, field_word in enumerate(words) if field_word == word]
     edits = neighbours[word].edits
-    found = [(position, edits[word]) for position, word in enumerate(words) if word in edits]
-    return sorted(found, key=lambda option: option[1])
+    edits_by_position = [(position, edits[word]) for position, word in enumerate(words) if word in edits]
+    return sorted(edits_by_position, key=lambda option: option[1])
 
 
 def _align(options: Sequence[Sequence[Option]], costs: Sequence[int]) -> list[Option | None]:
@@ -335,22 +339,22 @@ def _align(options: Sequence[Sequence[Option]], costs: Sequence[int]) -> list[Op
     claims = Counter(position for option in options for position, _ in option)
     chosen: list[Option | None] = [None] * len(options)
     contested: list[int] = []
-    for index, each in enumerate(options):
-        if each and claims[each[0][0]] == 1:
-            chosen[index] = each[0]
-        elif each:
+    for index, word_options in enumerate(options):
+        if word_options and claims[word_options[0][0]] == 1:
+            chosen[index] = word_options[0]
+        elif word_options:
             contested.append(index)
-    taken = {each[0] for each in chosen if each}
-    for index, option in _settle(options, costs, contested, taken).items():
+    used_positions = {option[0] for option in chosen if option}
+    for index, option in _settle(options, costs, contested, used_positions).items():
         chosen[index] = option
     return chosen
 
 
 def _settle(
-    options: Sequence[Sequence[Option]], costs: Sequence[int], contested: Sequence[int], taken: set[int]
+    options: Sequence[Sequence[Option]], costs: Sequence[int], contested: Sequence[int], used_positions: set[int]
 ) -> dict[int, Option | None]:
     """The cheapest alignment of the words that compete for positions."""
-    states: _States = {frozenset(taken): (0, {})}
+    states: _States = {frozenset(used_positions): (0, {})}
     for index in contested:
         following: _States = {}
         for used, (cost, choice) in states.items():
@@ -375,10 +379,10 @@ def _says_enough(
     At least half of the significant words, or of those that name a subject, are found; one of the latter is certain;
     and they outnumber the subjects of which the whole catalogue knows nothing ("mortgage" in "mortgage calculator").
     """
-    found = {word: words[option[0]] for word, option in zip(query.words, chosen, strict=True) if option}
+    matched_words = {word: words[option[0]] for word, option in zip(query.words, chosen, strict=True) if option}
     significant, strong = query.significant_words, query.strong
-    subjects = [word for word in found if word in strong]
-    if 2 * sum(word in found for word in significant) < len(significant) and 2 * len(subjects) < len(strong):
+    subjects = [word for word in matched_words if word in strong]
+    if 2 * sum(word in matched_words for word in significant) < len(significant) and 2 * len(subjects) < len(strong):
         return False
     foreign = sum(where not in neighbours[word].known_in for word in strong)
-    return len(subjects) > foreign and any(found[word] in neighbours[word].evidence for word in subjects)
+    return len(subjects) > foreign and any(matched_words[word] in neighbours[word].evidence for word in subjects)

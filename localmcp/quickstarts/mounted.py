@@ -41,26 +41,30 @@ class MountedQuickstarts:
     def search(self, own: apsw.Connection, request: Request, notices: list[str]) -> list[list[Found]]:
         """The matches of each mounted file, best first; a file that cannot be read is told in `notices`."""
 
-        def look(each: MountedFile, theirs: apsw.Connection) -> list[Found] | None:
-            if each.database.levenshtein_works:
-                found = find_quickstarts(theirs, self._words.setdefault(each.database, WordCache()), request)
+        def look(mounted_file: MountedFile, theirs: apsw.Connection) -> list[Found] | None:
+            if mounted_file.database.levenshtein_works:
+                matches = find_quickstarts(theirs, self._words.setdefault(mounted_file.database, WordCache()), request)
             else:
-                found = find_by_substring(theirs, request)
-            said = store.contents(theirs, [match.name for match in found])
-            known = store.contents(own, said)
-            fresh = [match for match in found if match.name in said and known.get(match.name) != said[match.name]]
-            return [_marked(match, each.name) for match in fresh] or None
+                matches = find_by_substring(theirs, request)
+            their_contents = store.contents(theirs, [match.name for match in matches])
+            own_contents = store.contents(own, their_contents)
+            fresh = [
+                match
+                for match in matches
+                if match.name in their_contents and own_contents.get(match.name) != their_contents[match.name]
+            ]
+            return [_marked(match, mounted_file.name) for match in fresh] or None
 
         return self._federation.read_mounted(look, notices) if self._federation else []
 
     def list_rows(self, own: apsw.Connection, tag: str | None, limit: int) -> list[Shelf]:
         """The first `limit` by title of each mounted file that has any."""
 
-        def look(each: MountedFile, theirs: apsw.Connection) -> Shelf | None:
-            known = store.contents(own, store.names(theirs))
-            said = store.contents(theirs, known)
-            same = [name for name in said if said[name] == known[name]]
-            rows, total = store.list_mounted_rows(theirs, each.name, tag, same, limit)
+        def look(mounted_file: MountedFile, theirs: apsw.Connection) -> Shelf | None:
+            own_contents = store.contents(own, store.names(theirs))
+            their_contents = store.contents(theirs, own_contents)
+            same = [name for name in their_contents if their_contents[name] == own_contents[name]]
+            rows, total = store.list_mounted_rows(theirs, mounted_file.name, tag, same, limit)
             return Shelf(rows, total, store.count_tags(theirs, same)) if total else None
 
         return self._read(look)
@@ -69,9 +73,9 @@ class MountedQuickstarts:
         """The quick start of that name or title in any mounted file, or of `NAME:name` in the one of that name."""
         origin, bare = split_name(name)
 
-        def look(each: MountedFile, theirs: apsw.Connection) -> Row | None:
-            row = store.find_row(theirs, bare, each.name) if origin == each.name else None
-            return row or store.find_row(theirs, name, each.name)
+        def look(mounted_file: MountedFile, theirs: apsw.Connection) -> Row | None:
+            row = store.find_row(theirs, bare, mounted_file.name) if origin == mounted_file.name else None
+            return row or store.find_row(theirs, name, mounted_file.name)
 
         rows = self._read(look)
         return next((row for row in rows if row.origin == origin), rows[0] if rows else None)
@@ -79,7 +83,9 @@ class MountedQuickstarts:
     def path_of(self, origin: str) -> str:
         """Where the mounted file lies, for who wants to take something from it."""
         mounted = self._federation.mounted()[0] if self._federation else ()
-        return next((str(each.database.path) for each in mounted if each.name == origin), "FILE")
+        return next(
+            (str(mounted_file.database.path) for mounted_file in mounted if mounted_file.name == origin), "FILE"
+        )
 
     def _read(self, look: Callable[[MountedFile, apsw.Connection], Result | None]) -> list[Result]:
         return self._federation.read_mounted(look) if self._federation else []

@@ -89,9 +89,9 @@ def find_quickstarts(connection: apsw.Connection, cache: WordCache, request: Req
         chosen = words.candidates(query, where, neighbours, request.max_distance, request.limit, mask)
         ids |= dict.fromkeys(chosen)
     _register_functions(connection, queries, neighbours, request.max_distance)
-    found = _rank(connection, queries, ids, request.limit)
-    missing = request.limit - len(found)
-    return found + _in_documents(connection, queries, found, allowed, missing) if missing else found
+    matches = _rank(connection, queries, ids, request.limit)
+    missing = request.limit - len(matches)
+    return matches + _in_documents(connection, queries, matches, allowed, missing) if missing else matches
 
 
 def find_by_substring(connection: apsw.Connection, request: Request) -> list[Found]:
@@ -233,23 +233,25 @@ def document_text(texts: Iterable[str]) -> str:
 def _in_documents(
     connection: apsw.Connection,
     queries: Mapping[Field, Query],
-    found: Iterable[Found],
+    matches: Iterable[Found],
     allowed: list[int] | None,
     limit: int,
 ) -> list[Found]:
     """Quick starts whose whole text holds every word that names the subject, those with most in the title first."""
-    seen = {each.id for each in found}
+    seen = {match.id for match in matches}
     scored: dict[int, Found] = {}
     for where, query in queries.items():
-        for each in _holding_all(connection, where, query, allowed):
-            if each.id not in seen and (each.id not in scored or each.score < scored[each.id].score):
-                scored[each.id] = each
-    order = sorted(scored.values(), key=lambda each: (each.score, len(each.display_name), each.name))
+        for document_match in _holding_all(connection, where, query, allowed):
+            if document_match.id not in seen and (
+                document_match.id not in scored or document_match.score < scored[document_match.id].score
+            ):
+                scored[document_match.id] = document_match
+    order = sorted(scored.values(), key=lambda match: (match.score, len(match.display_name), match.name))
     return order[:limit]
 
 
 def _holding_all(connection: apsw.Connection, where: Field, query: Query, allowed: list[int] | None) -> list[Found]:
-    wanted = [stems for word in query.words if word in query.strong and (stems := index_text(word, "english"))]
+    subject_stems = [stems for word in query.words if word in query.strong and (stems := index_text(word, "english"))]
     if not any(word.isalpha() and len(word) > 2 for word in query.strong) or query.only_stop_words:
         return []
     rows = fetch_all(
@@ -263,19 +265,19 @@ def _holding_all(connection: apsw.Connection, where: Field, query: Query, allowe
         limit :limit
         """,
         {
-            "words": " AND ".join(f'"{stems}"' for stems in wanted),
+            "words": " AND ".join(f'"{stems}"' for stems in subject_stems),
             "ids": None if allowed is None else json.dumps(allowed),
             "limit": MOST_FALLBACKS,
         },
     )
-    found: list[Found] = []
+    matches: list[Found] = []
     for identity, name, title, description in rows:
-        score = fallback_score(where, _absent(wanted, f"{name} {title}"))
-        found.append(Found(identity, name, title, description, score, "document"))
-    return found
+        score = fallback_score(where, _absent(subject_stems, f"{name} {title}"))
+        matches.append(Found(identity, name, title, description, score, "document"))
+    return matches
 
 
-def _absent(wanted: Iterable[str], text: str) -> int:
+def _absent(subject_stems: Iterable[str], text: str) -> int:
     """How many of the stemmed words a text lacks."""
     present = f" {index_text(text, 'english')} "
-    return sum(f" {stems} " not in present for stems in wanted)
+    return sum(f" {stems} " not in present for stems in subject_stems)

@@ -46,8 +46,8 @@ class Row:
     def spec(self, *path: str) -> Any:
         """The value at a path below `spec`, or None."""
         value: Any = self.content.get("spec")
-        for each in path:
-            value = cast(Json, value).get(each) if isinstance(value, dict) else None
+        for key in path:
+            value = cast(Json, value).get(key) if isinstance(value, dict) else None
         return value
 
 
@@ -154,7 +154,7 @@ def names(connection: apsw.Connection) -> list[str]:
 def _row(columns: Sequence[Any], origin: str | None = None) -> Row:
     identity, name, title, description, content, created, updated, tags, favourite, status, tasks = columns
     if origin is not None:
-        if not all(isinstance(each, str) for each in (title, description, created, updated)):
+        if not all(isinstance(column, str) for column in (title, description, created, updated)):
             raise TypeError(f"the quick start {name} is no text")
         favourite, status, tasks = False, "Not started", "{}"
     return Row(
@@ -216,12 +216,12 @@ def put_quickstarts(connection: apsw.Connection, drafts: Iterable[Draft]) -> Cou
 def _put(connection: apsw.Connection, draft: Draft) -> str:
     content, now = compact_json(draft.content), utc_now()
     sql = "select id, content, deleted_at from quickstarts where name = ?"
-    known = fetch_one(connection, sql, (draft.name,))
-    if known is None:
+    stored_row = fetch_one(connection, sql, (draft.name,))
+    if stored_row is None:
         identity = _insert(connection, draft, content, now)
         _index(connection, identity, draft)
         return "added"
-    identity, stored, deleted_at = known
+    identity, stored, deleted_at = stored_row
     same_tags = set(_tags(connection, identity)) == set(draft.tags)
     if stored == content and same_tags and deleted_at is None:
         return "unchanged"
@@ -234,12 +234,12 @@ def _put(connection: apsw.Connection, draft: Draft) -> str:
 
 
 def _insert(connection: apsw.Connection, draft: Draft, content: str, now: str) -> int:
-    wanted = draft.id
-    if wanted is not None and fetch_one(connection, "select 1 from quickstarts where id = ?", (wanted,)):
-        wanted = None
+    tag_filter = draft.id
+    if tag_filter is not None and fetch_one(connection, "select 1 from quickstarts where id = ?", (tag_filter,)):
+        tag_filter = None
     connection.execute(
         "insert into quickstarts (id, name, created_at, updated_at, content) values (?, ?, ?, ?, ?)",
-        (wanted, draft.name, now, now, content),
+        (tag_filter, draft.name, now, now, content),
     )
     return connection.last_insert_rowid()
 
@@ -261,12 +261,12 @@ def _texts(value: Any) -> Iterable[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
-        for each in cast("list[Any]", value):
-            yield from _texts(each)
+        for nested in cast("list[Any]", value):
+            yield from _texts(nested)
     elif isinstance(value, dict):
-        for key, each in cast(Json, value).items():
+        for key, nested in cast(Json, value).items():
             if key not in _NOT_TEXT:
-                yield from _texts(each)
+                yield from _texts(nested)
 
 
 def _tags(connection: apsw.Connection, identity: int) -> list[Tag]:

@@ -20,8 +20,8 @@ _PARTS = (("review", "instructions", "failedTaskHelp"), ("summary", "success", "
 def is_quickstart(content: Json) -> bool:
     """Whether a document is one at all: its kind, in any case and number, or the absence of another kind."""
     kind = content.get("kind")
-    known = str(kind).lower().rstrip("s") in ("consolequickstart", "quickstart")
-    return isinstance(content.get("spec"), dict) and (kind is None or known)
+    kind_is_right = str(kind).lower().rstrip("s") in ("consolequickstart", "quickstart")
+    return isinstance(content.get("spec"), dict) and (kind is None or kind_is_right)
 
 
 def check_quickstart(content: Json, name: str) -> list[str]:
@@ -39,29 +39,29 @@ def _check(content: Json, name: str) -> Iterator[str]:
     if own is not None and own != name:
         yield f"metadata.name: {own!r} differs from the name {name!r}"
     spec = _mapping(content.get("spec"))
-    for each in _REQUIRED:
-        if each == "tasks" and spec.get("link"):
+    for required_name in _REQUIRED:
+        if required_name == "tasks" and spec.get("link"):
             continue
-        if spec.get(each) in (None, "", []):
-            yield f"spec.{each}: missing"
+        if spec.get(required_name) in (None, "", []):
+            yield f"spec.{required_name}: missing"
     yield from _check_values(spec)
     yield from _check_tasks(spec.get("tasks"))
     yield from _check_link_and_type(spec)
 
 
 def _check_values(spec: Json) -> Iterator[str]:
-    for each in _TEXTS:
-        if not isinstance(spec.get(each), str | None):
-            yield f"spec.{each}: must be text"
+    for list_name in _TEXTS:
+        if not isinstance(spec.get(list_name), str | None):
+            yield f"spec.{list_name}: must be text"
     description = spec.get("description")
     if isinstance(description, str) and len(description) > LONGEST_DESCRIPTION:
         yield f"spec.description: {len(description)} characters; at most {LONGEST_DESCRIPTION}"
     minutes = spec.get("durationMinutes")
     if minutes is not None and (not isinstance(minutes, int) or isinstance(minutes, bool) or minutes < 1):
         yield f"spec.durationMinutes: {minutes!r}; a whole number from 1 is expected"
-    for each in _LISTS_OF_TEXT:
-        if not _is_list_of(spec.get(each), str):
-            yield f"spec.{each}: must be a list of texts"
+    for list_name in _LISTS_OF_TEXT:
+        if not _is_list_of(spec.get(list_name), str):
+            yield f"spec.{list_name}: must be a list of texts"
     if not _is_list_of(spec.get("accessReviewResources"), dict):
         yield "spec.accessReviewResources: must be a list of mappings"
 

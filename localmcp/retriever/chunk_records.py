@@ -46,14 +46,14 @@ def _record(row: Sequence[Any]) -> StoredRecord:
     chunk_id, text, embedding, metadata, partition, chunk_uuid, digest, language, kind, *rest = row
     chunk = dict(zip(_CHUNK, rest, strict=False))
     source = dict(zip(_SOURCE, rest[len(_CHUNK) :], strict=True))
-    told = metadata_of(metadata, source["uri"], source["title"], chunk["first_page"], source["format"])
+    shown_metadata = metadata_of(metadata, source["uri"], source["title"], chunk["first_page"], source["format"])
     origin: Json = {
         "source": source,
         "chunk": {**chunk, "language": language, "kind": kind, "digest": digest.hex(), "uuid": chunk_uuid.hex()},
-        "told": [key for key in told if key not in json.loads(metadata)],
+        "told": [key for key in shown_metadata if key not in json.loads(metadata)],
     }
     return StoredRecord(
-        chunk_id, np.frombuffer(embedding, dtype="<f4"), text, told, partition or DEFAULT_PARTITION, origin
+        chunk_id, np.frombuffer(embedding, dtype="<f4"), text, shown_metadata, partition or DEFAULT_PARTITION, origin
     )
 
 
@@ -64,8 +64,8 @@ def is_document(record: Record) -> bool:
     """Whether the record tells which document it is a chunk of, as localmcp writes it."""
     origin = record.origin if isinstance(record, StoredRecord) else None
     parts = [(origin or {}).get(name) for name in ("source", "chunk")]
-    wanted = (_SOURCE, (*_CHUNK, "language", "kind", "digest", "uuid"))
-    return all(isinstance(part, dict) and part.keys() >= set(keys) for part, keys in zip(parts, wanted, strict=True))
+    columns = (_SOURCE, (*_CHUNK, "language", "kind", "digest", "uuid"))
+    return all(isinstance(part, dict) and part.keys() >= set(keys) for part, keys in zip(parts, columns, strict=True))
 
 
 def source_of(record: Record) -> Json:
@@ -83,12 +83,14 @@ def draft_document(
     """
     import numpy as np
 
-    ordered = sorted((cast("StoredRecord", record) for record in records), key=lambda each: _chunk(each)["position"])
+    ordered = sorted(
+        (cast("StoredRecord", record) for record in records), key=lambda record: _chunk(record)["position"]
+    )
     source, metadata = source_of(ordered[0]), _own_metadata(ordered[0])
-    chunks = [_draft_chunk(each) for each in ordered]
+    chunks = [_draft_chunk(record) for record in ordered]
     embeddings = {
-        chunk.digest: np.asarray(each.vector, dtype="<f4").tobytes()
-        for chunk, each in zip(chunks, ordered, strict=True)
+        chunk.digest: np.asarray(record.vector, dtype="<f4").tobytes()
+        for chunk, record in zip(chunks, ordered, strict=True)
     }
     draft = SourceDraft(
         collection_id,
@@ -109,8 +111,8 @@ def draft_document(
 
 def _own_metadata(record: StoredRecord) -> Json:
     """The document's metadata without what every chunk is told."""
-    told = set(cast("Json", record.origin).get("told", ()))
-    return {key: value for key, value in record.metadata.items() if key not in told}
+    told_keys = set(cast("Json", record.origin).get("told", ()))
+    return {key: value for key, value in record.metadata.items() if key not in told_keys}
 
 
 def _chunk(record: StoredRecord) -> Json:

@@ -127,10 +127,10 @@ class Collections:
     def create_partition(self, collection_name: Name, partition_name: PartitionName) -> Made:
         """Make a part of a collection, which can then be searched alone: by type, date, domain."""
         with self.database.read() as connection:
-            [found] = choose_collections(connection, [collection_name])
+            [collection] = choose_collections(connection, [collection_name])
             sql = "select 1 from partitions where collection_id = ? and name = ?"
-            before = fetch_one(connection, sql, (found.id, partition_name))
-        self.sqlite.create_partition(found.name, partition_name)
+            before = fetch_one(connection, sql, (collection.id, partition_name))
+        self.sqlite.create_partition(collection.name, partition_name)
         return {"name": partition_name, "created": before is None and partition_name != DEFAULT_PARTITION}
 
     # ------------------------------------------------------------ telling
@@ -161,16 +161,16 @@ class Collections:
         ]
         return result
 
-    def _listed(self, connection: apsw.Connection, each: Collection) -> ListedCollection:
-        documents, chunks = _counts(connection, each.id)
+    def _listed(self, connection: apsw.Connection, collection: Collection) -> ListedCollection:
+        documents, chunks = _counts(connection, collection.id)
         sql = "select name from partitions where collection_id = ? order by name"
-        replica = replica_of(connection, each.id)
+        replica = replica_of(connection, collection.id)
         return {
-            "name": each.name,
-            "description": each.description,
+            "name": collection.name,
+            "description": collection.description,
             "documents": documents,
             "chunks": chunks,
-            "partitions": [row[0] for row in fetch_all(connection, sql, (each.id,))],
+            "partitions": [row[0] for row in fetch_all(connection, sql, (collection.id,))],
             "searchedIn": "milvus"
             if replica is not None and replica.ready and self.places.milvus is not None
             else "file",
@@ -180,7 +180,7 @@ class Collections:
         """What copies of the file's collections are called on the server."""
         with self.database.read() as connection:
             everything = fetch_all(connection, "select id from collections")
-            return {copy.name.casefold() for (each,) in everything if (copy := replica_of(connection, each))}
+            return {copy.name.casefold() for (row_id,) in everything if (copy := replica_of(connection, row_id))}
 
     @tool(
         "describe_collection",
@@ -207,7 +207,7 @@ class Collections:
             documents, chunks = _counts(connection, collection.id)
             created = fetch_one(connection, "select created_at from collections where id = ?", (collection.id,))
             copy = replica_of(connection, collection.id)
-        told: DescribedCollection = {
+        description: DescribedCollection = {
             "name": collection.name,
             "description": collection.description,
             "documents": documents,
@@ -220,10 +220,10 @@ class Collections:
             "createdAt": created,
         }
         if copy is not None:
-            told["copy"] = {"name": copy.name, "state": copy.state, "pending": copy.pending}
+            description["copy"] = {"name": copy.name, "state": copy.state, "pending": copy.pending}
             if copy.problem:
-                told["copy"]["problem"] = copy.problem
-        return told
+                description["copy"]["problem"] = copy.problem
+        return description
 
     def _describe_foreign(self, name: str) -> DescribedCollection:
         milvus = self.places.milvus
@@ -263,18 +263,18 @@ class Collections:
     ) -> Dropped:
         """Delete a collection with everything in it, for good; files on disk are not touched."""
         with self.database.read() as connection:
-            [found] = choose_collections(connection, [collection_name])
-            documents, chunks = _count(connection, found.id, None)
-            replica = replica_of(connection, found.id)
+            [collection] = choose_collections(connection, [collection_name])
+            documents, chunks = _count(connection, collection.id, None)
+            replica = replica_of(connection, collection.id)
         if documents and not confirm:
-            raise _ask(f"Collection '{found.name}'", documents, chunks)
-        result: Dropped = {"dropped": found.name, "documents": documents}
+            raise _ask(f"Collection '{collection.name}'", documents, chunks)
+        result: Dropped = {"dropped": collection.name, "documents": documents}
         if replica is not None:
             if self.places.copies is not None:
-                self.places.copies.forget(found.id, drop=copy)
+                self.places.copies.forget(collection.id, drop=copy)
             if not copy:
                 result["message"] = f"Its copy on the Milvus server, '{replica.name}', stays there."
-        drop_collection(self.database, found.id)
+        drop_collection(self.database, collection.id)
         return result
 
     @tool(
@@ -295,14 +295,14 @@ class Collections:
     ) -> Dropped:
         """Delete a part of a collection with everything in it, for good; files on disk are not touched."""
         with self.database.read() as connection:
-            [found] = choose_collections(connection, [collection_name])
-            partition_id = find_partition(connection, found, partition_name)
-            documents, chunks = _count(connection, found.id, partition_id)
+            [collection] = choose_collections(connection, [collection_name])
+            partition_id = find_partition(connection, collection, partition_name)
+            documents, chunks = _count(connection, collection.id, partition_id)
         if partition_id is None:
             raise InvalidInput(f"Partition '{DEFAULT_PARTITION}' holds what stands in no other; it cannot be dropped.")
         if documents and not confirm:
-            raise _ask(f"Partition '{partition_name}' of '{found.name}'", documents, chunks)
-        drop_partition(self.database, found.id, partition_id)
+            raise _ask(f"Partition '{partition_name}' of '{collection.name}'", documents, chunks)
+        drop_partition(self.database, collection.id, partition_id)
         return {"dropped": partition_name, "documents": documents}
 
 

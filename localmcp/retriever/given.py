@@ -36,21 +36,21 @@ class Change:
 _FIELDS = ("text", "metadata", "partition_name")
 
 
-def parse_record(given: Any, place: str) -> NewRecord:
+def parse_record(raw: Any, place: str) -> NewRecord:
     """A record from JSON: {text, metadata?, partition_name?}.
 
     Raises:
         InvalidInput: names the place and the field.
     """
-    entries = _entries(given, place, _FIELDS)
+    entries = _entries(raw, place, _FIELDS)
     if not isinstance(entries.get("text"), str):
         raise InvalidInput(f"{place}: text: {'must be text' if 'text' in entries else 'required'}")
     metadata, partition = _said(entries, place)
     return NewRecord(clean_text(entries["text"], f"{place}: text"), metadata or {}, partition, place)
 
 
-def parse_change(given: Any, place: str) -> Change:
-    entries = _entries(given, place, ("id", *_FIELDS))
+def parse_change(raw: Any, place: str) -> Change:
+    entries = _entries(raw, place, ("id", *_FIELDS))
     identity, text = entries.get("id"), entries.get("text")
     if not isinstance(identity, int) or isinstance(identity, bool):
         raise InvalidInput(f"{place}: id: {'must be an integer' if 'id' in entries else 'required'}")
@@ -62,10 +62,10 @@ def parse_change(given: Any, place: str) -> Change:
     return Change(identity, None if text is None else clean_text(text, f"{place}: text"), metadata, partition, place)
 
 
-def _entries(given: Any, place: str, names: Sequence[str]) -> Json:
-    if not isinstance(given, dict):
+def _entries(raw: Any, place: str, names: Sequence[str]) -> Json:
+    if not isinstance(raw, dict):
         raise InvalidInput(f"{place}: must be an object with {', '.join(names)}")
-    entries = cast(Json, given)
+    entries = cast(Json, raw)
     for key in entries:
         if key not in names:
             near = nearest(key, names)

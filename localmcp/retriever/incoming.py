@@ -99,7 +99,7 @@ class Receiver:
         group: list[_Document] = []
         for document in self._documents(name, ours, pulled, total, progress):
             group.append(document)
-            if sum(len(each.records) for each in group) >= CHUNKS_AT_ONCE:
+            if sum(len(source.records) for source in group) >= CHUNKS_AT_ONCE:
                 self._store(group, place, model_id, pulled)
                 group = []
         self._store(group, place, model_id, pulled)
@@ -110,7 +110,7 @@ class Receiver:
     def _identity(self, name: str, assumed: ModelIdentity | None) -> ModelIdentity:
         space, about = self._milvus.describe(name), self._milvus.about(name) or {}
         origin: Json = about.get("origin") or {}
-        names = {each.name for each in fields(ModelIdentity)}
+        names = {identity_field.name for identity_field in fields(ModelIdentity)}
         if names == (origin.get("identity") or {}).keys():
             identity = ModelIdentity(**origin["identity"])
             if identity.dimension == space.dimension and space.model.endswith(f"#{identity.fingerprint}"):

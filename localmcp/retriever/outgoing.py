@@ -174,23 +174,24 @@ class Sender:
 
     def _complete(self, collection_id: int) -> int:
         """Compare the copy with the file, mend it where they differ, and let searches use it; returns its count."""
-        expected = found = 0
+        expected = remote_count = 0
         for _ in range(ATTEMPTS):
             self._send_changes(collection_id)
             replica = self._replica(collection_id)
             with self._database.read() as connection:
                 expected = replicas.count_chunks(connection, collection_id, replica.model_id)
-            found = self._milvus.count(replica.name)
+            remote_count = self._milvus.count(replica.name)
             if self._replica(collection_id).pending:
                 continue
-            if found == expected and self._sample_agrees(replica):
+            if remote_count == expected and self._sample_agrees(replica):
                 with self._database.write() as connection:
                     self._renew(connection, collection_id)
                     replicas.write_complete(connection, collection_id)
-                return found
+                return remote_count
             self._mend(replica)
         raise Unavailable(
-            f"The copy in Milvus has {found:,} of {expected:,} vectors, and other programs keep changing one of them.",
+            f"The copy in Milvus has {remote_count:,} of {expected:,} vectors, and other programs keep changing "
+            "one of them.",
             hint="Run the same push again; what was copied is kept.",
         )
 
@@ -202,7 +203,7 @@ class Sender:
             last = fetch_one(connection, "select coalesce(max(id), 0) from chunks") or 0
             starts = {random.randint(0, last) for _ in range(SAMPLE)}
             args = (connection, replica.collection_id, replica.model_id)
-            ids = {each for start in starts for each in replicas.chunk_ids_after(*args, start, 1)}
+            ids = {chunk_id for start in starts for chunk_id in replicas.chunk_ids_after(*args, start, 1)}
             ours = load_records(*args, sorted(ids))
         theirs = self._milvus.fetch(replica.name, [our.id for our in ours])
         for record in ours:

@@ -109,11 +109,15 @@ class Records:
         ]
         common = check_metadata(metadata or {})
         new = [
-            NewRecord(each.text, {**common, **each.metadata}, each.partition or partition_name, each.place)
-            for each in new
+            NewRecord(record.text, {**common, **record.metadata}, record.partition or partition_name, record.place)
+            for record in new
         ]
         ids = self.insert(collection_name, new, split=split)
-        return {"ids": [each for group in ids for each in group], "count": len(ids), "collection_name": collection_name}
+        return {
+            "ids": [row_id for group in ids for row_id in group],
+            "count": len(ids),
+            "collection_name": collection_name,
+        }
 
     def insert(self, collection: str, records: Sequence[NewRecord], *, split: bool = False) -> list[list[int]]:
         """Store records, all or none; returns the chunk ids of each.
@@ -201,7 +205,7 @@ class Records:
         with self.database.read() as connection:
             [target] = choose_collections(connection, [collection])
             stored = [find_record(connection, target, change) for change in changes]
-        drafts = [redraft(target, each, change) for each, change in zip(stored, changes, strict=True)]
+        drafts = [redraft(target, record, change) for record, change in zip(stored, changes, strict=True)]
         embedder = self._model_for(collection)
         window = window_of(embedder)
         for change, (draft, texts) in zip(changes, drafts, strict=True):
@@ -209,17 +213,17 @@ class Records:
                 check_length(next(iter(texts.values())), change.place, window)
         fresh = {
             digest: text
-            for each, (_, texts) in zip(stored, drafts, strict=True)
+            for record, (_, texts) in zip(stored, drafts, strict=True)
             for digest, text in texts.items()
-            if digest != each.digest
+            if digest != record.digest
         }
         embeddings = embed_texts(embedder, fresh)
         with self.database.write() as connection:
             model_id = ensure_model(connection, embedder.identity)
-            for change, each, (draft, _) in zip(changes, stored, drafts, strict=True):
-                if find_record(connection, target, change) != each:
+            for change, stored_record, (draft, _) in zip(changes, stored, drafts, strict=True):
+                if find_record(connection, target, change) != stored_record:
                     raise InvalidInput(f"{change.place}: record {change.id} was changed by someone else; try again.")
-                rewrite_record(connection, target, each, change, draft, embeddings, model_id)
+                rewrite_record(connection, target, stored_record, change, draft, embeddings, model_id)
         return {"updated": len(changes), "reembedded": len(embeddings)}
 
     # ------------------------------------------------------------ out
@@ -253,15 +257,15 @@ class Records:
         with self.database.read() as connection:
             [target] = choose_collections(connection, [collection_name])
             named = list(dict.fromkeys(ids or ())) if condition is None else []
-            wanted = named if condition is None else chunks_fulfilling(connection, target.id, condition)
-            sources = _sources_of(connection, whole_sources(connection, target, wanted), partition_name)
-            known = {chunk for source in sources for chunk in source.chunks}
+            chunk_ids = named if condition is None else chunks_fulfilling(connection, target.id, condition)
+            sources = _sources_of(connection, whole_sources(connection, target, chunk_ids), partition_name)
+            stored_ids = {chunk for source in sources for chunk in source.chunks}
         with self.database.write() as connection:
             trash_sources(connection, [source.id for source in sources if source.uri is None])
         if files := [source.uuid for source in sources if source.uri is not None]:
             self._remove_documents(files)
-        result: DeletedRecords = {"deleted": len(known), "documents": len(sources)}
-        if missing := [each for each in named if each not in known]:
+        result: DeletedRecords = {"deleted": len(stored_ids), "documents": len(sources)}
+        if missing := [chunk_id for chunk_id in named if chunk_id not in stored_ids]:
             result["notFound"] = missing
         return result
 

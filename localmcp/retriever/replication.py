@@ -46,8 +46,8 @@ class Replication:
         """
         sender = self._needed(self._sender)
         with self._database.read() as connection:
-            found = choose_collections(connection, [collection])[0]
-        return sender.copy(found, name, progress)
+            own_collection = choose_collections(connection, [collection])[0]
+        return sender.copy(own_collection, name, progress)
 
     def stop(self, collection: str, *, drop: bool = False) -> Replica:
         """Search a collection in the file alone again; with `drop` its copy is deleted first.
@@ -57,11 +57,11 @@ class Replication:
             Unavailable: the copy cannot be deleted now; nothing was changed.
         """
         with self._database.read() as connection:
-            found = choose_collections(connection, [collection])[0]
-            replica = replica_of(connection, found.id)
+            own_collection = choose_collections(connection, [collection])[0]
+            replica = replica_of(connection, own_collection.id)
         if replica is None:
-            raise NotFound(f"Collection '{found.name}' has no copy in Milvus.")
-        self.forget(found.id, drop=drop)
+            raise NotFound(f"Collection '{own_collection.name}' has no copy in Milvus.")
+        self.forget(own_collection.id, drop=drop)
         return replica
 
     def forget(self, collection_id: int, *, drop: bool = False) -> None:
@@ -123,10 +123,10 @@ class Replication:
         """The copy of that name, if it is the collection's own."""
         with self._database.read() as connection:
             visible = {collection.name for collection in visible_collections(connection)}
-            found = [
+            matching = [
                 replica for replica in replicas(connection) if replica.name == name and replica.collection in visible
             ]
-        return next((each for each in found if collection in (None, each.collection)), None)
+        return next((match for match in matching if collection in (None, match.collection)), None)
 
     # ------------------------------------------------------------ following
 
@@ -153,11 +153,11 @@ class Replication:
         with self._database.read() as connection:
             waiting = [replica for replica in replicas(connection) if _is_due(replica)]
         sent = 0
-        for each in waiting:
+        for due in waiting:
             try:
-                sent += self._follow(self._sender, each)
+                sent += self._follow(self._sender, due)
             except LocalMCPError as error:
-                log.warning("changes of '%s' that wait for Milvus: %d. %s", each.collection, each.pending, error)
+                log.warning("changes of '%s' that wait for Milvus: %d. %s", due.collection, due.pending, error)
         return sent
 
     def _follow(self, sender: Sender, replica: Replica) -> int:

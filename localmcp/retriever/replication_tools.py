@@ -255,8 +255,8 @@ class _Task:
 
     def told(self) -> Json:
         status = "failed" if self.error else "done" if self.finished.is_set() else "running"
-        told: Json = {"status": status, "done": self.done, "total": self.total}
-        return {**told, "problem": str(self.error)} if self.error else told
+        progress: Json = {"status": status, "done": self.done, "total": self.total}
+        return {**progress, "problem": str(self.error)} if self.error else progress
 
 
 def _describe(replica: Replica) -> CopyState:

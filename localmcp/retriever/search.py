@@ -122,7 +122,7 @@ class Retriever:
             answered = self._hybrid(place, question, notices)
         else:
             answered = self._semantic(place, collection_name, question)
-        results = [_told(each, texts if matched_text else ()) for each in answered]
+        results = [_told(answer, texts if matched_text else ()) for answer in answered]
         result: Json = {"success": True, "data": {"results": results, "count": len(results)}}
         if notices:
             result["notices"] = notices
@@ -173,13 +173,13 @@ class Retriever:
             if question.partition is not None:
                 find_partition(connection, collection, question.partition)
         self.places.settle(collection.id)
-        found = milvus.search(
+        neighbors = milvus.search(
             replica.name, vectors, question.top_k, partition=question.partition, condition=question.condition
         )
         with self.database.read() as connection:
             cosines = [
-                exact_cosines(connection, replica.model_id, [each.id for each in near], vector)
-                for near, vector in zip(found, vectors, strict=True)
+                exact_cosines(connection, replica.model_id, [neighbor.id for neighbor in near], vector)
+                for near, vector in zip(neighbors, vectors, strict=True)
             ]
             # More than are wanted, since what has left the file meanwhile drops out.
             matches = best_matches(cosines, sum(map(len, cosines)))
@@ -195,8 +195,12 @@ class Retriever:
                 f"collection '{name}' on Milvus holds vectors of '{theirs.rpartition('#')[0]}', the model at hand is "
                 f"'{ours.name}'."
             )
-        found = milvus.search(name, vectors, question.top_k, partition=question.partition, condition=question.condition)
-        matches = best_matches([{each.id: each.score for each in near} for near in found], question.top_k)
+        neighbors_by_text = milvus.search(
+            name, vectors, question.top_k, partition=question.partition, condition=question.condition
+        )
+        matches = best_matches(
+            [{neighbor.id: neighbor.score for neighbor in near} for near in neighbors_by_text], question.top_k
+        )
         records = milvus.fetch(name, [match.chunk_id for match in matches])
         return _ordered(
             Answered(match.chunk_id, record.text, match.cosine, record.metadata, match.query)
@@ -282,13 +286,13 @@ def _ordered(answers: Iterable[Answered]) -> list[Answered]:
     return sorted(answers, key=lambda answer: (-round(answer.score, 6), answer.id))
 
 
-def _told(each: Answered, texts: Sequence[str]) -> Json:
-    told: Json = {
-        "id": each.id,
-        "text": each.text,
-        "score": round(each.score, 6),
-        "metadata": dict(each.metadata),
+def _told(answer: Answered, texts: Sequence[str]) -> Json:
+    result: Json = {
+        "id": answer.id,
+        "text": answer.text,
+        "score": round(answer.score, 6),
+        "metadata": dict(answer.metadata),
     }
     if texts:
-        told["matched_text"] = texts[each.query]
-    return told
+        result["matched_text"] = texts[answer.query]
+    return result

@@ -74,12 +74,12 @@ def check_length(embedded: str, place: str, window: Window) -> None:
 
 def embed_texts(embedder: Embedder, texts: Mapping[bytes, str]) -> dict[bytes, bytes]:
     """Digest -> float32 vector, little endian."""
-    pairs, found = list(texts.items()), dict[bytes, bytes]()
+    pairs, vectors_by_digest = list(texts.items()), dict[bytes, bytes]()
     for start in range(0, len(pairs), EMBEDDED_AT_ONCE):
         part = pairs[start : start + EMBEDDED_AT_ONCE]
         vectors = embedder.embed_passages([text for _, text in part]).astype("<f4", copy=False)
-        found |= {digest: row.tobytes() for (digest, _), row in zip(part, vectors, strict=True)}
-    return found
+        vectors_by_digest |= {digest: row.tobytes() for (digest, _), row in zip(part, vectors, strict=True)}
+    return vectors_by_digest
 
 
 # ---------------------------------------------------------------- writing

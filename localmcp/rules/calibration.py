@@ -75,8 +75,8 @@ def find_calibration(connection: apsw.Connection, identity: ModelIdentity) -> Ca
     stored = fetch_one(connection, sql, (identity.fingerprint,))
     table = cast("dict[str, Any]", json.loads(stored)).get("rules") if stored else None
     if table:
-        known = {field.name for field in fields(Calibration)}
-        return Calibration(**{name: _number(value) for name, value in table.items() if name in known})
+        field_names = {field.name for field in fields(Calibration)}
+        return Calibration(**{name: _number(value) for name, value in table.items() if name in field_names})
     return Calibration() if is_shipped(identity) else None
 
 

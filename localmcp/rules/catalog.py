@@ -282,7 +282,9 @@ class RuleCatalogue:
             rules = rulebook.select_rules(connection, selection, offset + limit - passed, passed)
             total = rulebook.count_rules(connection, selection) + sum(number for _, number in mounted)
         if mounted:
-            newest = merge(rules, *(each for each, _ in mounted), key=lambda rule: rule.inserted_at, reverse=True)
+            newest = merge(
+                rules, *(mounted_rules for mounted_rules, _ in mounted), key=lambda rule: rule.inserted_at, reverse=True
+            )
             rules = list(islice(newest, offset, offset + limit))
         return {"count": len(rules), "total": total, "rules": [shown_rule(rule) for rule in rules]}
 
@@ -423,8 +425,8 @@ def check_draft(draft: RuleDraft) -> None:
     if not draft.rule_text.strip():
         raise InvalidInput(f"rule_text is {draft.rule_text!r}, but must say something.")
     if len(draft.category) > 40:
-        known = ", ".join(CATEGORIES)
-        raise InvalidInput(f"category: '{draft.category[:40]}…' is too long; usual are {known}.")
+        category_names = ", ".join(CATEGORIES)
+        raise InvalidInput(f"category: '{draft.category[:40]}…' is too long; usual are {category_names}.")
 
 
 def known_rule(connection: apsw.Connection, rule_id: int) -> Rule:

@@ -32,8 +32,8 @@ def own_rule_ids(name: str, value: Any) -> Any:
     """The same for a list of which one's own count: what is told of mounted rules is kept nowhere."""
     if not isinstance(value, list):
         return value
-    given = cast("list[Any]", value)
-    return [item for item in given if not _is_mounted(item)] or [own_rule_id(name, item) for item in given]
+    rule_ids = cast("list[Any]", value)
+    return [item for item in rule_ids if not _is_mounted(item)] or [own_rule_id(name, item) for item in rule_ids]
 
 
 def _is_mounted(rule_id: Any) -> bool:
@@ -80,7 +80,7 @@ class RuleCare:
         weight: Annotated[float | None, Param("Importance, 1 = ordinary", minimum=0, maximum=2)] = None,
     ) -> RuleAnswer:
         """Change a rule; what is left out stays."""
-        given = {
+        changed_fields = {
             "rule_text": rule_text.strip() if rule_text else None,
             "category": category.strip().lower() if category else None,
             "context": context.strip() if context is not None else None,
@@ -88,7 +88,7 @@ class RuleCare:
             "always_apply": alwaysApply,
             "weight": weight,
         }
-        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        changes: dict[str, Any] = {name: value for name, value in changed_fields.items() if value is not None}
         if project is not None:
             changes["project"] = project or None
         if not changes:

@@ -155,8 +155,8 @@ def split_front_matter(text: str) -> tuple[dict[str, Any], str, int]:
     return cast("dict[str, Any]", front), "".join(lines[end + 1 :]), end + 1
 
 
-def _quote_pattern(found: re.Match[str]) -> str:
-    return f"{found[1]}: {json.dumps(found[2])}\n"
+def _quote_pattern(match: re.Match[str]) -> str:
+    return f"{match[1]}: {json.dumps(match[2])}\n"
 
 
 def _options(front: dict[str, Any]) -> _Options:

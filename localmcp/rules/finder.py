@@ -125,7 +125,7 @@ def as_text(answer: Any) -> str:
     ]
     for title, key in (("For every task:", "always"), ("Often applied together with these:", "combinations")):
         more = cast("list[OtherRule]", result.get(key, []))
-        lines += [title, *(f"- {each['rule_text']} [rule {each['id']}]" for each in more)] if more else []
+        lines += [title, *(f"- {rule['rule_text']} [rule {rule['id']}]" for rule in more)] if more else []
     return "\n".join([*lines, *result.get("notices", [])])
 
 
@@ -229,7 +229,7 @@ class RuleFinder:
                 return []
             blocks = self._blocks(connection, collection)
             near = nearest_chunks(connection, collection.model_id, blocks, embedding, limit)
-            cosines = {rulebook.rule_id_of(each): cosine for each, cosine in near if cosine >= threshold}
+            cosines = {rulebook.rule_id_of(vector_id): cosine for vector_id, cosine in near if cosine >= threshold}
             rules = rulebook.load_rules(connection, cosines)
         return [(rule, cosines[rule_id]) for rule_id, rule in rules.items()]
 
@@ -337,8 +337,8 @@ def choose(matches: Sequence[Match], limit: int) -> list[Match]:
     that one part of a task does not crowd out the others."""
     best_of_clause = {match.view: match for match in reversed(matches)}
     first = sorted(best_of_clause.values(), key=lambda match: -match.relevance)[:limit]
-    taken = {match.rule.shown_id for match in first}
-    rest = [match for match in matches if match.rule.shown_id not in taken]
+    shown_ids = {match.rule.shown_id for match in first}
+    rest = [match for match in matches if match.rule.shown_id not in shown_ids]
     return sorted([*first, *rest[: limit - len(first)]], key=lambda match: -match.relevance)
 
 

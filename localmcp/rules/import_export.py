@@ -103,10 +103,10 @@ class RuleExchange:
             place = path.expanduser()
             if not place.exists():
                 raise NotFound(f"There is no file or folder {place}.")
-            found = find_rule_files(place)
-            if not found:
+            rule_files = find_rule_files(place)
+            if not rule_files:
                 raise NotFound(f"{place} holds no rule files.", hint="Known are CLAUDE.md, AGENTS.md, .cursorrules, …")
-            readings += [(str(each), read_file(each)) for each in found]
+            readings += [(str(path), read_file(path)) for path in rule_files]
         return self._import(readings, project)
 
     def _import(self, readings: list[tuple[str, Reading]], project: str | None) -> RuleImport:

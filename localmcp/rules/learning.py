@@ -199,11 +199,16 @@ class RuleMemory:
         the moment only is not stored, with the reason; what a rule says already is counted towards it."""
         if not instruction.strip():
             raise InvalidInput("Error: instruction cannot be empty")
-        found = self._generalized(instruction.strip(), context.strip())
-        if found.rule is None:
-            return {"success": True, "stored": False, "message": NOT_STORED.format(found.reason)}
+        generalization = self._generalized(instruction.strip(), context.strip())
+        if generalization.rule is None:
+            return {"success": True, "stored": False, "message": NOT_STORED.format(generalization.reason)}
         draft = RuleDraft(
-            found.rule, found.category, context.strip(), instruction.strip(), "remembered", project=project or None
+            generalization.rule,
+            generalization.category,
+            context.strip(),
+            instruction.strip(),
+            "remembered",
+            project=project or None,
         )
         try:
             answer = self._catalogue.add(draft, "count")
@@ -213,11 +218,11 @@ class RuleMemory:
 
     def _generalized(self, instruction: str, context: str) -> Generalized:
         try:
-            found = self._generalize(instruction, context) if self._generalize else None
+            nearest_rule = self._generalize(instruction, context) if self._generalize else None
         except LocalMCPError as error:
             log.warning("the patterns decide on an instruction: %s", error)
-            found = None
-        return found or self.generalize(instruction)
+            nearest_rule = None
+        return nearest_rule or self.generalize(instruction)
 
     def generalize(self, instruction: str) -> Generalized:
         """What the patterns and the embedding model say."""

@@ -43,17 +43,19 @@ class MountedRules:
     def shelves(self, identity: ModelIdentity, terms: Terms, notices: list[str]) -> dict[str, Shelf]:
         """Name -> rules of the mounted files that this model has read; their words are counted in `terms`."""
 
-        def look(each: MountedFile, theirs: apsw.Connection) -> tuple[str, Shelf] | None:
+        def look(mounted_file: MountedFile, theirs: apsw.Connection) -> tuple[str, Shelf] | None:
             collection = rulebook.find_collection(theirs)
             if collection is None or not rulebook.has_rules(theirs):
                 return None
             if collection.model_id is None or not rulebook.is_bound_to(theirs, collection, identity):
-                notices.append(_not_read(each))
+                notices.append(_not_read(mounted_file))
                 return None
             generations = read_generations(theirs)
-            blocks = each.index("keyword").sign_blocks(theirs, collection.model_id, generations, [collection.id])
+            blocks = mounted_file.index("keyword").sign_blocks(
+                theirs, collection.model_id, generations, [collection.id]
+            )
             terms.count(theirs, blocks)
-            return each.name, Shelf(collection, blocks)
+            return mounted_file.name, Shelf(collection, blocks)
 
         return dict(self._federation.read_mounted(look, notices))
 
@@ -63,38 +65,38 @@ class MountedRules:
     ) -> list[Match]:  # fmt: skip
         """The rules of those files that are near the task; relevance is not set."""
 
-        def look(each: MountedFile, theirs: apsw.Connection) -> list[Match] | None:
-            shelf = shelves.get(each.name)
+        def look(mounted_file: MountedFile, theirs: apsw.Connection) -> list[Match] | None:
+            shelf = shelves.get(mounted_file.name)
             if shelf is None:
                 return None
-            matches = match_rules(theirs, task, shelf.collection, shelf.blocks, selection, terms, each.name)
+            matches = match_rules(theirs, task, shelf.collection, shelf.blocks, selection, terms, mounted_file.name)
             return [match for match in matches if not _holds_text(own, match.rule)]
 
-        return [match for found in self._federation.read_mounted(look, notices) for match in found]
+        return [match for matches in self._federation.read_mounted(look, notices) for match in matches]
 
     def standing(self, own: apsw.Connection, selection: Selection, notices: list[str]) -> list[Rule]:
         """The rules that hold for every task."""
 
-        def look(each: MountedFile, theirs: apsw.Connection) -> list[Rule]:
-            rules = rulebook.standing_rules(theirs, selection, each.name)
+        def look(mounted_file: MountedFile, theirs: apsw.Connection) -> list[Rule]:
+            rules = rulebook.standing_rules(theirs, selection, mounted_file.name)
             return [rule for rule in rules if not _holds_text(own, rule)]
 
-        return [rule for found in self._federation.read_mounted(look, notices) for rule in found]
+        return [rule for rules in self._federation.read_mounted(look, notices) for rule in rules]
 
     def list_rules(self, own: apsw.Connection, selection: Selection, limit: int) -> list[tuple[list[Rule], int]]:
         """The newest `limit` rules of each mounted file that has any, and how many it has."""
 
-        def look(each: MountedFile, theirs: apsw.Connection) -> tuple[list[Rule], int] | None:
-            rules, total = _newest(theirs, own, each.name, selection, limit)
+        def look(mounted_file: MountedFile, theirs: apsw.Connection) -> tuple[list[Rule], int] | None:
+            rules, total = _newest(theirs, own, mounted_file.name, selection, limit)
             return (rules, total) if total else None
 
         return self._federation.read_mounted(look)
 
 
-def _not_read(each: MountedFile) -> str:
+def _not_read(mounted_file: MountedFile) -> str:
     return (
-        f"{each.name} (mounted): its rules were not read by the model in use, and are not searched. "
-        f"Take them into your file with: localmcp merge {each.database.path}"
+        f"{mounted_file.name} (mounted): its rules were not read by the model in use, and are not searched. "
+        f"Take them into your file with: localmcp merge {mounted_file.database.path}"
     )
 
 
@@ -109,7 +111,7 @@ def _newest(
 ) -> tuple[list[Rule], int]:
     """The newest rules of a mounted file, and how many there are, without those that one's own file holds."""
     condition, bindings = selection.condition()
-    known = set(fetch_all(own, "select digest, project from rules"))
+    own_digests = set(fetch_all(own, "select digest, project from rules"))
     rows = fetch_all(connection, f"select id, digest, project from rules where {condition}", bindings)
-    ids = sorted((rule_id for rule_id, *same in rows if tuple(same) not in known), reverse=True)
+    ids = sorted((rule_id for rule_id, *same in rows if tuple(same) not in own_digests), reverse=True)
     return list(load_rules(connection, ids[:limit], origin).values()), len(ids)

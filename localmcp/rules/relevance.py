@@ -87,11 +87,11 @@ class Task:
 
     def views(self) -> list[tuple[Vector, float, int]]:
         """Each vector that rules are compared with, its weight, and how many of the nearest it brings."""
-        found = [(self.vector, 1.0, NEAREST)]
-        found += [(vector, CLAUSE_WEIGHT, NEAREST_TO_CLAUSE) for _, vector in self.clauses]
+        weighted_vectors = [(self.vector, 1.0, NEAREST)]
+        weighted_vectors += [(vector, CLAUSE_WEIGHT, NEAREST_TO_CLAUSE) for _, vector in self.clauses]
         if self.conversation is not None:
-            found.append((self.conversation, CONVERSATION_WEIGHT, NEAREST_TO_CLAUSE))
-        return found
+            weighted_vectors.append((self.conversation, CONVERSATION_WEIGHT, NEAREST_TO_CLAUSE))
+        return weighted_vectors
 
 
 @dataclass(slots=True)
@@ -141,13 +141,13 @@ def match_rules(
         terms.count(connection, blocks)
         terms.weigh()
     allowed = allowed_rules(connection, selection, task.files, mounted=origin is not None)
-    found = _by_meaning(task, blocks, allowed)
+    candidate_ids = _by_meaning(task, blocks, allowed)
     holding = _by_words(connection, terms, allowed)
-    found |= dict.fromkeys(holding)
+    candidate_ids |= dict.fromkeys(holding)
     # Without codes of the model in use there are no vectors that the task's can be compared with.
-    nearest = _compare(connection, collection, task, list(found), mounted=origin is not None) if blocks else {}
-    by_words = [each for each in found if each in holding]
-    first = sorted(nearest, key=lambda each: -nearest[each].nearest)[:WEIGHED]
+    nearest = _compare(connection, collection, task, list(candidate_ids), mounted=origin is not None) if blocks else {}
+    by_words = [rule_id for rule_id in candidate_ids if rule_id in holding]
+    first = sorted(nearest, key=lambda rule_id: -nearest[rule_id].nearest)[:WEIGHED]
     rules = load_rules(connection, dict.fromkeys([*first, *by_words]), origin)
     matches = [_match(rule, nearest.get(rule.id, _Nearness(0.0, 0.0, 0, 0.0)), terms) for rule in rules.values()]
     return sorted(matches, key=lambda match: (-match.similarity(), match.rule.id))
@@ -164,8 +164,8 @@ def allowed_rules(
     condition, bindings = selection.condition()
     if files:
         rows = fetch_all(connection, "select distinct globs from rules where globs <> '[]'")
-        known = [globs for (globs,) in rows if not mounted or _is_tame(globs)]
-        about = [globs for globs in known if any(match_globs(read_texts(globs), file) for file in files)]
+        glob_lists = [globs for (globs,) in rows if not mounted or _is_tame(globs)]
+        about = [globs for globs in glob_lists if any(match_globs(read_texts(globs), file) for file in files)]
         condition += " and (globs = '[]' or globs in (select value from json_each(:about)))"
         bindings["about"] = json.dumps(about)
     rows = fetch_all(connection, f"select id from rules where {condition}", bindings)
@@ -197,11 +197,11 @@ def _expand_braces(glob: str) -> list[str]:
 
 
 def _by_meaning(task: Task, blocks: Sequence[Block], allowed: Any) -> dict[int, None]:
-    found: dict[int, None] = {}
+    nearest_ids: dict[int, None] = {}
     for vector, _, depth in task.views():
         ids = rule_ids_of(candidates(blocks, vector, allowed)[:depth])
-        found |= dict.fromkeys(int(row_id) for row_id in ids)
-    return found
+        nearest_ids |= dict.fromkeys(int(row_id) for row_id in ids)
+    return nearest_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,19 +304,19 @@ def _by_words(connection: apsw.Connection, terms: Terms, allowed: Any) -> dict[i
     """The rules that hold the rarest words of the task, at most a hundred of those allowed."""
     chosen: list[str] = []
     left = POSTINGS_BUDGET
-    for stemmed in sorted(terms.worth, key=lambda each: -terms.worth[each]):
+    for stemmed in sorted(terms.worth, key=lambda term: -terms.worth[term]):
         left -= _holding(connection, stemmed) or 0
         if left >= 0:
             chosen.append(stemmed)
     if not chosen:
         return {}
-    match = " OR ".join(f'"{each}"' for each in chosen)
+    match = " OR ".join(f'"{term}"' for term in chosen)
     sql = "select rowid from rules_fts where rules_fts match ? order by bm25(rules_fts) limit ?"
-    found = [row[0] for row in fetch_all(connection, sql, (match, MOST_BY_WORDS if allowed is None else 1000))]
+    rule_ids = [row[0] for row in fetch_all(connection, sql, (match, MOST_BY_WORDS if allowed is None else 1000))]
     if allowed is not None:
         # Quicker than handing SQLite a hundred thousand allowed rules.
-        found = [each for each in found if _holds(allowed, each)][:MOST_BY_WORDS]
-    return dict.fromkeys(found)
+        rule_ids = [rule_id for rule_id in rule_ids if _holds(allowed, rule_id)][:MOST_BY_WORDS]
+    return dict.fromkeys(rule_ids)
 
 
 def _holds(allowed: Any, rule_id: int) -> bool:
@@ -328,9 +328,9 @@ def _holds(allowed: Any, rule_id: int) -> bool:
 def _match(rule: Rule, near: _Nearness, terms: Terms) -> Match:
     held = set(stems(words(embedded_text(rule.category, rule.context, rule.rule_text)), rule.language))
     shared = sorted(terms.worth.keys() & held, key=lambda key: (-terms.worth[key], key))
-    for_words = min(MOST_FOR_WORDS, sum(terms.worth[each] for each in shared))
-    said = [terms.words[each] for each in shared]
-    return Match(rule, near.cosine, near.nearest, near.view, near.generality, said, for_words)
+    for_words = min(MOST_FOR_WORDS, sum(terms.worth[term] for term in shared))
+    shared_words = [terms.words[term] for term in shared]
+    return Match(rule, near.cosine, near.nearest, near.view, near.generality, shared_words, for_words)
 
 
 # ---------------------------------------------------------------- relevance

@@ -142,9 +142,12 @@ def load_rules(connection: apsw.Connection, rule_ids: Iterable[int], origin: str
 def _is_sound(rule: Rule) -> bool:
     """Whether a mounted row is a rule at all; others are passed over."""
     texts = (rule.rule_text, rule.category, rule.context, rule.inserted_at, rule.globs_json, rule.language)
-    given: list[object] = [*texts, *(each for each in (rule.project, rule.last_applied) if each is not None)]
+    stored_texts: list[object] = [
+        *texts,
+        *(optional_text for optional_text in (rule.project, rule.last_applied) if optional_text is not None),
+    ]
     numbers: list[object] = [rule.weight, rule.instructions_count]
-    return all(isinstance(item, str) and len(item) <= MOST_CHARACTERS for item in given) and all(
+    return all(isinstance(item, str) and len(item) <= MOST_CHARACTERS for item in stored_texts) and all(
         isinstance(number, int | float) for number in numbers
     )
 
@@ -472,5 +475,5 @@ def rules_used_with(connection: apsw.Connection, rule_ids: Sequence[int], limit:
         """,
         (*rule_ids, *rule_ids, limit),
     )
-    found = load_rules(connection, [row[0] for row in rows])
-    return [(found[rule_id], times) for rule_id, times in rows if rule_id in found]
+    rules_by_id = load_rules(connection, [row[0] for row in rows])
+    return [(rules_by_id[rule_id], times) for rule_id, times in rows if rule_id in rules_by_id]
