@@ -1,5 +1,7 @@
 """localmcp: one SQLite file that holds a person's knowledge, and the tools an assistant uses it through."""
 
+from localmcp.version import __version__ as __version__
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -9,7 +11,6 @@ if TYPE_CHECKING:
     from localmcp.errors import ToolNotFound
     from localmcp.server.tool_registry import ToolRegistry, with_request_providers
 
-__version__ = "0.1.0"
 __all__ = ["KnowledgeFile", "ToolNotFound", "ToolRegistry", "__version__", "open", "with_request_providers"]
 
 

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from localmcp import __version__
 from localmcp.config import describe_settings, is_secret
 from localmcp.errors import ConfigurationError, InvalidInput
+from localmcp.version import __version__
 
 Json = dict[str, Any]
 

@@ -22,7 +22,6 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Pro
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter
 
-from localmcp import __version__
 from localmcp.activity import CallOrigin, call_origin
 from localmcp.errors import LocalMCPError, UnknownTool
 from localmcp.server.offer_handlers import WATCH_SECONDS, OfferHandlers
@@ -41,6 +40,7 @@ from localmcp.tools import (
     use_progress,
     use_scope,
 )
+from localmcp.version import __version__
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ import json
 import os
 import sys
 
-from localmcp import __version__
 from localmcp.server.session_cache import cached_instructions, cached_offers
 from localmcp.server.wire import Wire, claim_wire
+from localmcp.version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from library import Library
 
 from localmcp.embeddings import HashEmbedder, LazyEmbedder
 from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable, NotFound
+from localmcp.knowledge.document_answers import JOINT
 from localmcp.knowledge.document_parts import MOST_DOCUMENT_BYTES
-from localmcp.knowledge.documents import JOINT, KnowledgeBase
+from localmcp.knowledge.documents import KnowledgeBase
 from localmcp.knowledge.search import NOTHING_FOUND
 from localmcp.search.index import Index
 from localmcp.search.sources import trash_sources

@@ -8,7 +8,6 @@ from typing import Any
 import anyio.to_thread
 from starlette.responses import Response
 
-from localmcp import __version__
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, UnknownTool
 from localmcp.router import ERROR_STATUS, QUERY_EMPTY
 from localmcp.server.http.authentication import request_scope
@@ -16,6 +15,7 @@ from localmcp.server.http.exchange import CALL_SECONDS, Calls, Exchange
 from localmcp.server.http.replies import Refused, json_reply
 from localmcp.server.wire_values import without_surrogates
 from localmcp.tools import Answer, Json, Tool, use_scope
+from localmcp.version import __version__
 
 ASK = "ask"
 

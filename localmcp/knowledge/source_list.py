@@ -1,0 +1,115 @@
+"""Listing documents: which, in which order, and what a list tells of each."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from localmcp.errors import InvalidInput
+from localmcp.knowledge.citations import check_freshness
+from localmcp.knowledge.document_records import SourceItem
+from localmcp.knowledge.origins import shown_id
+from localmcp.search.collections import choose_collections
+from localmcp.search.passages import read_metadata
+from localmcp.storage.database import Database, fetch_all, fetch_one
+
+SOURCE = """
+    select sources.id, uuid, title, source_type, metadata, sources.created_at, updated_at, collections.name,
+        partitions.name, uri, chunk_count, size, mtime_ns, sha256
+    from sources
+    join collections on collections.id = sources.collection_id
+    left join partitions on partitions.id = sources.partition_id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Which documents to list, and in which order."""
+
+    collection: str | None
+    order: str
+    since: datetime | None
+    path_prefix: str | None
+
+
+_CHANGED = "coalesce(mtime_ns / 1000000, cast(strftime('%s', updated_at) as integer) * 1000)"
+"""Milliseconds since 1970: of the file, or of the text that was handed over."""
+ORDERS = {
+    "changed": ("last changed first", f"{_CHANGED} desc, sources.id desc"),
+    "added": ("last added first", "sources.created_at desc, sources.id desc"),
+    "title": ("by title", "title collate nocase, sources.id"),
+}
+"""Order -> its name for people, and its SQL."""
+
+
+def in_order(items: list[SourceItem], order: str) -> list[SourceItem]:
+    """Documents of several files in one order; those of one file come sorted."""
+    if order == "title":
+        return sorted(items, key=lambda item: item["title"].casefold())
+    field: Literal["createdAt", "changedAt"] = "createdAt" if order == "added" else "changedAt"
+    return sorted(items, key=lambda item: item[field], reverse=True)
+
+
+def moment_of(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise InvalidInput(f"since: '{text}' is not a date; write 2026-11-01 or 2026-11-01T12:00.") from error
+    return moment if moment.tzinfo else moment.astimezone()
+
+
+def list_documents(
+    database: Database, listing: Listing, limit: int, origin: str | None
+) -> tuple[list[SourceItem], int]:
+    """The first documents of one file in that order, and how many it has in all."""
+    with database.read() as connection:
+        collections = choose_collections(connection, [listing.collection] if listing.collection else None)
+        marks = ",".join("?" * len(collections))
+        conditions = [f"sources.collection_id in ({marks})", "trashed_at is null"]
+        bindings: list[Any] = [collection.id for collection in collections]
+        if listing.since is not None:
+            conditions.append(f"{_CHANGED} >= ?")
+            bindings.append(int(listing.since.timestamp() * 1000))
+        if listing.path_prefix:
+            folder = os.path.expanduser(listing.path_prefix)
+            conditions.append("uri >= ? and uri < ?")
+            bindings += [folder, folder + chr(0x10FFFF)]
+        where = f"where {' and '.join(conditions)}"
+        total = fetch_one(connection, f"select count(*) from sources {where}", bindings)
+        sql = f"{SOURCE} {where} order by {ORDERS[listing.order][1]} limit ?"
+        rows = fetch_all(connection, sql, [*bindings, limit])
+        return [source_item(row, database.adopted, origin) for row in rows], total
+
+
+def source_item(row: Any, adopted: bool, origin: str | None = None) -> SourceItem:
+    item: SourceItem = {
+        "id": shown_id(row[1], origin),
+        "title": row[2],
+        "sourceType": row[3],
+        "metadata": read_metadata(row[4]),
+        "createdAt": row[5],
+        "updatedAt": row[6],
+        "changedAt": _changed_at(row[12], row[6]),
+        "collection": row[7],
+        "chunkCount": row[10],
+        "freshness": check_freshness(row[9], row[11], row[12], row[13], adopted),
+    }
+    if row[8] is not None:
+        item["partition"] = row[8]
+    if row[9] is not None:
+        item["path"] = row[9]
+    if origin is not None:
+        item["origin"] = origin
+    return item
+
+
+def _changed_at(mtime_ns: int | None, updated_at: str) -> str:
+    if mtime_ns is None:
+        return updated_at
+    try:
+        moment = datetime.fromtimestamp(mtime_ns / 1e9, UTC)
+    except (OverflowError, OSError, ValueError):
+        return updated_at
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,79 @@
+"""What reaches a client: text alone for those that hand structured content to their model, both for the others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+from mcp.types import Implementation
+
+import localmcp
+from localmcp.server.handlers import build_server
+from localmcp.tools import Scope
+from localmcp.workspace import Workspace
+
+LEAN = Scope(caller="stdio", trusted=False, lean=True)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    with localmcp.open(tmp_path / "a.localmcp", model="hash") as workspace:
+        workspace.library.add_text("# Boiler\n\nThe valve is on the left. " * 20, "Boiler manual")
+        yield workspace
+
+
+def serve(workspace: Workspace, name: str, era: Any) -> Client:
+    server = build_server(lambda: workspace, LEAN)
+    return Client(server, mode=era, client_info=Implementation(name=name, version="1"))
+
+
+@pytest.mark.parametrize("era", ["legacy", "auto"])
+@pytest.mark.parametrize(
+    ("name", "gets_both"),
+    [("claude-code", False), ("codex-mcp-client", False), ("Visual Studio Code", False), ("a script", True)],
+)
+async def test_no_client_hands_an_answer_to_its_model_twice(
+    workspace: Workspace, name: str, era: Any, gets_both: bool
+) -> None:
+    async with serve(workspace, name, era) as client:
+        found = await client.call_tool("search", {"query": "where is the valve"})
+        stats = await client.call_tool("get_stats", {})
+    assert found.content[0].text.startswith("1 document, ")  # pyright: ignore
+    assert (found.structured_content is not None) == gets_both
+    # A tool without a text for reading keeps its structure everywhere.
+    assert stats.structured_content is not None and stats.structured_content["totalSources"] == 1
+
+
+async def test_the_list_of_tools_stays_small(workspace: Workspace) -> None:
+    async with serve(workspace, "a script", "auto") as client:
+        tools = [tool.model_dump(by_alias=True, exclude_none=True) for tool in (await client.list_tools()).tools]
+    assert len(json.dumps({"tools": tools})) <= 9000
+    assert len(tools) == 10
+
+
+async def test_an_unknown_tool_names_those_that_do_it(workspace: Workspace) -> None:
+    async with serve(workspace, "a script", "auto") as client:
+        answer = await client.call_tool("execute_tool", {"name": "remove_document", "arguments": {}})
+    assert answer.is_error and "remove_source" in " ".join(block.text for block in answer.content)  # pyright: ignore
+
+
+async def test_removing_many_documents_wants_a_confirmation(workspace: Workspace, tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    for number in range(7):
+        (folder / f"note-{number}.md").write_text(f"Note number {number} about gardens.")
+    workspace.library.add_paths([str(folder)])
+    async with serve(workspace, "a script", "auto") as client:
+        asked = await client.call_tool("remove_source", {"path": str(folder)})
+        assert asked.structured_content is not None
+        assert (asked.structured_content["removed"], asked.structured_content["wouldRemove"]) == (0, 7)
+        assert "confirm: true" in asked.structured_content["message"]
+        done = await client.call_tool("remove_source", {"path": str(folder), "confirm": True})
+        assert done.structured_content is not None and len(done.structured_content["sources"]) == 7
+        path = str(folder / "note-3.md")
+        back = await client.call_tool("restore_source", {"sourceId": path})
+        assert back.structured_content is not None and back.structured_content["path"] == path
