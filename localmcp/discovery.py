@@ -6,7 +6,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NotRequired, cast
-from weakref import WeakKeyDictionary
 
 from typing_extensions import TypedDict
 
@@ -34,6 +33,8 @@ ONE_LINE, LONGEST_PARAMETERS = 160, 320
 LONGEST_SCHEMA = 6_000
 """Characters of a schema that a brief answer sends for the best tool."""
 KEPT_DESCRIPTIONS = 20_000
+FEW = 20
+"""Hits that are looked up one by one; a table of 10,000 tools takes as long as 50 look-ups."""
 
 Profile = Literal["best", "classic"]
 Detail = Literal["full", "brief"]
@@ -115,30 +116,37 @@ class Discovery:
         """Without a `finder`, words alone are compared, not meaning."""
         self.registry = registry
         self.finder = finder or ToolFinder()
-        self._described: WeakKeyDictionary[Tool, ToolDescription] = WeakKeyDictionary()
         self._by_content: dict[tuple[Any, ...], ToolDescription] = {}
 
     def searchable(self) -> list[ToolDescription]:
         """Every tool that a search may find in the current scope."""
-        return [self.describe(each) for each in self._searchable().values()]
+        return [self.describe(tool) for tool in self._searchable()]
 
     def search(self, query: str = "", max_results: int = 0, *, profile: Profile = "best") -> list[ToolHit]:
         """The tools that fit, best first, as `rank_tools` says. 0 and less do not cut."""
+        hits, _ = self._rank(query, profile, max_results)
+        return [_full(tool, score) for tool, score in hits]
+
+    def _rank(self, query: str, profile: Profile = "best", most: int = 0) -> tuple[list[tuple[Tool, float]], bool]:
+        """Tools and scores, best first, at most `most` (0 = all), and whether that is sure."""
         tools = self._searchable()
-        ranked = rank_tools(query, [self.describe(each) for each in tools.values()], self.finder, profile)
-        hits = ranked.hits[: max_results if max_results > 0 else None]
-        return [_full(tools[each.name], score) for each, score in hits]
+        described = [self.describe(tool) for tool in tools]
+        ranked = rank_tools(query, described, self.finder, profile)
+        hits = ranked.hits[: most or None]
+        if len(hits) <= FEW:
+            return [(tools[described.index(description)], score) for description, score in hits], ranked.sure
+        places = {id(description): place for place, description in enumerate(described)}
+        return [(tools[places[id(description)]], score) for description, score in hits], ranked.sure
 
     def suggest(self, words: str) -> list[str]:
         """Return the names of at most five tools that do what the words say."""
-        tools = self._searchable()
-        ranked = rank_tools(words, [self.describe(tool) for tool in tools.values()], self.finder)
-        return [tool.name for tool, _ in ranked.hits[:5]]
+        hits, _ = self._rank(words, most=5)
+        return [tool.name for tool, _ in hits]
 
     def describe(self, each: Tool) -> ToolDescription:
         """What a tool is found by; the same object for the same tool, or for another one with the same words."""
-        described = self._described.get(each)
-        if described is None:
+        described = each.described
+        if not isinstance(described, ToolDescription):
             # Some providers make their tools anew at every listing.
             mark = each.mark
             key = (each.name, each.description, mark.keywords, mark.title, mark.examples)
@@ -147,11 +155,11 @@ class Discovery:
                 if len(self._by_content) >= KEPT_DESCRIPTIONS:
                     self._by_content.clear()
                 described = self._by_content[key] = ToolDescription(*key, schema=_schema_of(each) or {})
-            self._described[each] = described
+            each.described = described
         return described
 
-    def _searchable(self) -> dict[str, Tool]:
-        return {each.name: each for each in self.registry.tools() if each.name not in (TOOL_SEARCH, EXECUTE_TOOL)}
+    def _searchable(self) -> list[Tool]:
+        return [tool for tool in self.registry.tools() if tool.mark.name not in (TOOL_SEARCH, EXECUTE_TOOL)]
 
     # With many servers connected, hosts hide these two tools as well and search their descriptions, so both name the
     # fields that the hidden tools work in.
@@ -178,17 +186,16 @@ class Discovery:
         """Find tools that are not listed here: add, index, refresh or remove documents, files, folders, sources and
         collections, verify citations, and what connected servers do. Ask by capability, verb and object: "remove
         duplicate rows in Excel". Run one with execute_tool."""
-        tools = self._searchable()
-        ranked = rank_tools(query, [self.describe(each) for each in tools.values()], self.finder)
-        if not ranked.hits:
+        ranked, sure = self._rank(query, most=max_results)
+        if not ranked:
             return Answer({"confidence": "none", "tools": [], "count": 0}, NOTHING_FOUND)
-        whole = len(tools) if detail == "full" else int(ranked.sure and bool(query.strip()))
+        whole = max_results if detail == "full" else int(sure and bool(query.strip()))
         hits = [
-            _told(tools[found.name], score, full=place < whole, asked=detail == "full")
-            for place, (found, score) in enumerate(ranked.hits[:max_results])
+            _told(found, score, full=place < whole, asked=detail == "full")
+            for place, (found, score) in enumerate(ranked)
         ]
         text = compact_json(hits)
-        if ranked.sure:
+        if sure:
             return Answer({"confidence": "high", "tools": hits, "count": len(hits)}, text)
         blocks = tuple({"type": "text", "text": part} for part in (NOTHING_SURE, text))
         value = {"confidence": "low", "tools": hits, "count": len(hits), "hint": NOTHING_SURE}

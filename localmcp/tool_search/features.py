@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from localmcp.tool_search.background_requests import out_of_scope_margin
@@ -21,6 +22,8 @@ WORDS = ("known", "strength", "other_action", "verb_missing")
 strength: how much weight of words that is, 1 - exp(-weight / 3); other_action: 1 if the query asks for a kind of
 action and the name only for others; verb_missing: 1 if the query has a verb that the tool lacks."""
 FEATURES = (*COSINES, *WORDS)
+MAX_COMPARED = 1000
+"""Tools that are compared by description and name too: with more, those that come first by name, sentence and words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +61,29 @@ def word_features(query: Query, catalog: ToolCatalog) -> Features:
     return Features(rows.astype(np.float32), told)
 
 
+def _nearest_text(vectors: ToolVectors, places: NDArray[np.intp], row: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The cosine of the nearest description or example, for the tools at these places."""
+    import numpy as np
+
+    ends = np.append(vectors.begins[1:], len(vectors.others))
+    texts = [list(range(int(vectors.begins[place]), int(ends[place]))) for place in places.tolist()]
+    begins = np.cumsum([0, *(len(text) for text in texts[:-1])])
+    return np.maximum.reduceat(vectors.others[list(chain.from_iterable(texts))] @ row, begins)
+
+
 def all_features(row: NDArray[np.float32], vectors: ToolVectors, by_words: Features) -> Features:
     """Add the cosines; `row` is the query's unit vector."""
     import numpy as np
 
     rows = by_words.rows.copy()
     rows[:, 0] = vectors.to_scale(vectors.first @ row)
-    rows[:, 1] = vectors.to_scale(np.maximum.reduceat(vectors.others @ row, vectors.begins))
-    rows[:, 2] = vectors.to_scale(vectors.named @ row)
+    if len(rows) <= MAX_COMPARED:
+        rows[:, 1] = vectors.to_scale(np.maximum.reduceat(vectors.others @ row, vectors.begins))
+        rows[:, 2] = vectors.to_scale(vectors.named @ row)
+    else:
+        first = rows[:, 0] + 0.3 * rows[:, FEATURES.index("known")] + 0.2 * rows[:, FEATURES.index("strength")]
+        best = np.argpartition(-first, MAX_COMPARED)[:MAX_COMPARED]
+        rows[best, 1] = vectors.to_scale(_nearest_text(vectors, best, row))
+        rows[best, 2] = vectors.to_scale(vectors.named[best] @ row)
     margin = out_of_scope_margin(vectors.to_scale(vectors.requests @ row), vectors.to_scale(vectors.requested))
     return Features(rows, by_words.verb_told, True, margin)

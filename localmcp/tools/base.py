@@ -29,6 +29,8 @@ class Tool(ABC):
 
     mark: ToolMark
     description: str
+    described: object = None
+    """What the search of tools made of it; a table of weak references would cost a third of a search over 10,000."""
     notice: str = ""
     """What a search tells of it besides, such as a warning."""
     addition: Callable[[], str] | None = None

@@ -124,6 +124,12 @@ class TestWhatFits:
         assert scores == sorted(scores, reverse=True) and all(0 < score <= 1 for score in scores)
 
 
+def test_among_thousands_of_tools_the_one_that_fits_is_still_first() -> None:
+    many = [described(f"site{n}__list_part_{n}", f"Lists part {n} of the inventory.") for n in range(1200)]
+    finder = ToolFinder(LazyEmbedder(lambda: HashEmbedder(64)))
+    assert names(finder.find("weigh the heavy animal", [*many, *ZOO], patience=WAIT))[0] == "weigh_animal"
+
+
 class TestTheModel:
     def test_when_it_is_missing_words_decide(self) -> None:
         for error in (ModelUnavailable("none here"), ConfigurationError("no such model")):
