@@ -132,7 +132,7 @@ class Discovery:
         tools = self._searchable()
         described = [self.describe(tool) for tool in tools]
         ranked = rank_tools(query, described, self.finder, profile)
-        hits = ranked.hits[: most or None]
+        hits = ranked.hits[:most] if most > 0 else ranked.hits
         if len(hits) <= FEW:
             return [(tools[described.index(description)], score) for description, score in hits], ranked.sure
         places = {id(description): place for place, description in enumerate(described)}
