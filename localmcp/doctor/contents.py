@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import apsw
 
 from localmcp.doctor.check import Check, fail, ok, warn
+from localmcp.embeddings import describe_arithmetic
 from localmcp.errors import ConfigurationError, LocalMCPError
 from localmcp.humanize import counted
 from localmcp.search import reembedding
@@ -158,12 +159,14 @@ def check_model(workspace: Workspace) -> Iterator[Check]:
     """Whether the model that is set opens, and made the vectors that are there."""
     setting = workspace.settings.model
     try:
-        identity = workspace.embedder.get().identity
+        embedder = workspace.embedder.get()
     except LocalMCPError as error:
         fix = "localmcp config set model default" if isinstance(error, ConfigurationError) else "localmcp models list"
         yield fail("model", f"{setting}: {error.message}", error.hint or fix)
         return
-    yield ok("model", f"{setting}: {identity.name}, {identity.dimension} dimensions, {identity.max_tokens} tokens")
+    identity = embedder.identity
+    size = f"{identity.dimension} dimensions, {identity.max_tokens} tokens"
+    yield ok("model", f"{setting}: {identity.name}, {size}{describe_arithmetic(embedder)}")
     with workspace.database.read() as connection:
         yield from _foreign_collections(connection, identity)
 

@@ -5,6 +5,7 @@ from localmcp.embeddings.embedder import Embedder as Embedder
 from localmcp.embeddings.embedder import ModelIdentity as ModelIdentity
 from localmcp.embeddings.encoder_embedder import EncoderEmbedder as EncoderEmbedder
 from localmcp.embeddings.encoder_embedder import Trial as Trial
+from localmcp.embeddings.encoder_embedder import describe_arithmetic as describe_arithmetic
 from localmcp.embeddings.endpoint import EndpointEmbedder as EndpointEmbedder
 from localmcp.embeddings.fastembed_models import FastEmbedModel as FastEmbedModel
 from localmcp.embeddings.fastembed_models import FolderEmbedder as FolderEmbedder
