@@ -192,7 +192,7 @@ def test_search_prints_numbered_hits_with_their_place_and_words(filled) -> None:
     lines = ran.out.splitlines()
     assert ran.code == 0
     assert re.fullmatch(r" 1  [█▏▎▍▌▋▊▉ ]{8} +\d+  Tomatoes", lines[0])
-    assert lines[1].strip().startswith(f"notes{os.sep}garden.md:1")
+    assert lines[1].strip().startswith(f"notes{os.sep}garden.md:3")
     assert "lack of calcium" in ran.out
     assert "\x1b" not in ran.out + ran.err
 
