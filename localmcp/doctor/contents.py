@@ -17,6 +17,7 @@ from localmcp.humanize import counted
 from localmcp.search import reembedding
 from localmcp.search.consistency import disagreements
 from localmcp.search.model_languages import unread_languages
+from localmcp.search.vector_queue import waiting, word_only_passages
 from localmcp.storage.database import fetch_all, fetch_one
 
 if TYPE_CHECKING:
@@ -77,19 +78,14 @@ def count_wrong_counts(connection: apsw.Connection) -> int:
 
 
 def _missing_vectors(connection: apsw.Connection) -> Iterator[Check]:
-    sql = """
-        select collections.name, count(*) from chunks join sources on sources.id = source_id
-        join collections on collections.id = collection_id
-        where trashed_at is null and not exists (
-            select 1 from vectors where vectors.id = (coalesce(model_id, 0) << 40 | chunks.id)
-        ) group by 1
-    """
-    rows = fetch_all(connection, sql)
-    for name, missing in rows:
-        says = f"{counted(missing, 'passage')} of '{name}' without a vector: found by words only"
+    ids = [row[0] for row in fetch_all(connection, "select id from collections where kind = 'documents'")]
+    missing, by_word_only = waiting(connection, ids).passages, word_only_passages(connection, ids)
+    if missing:
+        says = f"{counted(missing, 'passage')} found by word so far; their meaning is read while localmcp runs"
         yield warn("vectors", says, "localmcp refresh")
-    if not rows:
-        yield ok("vectors", "every passage has one")
+    else:
+        rest = f", {by_word_only:,} aside that are found by word only" if by_word_only else ""
+        yield ok("vectors", f"every passage has one{rest}")
 
 
 def _spare_vectors(connection: apsw.Connection) -> Iterator[Check]:

@@ -242,6 +242,9 @@ class Library:
         run.report.embed_seconds += time.perf_counter() - start
         run.report.vectors_added = max(made - added, 0)
         self._count_waiting(run, collections)
+        if run.report.waiting and not (behind or sources or run.report.notices):
+            passages = f"{run.report.waiting} passages wait for their meaning to be read"
+            run.report.add_notice(f"{passages} by the model of their collection, which is not the one that is set.")
         if made:
             self._adapt_weights()
 

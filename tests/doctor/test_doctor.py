@@ -165,7 +165,8 @@ def test_jobs_that_nobody_works_on_are_ended_and_scraps_deleted(workspace: Works
 
 
 def test_passages_without_vectors_and_files_that_changed_name_the_refresh(workspace: Workspace, tmp_path: Path) -> None:
-    change(workspace, "delete from vectors", "delete from signs")
+    queue = "insert into vector_queue select source_id, count(*), sum(stop - start) from chunks group by 1"
+    change(workspace, "delete from vectors", "delete from signs", queue)
     write(tmp_path / "docs" / "bees.md", "# Bees\n\nThey dance.\n")
     found = problems(workspace)
     assert found["vectors"].fix == found["freshness"].fix == "localmcp refresh"

@@ -547,7 +547,10 @@ def test_equal_passages_of_different_documents_are_embedded_once(
 ) -> None:
     header = "This program is free software and comes without any warranty. " * 5
     for number in range(20):
-        write(tmp_path / "d" / f"{number}.md", f"# Number {number}\n\n{header}\n")
-    Library(database, LazyEmbedder(lambda: embedder), Settings()).add_paths([tmp_path / "d"], wait=False)
-    Library(database, LazyEmbedder(lambda: embedder), Settings()).make_vectors()
-    assert column(database, "select count(*) from vectors") == column(database, "select count(*) from chunks")
+        write(tmp_path / "d" / f"{number}.md", f"{header}\n")
+    library = Library(database, LazyEmbedder(lambda: embedder), Settings())
+    library.add_paths([tmp_path / "d"])
+    write(tmp_path / "later.md", header)
+    library.add_paths([tmp_path / "later.md"])
+    assert column(database, "select count(*) from vectors") == [21]
+    assert len(embedder.embedded) == 1
