@@ -37,14 +37,16 @@ from localmcp.tui.messages import (
     ReadDocument,
     SearchFor,
     TurnTo,
+    Waiting,
 )
-from localmcp.tui.pane import Pane
+from localmcp.tui.pane import Asking, Pane
 from localmcp.tui.panes.search import SearchPane
 from localmcp.tui.services import Services
 from localmcp.tui.session import REFRESH, Session
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
+    from localmcp.storage.interruption import Interruption
     from localmcp.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -63,6 +65,8 @@ PANES: dict[str, tuple[str, str]] = {
 }
 """Name (of the module too) -> title and class; a module is imported when its pane is first shown."""
 
+LOOK_SECONDS = 0.1
+"""Between two looks whether what was waited for is there."""
 ERRORS_AT_ONCE = 20
 """More unexpected errors within a second mean that drawing itself fails: the app ends, with one line."""
 
@@ -103,6 +107,7 @@ class LocalMcpApp(ErrorGuard, App[None]):
         self.stats: dict[str, Any] = {}
         self.unexpected: list[float] = []
         self.is_drawn = False
+        self._waits: list[Interruption] = []
         for color_theme in theme.THEMES:
             self.register_theme(color_theme)
         self._wanted_theme = theme_name
@@ -193,6 +198,21 @@ class LocalMcpApp(ErrorGuard, App[None]):
             self.top.state, self.top.tone = "○ words only", "$warning"
         else:
             self.top.state, self.top.tone = "● ready", "$success"
+
+    @on(Waiting)
+    def waiting(self, message: Waiting) -> None:
+        """Say what is waited for, until no question is open any more."""
+        self._waits.append(message.question)
+        self.top.state, self.top.tone = f"◌ waiting for {message.what}", "$accent"
+        self.set_timer(LOOK_SECONDS, self._look_whether_it_waits)
+
+    def _look_whether_it_waits(self) -> None:
+        open_questions = {question for asker in self.query(Asking) for question in asker.open_questions()}
+        self._waits = [question for question in self._waits if question in open_questions]
+        if self._waits:
+            self.set_timer(LOOK_SECONDS, self._look_whether_it_waits)
+        else:
+            self.show_state()
 
     @on(FileChanged)
     def file_changed(self, message: FileChanged) -> None:

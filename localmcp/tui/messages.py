@@ -26,6 +26,14 @@ class Answered(Message):
 
 
 @dataclass
+class Waiting(Message):
+    """The answer to a question takes long enough to say so."""
+
+    question: Interruption
+    what: str
+
+
+@dataclass
 class Failed(Message):
     """Something went wrong; the app shows it in one line."""
 

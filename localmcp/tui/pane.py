@@ -19,13 +19,24 @@ from localmcp.errors import Interrupted
 from localmcp.storage.interruption import Interruption
 from localmcp.tui.error_guard import ErrorGuard
 from localmcp.tui.keymap import bindings
-from localmcp.tui.messages import Answered, Failed
+from localmcp.tui.messages import Answered, Failed, Waiting
 from localmcp.tui.session import Session, session_of
 from localmcp.tui.theme import color
 from localmcp.visible_text import visible
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 0.25
+"""Before the screen says what is waited for."""
+WAITED_FOR = {
+    "search": "the search", "more": "more passages", "passage": "the passage", "contents": "the library",
+    "calls": "the log of calls", "examine": "the doctor", "run": "the tool", "command": "the command",
+    "show": "the command", "preview": "a preview", "totals": "the file", "holdings": "the file", "adopt": "the file",
+    "look up": "the list", "save": "the change", "change": "the change", "passages": "the document",
+    "find": "the whole document", "restore": "the trash", "empty": "the trash",
+}  # fmt: skip
+"""Group of questions -> what its answer comes from."""
 
 
 class Asking(ErrorGuard, Widget):
@@ -42,10 +53,16 @@ class Asking(ErrorGuard, Widget):
         if before := questions.get(group):
             before.stop()
         question = questions[group] = Interruption()
+        self.set_timer(PATIENCE_SECONDS, partial(self._say_it_waits, group, question))
         self.run_worker(
             partial(self._work, group, question, work, then),
             thread=True, exclusive=True, group=f"{self.id or type(self).__name__}:{group}", exit_on_error=False,
         )  # fmt: skip
+
+    def _say_it_waits(self, group: str, question: Interruption) -> None:
+        """Name what is waited for, if the answer is not there yet."""
+        if self._open_questions().get(group) is question:
+            self.app.post_message(Waiting(question, WAITED_FOR.get(group, "the answer")))
 
     def forget(self, group: str) -> None:
         """Nobody waits for the answer of that group any more."""
@@ -57,6 +74,10 @@ class Asking(ErrorGuard, Widget):
         for group in list(self._open_questions()):
             self.forget(group)
 
+    def open_questions(self) -> list[Interruption]:
+        """Return the questions whose answers are waited for."""
+        return list(self._open_questions().values())
+
     def _open_questions(self) -> dict[str, Interruption]:
         if not hasattr(self, "_questions"):
             self._questions: dict[str, Interruption] = {}
@@ -67,18 +88,26 @@ class Asking(ErrorGuard, Widget):
             with question:
                 answer = visible_value(work())
         except Interrupted:
+            self._close(group, question)
             return
         except Exception as error:
             log.debug("a question of %s failed", group, exc_info=True)
             if not question.stopped:
                 self.app.post_message(Failed(error))
+            self._close(group, question)
             return
         if not question.stopped and self.is_attached:
             self.post_message(Answered(question, group, then, answer))
 
+    def _close(self, group: str, question: Interruption) -> None:
+        """Nobody waits for that answer any more."""
+        if self._open_questions().get(group) is question:
+            self._open_questions().pop(group, None)
+
     async def on_answered(self, message: Answered) -> None:
         """Hand an answer over, unless a later question has taken its place."""
         if self._open_questions().get(message.group) is message.question:
+            del self._open_questions()[message.group]
             shown = message.then(message.answer)
             if isawaitable(shown):
                 await shown

@@ -424,3 +424,16 @@ def test_giving_up_prints_nothing(hashed: Path) -> None:
     terminal.wait_for("gives up")
     terminal.send("\x1b")
     assert terminal.end() == (130, "")
+
+
+async def test_what_takes_long_is_named_while_one_waits(tmp_path: Path) -> None:
+    async with open_tui(make_library(tmp_path)) as tui:
+        goes_on = threading.Event()
+        tui.pane.ask("search", lambda: goes_on.wait(20), lambda _: None)
+        for _ in range(200):
+            await tui.pilot.pause(0.02)
+            if "waiting for the search" in tui.text():
+                break
+        assert "waiting for the search" in tui.text()
+        goes_on.set()
+        await tui.until(lambda: "waiting for" not in tui.text(), "the words to go")

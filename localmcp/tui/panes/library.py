@@ -178,13 +178,13 @@ class LibraryPane(Pane):
             self.ask(
                 group,
                 lambda: self._inventory(origin).unread(data.collection),
-                lambda found: self._put(node, found, 0, len(found)),
+                lambda files: self._put(node, files, 0, len(files)),
             )
         elif isinstance(data, Item):
             self.ask(
                 group,
                 lambda: self._inventory(origin).passages(data.id, limit=PAGE, offset=offset),
-                lambda found: self._put(node, found, offset, data.chunks),
+                lambda passages: self._put(node, passages, offset, data.chunks),
             )
 
     def _inventory(self, origin: str | None) -> Inventory:
@@ -199,8 +199,8 @@ class LibraryPane(Pane):
     def _restore_late_cursor(self) -> None:
         """A branch that was open before a reload is there again: so is the line."""
         if self._line_to_restore > self.tree_view.cursor_line:
-            wanted, self._line_to_restore = self._line_to_restore, -1
-            self.call_after_refresh(self.tree_view.go_to, wanted)
+            line, self._line_to_restore = self._line_to_restore, -1
+            self.call_after_refresh(self.tree_view.go_to, line)
 
     @on(Tree.NodeSelected)
     def open_node(self, message: Tree.NodeSelected[Any]) -> None:

@@ -82,7 +82,7 @@ class QuickstartsPane(FinderPane):
             return [Row(item, Content(item["displayName"])) for item in items]
         rows = ranked(text, items)
         listed = {row.item["name"] for row in rows}
-        hits = self.session.call("searchQuickstarts", displayName=text, limit=20)["results"]
+        hits = self.session.draft("searchQuickstarts", displayName=text, limit=20).answer.value["results"]
         by_name = {item["name"]: item for item in items}
         near = [hit for hit in hits if hit["name"] not in listed]
         return rows + [

@@ -86,7 +86,7 @@ class RulesPane(FinderPane):
 
     def _find_for_task(self, task: str) -> RuleList:
         """The tool's own answer, and behind it what came near."""
-        answer = self.session.call("getRelevantRules", taskDescription=task, maxResults=20)
+        answer = self.session.draft("getRelevantRules", taskDescription=task, maxResults=20).answer.value
         if not answer["success"]:
             return RuleList([], answer.get("error", ""))
         near = self.session.look(

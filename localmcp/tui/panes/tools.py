@@ -77,7 +77,7 @@ class ToolsPane(FinderPane):
         tools = {tool.name: _row(tool) for tool in self.session.look(lambda w: w.registry.tools())}
         if not text:
             return sorted(tools.values(), key=lambda row: (not row.visible, row.name.lower()))
-        hits = self.session.call("tool_search", query=text, max_results=50)["tools"]
+        hits = self.session.draft("tool_search", query=text, max_results=50).answer.value["tools"]
         return [_scored(tools[hit["name"]], hit["score"]) for hit in hits if hit["name"] in tools]
 
     def _show_found(self, rows: list[Row]) -> None:
