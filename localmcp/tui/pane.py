@@ -182,7 +182,8 @@ class FilterLine(Input):
         self.cursor_blink = False
 
     def open(self) -> None:
-        """Show it, and put the cursor into it."""
+        """Show it empty, and put the cursor into it."""
+        self.value = ""
         self.remove_class("hidden")
         self.focus()
 
