@@ -62,7 +62,7 @@ def tasks(home: Path) -> list[Task]:
         Task("Make a backup", (*find, "+make a backup", "enter", "enter"), lambda _: list(home.glob("*backup*"))),
         Task("Remove a document, and undo it", ("alt+2", "slash", "+soil", "enter", "d", "y", "u"),
              lambda t: not t.app.session.workspace.library.trashed() and t.pane.undoable == []),
-        Task("See why a file was not read, fix it, read it", ("alt+2", "right", "down", "right", "down", "r"),
+        Task("See why a file was not read, and read it again", ("alt+2", "right", "down", "right", "down", "r"),
              see("could not be read")),
         Task("See what the assistant read", ("alt+6", "enter"), see("was given")),
         Task("Connect an assistant", ("alt+0", "down", "enter", "ctrl+r", "y"),

@@ -12,7 +12,7 @@ from typing import Any
 
 from folders import write
 from textual.pilot import Pilot
-from textual.widgets import Input
+from textual.widgets import Input, TextArea
 
 from localmcp.config import Settings
 from localmcp.tui.app import LocalMcpApp
@@ -102,8 +102,11 @@ class RunningTui:
     async def type(self, text: str) -> None:
         """A text into the line that has the focus, all at once."""
         line = self.app.screen.focused
-        assert isinstance(line, Input), line
-        line.insert_text_at_cursor(text)
+        assert isinstance(line, Input | TextArea), line
+        if isinstance(line, TextArea):
+            line.insert(text)
+        else:
+            line.insert_text_at_cursor(text)
         await self.settle()
 
     async def until(self, holds: Callable[[], Any], what: str = "") -> None:

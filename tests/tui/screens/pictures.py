@@ -26,9 +26,13 @@ PICTURES = {
 """Name -> keys; `+` types a text into the line of the search, `/` into that of the pane in front."""
 
 
-async def draw(settings: Settings, keys: list[str]) -> str:
+THEMES = {"": "localmcp", "-light": "localmcp-light"}
+"""Ending of a picture's name -> theme."""
+
+
+async def draw(settings: Settings, keys: list[str], theme: str) -> str:
     """The screen after those keys, as SVG."""
-    app = LocalMcpApp(lambda: Workspace(settings), Path("~/notes.localmcp").expanduser())
+    app = LocalMcpApp(lambda: Workspace(settings), Path("~/notes.localmcp").expanduser(), theme)
     app.session.path = settings.database
     async with app.run_test(size=SIZE) as pilot:
         while app.session.model_loading or not app.stats:
@@ -65,9 +69,10 @@ def main() -> None:
         with Workspace(settings) as workspace:
             workspace.library.add_paths([ROOT / "sample_data" / "documents"], collection="samples")
         for name, keys in PICTURES.items():
-            picture = asyncio.run(draw(settings, keys))
-            (TARGET / f"{name}.svg").write_text(plain(picture), encoding="utf-8")
-            print(TARGET / f"{name}.svg", file=sys.stderr)
+            for ending, theme in THEMES.items():
+                picture = asyncio.run(draw(settings, keys, theme))
+                (TARGET / f"{name}{ending}.svg").write_text(plain(picture), encoding="utf-8")
+                print(TARGET / f"{name}{ending}.svg", file=sys.stderr)
 
 
 if __name__ == "__main__":
