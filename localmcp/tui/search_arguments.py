@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from localmcp.errors import NotFound
@@ -13,8 +11,6 @@ from localmcp.tui.session import Draft, Session
 
 HITS = 20
 """Passages on a page; the next page comes when the last one is reached."""
-HITS_BY_DATE = 100
-"""The best passages, which are then ordered by date."""
 MOST_SIMILAR_CHARACTERS = 2000
 """Of a passage that others are compared with."""
 
@@ -39,25 +35,15 @@ def run_search(session: Session, asked: Asked, *, similar_to: str = "", cursor: 
     arguments = search_arguments(session, asked.line, asked.mode)
     if similar_to:
         arguments |= {"query": similar_to[:MOST_SIMILAR_CHARACTERS], "mode": "semantic"}
-    limit = HITS_BY_DATE if asked.by_date else HITS
-    draft = session.draft("search", **arguments, limit=limit, explain=True, cursor=cursor)
+    sort = "newest" if asked.by_date else None
+    draft = session.draft("search", **arguments, limit=HITS, explain=True, cursor=cursor, sort=sort)
     hits = draft.answer.value["results"]
     if asked.state:
         hits = [hit for hit in hits if hit["freshness"] == asked.state]
     if asked.by_date:
-        hits = sorted(hits, key=_date_of, reverse=True)
+        # The tool puts the newest of those that answer first; a person who sorts sees dates in their order.
+        hits = sorted(hits, key=lambda hit: str(hit.get("date") or ""), reverse=True)
     return replace(draft, answer=replace(draft.answer, value={**draft.answer.value, "results": hits}))
-
-
-def _date_of(hit: dict[str, Any]) -> str:
-    """Return the document's date, else that of its file; ISO 8601, so that texts sort as dates."""
-    if date := hit.get("date"):
-        return str(date)
-    try:
-        changed = os.stat(hit["citation"].get("path") or "").st_mtime
-    except OSError:
-        return ""
-    return datetime.fromtimestamp(changed, UTC).isoformat()
 
 
 def search_arguments(session: Session, line: str, mode: str) -> dict[str, Any]:

@@ -69,7 +69,8 @@ def tasks(home: Path) -> list[Task]:
              lambda _: "localmcp" in (home / ".config/Claude/claude_desktop_config.json").read_text()),
         Task("Add a rule", ("alt+4", "a", "+Write short commit messages.", "ctrl+r"),
              see("Write short commit messages.")),
-        Task("Run a tool", ("alt+5", "slash", "+get_stats", "enter", "enter", "ctrl+r"), see("totalSources")),
+        Task("Run a tool", ("alt+5", "slash", "+get_stats", "enter", "enter", "ctrl+r"),
+             lambda t: t.pane.query_one("#answer").is_filled),
         Task("Make an API key", ("alt+7", "a", "+editor", "ctrl+r"), see("Save it now")),
     ]  # fmt: skip
 

@@ -187,7 +187,7 @@ class SearchPane(Pane):
     def show_more(self) -> None:
         """Fetch the next page when the last passage is reached."""
         cursor, asked = self.result.get("nextCursor"), self.asked
-        if cursor and asked and not asked.by_date:
+        if cursor and asked:
             self.ask("more", lambda: self._search(asked, cursor), self._add_more)
 
     def _add_more(self, draft: Draft) -> None:
@@ -265,7 +265,7 @@ class SearchPane(Pane):
             chips.update(content)
 
     def _count(self) -> None:
-        more = "+" if "nextCursor" in self.result and not self.by_date else ""
+        more = "+" if "nextCursor" in self.result else ""
         documents = len({hit["sourceId"] for hit in self.hits})
         counts = f"{len(self.hits)}{more} in {counted(documents, 'document')}" if self.hits else ""
         self.results.border_subtitle = counts
