@@ -15,7 +15,10 @@ from localmcp.quickstarts.markdown import render, task_count
 from localmcp.quickstarts.matching import Field, MatchType
 from localmcp.quickstarts.search import Found
 from localmcp.quickstarts.store import Row
-from localmcp.tools import compact_json
+from localmcp.tools import Answer, compact_json
+
+LONGEST_STEPS = 6_000
+"""Characters of a guide that a language model is shown at once."""
 
 Status = Literal["Not started", "In Progress", "Complete"]
 MatchedField = Literal["name", "display_name", "description", "document"]
@@ -170,6 +173,19 @@ class RemovalAnswer(TypedDict):
 def answer_text(answer: SearchAnswer) -> str:
     """The sentence where there is one (S0-7, S0-8, S0-21), else the whole answer."""
     return answer.get("message") or compact_json(answer)
+
+
+def lean_answer(answer: SearchAnswer) -> Answer:
+    """Return the answer for a language model: the best match as steps to read, the others by name and title."""
+    best = answer.get("result")
+    if "message" in answer or best is None:
+        return Answer(dict(answer), answer_text(answer), whole_text=True)
+    steps = render(best["quickstart"]["content"], name=answer["results"][0]["name"]).rstrip()
+    if len(steps) > LONGEST_STEPS:
+        steps = f"{steps[:LONGEST_STEPS]} …\n\nThe rest: showQuickstart"
+    others = [f"- {match['name']}: {match['displayName']}" for match in answer["results"][1:]]
+    text = "\n".join([steps, *(["\nOther matches:", *others] if others else []), *answer.get("notices", [])])
+    return Answer(dict(answer), text, whole_text=True)
 
 
 def search_params(texts: dict[Field, str], max_distance: int) -> SearchParams:

@@ -28,6 +28,7 @@ from localmcp.quickstarts.answers import (
     answer_text,
     empty_answer,
     exported_document,
+    lean_answer,
     listed_quickstart,
     nothing_found,
     progress_answer,
@@ -109,6 +110,7 @@ class Quickstarts:
         ),
         accepts={"limit": lenient_limit, "maxDistance": lenient_distance},
         text=answer_text,
+        lean=lean_answer,
         on_error=explain_failure,
     )
     def search(

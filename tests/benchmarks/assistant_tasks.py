@@ -195,7 +195,7 @@ async def verify(a: Assistant) -> bool:
 async def rules(a: Assistant) -> bool:
     await a.call("getRelevantRules", taskDescription="write a migration that drops a column")
     await a.call("rememberDeveloperInstruction", instruction="Always use snake_case in SQL.", context="databases")
-    return a.knows(r"migration")
+    return a.knows(r"transaction|column")
 
 
 async def quick_start(a: Assistant) -> bool:

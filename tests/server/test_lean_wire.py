@@ -77,3 +77,16 @@ async def test_removing_many_documents_wants_a_confirmation(workspace: Workspace
         path = str(folder / "note-3.md")
         back = await client.call_tool("restore_source", {"sourceId": path})
         assert back.structured_content is not None and back.structured_content["path"] == path
+
+
+async def test_a_quick_start_is_read_as_steps(workspace: Workspace, tmp_path: Path) -> None:
+    tasks = [{"title": "Knead", "description": "Ten minutes."}]
+    spec = {"displayName": "Bake bread", "description": "A first loaf.", "introduction": "Flour.", "tasks": tasks}
+    guide = {"apiVersion": "console.openshift.io/v1", "kind": "QuickStart", "metadata": {"name": "bake-bread"}}
+    (tmp_path / "guide.json").write_text(json.dumps({**guide, "spec": spec}))
+    workspace.registry.call("importQuickstarts", {"path": str(tmp_path / "guide.json")})
+    async with serve(workspace, "a script", "auto") as client:
+        answer = await client.call_tool("searchQuickstarts", {"query": "bread bake"})
+    assert answer.content[0].text.startswith("# Bake bread")  # pyright: ignore
+    assert answer.structured_content is not None
+    assert answer.structured_content["result"]["quickstart"]["name"] == "bake-bread"
