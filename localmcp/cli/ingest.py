@@ -32,7 +32,7 @@ SOURCE_TYPE = click.Choice(["text", "website", "docs", "qa", "notion"])
 
 
 @command()
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...|-")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...|URL...|-")
 @click.option("-c", "--collection", help="Where they go; made if it is not there.")
 @click.option("-p", "--partition", help="A part of the collection; made if it is not there.")
 @click.option("--type", "source_type", type=SOURCE_TYPE, help="What kind of source they are.")
@@ -44,13 +44,16 @@ SOURCE_TYPE = click.Choice(["text", "website", "docs", "qa", "notion"])
 @click.option("--hidden", is_flag=True, help="Hidden files and folders too.")
 @click.option("--replace", is_flag=True, help="The text on stdin may replace another of the same title.")
 @click.option("--no-wait", is_flag=True, help="Return when everything is found by its words.")
+@click.option("--allow-private", is_flag=True, help="Web pages of this machine and its network too.")
 @pass_session
 def add(session: Session, paths: tuple[str, ...], **options: Any) -> int:
-    """Add files, folders, or text from stdin (-), and index them.
+    """Add files, folders, web pages, or text from stdin (-), and index them.
 
     Folders are remembered, and `localmcp refresh` looks at them again. Ignore files (.gitignore, .localmcpignore) are
     honored. What is indexed already and has not changed is not read again, so the same command goes on where an
     earlier one was stopped.
+
+    A web page (http:// or https://) is fetched once, and saved as a document with its address and the day.
 
     Documents are found by their words first; then their meaning is read, which takes longer. It may be stopped at any
     time, and goes on when localmcp runs.
@@ -59,6 +62,12 @@ def add(session: Session, paths: tuple[str, ...], **options: Any) -> int:
     common["metadata"] = parse_metadata(options["meta"])
     if paths == ("-",):
         return _add_stdin(session, common, replace=options["replace"])
+    from localmcp.knowledge.web_pages import is_url
+
+    if pages := [path for path in paths if is_url(path)]:
+        if len(pages) < len(paths):
+            raise click.UsageError("Add web pages and files with two commands.")
+        return _add_pages(session, pages, common, allow_private=options["allow_private"])
 
     def work(show: Show | None) -> Report:
         return session.workspace.library.add_paths(
@@ -80,6 +89,23 @@ def _add_stdin(session: Session, options: dict[str, Any], *, replace: bool) -> i
     result = {"sourceId": indexed.uuid, "added": indexed.added, "kept": indexed.kept, "removed": indexed.removed}
     changed = f"{terminal.counted(indexed.added, 'passage')} indexed" if indexed.added else "nothing new"
     session.answer(result, lambda _: session.note(f"{options['title']}: {changed}  {terminal.dim(indexed.uuid)}"))
+    return 0
+
+
+def _add_pages(session: Session, urls: Iterable[str], options: dict[str, Any], *, allow_private: bool) -> int:
+    """Fetch web pages, one after the other; the first that fails ends it."""
+    from localmcp.knowledge.web_pages import add_page
+
+    results: list[dict[str, Any]] = []
+    for url in urls:
+        session.note(f"Fetching {url} from the network…")
+        common = {**options, "title": options["title"] or ""}
+        library = session.workspace.library
+        indexed = add_page(library, session.settings, url, allow_private=allow_private, **common)
+        results.append({"url": url, "sourceId": indexed.uuid, "added": indexed.added, "kept": indexed.kept})
+        changed = f"{terminal.counted(indexed.added, 'passage')} indexed" if indexed.added else "nothing new"
+        session.note(f"{url}: {changed}  {terminal.dim(indexed.uuid)}")
+    session.answer({"status": "done", "pages": results}, lambda _: None)
     return 0
 
 

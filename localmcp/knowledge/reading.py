@@ -96,18 +96,22 @@ def _read(tasks: Sequence[Task], chunker: Chunker, settings: Settings) -> Iterat
             yield from ((item.number, reading) for reading in work(item))
             yield item.number, None
         return
-    limits = Limits(
-        seconds=settings.reader_seconds,
-        memory=settings.reader_memory_mb * 1_000_000,
-        text=settings.max_text_mb * 1_000_000,
-    )
-    with WorkerPool(work, workers=_workers(tasks), limits=limits) as pool:
+    with WorkerPool(work, workers=_workers(tasks), limits=limits_of(settings)) as pool:
         for answer in pool.run(items):
             number = answer.item.number
             if answer.finished:
                 yield number, None
             else:
                 yield number, answer.value or _given_up(tasks[number], answer.failure, answer.member)
+
+
+def limits_of(settings: Settings) -> Limits:
+    """Return what reading one document may cost."""
+    return Limits(
+        seconds=settings.reader_seconds,
+        memory=settings.reader_memory_mb * 1_000_000,
+        text=settings.max_text_mb * 1_000_000,
+    )
 
 
 def _is_little(tasks: Iterable[Task]) -> bool:

@@ -1,0 +1,91 @@
+"""A web page becomes a document with its address; what is private, no text or too large is refused."""
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+import localmcp
+from localmcp.config import Settings
+from localmcp.errors import AccessDenied, InvalidInput, Unavailable, UnreadableDocument
+from localmcp.knowledge.web_pages import add_page, fetch_page, is_public
+
+PAGE = b"<html><head><title>Ferry</title></head><body><h1>Ferry</h1><p>The ferry leaves at 6:50.</p></body></html>"
+
+
+class Site(BaseHTTPRequestHandler):
+    pages = {
+        "/ferry": ("text/html; charset=utf-8", PAGE),
+        "/picture": ("image/png", b"\x89PNG"),
+        "/large": ("text/plain", b"x" * 2000),
+    }
+
+    def do_GET(self):
+        if self.path in ("/moved", "/loop"):
+            self.send_response(302)
+            self.send_header("Location", "/ferry" if self.path == "/moved" else "/loop")
+            self.end_headers()
+            return
+        if self.path not in self.pages:
+            self.send_error(404)
+            return
+        kind, body = self.pages[self.path]
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_arguments):
+        pass
+
+
+@pytest.fixture(scope="module")
+def site():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Site)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def fetch(url, **options):
+    return fetch_page(url, max_bytes=1000, allow_private=True, **options)
+
+
+def test_a_page_is_a_document_with_its_address(site, tmp_path, monkeypatch):
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
+    file = localmcp.open(tmp_path / "kb.localmcp")
+    library = file.workspace.library
+    add_page(library, Settings(), f"{site}/moved", allow_private=True)
+    hit = file.call("search", query="when does the ferry leave", mode="keyword")["results"][0]
+    assert (hit["sourceTitle"], hit["sourceType"]) == ("Ferry", "website")
+    assert hit["metadata"]["url"] == hit["citation"]["path"] == f"{site}/ferry"
+    assert add_page(library, Settings(), f"{site}/ferry", allow_private=True).added == 0
+    assert file.call("get_stats")["totalSources"] == 1
+
+
+def test_private_addresses_are_refused(site):
+    with pytest.raises(AccessDenied, match="--allow-private"):
+        fetch_page(f"{site}/ferry", max_bytes=1000)
+    private = ("10.0.0.1", "127.0.0.1", "169.254.169.254", "::1", "::ffff:10.0.0.1", "64:ff9b::a00:1", "2002:a00:1::")
+    assert not any(map(is_public, private))
+    assert is_public("93.184.216.34") and is_public("2606:4700::1111")
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "reason"),
+    [
+        ("/picture", UnreadableDocument, "image/png, not text"),
+        ("/large", UnreadableDocument, "larger than"),
+        ("/missing", Unavailable, "status 404"),
+        ("/loop", Unavailable, "redirects more than"),
+    ],
+)
+def test_what_is_no_page_is_refused(site, path, error, reason):
+    with pytest.raises(error, match=reason):
+        fetch(site + path)
+
+
+def test_other_schemes_are_no_web_addresses():
+    with pytest.raises(InvalidInput, match="no web address"):
+        fetch("file:///etc/passwd")
