@@ -55,7 +55,7 @@ class Upkeep:
         _be_nice()
         while not self._ended.wait(min(POLL_SECONDS, self._seconds or POLL_SECONDS)):
             try:
-                if self._seconds > 0 and time.monotonic() - self._last_walk >= self._seconds:
+                if self._walk_is_due():
                     self._walk()
                 if self._library.is_open:
                     self._library.make_vectors(behind=True, pause=self._pause)
@@ -63,9 +63,12 @@ class Upkeep:
                 # A missing disk, a locked file or the end of the program: the next round, or the person, deals with it.
                 log.info("the library was not looked after: %s", error)
 
+    def _walk_is_due(self) -> bool:
+        """Whether the folders wait to be looked at, and nobody is at work."""
+        now = time.monotonic()
+        return 0 < self._seconds <= now - self._last_walk and now - self._last_call >= QUIET_SECONDS
+
     def _walk(self) -> None:
-        if time.monotonic() - self._last_call < QUIET_SECONDS:
-            return
         self._last_walk = time.monotonic()
         report = self._library.refresh(wait=False)
         if report.indexed or report.updated or report.removed:
@@ -79,8 +82,7 @@ class Upkeep:
         while time.monotonic() - self._last_call < PAUSE_SECONDS and time.monotonic() - begin < LONGEST_PAUSE:
             if self._ended.wait(0.1):
                 return True
-        walk_is_due = self._seconds > 0 and time.monotonic() - self._last_walk >= self._seconds
-        return walk_is_due or self._ended.is_set()
+        return self._walk_is_due() or self._ended.is_set()
 
 
 def _be_nice() -> None:

@@ -80,6 +80,25 @@ def test_what_was_added_without_waiting_is_found_by_meaning_soon(
     workspace.close()
 
 
+def test_calls_that_keep_the_folders_waiting_do_not_keep_the_meaning_from_being_read(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = tmp_path / "note.md"
+    note.write_text("A note about anchors.\n")
+    workspace.library.add_paths([note], wait=False)
+    monkeypatch.setattr("localmcp.knowledge.upkeep.LONGEST_PAUSE", 0.1)
+    upkeep = Upkeep(workspace.library, 0.05)
+    upkeep.note_call(None)  # type: ignore[arg-type]
+    upkeep.start()
+    deadline = time.monotonic() + 20
+    while workspace.knowledge.get_stats()["chunksWithoutEmbeddings"] and time.monotonic() < deadline:
+        upkeep.note_call(None)  # type: ignore[arg-type]
+        time.sleep(0.02)
+    upkeep.stop()
+    assert workspace.knowledge.get_stats()["chunksWithoutEmbeddings"] == 0
+    workspace.close()
+
+
 def test_a_stopped_upkeep_starts_no_thread(workspace: Workspace) -> None:
     before = threading.active_count()
     stopped = Upkeep(workspace.library, 0.01)
