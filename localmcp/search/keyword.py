@@ -26,10 +26,10 @@ STOP_SHARE = 0.02
 REPAIR_WEIGHT = 0.6
 """What a hit on a repaired word counts, so that an exact hit stays above it."""
 TITLE_WEIGHT, TEXT_WEIGHT = 2.0, 1.0
-FTS5_LENGTH_SHARE, LENGTH_SHARE = 0.75, 0.5
+FTS5_LENGTH_SHARE, LENGTH_SHARE = 0.75, 0.35
 """The `b` of bm25: how much a longer passage must hold a term more often. FTS5 has the first built in; the second is
-better for passages, which are of similar length (nDCG@10 of hybrid search: CACM .551 -> .567, others within .002)."""
-TYPICAL_FREQUENCY = 1.5
+better for passages, which are of similar length (nDCG@10 of hybrid search: CACM .551 -> .576, others within .002)."""
+TYPICAL_FREQUENCY = 3.0
 """The weighted frequency of a term for which the change from one `b` to the other is exact."""
 BM25_CEILING = 2.2
 """k1 + 1: a term adds less than this times its idf, however often it stands in a text."""
