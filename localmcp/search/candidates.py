@@ -164,12 +164,14 @@ class Found:
     @property
     def doubtful(self) -> bool:
         """Whether none of this file's first hits is likely to answer."""
-        first = self.order(self.full)[:LOOKED_AT]
-        return not unique_codes(self.outcome.query) and self._best(first) < LEAST
+        return self._is_doubtful(self.order(self.full))
 
-    def _best(self, candidates: Sequence[Fused]) -> float:
+    def _is_doubtful(self, ordered: Sequence[Fused]) -> bool:
+        if unique_codes(self.outcome.query):
+            return False
         judged_by = self._judge()
-        return max((self._relevance(fused.id, judged_by) for fused in candidates), default=100.0)
+        best = max((self._relevance(fused.id, judged_by) for fused in ordered[:LOOKED_AT]), default=100.0)
+        return best < LEAST
 
     def _judge(self) -> Judge:
         nearest = [self.arms.cosines.get(chunk_id, 0.0) for chunk_id in islice(self.arms.semantic_ranks, ARM_DEPTH)]
@@ -200,9 +202,10 @@ class Found:
     def page(self, connection: apsw.Connection) -> SearchOutcome:
         """The page that was asked for, if this is the only file."""
         clock = Clock(self.outcome.milliseconds)
-        fused, start = self._by_date(connection, self.order(self.full)), self.request.offset
-        self.outcome.total = len(fused)
-        self.outcome.doubtful = self.doubtful
+        ordered, start = self.order(self.full), self.request.offset
+        self.outcome.total = len(ordered)
+        self.outcome.doubtful = self._is_doubtful(ordered)
+        fused = self._by_date(connection, ordered)
         self.outcome.hits = self.load(connection, fused[start : start + self.request.limit])
         clock.lap("rows")
         return self.outcome

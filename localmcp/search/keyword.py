@@ -293,21 +293,36 @@ def _bm25(connection: apsw.Connection, terms: Sequence[Term], depth: int, source
     bindings: dict[str, Any] = {"match": match_expression(terms), "depth": depth}
     if sources is not None:
         bindings["sources"] = apsw.carray(sources)
-    mean = _mean_length(connection)
+    factor = _LengthFactors(_mean_length(connection))
     scores = {
-        chunk_id: score * _length_factor(sum(_varints(sizes)) / mean) if sizes and mean else score
-        for chunk_id, score, sizes in fetch_all(connection, sql, bindings)
+        chunk_id: score * factor[_row_length(sizes)] for chunk_id, score, sizes in fetch_all(connection, sql, bindings)
     }
     return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _length_factor(ratio: float) -> float:
-    """Turn a score of FTS5 into one with our `b`; `ratio` is the passage's length over the mean length."""
+class _LengthFactors(dict[int, float]):
+    """What turns a score of FTS5 into one with our `b`, by the number of words of a chunk."""
 
-    def denominator(share: float) -> float:
-        return TYPICAL_FREQUENCY + (BM25_CEILING - 1) * (1 - share + share * ratio)
+    def __init__(self, mean: float) -> None:
+        self._mean = mean
 
-    return denominator(FTS5_LENGTH_SHARE) / denominator(LENGTH_SHARE)
+    def __missing__(self, length: int) -> float:
+        ratio = length / self._mean if self._mean else 1.0
+        theirs, ours = (
+            TYPICAL_FREQUENCY + (BM25_CEILING - 1) * (1 - share + share * ratio)
+            for share in (FTS5_LENGTH_SHARE, LENGTH_SHARE)
+        )
+        self[length] = theirs / ours
+        return self[length]
+
+
+def _row_length(sizes: bytes | None) -> int:
+    """Return the number of words of a chunk from the record of its columns' sizes; most fit two bytes."""
+    if sizes is None:
+        return 0
+    if len(sizes) == 2:
+        return sizes[0] + sizes[1]
+    return sum(_varints(sizes))
 
 
 def _mean_length(connection: apsw.Connection) -> float:
