@@ -12,15 +12,16 @@ from __future__ import annotations
 import inspect
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 from localmcp.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery, Profile, ToolHit, ToolMetadata
 from localmcp.errors import InvalidInput, ToolNotFound, UnknownTool
 from localmcp.providers.functions import FunctionTool, as_answer, run_coroutine
 from localmcp.schemas import Json, check_arguments
+from localmcp.server.tool_definition import ToolDefinition, ToolProvider, definition_of, metadata_of, schema_of
 from localmcp.tool_search.ranking import ToolFinder
 from localmcp.tools import Answer, Provider, Registry, Scope, Tool, ToolMark, current_scope, use_scope
 
@@ -31,100 +32,6 @@ if TYPE_CHECKING:
     from localmcp.embeddings import LazyEmbedder
 
 Handler = Callable[..., Any]
-
-_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object"}
-_TYPE_WORDS = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array"}
-
-
-# ---------------------------------------------------------------- records and protocols
-
-
-@dataclass(frozen=True, slots=True)
-class ToolDefinition:
-    """A tool as a client needs it (S1-2)."""
-
-    name: str
-    description: str = ""
-    input_schema: Json = field(default_factory=lambda: {"type": "object", "properties": {}})
-    keywords: tuple[str, ...] = ()
-
-    @property
-    def inputSchema(self) -> Json:
-        """The other spelling (C1-2)."""
-        return self.input_schema
-
-
-class ToolProvider(Protocol):
-    """What a source of tools has to offer (S1-4). Any of the three may be `async`."""
-
-    def list_tools(self) -> Any:
-        """`ToolMetadata` of every tool, or mappings or objects with name, description, keywords."""
-        ...
-
-    def get_tool(self, name: str) -> Any:
-        """`ToolDefinition`, a mapping, or the `Tool` of the `mcp` package; None when the name is not mine."""
-        ...
-
-    def call_tool(self, name: str, arguments: Json) -> Any:
-        """Run it; text, any JSON, an `Answer` or a result of the `mcp` package.
-
-        Raises:
-            ToolNotFound: the name is not mine; the next provider is asked. Anything else ends the call.
-        """
-        ...
-
-
-def _get(thing: Any, *names: str) -> Any:
-    """The first of these keys or attributes that is there."""
-    for name in names:
-        value = cast(Json, thing).get(name) if isinstance(thing, Mapping) else getattr(thing, name, None)
-        if value is not None:
-            return value
-    return None
-
-
-def metadata_of(thing: Any) -> ToolMetadata:
-    """What a provider lists, as one record."""
-    name = thing if isinstance(thing, str) else _get(thing, "name")
-    if not isinstance(name, str) or not name:
-        raise InvalidInput(f"A tool needs a name; got {thing!r}.")
-    if isinstance(thing, str):
-        return ToolMetadata(name)
-    return ToolMetadata(name, _get(thing, "description") or "", tuple(_get(thing, "keywords", "tags") or ()))
-
-
-def definition_of(thing: Any, keywords: Sequence[str] = ()) -> ToolDefinition:
-    """A definition in any of its forms, as one record: ours, a mapping, or the `Tool` of the `mcp` package."""
-    metadata = metadata_of(thing)
-    schema = _get(thing, "input_schema", "inputSchema")
-    if schema is None:
-        schema = schema_of(_get(thing, "parameters") or {})
-    return ToolDefinition(metadata.name, metadata.description, schema, (*metadata.keywords, *keywords))
-
-
-def schema_of(parameters: Mapping[str, Any]) -> Json:
-    """JSON Schema of parameters that are written short.
-
-    Args:
-        parameters: a schema already (`type: object`), or name -> a type (`str`, `"string"`), or name -> a schema in
-            which `required: True` may stand.
-    """
-    if parameters.get("type") == "object":
-        return dict(parameters)
-    properties: Json = {}
-    required: list[str] = []
-    for name, written in parameters.items():
-        spec: Json = dict(cast(Json, written)) if isinstance(written, Mapping) else {"type": written}
-        if spec.get("required") is True:
-            required.append(name)
-        if not isinstance(spec.get("required"), list):
-            spec.pop("required", None)
-        kind = spec.get("type", "string")
-        spec["type"] = _TYPES.get(kind, kind) if isinstance(kind, type) else _TYPE_WORDS.get(kind, kind)
-        properties[name] = spec
-    schema: Json = {"type": "object", "properties": properties, "additionalProperties": False}
-    return {**schema, "required": required} if required else schema
-
 
 # ---------------------------------------------------------------- tools
 
