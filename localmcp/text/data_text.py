@@ -43,8 +43,8 @@ def is_data(text: str) -> bool:
 
 
 def _is_encoded(text: str, visible: int) -> bool:
-    found = sum(len(run) for run in _ENCODED.findall(text) if _HAS_DIGIT_AND_LETTERS.match(run))
-    return found >= LEAST_ENCODED * visible
+    encoded = sum(len(run) for run in _ENCODED.findall(text) if _HAS_DIGIT_AND_LETTERS.match(run))
+    return encoded >= LEAST_ENCODED * visible
 
 
 def _is_minified(text: str) -> bool:

@@ -16,13 +16,13 @@ class Matcher:
     """Recognises the words of a query in a text of one language, as the keyword index does."""
 
     def __init__(self, searched: Iterable[str], language: str) -> None:
-        self._wanted = {part for phrase in searched for part in phrase.split()}
+        self._searched = {part for phrase in searched for part in phrase.split()}
         self._language = language
-        self._known: dict[str, set[str]] = {}
+        self._stems_by_run: dict[str, set[str]] = {}
 
     def stems_in(self, text: str) -> set[str]:
         """The stems searched for that stand in `text`."""
-        return {each for run in _RUN.findall(text) for each in self._stems(run)}
+        return {word for run in _RUN.findall(text) for word in self._stems(run)}
 
     def mark(self, text: str, style: Callable[[str], str]) -> str:
         """`text` with every word that was searched for in `style`."""
@@ -33,9 +33,9 @@ class Matcher:
         return [run.span() for run in _RUN.finditer(text) if self._stems(run[0])]
 
     def _stems(self, run: str) -> set[str]:
-        if run not in self._known:
-            self._known[run] = {stem(word, self._language) for word in words(run)} & self._wanted
-        return self._known[run]
+        if run not in self._stems_by_run:
+            self._stems_by_run[run] = {stem(word, self._language) for word in words(run)} & self._searched
+        return self._stems_by_run[run]
 
 
 def excerpt(text: str, matcher: Matcher, width: int, most: int = LINES) -> list[str]:
@@ -58,11 +58,11 @@ def _wrap(line: str, width: int) -> list[str]:
     return textwrap.wrap(line.strip(), width - 4, initial_indent=indent, subsequent_indent=indent) or [""]
 
 
-def _best_window(found: list[set[str]], size: int) -> int:
+def _best_window(stems_by_line: list[set[str]], size: int) -> int:
     """First line of the window with most different stems, then most lines that hold one, then one line of lead-in."""
     best, best_start = (0, 0, False), 0
-    for start in range(max(len(found) - size, 0) + 1):
-        window = found[start : start + size]
+    for start in range(max(len(stems_by_line) - size, 0) + 1):
+        window = stems_by_line[start : start + size]
         score = (len(set[str]().union(*window)), sum(map(bool, window)), not window[0] if window else False)
         if score > best and score[0]:
             best, best_start = score, start

@@ -51,8 +51,8 @@ def read_html(data: bytes, name: str, charset: str | None = None) -> Document:
         metadata["author"] = one_line(author.attributes["content"] or "")
     markdown = _page_markdown(tree)
     heading = tree.css_first("h1")
-    found = (heading and _nested(heading, " ")) or (title.text() if title else "")
-    return make_document(name, markdown, "html", "markdown", "website", title=found, metadata=metadata)
+    named = (heading and _nested(heading, " ")) or (title.text() if title else "")
+    return make_document(name, markdown, "html", "markdown", "website", title=named, metadata=metadata)
 
 
 def html_markdown(text: str, name: str) -> str:
@@ -219,7 +219,7 @@ def _list_items(node: "LexborNode", *, numbered: bool) -> Iterator[str]:
 def _pre_block(node: "LexborNode") -> str:
     code = node.text().strip("\n")
     inner = node.css_first("code")
-    classes = " ".join(each.attributes.get("class") or "" for each in (node, inner, node.parent) if each)
+    classes = " ".join(tag.attributes.get("class") or "" for tag in (node, inner, node.parent) if tag)
     language = re.search(r"(?:^|\s)(?:language|lang|highlight|highlight-source)-(\w[\w+#-]*)", classes)
     return code_fence(code, language[1] if language else "") if code.strip() else ""
 

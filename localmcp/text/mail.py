@@ -184,11 +184,11 @@ def _message_document(message: EmailMessage, name: str, attachments: list[str]) 
     }
     if attachments:
         metadata["attachments"] = attachments
-    said, repeated = split_quotes(_body(message, name))
+    own, repeated = split_quotes(_body(message, name))
     top = "\n".join(f"{key.capitalize()}: {fields[key]}" for key in ("from", "to", "cc", "date") if fields[key])
     if attachments:
         top += f"\nAttachments: {', '.join(attachments)}"
-    text = f"{top.strip()}\n\n{said}".strip()
+    text = f"{top.strip()}\n\n{own}".strip()
     appendix = len(text) if repeated else None
     text += f"\n\n{repeated}" if repeated else ""
     title = fields["subject"] or "(no subject)"
@@ -258,13 +258,13 @@ _FORWARDED = re.compile(
 def split_quotes(text: str) -> tuple[str, str]:
     """Split the text of a mail into what its sender wrote, and the replies it quotes with its signature."""
     text = text.strip("\n")
-    said, repeated = text, list[str]()
-    if below := _FORWARDED.search(said):
-        said, rest = said[: below.start()], said[below.start() :]
+    written, repeated = text, list[str]()
+    if below := _FORWARDED.search(written):
+        written, rest = written[: below.start()], written[below.start() :]
         repeated.append(rest.strip())
-    body, mark, signature = said.partition("\n-- \n")
-    if not mark and said.startswith("-- \n"):
-        body, signature = "", said
+    body, mark, signature = written.partition("\n-- \n")
+    if not mark and written.startswith("-- \n"):
+        body, signature = "", written
     paragraphs = re.split(r"\n[ \t]*\n", body)
     own = [part for part in paragraphs if not _is_quote(part)]
     quotes = [part for part in paragraphs if _is_quote(part)]

@@ -63,7 +63,7 @@ def is_picture(name: str) -> bool:
 def read_pages(name: str, data: bytes, start: int | None = None, engine: Engine = "") -> Iterator[PageText]:
     """Yield the text of each page from `start` (1-based) on; in a worker process each has its own limits.
 
-    `engine`: which one reads; the best that is installed if it is not said.
+    `engine`: which one reads; the best that is installed by default.
 
     Raises:
         UnreadableDocument: the file is damaged.
@@ -145,10 +145,10 @@ def _recognize(picture: Any) -> list[Line]:
     result = _rapidocr()(numpy.asarray(picture)[:, :, ::-1])
     if result.boxes is None:
         return []
-    found = zip(result.boxes, result.txts, result.scores, strict=True)
+    regions = zip(result.boxes, result.txts, result.scores, strict=True)
     return [
         Line(*map(float, (*box.min(axis=0), *box.max(axis=0))), text=text.strip(), confidence=float(score))
-        for box, text, score in found
+        for box, text, score in regions
         if text.strip()
     ]
 

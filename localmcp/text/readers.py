@@ -127,9 +127,9 @@ def _first(documents: Iterator[Document], name: str) -> Document:
 def read_text(text: str, title: str, *, markup: Markup = "markdown") -> Document:
     """A document from text handed over by a tool call; an empty title is taken from the text."""
     text = text.removeprefix("\ufeff")
-    front, found = markdown_head(text) if markup == "markdown" else ({}, "")
+    front, heading = markdown_head(text) if markup == "markdown" else ({}, "")
     kind = {"markdown": "markdown", "plain": "text", "code": "code"}[markup]
-    return make_document("untitled", text, kind, markup, "text", title=title.strip() or found, metadata=front)
+    return make_document("untitled", text, kind, markup, "text", title=title.strip() or heading, metadata=front)
 
 
 def why_skipped(path: Path) -> str | None:

@@ -34,15 +34,15 @@ def read_subtitles(data: bytes, name: str) -> Document:
 
 def _paragraphs(text: str) -> Iterator[tuple[int, list[str]]]:
     begin, lines, last = 0, list[str](), ""
-    for seconds, said in _cues(text):
+    for seconds, words in _cues(text):
         if lines and (seconds - begin >= PARAGRAPH_SECONDS or seconds < begin):
             yield begin, lines
             lines = []
         begin = begin if lines else seconds
         # Captions that roll repeat the line before.
-        fresh = [line for line in said if line != last]
+        fresh = [line for line in words if line != last]
         lines += fresh
-        last = said[-1] if said else last
+        last = words[-1] if words else last
     if lines:
         yield begin, lines
 
@@ -119,7 +119,7 @@ def _array_items(file: BinaryIO, name: str) -> Iterator[Any]:
 
 def _conversation(conversation: Any, name: str, member: str) -> Document:
     turns = list(_chatgpt_turns(conversation) if "mapping" in conversation else _claude_turns(conversation))
-    text = "\n\n".join(f"{speaker}{f' ({when})' if when else ''}: {said}" for speaker, when, said in turns)
+    text = "\n\n".join(f"{speaker}{f' ({when})' if when else ''}: {words}" for speaker, when, words in turns)
     date = _moment(conversation.get("update_time") or conversation.get("updated_at")) or _moment(
         conversation.get("create_time") or conversation.get("created_at")
     )
@@ -156,9 +156,9 @@ def _chatgpt_turns(conversation: Any) -> Iterator[tuple[str, str, str]]:
             continue
         content: Any = message.get("content") or {"parts": []}
         parts: list[Any] = content.get("parts") or []
-        said = "\n\n".join(part for part in parts if isinstance(part, str) and part.strip())
-        if said.strip():
-            yield role.capitalize(), _moment(message.get("create_time"))[:10], said.strip()
+        words = "\n\n".join(part for part in parts if isinstance(part, str) and part.strip())
+        if words.strip():
+            yield role.capitalize(), _moment(message.get("create_time"))[:10], words.strip()
 
 
 def _claude_turns(conversation: Any) -> Iterator[tuple[str, str, str]]:
@@ -166,10 +166,10 @@ def _claude_turns(conversation: Any) -> Iterator[tuple[str, str, str]]:
     for message in messages:
         content: Any = message.get("content") or []
         parts: list[Any] = [part.get("text") for part in content if part.get("type") == "text"]
-        said = "\n\n".join(part for part in parts if part) or str(message.get("text") or "")
-        if said.strip():
+        words = "\n\n".join(part for part in parts if part) or str(message.get("text") or "")
+        if words.strip():
             speaker = "User" if message.get("sender") == "human" else "Assistant"
-            yield speaker, _moment(message.get("created_at"))[:10], said.strip()
+            yield speaker, _moment(message.get("created_at"))[:10], words.strip()
 
 
 def _moment(value: Any) -> str:
