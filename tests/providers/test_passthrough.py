@@ -13,8 +13,9 @@ import pytest
 from federation import PATIENCE, SERVERS, Farm
 from mcp import Client
 
+import localmcp
 from localmcp.server.handlers import build_server
-from localmcp.tools import Registry, Scope
+from localmcp.tools import Registry, Scope, use_scope
 
 ERAS = ["legacy", "auto"]
 
@@ -66,3 +67,37 @@ async def test_a_call_that_the_client_gives_up_is_cancelled_in_the_server(
                 await anyio.sleep(0.05)
         again = await client.call_tool("sdk__count", {"steps": 1})
     assert not again.is_error
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_resources_and_prompts_of_a_connected_server_come_under_its_namespace(tmp_path: Path, era: Any) -> None:
+    farm = Farm(tmp_path)
+    farm.write(sdk={"command": sys.executable, "args": [str(SERVERS / "sdk.py")]})
+    farm.open()[1].refresh(["sdk"])
+    with localmcp.open(tmp_path / "own.db", model="hash") as opened:
+        workspace = opened.workspace
+        async with Client(build_server(lambda: workspace, Scope()), mode=era) as client:
+            listed = await client.list_resources()
+            listed = await client.list_resources(cursor=listed.next_cursor) if listed.next_cursor else listed
+            (resource,) = [each for each in listed.resources if "server/sdk/" in str(each.uri)]
+            (content,) = (await client.read_resource(str(resource.uri))).contents
+            page = await client.list_prompts()
+            page = await client.list_prompts(cursor=page.next_cursor) if page.next_cursor else page
+            prompts = [each.name for each in page.prompts]
+            prompt = await client.get_prompt("sdk__greet", {"name": "Ada"})
+        assert workspace.mcp_servers.servers["sdk"].condition == "running"
+    assert getattr(content, "text", "") == "water the plants" and str(content.uri) == str(resource.uri)
+    assert "sdk__greet" in prompts and "Say hello to Ada." in str(prompt.messages[0].content)
+    farm.close()
+
+
+def test_who_is_bound_to_some_tools_sees_no_resources_of_other_servers(tmp_path: Path) -> None:
+    farm = Farm(tmp_path)
+    farm.write(sdk={"command": sys.executable, "args": [str(SERVERS / "sdk.py")]})
+    registry, opened = farm.open()
+    opened.refresh(["sdk"])
+    (offers,) = registry.offers
+    assert offers.kinds() == {"resources", "prompts"}
+    with use_scope(Scope(tools=frozenset({"search"}))):
+        assert offers.kinds() == set() and offers.read("localmcp://server/sdk/note%3A%2F%2Ftoday") is None
+    farm.close()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
+
+from localmcp.files import write_atomically
 
 Json = dict[str, Any]
 
@@ -44,19 +45,39 @@ class CatalogueCache:
     def save(self, digest: str, tools: list[Json]) -> None:
         """Keep the tools; a folder that cannot be written costs only the next start some time."""
         path = self._path(digest)
-        beside = path.with_name(f"{path.name}.{os.getpid()}.part")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # Written beside and moved over, so that no other process reads half a file.
-            with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-                json.dump({"tools": tools}, file)
-            beside.replace(path)
+            write_atomically(path, json.dumps({"tools": tools}))
         except OSError as error:
             log.info("the tools of an MCP server cannot be kept in %s: %s", path, error)
+
+    def load_offers(self, digest: str) -> dict[str, list[Json]]:
+        """The last known resources and prompts of the entry; empty when there are none."""
+        try:
+            value: Any = json.loads(self._offers_path(digest).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        table = cast(Json, value) if isinstance(value, dict) else {}
+        lists = {kind: cast("list[Any]", table[kind]) for kind in table if isinstance(table[kind], list)}
+        return {kind: [cast(Json, each) for each in items if isinstance(each, dict)] for kind, items in lists.items()}
+
+    def save_offers(self, digest: str, offers: dict[str, list[Json]]) -> None:
+        """Keep resources and prompts; nothing is kept of a server without any."""
+        path = self._offers_path(digest)
+        try:
+            if any(offers.values()):
+                write_atomically(path, json.dumps(offers))
+            else:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            log.info("the resources of an MCP server cannot be kept in %s: %s", path, error)
 
     def forget(self, digest: str) -> None:
         """Remove what is kept for this entry."""
         self._path(digest).unlink(missing_ok=True)
+        self._offers_path(digest).unlink(missing_ok=True)
+
+    def _offers_path(self, digest: str) -> Path:
+        return self._folder / f"{digest}.offers.json"
 
     def _path(self, digest: str) -> Path:
         return self._folder / f"{digest}.json"

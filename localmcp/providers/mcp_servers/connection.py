@@ -43,6 +43,13 @@ MAX_EVENT = 64 * 1024 * 1024
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _OTHER_ERA = (types.METHOD_NOT_FOUND, types.INVALID_REQUEST, types.INVALID_PARAMS, types.UNSUPPORTED_PROTOCOL_VERSION)
 
+_REQUESTS: dict[str, type[types.Request[Any, Any]]] = {
+    "resources/list": types.ListResourcesRequest,
+    "resources/read": types.ReadResourceRequest,
+    "prompts/list": types.ListPromptsRequest,
+    "prompts/get": types.GetPromptRequest,
+}
+
 # httpx2 logs whole URLs, which may hold keys.
 logging.getLogger("httpx2").setLevel(logging.WARNING)
 
@@ -227,6 +234,43 @@ class Connection:
         except (TimeoutError, ValidationError) as error:
             raise await self._explain_call("tools/list", error) from error
         return usable_tools(each.model_dump(by_alias=True, mode="json", exclude_none=True) for each in tools)
+
+    async def list_offers(self) -> dict[str, list[Json]]:
+        """The server's resources and prompts as it describes them, the first page of each; empty for one that has none.
+
+        Raises:
+            Unavailable: no answer.
+        """
+        offers: dict[str, list[Json]] = {}
+        for kind in ("resources", "prompts"):
+            try:
+                found = (await self.ask(f"{kind}/list", {}, self.entry.start_seconds)).get(kind)
+            except InvalidInput:
+                found = None
+            listed = cast("list[Any]", found) if isinstance(found, list) else []
+            offers[kind] = [cast(Json, each) for each in listed if isinstance(each, dict)]
+        return offers
+
+    async def ask(self, method: str, params: Json, seconds: float | None = None) -> Json:
+        """The raw result of a request that calls no tool.
+
+        Raises:
+            InvalidInput: the server refuses.
+            Unavailable: no answer in time, or an end in the middle.
+        """
+        request = _REQUESTS[method].model_validate({"method": method, "params": params})
+        seconds = self.entry.call_seconds if seconds is None else seconds
+        try:
+            async with asyncio.timeout(seconds + 1):
+                result = await self._session.send_request(request, _Whole, request_read_timeout_seconds=seconds)
+        except MCPError as error:
+            if error.code == types.CONNECTION_CLOSED:
+                raise await self._explain_end(method) from error
+            said = self._log.masked(error.message)
+            raise InvalidInput(f"The MCP server '{self.entry.name}' refused {method}: {said}") from error
+        except (TimeoutError, ValidationError, anyio.ClosedResourceError, RuntimeError) as error:
+            raise self._unavailable(f"gave no usable answer to {method}") from error
+        return result.model_extra or {}
 
     async def call_tool(
         self, tool: str, arguments: Json, seconds: float | None = None, progress: ReportProgress | None = None

@@ -176,6 +176,7 @@ class McpServer:
         self._runtime = runtime
         self._on_change = on_change
         self._approved = approved
+        self._offers: dict[str, list[Json]] | None = None
         self._lock = threading.Lock()
         self._tools: dict[str, RemoteTool] | None = None
         self._asked = False
@@ -387,6 +388,27 @@ class McpServer:
         self._approved.approve(self.entry.digest, [tool.raw for tool in (self._known() or {}).values()])
         with self._lock:
             self._flag_changes()
+
+    def offered(self, kind: str) -> list[Json]:
+        """Return the `resources` or `prompts` that it is known to have, without starting it."""
+        if self._offers is None:
+            self._offers = self._cache.load_offers(self.entry.digest)
+        needed = "uri" if kind == "resources" else "name"
+        return [each for each in self._offers.get(kind, []) if isinstance(each.get(needed), str)]
+
+    def learn_offers(self, offers: dict[str, list[Json]]) -> None:
+        """The server told its resources and prompts; called in the background loop."""
+        if offers != (self._offers if self._offers is not None else self._cache.load_offers(self.entry.digest)):
+            self._cache.save_offers(self.entry.digest, offers)
+        self._offers = offers
+
+    def ask(self, method: str, params: Json) -> Json:
+        """The raw result of a request about its resources or prompts; starts the server if need be.
+
+        Raises:
+            LocalMCPError: as `Supervisor.ask`.
+        """
+        return self._runtime.run(self._supervisor().ask(method, params))
 
     def fail(self, error: LocalMCPError) -> None:
         """The server did not start; called in the background loop."""

@@ -13,6 +13,7 @@ from localmcp.config import servers_file
 from localmcp.errors import ConfigurationError, LocalMCPError, NotFound, Unavailable
 from localmcp.providers.mcp_servers.approval import ApprovedDefinitions
 from localmcp.providers.mcp_servers.catalog import SEPARATOR, CatalogueCache
+from localmcp.providers.mcp_servers.offers import ServerOffers
 from localmcp.tools import Provider, Registry, Tool, current_scope
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class McpServers:
         self.servers: dict[str, McpServer] = {}
         if registry is not None:
             registry.add_provider(self)
+            registry.offers.append(ServerOffers(self))
         self.follow_file()
 
     # ------------------------------------------------------------ the file
@@ -246,7 +248,7 @@ class McpServers:
         if self._guard is None:
             self._guard = Guard()
         server_log = ServerLog(self._logs / f"mcp-{server.entry.namespace}.log")
-        return Supervisor(server.entry, server_log, self._guard, server.learn, server.fail)
+        return Supervisor(server.entry, server_log, self._guard, server.learn, server.fail, server.learn_offers)
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         """Wait for a coroutine in the background loop."""

@@ -31,13 +31,17 @@ class Supervisor:
         guard: Guard,
         on_tools: Callable[[list[Json]], None],
         on_failure: Callable[[LocalMCPError], None],
+        on_offers: Callable[[dict[str, list[Json]]], None],
     ) -> None:
-        """`on_tools` receives the server's tools after each connection and change, `on_failure` why none came about."""
+        """`on_tools` receives the server's tools after each connection and change, `on_offers` its resources and
+        prompts a moment later, `on_failure` why no connection came about."""
         self.entry = entry
         self._log = server_log
         self._guard = guard
         self._on_tools = on_tools
         self._on_failure = on_failure
+        self._on_offers = on_offers
+        self._offering: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
         self._opening: asyncio.Task[Connection] | None = None
         self._listing: asyncio.Task[None] | None = None
@@ -126,10 +130,14 @@ class Supervisor:
         connection = await self.connect()
         if was_alive:
             self._on_tools(await connection.list_tools())
+        if self._offering is not None:
+            await asyncio.wait({self._offering}, timeout=self.entry.start_seconds)
 
     async def close(self) -> None:
         """End the connection and what is about to become one."""
-        tasks: list[asyncio.Task[Any]] = [each for each in (self._opening, self._listing) if each is not None]
+        tasks: list[asyncio.Task[Any]] = [
+            each for each in (self._opening, self._listing, self._offering) if each is not None
+        ]
         for each in tasks:
             each.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -155,7 +163,23 @@ class Supervisor:
             raise
         self._connection = connection
         self._on_tools(tools)
+        self._offering = asyncio.create_task(self._list_offers(connection))
         return connection
+
+    async def _list_offers(self, connection: Connection) -> None:
+        """Ask for resources and prompts; no call waits for that."""
+        try:
+            self._on_offers(await connection.list_offers())
+        except LocalMCPError as error:
+            log.info("the resources and prompts of '%s' cannot be listed: %s", self.entry.name, error)
+
+    async def ask(self, method: str, params: Json) -> Json:
+        """The raw result of any request.
+
+        Raises:
+            LocalMCPError: as `call`.
+        """
+        return await (await self.connect()).ask(method, params)
 
     def _opened(self, task: asyncio.Task[Connection]) -> None:
         self._opening = None
