@@ -55,9 +55,11 @@ def in_order(items: list[SourceItem], order: str) -> list[SourceItem]:
 def moment_of(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text.strip())
-    except ValueError as error:
+        moment = moment if moment.tzinfo else moment.astimezone()
+        moment.timestamp()
+    except (ValueError, OverflowError) as error:
         raise InvalidInput(f"since: '{text}' is not a date; write 2026-11-01 or 2026-11-01T12:00.") from error
-    return moment if moment.tzinfo else moment.astimezone()
+    return moment
 
 
 def list_documents(

@@ -99,6 +99,10 @@ class MethodTool(Tool):
     def call(self, arguments: Json) -> Answer:
         try:
             value = self.method(**self._checked(arguments))
+        except UnicodeEncodeError as error:
+            # JSON can name half a character, which neither SQLite nor UTF-8 can hold.
+            half = ascii(error.object[error.start : error.start + 1])
+            raise InvalidInput(f"An argument of {self.name} has half a character ({half}); leave it out.") from error
         except LocalMCPError as error:
             if self.mark.on_error is None:
                 raise

@@ -212,3 +212,10 @@ def test_a_failed_call_is_an_error(ask: Callable[..., Answer]) -> None:
     assert ask("get_document", sourceId="no such thing").is_error
     with pytest.raises(NotFound):
         ask("get_context", chunkId="00000000")
+
+
+def test_half_a_character_and_a_date_before_all_dates_are_refused(ask: Callable[..., Answer]) -> None:
+    with pytest.raises(InvalidInput, match="half a character"):
+        ask("list_sources", pathPrefix="\ud800")
+    with pytest.raises(InvalidInput, match="since"):
+        ask("list_sources", since="0001-01-01")

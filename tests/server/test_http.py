@@ -325,6 +325,16 @@ def test_a_tools_own_error_is_a_200_that_says_so(door: OpenDoor) -> None:
     assert "name: required" in reply.json["error"]
 
 
+def test_a_tool_that_answers_with_an_error_is_no_success(door: OpenDoor) -> None:
+    for name, arguments in (
+        ("get_document", {"sourceId": "nothing of that name"}),
+        ("execute_tool", {"name": "nobodys", "arguments": {}}),
+        ("execute_tool", {}),
+    ):
+        reply = door.send("POST", f"/tools/{name}", {"input": arguments}).json
+        assert reply["success"] is False and reply["error"], name
+
+
 def test_an_unknown_tool_is_the_originals_500(door: OpenDoor) -> None:
     reply = door.send("POST", "/tools/nope", {"input": {}})
     assert (reply.status, reply.json["error"]) == (500, "tool not found: nope")
