@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from localmcp.cli import terminal
 from localmcp.cli.session import command
 
 SHELLS = ("bash", "zsh", "fish")
@@ -24,4 +25,4 @@ def completion(ctx: click.Context, shell: str) -> None:
     maker = get_completion_class(shell)
     if maker is None:
         raise click.UsageError(f"click knows no completion for {shell}.")
-    click.echo(maker(ctx.find_root().command, {}, "localmcp", "_LOCALMCP_COMPLETE").source())
+    terminal.write(maker(ctx.find_root().command, {}, "localmcp", "_LOCALMCP_COMPLETE").source())

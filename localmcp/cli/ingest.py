@@ -135,7 +135,7 @@ def refresh(session: Session, collection: str | None, confirmed: bool, no_wait: 
         if session.as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise
         terminal.echo(error.message, err=True, color=session.color)
-        if not click.confirm("Put those documents into the trash?", err=True):
+        if not terminal.confirm("Put those documents into the trash?"):
             return error.exit_code
         return ingest.run(lambda show: work(show, confirmed=True), entries)
 

@@ -69,9 +69,9 @@ def shown_steps(session: Session, what: str, total: int) -> Generator[Callable[[
     from rich.progress import Progress as Bar
 
     console = Console(stderr=True, no_color=session.color is False, highlight=False)
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=30), MofNCompleteColumn())
     with Bar(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(visible(what), total=total)
         yield lambda done: bar.update(task, completed=done)
 
 

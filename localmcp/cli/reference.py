@@ -186,4 +186,4 @@ def write_reference() -> Path:
 
 
 if __name__ == "__main__":
-    click.echo(f"wrote {write_reference()}")
+    terminal.echo(f"wrote {write_reference()}")

@@ -9,7 +9,6 @@ import click
 from localmcp.cli import terminal
 from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.errors import NeedsConfirmation
-from localmcp.visible_text import visible
 
 
 @command()
@@ -47,7 +46,7 @@ def confirmed(session: Session, question: str, yes: bool) -> bool:
         return True
     if session.as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise NeedsConfirmation(f"{question} Nothing was done.", hint="Say yes with --yes.")
-    return click.confirm(visible(question), err=True)
+    return terminal.confirm(question)
 
 
 @group()

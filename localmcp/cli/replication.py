@@ -14,6 +14,7 @@ from localmcp.cli.ingest import finish_vectors
 from localmcp.cli.removal import confirmed
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import InvalidInput
+from localmcp.visible_text import visible
 
 INTERRUPTED = 130
 GOES_ON = "What was copied is kept. The same command goes on."
@@ -140,7 +141,12 @@ def shown_counts(session: Session, words: str) -> Generator[Show | None]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True, no_color=session.color is False, highlight=False)
-    columns = (BarColumn(bar_width=30), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    columns = (
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(words, total=None)
+        task = bar.add_task(visible(words), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=max(total, 1))

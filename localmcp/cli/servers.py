@@ -315,7 +315,7 @@ def approve(session: Session, name: str, yes: bool) -> None:
 def _asked_at_terminal(session: Session, question: str) -> bool:
     if session.as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    return click.confirm(question, err=True)
+    return terminal.confirm(question)
 
 
 def _approval_in_words(answer: Json) -> str:

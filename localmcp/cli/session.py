@@ -120,7 +120,7 @@ class Session:
         """Report an error on stderr, as a JSON object with --json; returns the exit code."""
         if self.as_json:
             error = {"error": {"code": code, "message": message, "hint": hint}}
-            click.echo(visible_json(json.dumps(error, ensure_ascii=False)), err=True)
+            terminal.echo(visible_json(json.dumps(error, ensure_ascii=False)), err=True)
             return exit_code
         terminal.echo(f"{terminal.styled('Error:', fg='red', bold=True)} {message}", err=True, color=self.color)
         if hint:

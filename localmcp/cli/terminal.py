@@ -47,6 +47,11 @@ def write(text: str, *, nl: bool = True) -> None:
         click.echo(text, nl=nl, color=True)  # color=True keeps escape sequences that are in the data
 
 
+def confirm(question: str) -> bool:
+    """Ask on stderr; return whether the person said yes."""
+    return click.confirm(visible(question), err=True)
+
+
 def styled(text: str, **style: Any) -> str:
     """Return one line in a style of `click.style`; `plain` takes it off."""
     return click.style(visible(text), **style).replace("\x1b", _ESCAPE)

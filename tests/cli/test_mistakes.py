@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -122,6 +123,13 @@ def test_a_newline_in_a_file_name_stays_in_its_row(cli, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- terminals, streams, signals
 
 HOSTILE = "\x1b]2;owned\x07 \x1b]52;c;aGk=\x07 \x1b[2J \x9b2J \u202egnp.exe lavender\n" + "Bees like flowers.\n" * 40
+
+
+def test_the_module_terminal_is_the_only_way_to_the_terminal() -> None:
+    direct = re.compile(r"click\.(echo|secho|style|confirm|prompt)\(|(?<![\w.])print\(|sys\.std(out|err)\.write\(")
+    modules = (ROOT / "localmcp" / "cli").glob("*.py")
+    found = {path.name for path in modules if direct.search(path.read_text(encoding="utf-8"))}
+    assert found == {"terminal.py"}
 
 
 @POSIX
