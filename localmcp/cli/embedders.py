@@ -102,11 +102,11 @@ def export_model(session: Session, spec: str, target: Path) -> None:
       localmcp models export fastembed:BAAI/bge-small-en-v1.5 bge.zip
       localmcp models import bge.zip        on the other machine
     """
-    from localmcp.embeddings.model_archive import write_parcel
+    from localmcp.embeddings.model_archive import write_archive
 
-    parcel = write_parcel(spec, target, config.models_directory())
+    content = write_archive(spec, target, config.models_directory())
     path = target.expanduser().absolute()
-    result: Json = {"path": str(path), "bytes": path.stat().st_size, "spec": spec, "files": parcel.files}
+    result: Json = {"path": str(path), "bytes": path.stat().st_size, "spec": spec, "files": content.files}
     size = terminal.dim(terminal.size(path.stat().st_size))
     session.answer(result, lambda _: terminal.echo(f"{path}  {size}"))
 
@@ -116,12 +116,12 @@ def export_model(session: Session, spec: str, target: Path) -> None:
 @pass_session
 def import_model(session: Session, file: Path) -> None:
     """Put a model that was exported elsewhere into the folder of models. Every file is compared with its sha256."""
-    from localmcp.embeddings.model_archive import unpack_parcel
+    from localmcp.embeddings.model_archive import unpack_archive
 
-    parcel = unpack_parcel(file.expanduser(), config.models_directory())
-    verified = _verified(session, parcel.spec)
-    session.answer({**verified, "files": parcel.files}, lambda _: terminal.echo(_working(verified)))
-    session.note(f"Use it with: localmcp models use {parcel.spec}")
+    content = unpack_archive(file.expanduser(), config.models_directory())
+    verified = _verified(session, content.spec)
+    session.answer({**verified, "files": content.files}, lambda _: terminal.echo(_working(verified)))
+    session.note(f"Use it with: localmcp models use {content.spec}")
 
 
 @models.command("verify")

@@ -173,20 +173,7 @@ class OnnxEmbedder:
         return inner.tokenizer.truncation["max_length"] - self._counter.num_special_tokens_to_add(False)
 
 
-class CustomEmbedder(OnnxEmbedder):
-    """A model outside fastembed's list, whose tokenizer lies in `folder`; `model_file` is relative to it or absolute.
-
-    What the libraries raise is for the subclass to explain.
-    """
-
-    def __init__(
-        self, registered: str, folder: Path, model_file: str, *, pooling: str, threads: int | None, **described: Any
-    ) -> None:
-        load = partial(load_custom, registered, folder, model_file, pooling)
-        super().__init__(load(threads_for(threads)), folder, again=load, pooling=pooling, threads=threads, **described)
-
-
-class FolderEmbedder(CustomEmbedder):
+class FolderEmbedder(OnnxEmbedder):
     """A folder with model.onnx (or onnx/model.onnx), tokenizer.json and tokenizer_config.json.
 
     Pooling and prefixes are taken from the files that sentence-transformers writes
@@ -214,10 +201,11 @@ class FolderEmbedder(CustomEmbedder):
         with explained(str(path), "If its output is one vector a text already, set the option pooling=disabled."):
             pooling = _known_pooling(pooling or _read_pooling(path))
             prompts = _read_prompts(path)
+            load = partial(_load_custom, f"localmcp/{model_file}-{pooling}", path, model_file, pooling)
             super().__init__(
-                f"localmcp/{model_file}-{pooling}",
+                load(threads_for(threads)),
                 path,
-                model_file,
+                again=load,
                 pooling=pooling,
                 threads=threads,
                 name=path.name,
@@ -280,8 +268,8 @@ class FastEmbedModel(OnnxEmbedder):
 def list_fastembed_models() -> list[tuple[str, str, int, float]]:
     """What fastembed can download: (name, repository, dimension, gigabytes). Needs no network."""
     return [
-        (each["model"], str(each["sources"].get("hf") or each["model"]), each["dim"], each["size_in_GB"])
-        for each in _import_fastembed().list_supported_models()
+        (model["model"], str(model["sources"].get("hf") or model["model"]), model["dim"], model["size_in_GB"])
+        for model in _import_fastembed().list_supported_models()
     ]
 
 
@@ -310,13 +298,13 @@ def _import_urllib3() -> None:
 
     if "urllib3.util.connection" in sys.modules or find_spec("urllib3") is None:
         return
-    known = socket.has_ipv6
+    has_ipv6 = socket.has_ipv6
     socket.has_ipv6 = False
     try:
         import urllib3.util.connection as connection
     finally:
-        socket.has_ipv6 = known
-    connection.HAS_IPV6 = known
+        socket.has_ipv6 = has_ipv6
+    connection.HAS_IPV6 = has_ipv6
 
 
 def _take(waiting: deque[list[int]]) -> list[int] | None:
@@ -326,13 +314,13 @@ def _take(waiting: deque[list[int]]) -> list[int] | None:
         return None
 
 
-def load_custom(name: str, folder: Path, model_file: str, pooling: str, threads: int) -> TextEmbedding:
+def _load_custom(name: str, folder: Path, model_file: str, pooling: str, threads: int) -> TextEmbedding:
     """A model outside fastembed's list. With `specific_model_path` it looks nothing up and contacts nobody."""
     text_embedding = _import_fastembed()
     from fastembed.common.model_description import ModelSource, PoolingType
 
     with _registration:
-        if not any(name.lower() == known["model"].lower() for known in text_embedding.list_supported_models()):
+        if not any(name.lower() == model["model"].lower() for model in text_embedding.list_supported_models()):
             text_embedding.add_custom_model(
                 name,
                 pooling=PoolingType[pooling.upper()],
@@ -399,8 +387,8 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _describe(text_embedding: type[TextEmbedding], name: str) -> dict[str, Any]:
     models = {m["model"].lower(): m for m in text_embedding.list_supported_models()}
-    if found := models.get(name.lower()):
-        return found
+    if model := models.get(name.lower()):
+        return model
     import difflib
 
     near = [models[n]["model"] for n in difflib.get_close_matches(name.lower(), models, 3, 0.4)]

@@ -40,6 +40,6 @@ def _spec(name: str, dimension: int, models_directory: Path) -> str | None:
     here = {path.name.lower() for path in models_directory.glob("models--*")}
     if not here:
         return None
-    repositories = {known: repository for known, repository, _, _ in list_fastembed_models()}
+    repositories = {model: repository for model, repository, _, _ in list_fastembed_models()}
     folder = f"models--{repositories.get(name, '').lower().replace('/', '--')}"
     return f"fastembed:{name}" if folder in here else None

@@ -1,6 +1,6 @@
 """Models in one file, for machines that never see a network: written where they are, unpacked where they are not.
 
-A parcel is a zip with a `parcel.json` that names every file with its sha256. Nothing in it is trusted before that was
+An archive is a zip with a `parcel.json` that names every file with its sha256. Nothing in it is trusted before that was
 compared, and nothing is written outside the folder of models.
 """
 
@@ -22,15 +22,15 @@ from localmcp.embeddings.fastembed_models import list_fastembed_models
 from localmcp.embeddings.spec import parse_spec
 from localmcp.errors import InvalidInput, ModelUnavailable, UnreadableDocument
 
-PARCEL, FORM = "parcel.json", "localmcp-model-1"
+DESCRIPTION, FORM = "parcel.json", "localmcp-model-1"
 MOST_FILES, MOST_BYTES = 200, 20_000_000_000
 MOST_LIST_BYTES = 1_000_000
 BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
-    """What is in a parcel."""
+class ModelArchive:
+    """What a model's archive holds."""
 
     spec: str
     """The setting that chooses the model."""
@@ -40,7 +40,7 @@ class Parcel:
     """Path below that folder, with slashes -> sha256."""
 
 
-def write_parcel(spec: str, target: Path, models_directory: Path) -> Parcel:
+def write_archive(spec: str, target: Path, models_directory: Path) -> ModelArchive:
     """Write the files of a model that is on this machine to a zip, whole or not at all.
 
     Raises:
@@ -51,12 +51,12 @@ def write_parcel(spec: str, target: Path, models_directory: Path) -> Parcel:
     if target.exists():
         raise InvalidInput(f"{target} is there already.", hint="Name another file.")
     folder, files = _model_files(spec, models_directory)
-    parcel = Parcel(spec, folder, {name: _digest(path) for name, path in files.items()})
+    content = ModelArchive(spec, folder, {name: _digest(path) for name, path in files.items()})
     part = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as archive:
-            told = {"form": FORM, "spec": spec, "folder": folder, "files": parcel.files}
-            archive.writestr(PARCEL, json.dumps(told, indent=1))
+            description = {"form": FORM, "spec": spec, "folder": folder, "files": content.files}
+            archive.writestr(DESCRIPTION, json.dumps(description, indent=1))
             for name, path in files.items():
                 archive.write(path, name)
         os.replace(part, target)
@@ -64,7 +64,7 @@ def write_parcel(spec: str, target: Path, models_directory: Path) -> Parcel:
         raise ModelUnavailable(f"{target} cannot be written: {error.strerror or error}.") from error
     finally:
         part.unlink(missing_ok=True)
-    return parcel
+    return content
 
 
 def _model_files(spec: str, models_directory: Path) -> tuple[str, dict[str, Path]]:
@@ -90,17 +90,17 @@ def model_folder(spec: str, models_directory: Path) -> Path:
             hint="Give multilingual, or fastembed:NAME (localmcp models list).",
         )
     repository = next((r for name, r, _, _ in list_fastembed_models() if name.lower() == parsed.target.lower()), "")
-    wanted = f"models--{repository.replace('/', '--')}".lower()
-    for each in models_directory.glob("*"):
-        if repository and each.is_dir() and each.name.lower() == wanted:
-            return each
+    folder_name = f"models--{repository.replace('/', '--')}".lower()
+    for folder in models_directory.glob("*"):
+        if repository and folder.is_dir() and folder.name.lower() == folder_name:
+            return folder
     raise ModelUnavailable(f"{spec} is not on this machine.", hint=f"Fetch it with: localmcp models add {spec}")
 
 
 def _files_of(folder: Path) -> Iterator[Path]:
     """The files themselves; Hugging Face's cache has links to them, which become files of their own."""
     for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(each for each in folders if each not in ("blobs", ".locks"))
+        folders[:] = sorted(folder for folder in folders if folder not in ("blobs", ".locks"))
         for name in sorted(names):
             path = Path(parent, name)
             if path.is_file() and not name.endswith((".lock", ".incomplete", ".part")):
@@ -110,34 +110,24 @@ def _files_of(folder: Path) -> Iterator[Path]:
 # ---------------------------------------------------------------- in
 
 
-def read_parcel(path: Path) -> Parcel:
-    """What a parcel says is in it.
+def unpack_archive(path: Path, models_directory: Path) -> ModelArchive:
+    """Put an archive's model into the folder of models; an earlier one there is replaced when all of it was checked.
 
     Raises:
-        UnreadableDocument: it is no parcel, or one that would write elsewhere.
-    """
-    with _opened(path) as archive:
-        return _described(archive, path)
-
-
-def unpack_parcel(path: Path, models_directory: Path) -> Parcel:
-    """Put a parcel's model into the folder of models; an earlier one there is replaced when all of it was checked.
-
-    Raises:
-        UnreadableDocument: it is no parcel, is damaged, or would write elsewhere.
+        UnreadableDocument: it is no such archive, is damaged, or would write elsewhere.
         ModelUnavailable: the folder cannot be written.
     """
     try:
         models_directory.mkdir(parents=True, exist_ok=True)
         with _opened(path) as archive, tempfile.TemporaryDirectory(prefix=".import-", dir=models_directory) as scratch:
-            parcel = _described(archive, path)
+            content = _described(archive, path)
             fresh = Path(scratch) / "fresh"
-            for name, sha256 in parcel.files.items():
+            for name, sha256 in content.files.items():
                 _unpack(archive, name, sha256, fresh, path)
-            _take_place(fresh, models_directory / parcel.folder, Path(scratch) / "old")
+            _take_place(fresh, models_directory / content.folder, Path(scratch) / "old")
     except OSError as error:
         raise ModelUnavailable(f"{models_directory} cannot be written: {error.strerror or error}.") from error
-    return parcel
+    return content
 
 
 def _opened(path: Path) -> zipfile.ZipFile:
@@ -149,23 +139,23 @@ def _opened(path: Path) -> zipfile.ZipFile:
         raise UnreadableDocument(f"{path} is not a zip file: {error}.") from error
 
 
-def _described(archive: zipfile.ZipFile, path: Path) -> Parcel:
+def _described(archive: zipfile.ZipFile, path: Path) -> ModelArchive:
     try:
-        if archive.getinfo(PARCEL).file_size > MOST_LIST_BYTES:
+        if archive.getinfo(DESCRIPTION).file_size > MOST_LIST_BYTES:
             raise ValueError("its list of files is too long")
-        parcel = _parse(json.loads(archive.read(PARCEL)))
-        _check_members(archive, parcel)
+        content = _parse(json.loads(archive.read(DESCRIPTION)))
+        _check_members(archive, content)
     except (KeyError, ValueError, TypeError, RecursionError, zipfile.BadZipFile, NotImplementedError) as error:
         raise UnreadableDocument(
             f"{path} is not a model that localmcp exported: {error}.", hint="Make one with: localmcp models export"
         ) from error
-    return parcel
+    return content
 
 
-def _parse(said: Any) -> Parcel:
-    if not isinstance(said, dict) or cast("dict[str, Any]", said).get("form") != FORM:
+def _parse(description: Any) -> ModelArchive:
+    if not isinstance(description, dict) or cast("dict[str, Any]", description).get("form") != FORM:
         raise ValueError(f"it does not say that it is of the form {FORM}")
-    table = cast("dict[str, Any]", said)
+    table = cast("dict[str, Any]", description)
     spec, folder, files = table["spec"], table["folder"], table["files"]
     if not isinstance(spec, str) or not isinstance(folder, str) or not isinstance(files, dict):
         raise ValueError("its description is not of the right form")
@@ -179,9 +169,9 @@ def _parse(said: Any) -> Parcel:
         _check_name(name)
     if PurePosixPath(folder).name != folder:
         raise ValueError(f"'{folder}' is not a plain name")
-    if not all(isinstance(each, str) and len(each) == 64 for each in named.values()):
+    if not all(isinstance(sha256, str) and len(sha256) == 64 for sha256 in named.values()):
         raise ValueError("a sha256 is missing")
-    return Parcel(spec, folder, named)
+    return ModelArchive(spec, folder, named)
 
 
 def _check_name(name: str) -> None:
@@ -193,11 +183,11 @@ def _check_name(name: str) -> None:
         raise ValueError(f"'{name}' cannot be a file's name everywhere")
 
 
-def _check_members(archive: zipfile.ZipFile, parcel: Parcel) -> None:
-    sizes = {each.filename: each.file_size for each in archive.infolist()}
-    if set(sizes) != {*parcel.files, PARCEL} or len(archive.infolist()) != len(sizes):
+def _check_members(archive: zipfile.ZipFile, content: ModelArchive) -> None:
+    sizes = {member.filename: member.file_size for member in archive.infolist()}
+    if set(sizes) != {*content.files, DESCRIPTION} or len(archive.infolist()) != len(sizes):
         raise ValueError("its files are not those it names")
-    if not parcel.files or len(sizes) > MOST_FILES or sum(sizes.values()) > MOST_BYTES:
+    if not content.files or len(sizes) > MOST_FILES or sum(sizes.values()) > MOST_BYTES:
         raise ValueError(f"{len(sizes)} files of {sum(sizes.values())} bytes are no model")
 
 
@@ -206,10 +196,10 @@ def _unpack(archive: zipfile.ZipFile, name: str, sha256: str, folder: Path, path
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         with archive.open(name) as source, target.open("wb") as file:
-            found = _copy(source, file, archive.getinfo(name).file_size)
+            digest = _copy(source, file, archive.getinfo(name).file_size)
     except (zipfile.BadZipFile, EOFError, RuntimeError) as error:
         raise UnreadableDocument(f"{path} is damaged: {error}.") from error
-    if found != sha256:
+    if digest != sha256:
         raise UnreadableDocument(f"{path} is damaged: {name} is not what was exported.")
 
 

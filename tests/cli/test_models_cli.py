@@ -14,7 +14,7 @@ from folders import write
 from localmcp import config
 from localmcp.cli.program import execute
 from localmcp.cli.session import Session
-from localmcp.embeddings.model_archive import unpack_parcel, write_parcel
+from localmcp.embeddings.model_archive import unpack_archive, write_archive
 from localmcp.errors import UnreadableDocument
 
 FAKE = "models--qdrant--bge-small-en-v1.5-onnx-q"
@@ -49,13 +49,13 @@ def models(own_directories: Path) -> Path:
 
 
 def test_a_model_travels_in_one_file_with_links_as_files(models: Path, tmp_path: Path) -> None:
-    parcel = write_parcel(SPEC, tmp_path / "bge.zip", models)
-    assert set(parcel.files) == {"snapshots/1234/model.onnx", "snapshots/1234/tokenizer.json", "refs/main"}
-    unpack_parcel(tmp_path / "bge.zip", tmp_path / "other")
-    there = tmp_path / "other" / parcel.folder
+    archive = write_archive(SPEC, tmp_path / "bge.zip", models)
+    assert set(archive.files) == {"snapshots/1234/model.onnx", "snapshots/1234/tokenizer.json", "refs/main"}
+    unpack_archive(tmp_path / "bge.zip", tmp_path / "other")
+    there = tmp_path / "other" / archive.folder
     assert (there / "snapshots" / "1234" / "model.onnx").read_text() == "weights"
     assert not (there / "snapshots" / "1234" / "model.onnx").is_symlink()
-    assert [each.name for each in (tmp_path / "other").iterdir()] == [parcel.folder]
+    assert [each.name for each in (tmp_path / "other").iterdir()] == [archive.folder]
 
 
 def test_models_that_have_no_files_to_give_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,8 +101,8 @@ def test_use_without_a_file_only_sets_the_model(tmp_path: Path, capsys: pytest.C
 
 
 def tampered(models: Path, tmp_path: Path, change: Any) -> Path:
-    """A parcel whose description and files were changed by hand."""
-    write_parcel(SPEC, tmp_path / "good.zip", models)
+    """An archive whose description and files were changed by hand."""
+    write_archive(SPEC, tmp_path / "good.zip", models)
     with zipfile.ZipFile(tmp_path / "good.zip") as archive:
         files = {each: archive.read(each) for each in archive.namelist()}
     said = json.loads(files.pop("parcel.json"))
@@ -144,7 +144,7 @@ def test_a_parcel_that_is_not_what_it_says_writes_nothing(change: Any, models: P
     bad = tampered(models, tmp_path, change)
     target = tmp_path / "in" / "models"
     with pytest.raises(UnreadableDocument):
-        unpack_parcel(bad, target)
+        unpack_archive(bad, target)
     assert list(target.iterdir()) == []
     assert not list(tmp_path.rglob("evil"))
 
@@ -153,15 +153,15 @@ def test_a_parcel_that_is_not_what_it_says_writes_nothing(change: Any, models: P
 def test_what_is_no_zip_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.zip").write_bytes(content)
     with pytest.raises(UnreadableDocument):
-        unpack_parcel(tmp_path / "x.zip", tmp_path / "models")
+        unpack_archive(tmp_path / "x.zip", tmp_path / "models")
 
 
 def test_a_damaged_parcel_leaves_the_model_that_is_there(models: Path, tmp_path: Path) -> None:
-    write_parcel(SPEC, tmp_path / "good.zip", models)
+    write_archive(SPEC, tmp_path / "good.zip", models)
     data = bytearray((tmp_path / "good.zip").read_bytes())
     at = data.index(b"weights")
     data[at : at + 7] = b"strange"
     (tmp_path / "bad.zip").write_bytes(data)
     with pytest.raises(UnreadableDocument, match="damaged"):
-        unpack_parcel(tmp_path / "bad.zip", models)
+        unpack_archive(tmp_path / "bad.zip", models)
     assert (models / FAKE / "blobs" / "abc").read_text() == "weights"

