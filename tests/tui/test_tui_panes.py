@@ -14,7 +14,7 @@ from localmcp.config import Settings
 from localmcp.doctor.check import Check
 from localmcp.doctor.examination import Examination, examine
 from localmcp.errors import LocalMCPError
-from localmcp.tools import CallRecord, Scope
+from localmcp.tools import Scope
 from localmcp.tui.panes.doctor import speed_words
 from localmcp.tui.services import Services
 from localmcp.workspace import Workspace
@@ -162,15 +162,11 @@ async def test_every_tool_is_listed_the_hidden_ones_too(tui: RunningTui) -> None
 
 
 async def test_the_search_for_tools_is_the_assistants_with_its_scores(tui: RunningTui) -> None:
-    told: list[CallRecord] = []
-    tui.app.session.workspace.registry.observe(told.append)
     pane = await tui.go("tools")
     pane.line.value = "remove documents"  # type: ignore[attr-defined]
-    await tui.until(lambda: told and tui.pane.rows and tui.pane.rows[0].score is not None)
-    answer = told[-1].answer
-    assert answer is not None
-    hits = [(hit["name"], hit["score"]) for hit in answer.value["tools"]]
-    assert told[-1].arguments["query"] == "remove documents"
+    await tui.until(lambda: tui.pane.rows and tui.pane.rows[0].score is not None)
+    answer = tui.app.session.call("tool_search", query="remove documents", max_results=50)
+    hits = [(hit["name"], hit["score"]) for hit in answer["tools"]]
     assert [(row.name, row.score) for row in tui.pane.rows] == hits
     assert hits[0][0] == "remove_source"
 
