@@ -9,7 +9,7 @@ from textual.color import Color
 
 from localmcp.tui.theme import LEAST_CONTRAST, contrast
 
-FRAME = frozenset("▍╭╮╰╯│─┌┐└┘├┤┬┴┼▁▂▃▄▅▆▇█▏▌▎▊▔━╸╺▰▱")
+FRAME = frozenset("▉▋▍▐╭╮╰╯│─┌┐└┘├┤┬┴┼▁▂▃▄▅▆▇█▏▌▎▊▔━╸╺▰▱")
 """Signs that are drawn, not read."""
 
 
