@@ -64,5 +64,5 @@ def folder(tmp_path: Path) -> Path:
     write(folder / "bees.md", "# Bees\n\nA hive has one queen.\n")
     write(folder / "garden" / "roses.md", "# Roses\n\nPrune them in late winter.\n")
     write(folder / "garden" / "soil.txt", "Clay holds water; sand lets it through.\n")
-    (folder / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    (folder / "photo.gif").write_bytes(b"GIF89a" + bytes(100))
     return folder

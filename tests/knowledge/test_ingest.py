@@ -237,7 +237,7 @@ def test_progress_is_told_for_files_and_chunks_and_ends_complete(library: Librar
 def test_every_file_that_is_not_taken_has_its_reason(library: Library, folder: Path) -> None:
     write(folder / ".gitignore", "*.log\nbuild/")
     files = {
-        "photo.png": ("skipped", "binary file (PNG image)"),
+        "photo.gif": ("skipped", "binary file (GIF image)"),
         "empty.md": ("skipped", "empty file"),
         "blank.txt": ("skipped", "only white space"),
         "a.log": ("skipped", "ignored by .gitignore: *.log"),
