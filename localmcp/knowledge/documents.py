@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 import apsw
@@ -23,9 +24,10 @@ from localmcp.knowledge.names import Ambiguous, find_source, nearest_source, res
 from localmcp.knowledge.origins import parse_collection
 from localmcp.knowledge.scans import waiting_pages
 from localmcp.knowledge.search import PassageSearch
-from localmcp.knowledge.source_list import ORDERS, SOURCE, Listing, in_order, list_documents, moment_of, source_item
+from localmcp.knowledge.source_list import ORDERS, SOURCE, Listing, in_order, list_documents, source_item
 from localmcp.knowledge.statistics import collection_stats, embedded_chunks, mount_stats
 from localmcp.search.collections import visible_collections
+from localmcp.search.dates import parse_moment
 from localmcp.search.index import Index
 from localmcp.search.model_languages import unread_languages
 from localmcp.search.passages import find_passage, passages_of_source
@@ -174,14 +176,15 @@ class KnowledgeBase(PassageSearch):
         order: Annotated[
             Literal["changed", "added", "title"] | None, Param("Last changed first (default), last added, by title")
         ] = None,
-        since: Annotated[str | None, Param("Only changed since: 2026-11-01")] = None,
+        since: Annotated[str | None, Param("Only changed since: 2026-11-01, yesterday")] = None,
         pathPrefix: Annotated[str | None, Param("Only below this folder")] = None,
     ) -> SourcesResult:
         """List the documents in the knowledge base, the last changed first."""
         mount, name = parse_collection(collection)
         missing: list[NotFound] = []
         sorting = order or ("changed" if current_scope().lean else "added")
-        listing = Listing(name, sorting, moment_of(since) if since else None, pathPrefix)
+        moment = parse_moment("since", since, datetime.now(UTC).date()) if since else None
+        listing = Listing(name, sorting, moment, pathPrefix)
 
         def look(index: Index, origin: str | None) -> tuple[list[SourceItem], int, str | None] | None:
             try:

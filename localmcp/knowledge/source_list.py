@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from localmcp.errors import InvalidInput
 from localmcp.knowledge.citations import check_freshness
 from localmcp.knowledge.document_records import SourceItem
 from localmcp.knowledge.origins import shown_id
@@ -30,7 +29,8 @@ class Listing:
 
     collection: str | None
     order: str
-    since: datetime | None
+    since: str | None
+    """As `parse_moment` gives it."""
     path_prefix: str | None
 
 
@@ -52,16 +52,6 @@ def in_order(items: list[SourceItem], order: str) -> list[SourceItem]:
     return sorted(items, key=lambda item: item[field], reverse=True)
 
 
-def moment_of(text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text.strip())
-        moment = moment if moment.tzinfo else moment.astimezone()
-        moment.timestamp()
-    except (ValueError, OverflowError) as error:
-        raise InvalidInput(f"since: '{text}' is not a date; write 2026-11-01 or 2026-11-01T12:00.") from error
-    return moment
-
-
 def list_documents(
     database: Database, listing: Listing, limit: int, origin: str | None
 ) -> tuple[list[SourceItem], int]:
@@ -72,8 +62,8 @@ def list_documents(
         conditions = [f"sources.collection_id in ({marks})", "trashed_at is null"]
         bindings: list[Any] = [collection.id for collection in collections]
         if listing.since is not None:
-            conditions.append(f"{_CHANGED} >= ?")
-            bindings.append(int(listing.since.timestamp() * 1000))
+            conditions.append(f"datetime({_CHANGED} / 1000, 'unixepoch') >= ?")
+            bindings.append(listing.since)
         if listing.path_prefix:
             folder = os.path.expanduser(listing.path_prefix)
             conditions.append("uri >= ? and uri < ?")

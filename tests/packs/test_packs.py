@@ -292,7 +292,7 @@ async def test_a_pack_is_served_over_mcp_on_another_machine(full: Path, tmp_path
         result = await client.call_tool("search", {"query": "hive queen"})
         assert result.structured_content is not None
         hit = result.structured_content["results"][0]
-        assert hit["citation"]["path"] == "notes/bees.md"
+        assert hit["citation"]["label"].startswith("notes/bees.md:")
         around = await client.call_tool("get_context", {"chunkId": hit["chunkId"]})
         assert not around.is_error
 
