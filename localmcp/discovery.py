@@ -87,7 +87,7 @@ def rank_tools(
     """
     if not query.strip() or profile == "classic":
         scored = [
-            (each, score_query(query, ToolMetadata(each.name, each.description, each.keywords))) for each in tools
+            (tool, score_query(query, ToolMetadata(tool.name, tool.description, tool.keywords))) for tool in tools
         ]
         return Ranked(tuple(sorted((one for one in scored if one[1] > 0), key=lambda one: (-one[1], one[0].name))))
     found = finder.find(query, tools, patience=patience)

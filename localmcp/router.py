@@ -161,7 +161,7 @@ class Router:
         return self._ranking.rank(sentence, self._routable())
 
     def _routable(self) -> list[Tool]:
-        return [each for each in self._registry.tools() if each.name not in INDIRECT]
+        return [tool for tool in self._registry.tools() if tool.name not in INDIRECT]
 
     # ------------------------------------------------------------ deciding
 
@@ -228,11 +228,11 @@ class Router:
             UnknownTool: it named a tool that does not exist, or that no sentence is routed to.
             LocalMCPError: it gave no usable answer.
         """
-        reply = model.choose(ranking.sentence, [each.tool for each in ranking.tools[:OFFERED]])
+        reply = model.choose(ranking.sentence, [tool.tool for tool in ranking.tools[:OFFERED]])
         if reply.call is None:
             return Decision(None, {}, 0.0, reply.text)
         name = reply.call.name
-        chosen = next((each for each in ranking.tools if each.tool.name == name), None)
+        chosen = next((tool for tool in ranking.tools if tool.tool.name == name), None)
         if chosen is None:
             raise UnknownTool(f"Tool not found: {name}")
         properties = chosen.tool.input_schema.get("properties", {})
@@ -265,9 +265,9 @@ class Router:
 def _named(ranking: Ranking) -> RankedTool | None:
     """The tool whose very name the sentence says: `searchQuickstarts`, `run get_stats`."""
     names = {token.text.lower() for token in ranking.tokens}
-    said = [each for each in ranking.tools if each.tool.name.lower() in names and _is_identifier(each.tool.name)]
+    said = [tool for tool in ranking.tools if tool.tool.name.lower() in names and _is_identifier(tool.tool.name)]
     whole = ranking.sentence.strip().lower()
-    exact = [each for each in ranking.tools if each.tool.name.lower() == whole]
+    exact = [tool for tool in ranking.tools if tool.tool.name.lower() == whole]
     return next(iter(exact or said), None)
 
 
@@ -362,6 +362,6 @@ def _failed(query: str, code: str, message: str, router: str = "embedded") -> Re
 
 
 def _with_candidates(response: Response, ranking: Ranking, chosen: Tool | None = None) -> Response:
-    others = [each for each in ranking.tools if each.tool is not chosen][:SHOWN]
-    shown: list[Candidate] = [{"tool": each.tool.name, "certainty": round(each.certainty, 3)} for each in others]
+    others = [tool for tool in ranking.tools if tool.tool is not chosen][:SHOWN]
+    shown: list[Candidate] = [{"tool": other.tool.name, "certainty": round(other.certainty, 3)} for other in others]
     return {**response, "candidates": shown}

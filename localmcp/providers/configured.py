@@ -80,8 +80,8 @@ class ConfiguredTools:
 
     def close(self) -> None:
         """End the programs that still run."""
-        for each in self.providers:
-            each.close()
+        for provider in self.providers:
+            provider.close()
 
 
 class Deferred:

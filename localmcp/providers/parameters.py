@@ -115,7 +115,7 @@ def _read_pattern(fields: Fields) -> re.Pattern[str] | None:
 
 def _read_enum(fields: Fields, kind: str, allowed: Any) -> list[Any]:
     values = cast("list[Any]", allowed) if isinstance(allowed, list) else []
-    if not values or not all(fits(each, kind) for each in values):
+    if not values or not all(fits(value, kind) for value in values):
         fields.complain(f"{fields.named('enum')} must be a list of {kind} values.", "enum")
     return values
 
@@ -134,8 +134,8 @@ def fits(value: Any, kind: str) -> bool:
 
 def input_schema(parameters: Mapping[str, Parameter]) -> Json:
     """The JSON Schema of the arguments; unknown ones are refused."""
-    schema: Json = {"type": "object", "properties": {name: each.schema for name, each in parameters.items()}}
-    if required := [name for name, each in parameters.items() if each.required]:
+    schema: Json = {"type": "object", "properties": {name: parameter.schema for name, parameter in parameters.items()}}
+    if required := [name for name, parameter in parameters.items() if parameter.required]:
         schema["required"] = required
     return {**schema, "additionalProperties": False}
 
@@ -157,7 +157,7 @@ def accept_arguments(tool: str, parameters: Mapping[str, Parameter], arguments: 
         # `$` of JSON Schema lets a line break through at the end.
         if pattern and not pattern.fullmatch(str(value)):
             raise InvalidInput(f"{name}: {shorten_value(value)} does not fit the pattern {pattern.pattern}")
-    defaults = {name: each.default for name, each in parameters.items() if each.default is not None}
+    defaults = {name: parameter.default for name, parameter in parameters.items() if parameter.default is not None}
     return {**defaults, **given}
 
 

@@ -259,7 +259,7 @@ def prepare(connection: apsw.Connection, sql: str) -> Statement:
     seen: list[tuple[str, Statement, bool]] = []
 
     def look(cursor: apsw.Cursor, text: str, _bindings: Any) -> bool:
-        columns = tuple(str(each[0]) for each in cursor.get_description())
+        columns = tuple(str(description[0]) for description in cursor.get_description())
         names = tuple(name for name in cursor.bindings_names if name)
         seen.append((text, Statement(columns, names), cursor.is_readonly))
         return False
@@ -354,7 +354,7 @@ class Queries(ManifestProvider):
     def _offered(self, tools: list[ManifestTool]) -> list[ManifestTool]:
         if current_scope().collections is None:
             return tools
-        return [each for each in tools if isinstance(each, QueryTool) and not each.reads_localmcp]
+        return [tool for tool in tools if isinstance(tool, QueryTool) and not tool.reads_localmcp]
 
 
 def _check_bindings(source: Source, names: Sequence[str], parameters: Mapping[str, Parameter]) -> None:

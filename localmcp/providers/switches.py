@@ -92,8 +92,8 @@ class Switches:
     def _take(self, fields: Fields) -> None:
         self._off = frozenset(fields.texts("disabled"))
         python = fields.table("python")
-        folders = (Path(each).expanduser() for each in python.texts("folders"))
-        self._folders = tuple(self.path.parent / each for each in folders)
+        folders = (Path(text).expanduser() for text in python.texts("folders"))
+        self._folders = tuple(self.path.parent / folder for folder in folders)
         if isinstance(python.raw("entry_points"), bool):
             self._entry_points = python.flag("entry_points", False)
         else:

@@ -55,11 +55,11 @@ def fill_arguments(sentence: str, tokens: Sequence[Token], ranked: RankedTool, g
 def bare_parameter(tool: Tool) -> str | None:
     """The parameter that takes a whole sentence, if the tool has an example phrase that is one slot."""
     phrases = map(parse_phrase, tool.mark.examples)
-    return next((_only_slot(each) for each in phrases if each.is_bare and len(each.items) == 1), None)
+    return next((_only_slot(phrase) for phrase in phrases if phrase.is_bare and len(phrase.items) == 1), None)
 
 
 def _only_slot(phrase: Phrase) -> str | None:
-    return next((each.parameter for each in phrase.items if isinstance(each, Slot)), None)
+    return next((item.parameter for item in phrase.items if isinstance(item, Slot)), None)
 
 
 @dataclass(slots=True)
@@ -190,7 +190,7 @@ class _Filling:
                     break
 
     def _stands_beside(self, place: int, stems: set[str]) -> bool:
-        beside = [self.tokens[each] for each in (place - 1, place + 1) if 0 <= each < len(self.tokens)]
+        beside = [self.tokens[entry] for entry in (place - 1, place + 1) if 0 <= entry < len(self.tokens)]
         return any(is_telling(token) and token.stem in stems for token in beside)
 
     def take_quotations(self) -> None:

@@ -87,12 +87,12 @@ class Phrase:
     @property
     def weight(self) -> float:
         """What a sentence reaches that says the phrase word for word."""
-        return sum(each.weight if isinstance(each, Literal) else SLOT_WEIGHT for each in self.items)
+        return sum(item.weight if isinstance(item, Literal) else SLOT_WEIGHT for item in self.items)
 
     @property
     def is_bare(self) -> bool:
         """Whether it is nothing but a slot, and so fits every sentence."""
-        return all(isinstance(each, Slot) for each in self.items)
+        return all(isinstance(item, Slot) for item in self.items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class PhraseMatch:
     def is_singular(self, parameter: str) -> bool:
         """Whether the phrase wants the argument in the singular."""
         return any(
-            isinstance(each, Slot) and each.parameter == parameter and each.singular for each in self.phrase.items
+            isinstance(item, Slot) and item.parameter == parameter and item.singular for item in self.phrase.items
         )
 
 
@@ -172,13 +172,13 @@ def match_phrase(phrase: Phrase, tokens: Sequence[Token], properties: Mapping[st
 
 
 def _shares_a_word(phrase: Phrase, tokens: Sequence[Token]) -> bool:
-    literals = [each for each in phrase.items if isinstance(each, Literal)]
-    telling = max((each.weight for each in literals), default=0.0)
+    literals = [item for item in phrase.items if isinstance(item, Literal)]
+    telling = max((literal.weight for literal in literals), default=0.0)
     # A verb of asking alone tells nothing where the phrase has a noun.
-    literals = [each for each in literals if each.weight == telling]
+    literals = [literal for literal in literals if literal.weight == telling]
     return any(
-        likeness(each, tokens, place) or _says_joined(each, tokens, place)
-        for each in literals
+        likeness(literal, tokens, place) or _says_joined(literal, tokens, place)
+        for literal in literals
         for place in range(len(tokens))
     )
 

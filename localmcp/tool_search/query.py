@@ -211,8 +211,8 @@ def take_query_apart(query: str) -> Query:
             is_name = place > 0 and token.text[:1].isupper() and not token.text.isupper()
             for word in _words_of(token):
                 found.setdefault(stem(word, "english"), QueryWord(stem(word, "english"), word, is_name))
-    telling = tuple(each for each in found.values() if each.surface not in _left_out())
-    said = telling or tuple(each for each in found.values() if each.surface not in function_words())
+    telling = tuple(item for item in found.values() if item.surface not in _left_out())
+    said = telling or tuple(item for item in found.values() if item.surface not in function_words())
     spoken = [fold(token.text) for token in tokens if token.kind == "word"]
     return Query(text, said, _first_actions(tokens), verbs_asked(spoken))
 

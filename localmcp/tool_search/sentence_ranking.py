@@ -113,7 +113,7 @@ class ToolRanking:
         The model is asked only where phrases and words leave a doubt (`always_embed`: everywhere); without one, they
         alone decide.
         """
-        profiles = {each: self._profile(each) for each in tools}
+        profiles = {tool: self._profile(tool) for tool in tools}
         rarity = _rarity(profiles.values())
         tokens = tuple(tokenize(sentence))
         repairs = _repairs(tokens, rarity, profiles.values())
@@ -129,8 +129,8 @@ class ToolRanking:
                 ]
                 certainties = share_certainty([weigh(evidence) for _, evidence in judged])
         ranked = [
-            RankedTool(each, certainty, phrase, evidence, repairs)
-            for each, certainty, (phrase, evidence) in zip(profiles, certainties, judged, strict=True)
+            RankedTool(entry, certainty, phrase, evidence, repairs)
+            for entry, certainty, (phrase, evidence) in zip(profiles, certainties, judged, strict=True)
         ]
         ranked.sort(key=lambda each: (-each.certainty, each.tool.name))
         return Ranking(sentence, tokens, ranked, 1 - sum(certainties))
@@ -141,11 +141,11 @@ class ToolRanking:
             return None
         try:
             rows = [self._embedder.embed_query(form) for form in forms]
-            vectors = self._vectors.of({text for each in profiles for text in each.texts}, self._embedder.get())
+            vectors = self._vectors.of({text for profile in profiles for text in profile.texts}, self._embedder.get())
         except ModelUnavailable as error:
             log.info("tools are ranked by words alone: %s", error)
             return None
-        return [_likeness([vectors[text] for text in each.texts], rows) for each in profiles]
+        return [_likeness([vectors[text] for text in profile.texts], rows) for profile in profiles]
 
     def _profile(self, each: Tool) -> _Profile:
         profile = self._profiles.get(each)

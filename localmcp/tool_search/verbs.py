@@ -114,8 +114,8 @@ def _verbs_for() -> dict[str, frozenset[str]]:
         said, _, done = line.partition(":")
         verbs = {stem(verb, "english") for verb in done.split() if verb != "*"}
         verbs |= found["*"] if "*" in done.split() else set()
-        for each in said.split():
-            first, *second = each.split("_", 1)
+        for split in said.split():
+            first, *second = split.split("_", 1)
             first = stem(first, "english")
             found.setdefault("_".join((first, *second)), set()).update(verbs if second else {*verbs, first})
     return {said: frozenset(verbs) for said, verbs in found.items()}

@@ -72,4 +72,4 @@ def is_localmcp(entry: Json) -> bool:
     command, args = str(entry.get("command") or ""), entry.get("args")
     program = PurePath(command.replace("\\", "/")).name.removesuffix(".exe")
     words = cast("list[Any]", args) if isinstance(args, list) else []
-    return any(_OURSELVES.fullmatch(str(each)) for each in (program, *words))
+    return any(_OURSELVES.fullmatch(str(entry)) for entry in (program, *words))

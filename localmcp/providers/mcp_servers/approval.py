@@ -83,7 +83,7 @@ def definitions(tools: Iterable[Json]) -> dict[str, Json]:
 
 def difference(name: str, approved: Json, current: Json) -> list[str]:
     """Return a unified diff of two definitions, line by line."""
-    before, after = (json.dumps(each, ensure_ascii=False, indent=1, sort_keys=True) for each in (approved, current))
+    before, after = (json.dumps(entry, ensure_ascii=False, indent=1, sort_keys=True) for entry in (approved, current))
     lines = difflib.unified_diff(
         before.splitlines(), after.splitlines(), f"{name} (approved)", f"{name} (now)", n=1, lineterm=""
     )

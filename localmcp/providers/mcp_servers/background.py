@@ -94,6 +94,6 @@ class BackgroundLoop:
 
 async def _cancel_others() -> None:
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for each in tasks:
-        each.cancel()
+    for task in tasks:
+        task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

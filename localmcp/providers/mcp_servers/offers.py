@@ -50,7 +50,7 @@ class ServerOffers:
         if not uri.startswith(PREFIX):
             return None
         namespace, _, address = uri.removeprefix(PREFIX).partition("/")
-        server = next((each for each in self._visible() if each.entry.namespace == namespace), None)
+        server = next((visible for visible in self._visible() if visible.entry.namespace == namespace), None)
         if server is None:
             return None
         contents = server.ask("resources/read", {"uri": unquote(address)}).get("contents", [])

@@ -136,10 +136,10 @@ class Supervisor:
     async def close(self) -> None:
         """End the connection and what is about to become one."""
         tasks: list[asyncio.Task[Any]] = [
-            each for each in (self._opening, self._listing, self._offering) if each is not None
+            entry for entry in (self._opening, self._listing, self._offering) if entry is not None
         ]
-        for each in tasks:
-            each.cancel()
+        for task in tasks:
+            task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._connection is not None:
             await self._connection.close()
