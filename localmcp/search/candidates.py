@@ -214,7 +214,7 @@ class Found:
         if not self.request.by_date:
             return fused
         first = fused[:ARM_DEPTH]
-        dates = load_dates(connection, [each.id for each in first])
+        dates = load_dates(connection, [candidate.id for candidate in first])
         dated = [Dated(candidate.combined, dates.get(candidate.id, "")) for candidate in first]
         order = order_by_date(dated, self.request.sort, latest=self.request.latest is not None)
         return [*(first[number] for number in order), *fused[ARM_DEPTH:]]
@@ -257,7 +257,9 @@ def _fuse(mode: Mode, arms: Arms, full: float, weights: Weights, floor: float) -
     else:
         fused = fuse(candidates, arms.bm25, full, weights, floor)
         if arms.by_word_only:
-            fused = sorted((_lifted(each, arms.by_word_only) for each in fused), key=lambda f: (-f.combined, f.id))
+            fused = sorted(
+                (_lifted(candidate, arms.by_word_only) for candidate in fused), key=lambda f: (-f.combined, f.id)
+            )
     # Without a deeper look nothing is deep.
     return sorted(fused, key=arms.is_deep) if arms.depth > ARM_DEPTH else fused
 
@@ -272,10 +274,10 @@ def _fuse_one_arm(
 ) -> list[Fused]:
     """One arm's hits in its order: scores that meet their ceiling do not undo it."""
     by_meaning = found_by == "semantic_only"
-    scores = {each: score(raw[each]) for each in ranks}
+    scores = {chunk_id: score(raw[chunk_id]) for chunk_id in ranks}
     return [
-        Fused(each, value if by_meaning else 0.0, 0.0 if by_meaning else value, value, found_by)
-        for each, value in scores.items()
+        Fused(chunk_id, value if by_meaning else 0.0, 0.0 if by_meaning else value, value, found_by)
+        for chunk_id, value in scores.items()
     ]
 
 

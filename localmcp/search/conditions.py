@@ -110,7 +110,7 @@ def _parse_entry(key: str, value: Any, place: str, depth: int) -> Condition:
         parts = cast("list[Any]", value)
         if not parts:
             raise InvalidInput(f"{place}.{key}: needs at least one condition.")
-        found = tuple(_parse(each, f"{place}.{key}[{i}]", depth + 1) for i, each in enumerate(parts))
+        found = tuple(_parse(part, f"{place}.{key}[{i}]", depth + 1) for i, part in enumerate(parts))
         return And(found) if key == "and" else Or(found)
     if key in ("and", "or"):
         raise InvalidInput(f"{place}.{key}: {_shown(value)} is not a list of conditions.")
@@ -185,7 +185,7 @@ def comparisons(condition: Condition) -> list[Comparison]:
     if isinstance(condition, Comparison):
         return [condition]
     parts = (condition.part,) if isinstance(condition, Not) else condition.parts
-    return [each for part in parts for each in comparisons(part)]
+    return [comparison for part in parts for comparison in comparisons(part)]
 
 
 # ---------------------------------------------------------------- meaning, in Python
@@ -305,13 +305,15 @@ class _SqlCompiler:
         return f"({kind} in {kinds} and {value} {sign} {name})"
 
     def _equals(self, values: Sequence[Scalar], kind: str, value: str) -> str:
-        texts = [each for each in values if isinstance(each, str)]
-        truths = [each for each in values if isinstance(each, bool)]
-        numbers = [each for each in values if not isinstance(each, str | bool)]
-        tests = [f"{kind} = '{str(each).lower()}'" for each in dict.fromkeys(truths)]
+        texts = [value for value in values if isinstance(value, str)]
+        truths = [value for value in values if isinstance(value, bool)]
+        numbers = [value for value in values if not isinstance(value, str | bool)]
+        tests = [f"{kind} = '{str(truth).lower()}'" for truth in dict.fromkeys(truths)]
         for kinds, wanted in (("('text')", texts), ("('integer', 'real')", numbers)):
             if wanted:
-                tests.append(f"({kind} in {kinds} and {value} in ({', '.join(self._bind(each) for each in wanted)}))")
+                tests.append(
+                    f"({kind} in {kinds} and {value} in ({', '.join(self._bind(option) for option in wanted)}))"
+                )
         return f"({' or '.join(tests)})"
 
     def _bind(self, value: Any) -> str:

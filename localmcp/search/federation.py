@@ -131,14 +131,14 @@ class Federation:
             yield found
         mounted = self.mounted()[0]
         if origin is not None:
-            mounted = [each for each in mounted if each.name == origin] or self._refuse(origin)
-        for each in mounted:
+            mounted = [file for file in mounted if file.name == origin] or self._refuse(origin)
+        for file in mounted:
             try:
-                found = look(each.index("keyword"), each.name)
+                found = look(file.index("keyword"), file.name)
             except (FileUnavailable, ConfigurationError) as error:
                 if origin is not None:
                     raise
-                log.warning("%s (mounted) was not read: %s", each.name, error)
+                log.warning("%s (mounted) was not read: %s", file.name, error)
                 continue
             if found is not None:
                 yield found
@@ -152,12 +152,12 @@ class Federation:
         told = [] if notices is None else notices
         told += troubles
         results: list[Result] = []
-        for each in mounted:
+        for file in mounted:
             try:
-                with each.database.read() as connection:
-                    found = read(each, connection)
+                with file.database.read() as connection:
+                    found = read(file, connection)
             except (FileUnavailable, ConfigurationError) as error:
-                told.append(f"{each.name} (mounted) was not searched: {error.message}")
+                told.append(f"{file.name} (mounted) was not searched: {error.message}")
                 continue
             if found is not None:
                 results.append(found)
@@ -175,7 +175,7 @@ class Federation:
         """
         mounted, troubles = self.mounted()
         if origin is not None:
-            mounted = [each for each in mounted if each.name == origin] or self._refuse(origin)
+            mounted = [file for file in mounted if file.name == origin] or self._refuse(origin)
         elif not mounted and not troubles:
             return self.own.search(request)
         elif request.collections and self._is_own(request.collections):
@@ -197,23 +197,23 @@ class Federation:
     def _is_own(self, names: Sequence[str]) -> bool:
         """A plain name means one's own collection where there is one."""
         with self.own.database.read() as connection:
-            known = {each.name.casefold() for each in visible_collections(connection)}
+            known = {visible_collection.name.casefold() for visible_collection in visible_collections(connection)}
         return any(name.casefold() in known for name in names)
 
     def _refuse(self, origin: str) -> list[MountedFile]:
-        known = ", ".join(each.name for each in self.mounted()[0]) or "nothing yet"
+        known = ", ".join(mounted.name for mounted in self.mounted()[0]) or "nothing yet"
         raise NotFound(f"Nothing is mounted as '{origin}'.", hint=f"Mounted: {known}. See: localmcp mounts")
 
     # ------------------------------------------------------------ asking every file
 
     def _gather(self, request: SearchRequest, mounted: Sequence[MountedFile], *, with_own: bool) -> _Round:
         """Ask one's own file in this thread, and the others beside it."""
-        waiting = [(each, self._start(each, request)) for each in mounted]
+        waiting = [(file, self._start(file, request)) for file in mounted]
         gathered = _Round()
         if with_own:
             self._ask_own(request, gathered)
-        for each, future in waiting:
-            self._collect(each, future.result, gathered)
+        for file, future in waiting:
+            self._collect(file, future.result, gathered)
         return gathered
 
     def _ask_own(self, request: SearchRequest, gathered: _Round) -> None:
@@ -255,7 +255,10 @@ class Federation:
             if not wrong:
                 continue
             request = replace(part.found.request, unrepaired=wrong)
-            index = next((each.index(request.mode) for each in mounted if each.name == part.origin), self.own)
+            index = next(
+                (file.index(request.mode) for file in mounted if file.name == part.origin),
+                self.own,
+            )
             found = index.find(request)
             if found is not None:
                 gathered.parts[number] = _Part(found, part.database, part.origin)
@@ -333,7 +336,7 @@ def _ranked(part: _Part, full: float, by_meaning: bool) -> list[Fused]:
     fused = part.found.order(full / part.factor)
     if not by_meaning or part.found.mode != "keyword":
         return fused
-    return [replace(each, combined=WITHOUT_MEANING * each.combined) for each in fused]
+    return [replace(candidate, combined=WITHOUT_MEANING * candidate.combined) for candidate in fused]
 
 
 def _raw(part: _Part, fused: Fused) -> float:
@@ -392,14 +395,14 @@ def _joined_query(parts: Sequence[_Part]) -> KeywordQuery | None:
             here.setdefault(term.word, []).append(term)
         for word, repeated in here.items():
             known = terms.get(word)
-            terms[word] = repeated if known is None else [_added(each, repeated[0]) for each in known]
+            terms[word] = repeated if known is None else [_added(term, repeated[0]) for term in known]
     joined = {
-        word: [replace(each, idf=inverse_frequency(each.chunks, total)) for each in same]
+        word: [replace(term, idf=inverse_frequency(term.chunks, total)) for term in same]
         for word, same in terms.items()
     }
     for part, query in asked:
         part.factor = _factor(query, joined)
-    dropped = dict.fromkeys(each for _, query in asked for each in query.dropped if each[0] not in joined)
+    dropped = dict.fromkeys(dropped for _, query in asked for dropped in query.dropped if dropped[0] not in joined)
     absent = sum(1 for _, reason in dropped if reason == "stands nowhere")
     return KeywordQuery(
         tuple(term for same in joined.values() for term in same),
@@ -440,7 +443,7 @@ def _align_meaning(parts: Sequence[_Part]) -> None:
 
 def _weakest(part: _Part) -> float:
     arms = part.found.arms
-    return min(min(arms.cosines.get(each, 0.0) for each in arms.semantic_ranks), COSINE_CEILING / 2)
+    return min(min(arms.cosines.get(chunk_id, 0.0) for chunk_id in arms.semantic_ranks), COSINE_CEILING / 2)
 
 
 def _stretch(part: _Part, theirs: float, ours: float) -> None:
@@ -448,5 +451,5 @@ def _stretch(part: _Part, theirs: float, ours: float) -> None:
         return ours + (cosine - theirs) * (1 - ours) / (1 - theirs)
 
     arms = part.found.arms
-    arms.cosines = {each: moved(cosine) for each, cosine in arms.cosines.items()}
+    arms.cosines = {chunk_id: moved(cosine) for chunk_id, cosine in arms.cosines.items()}
     part.found.floor = moved(part.found.floor)

@@ -84,7 +84,7 @@ def allowed_sources(
 
     marks = ",".join("?" * len(collections))
     conditions = [f"collection_id in ({marks})", "trashed_at is null"]
-    bindings: list[Any] = [each.id for each in collections]
+    bindings: list[Any] = [collection.id for collection in collections]
     for condition, values in _conditions(filters):
         conditions.append(condition)
         bindings.extend(values)
@@ -150,13 +150,13 @@ def _metadata_condition(key: str, value: Any) -> tuple[str, list[Any]]:
 
 def _check_metadata(name: str, value: Any) -> None:
     values = cast("list[Any]", value) if isinstance(value, list) else [value]
-    if not 0 < len(values) <= MOST_VALUES or not all(isinstance(each, str | int | float) for each in values):
+    if not 0 < len(values) <= MOST_VALUES or not all(isinstance(value, str | int | float) for value in values):
         shown = repr(cast("object", value))[:60]
         raise InvalidInput(
             f"{name}: {shown} cannot be compared; use text, a number, true, false or a list of up to {MOST_VALUES}."
         )
-    for each in values:
-        _check_value(name, each)
+    for value in values:
+        _check_value(name, value)
 
 
 def _check_value(name: str, value: Any) -> None:

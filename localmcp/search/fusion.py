@@ -65,14 +65,14 @@ def fuse(
     """
     fused = (
         Fused(
-            id=each,
+            id=chunk_id,
             semantic=(semantic := semantic_score(cosine)),
-            keyword=(keyword := keyword_score(bm25.get(each, 0.0), full)),
+            keyword=(keyword := keyword_score(bm25.get(chunk_id, 0.0), full)),
             combined=weights.semantic * semantic + weights.keyword * keyword,
-            match_type=match_type(cosine >= floor, bm25.get(each, 0.0) > 0),
+            match_type=match_type(cosine >= floor, bm25.get(chunk_id, 0.0) > 0),
         )
-        for each, cosine in cosines.items()
-        if cosine >= floor or bm25.get(each, 0.0) > 0
+        for chunk_id, cosine in cosines.items()
+        if cosine >= floor or bm25.get(chunk_id, 0.0) > 0
     )
     return sorted(fused, key=lambda f: (-f.combined, f.id))
 

@@ -160,7 +160,7 @@ class Index:
             visible = visible_collections(connection)
             marks = ",".join("?" * len(visible))
             sql = f"select 1 from signs where collection_id in ({marks}) limit 1"
-            if fetch_one(connection, sql, [each.id for each in visible]):
+            if fetch_one(connection, sql, [collection.id for collection in visible]):
                 return True
         outcome.notices.append("Answered by keyword only: no document has vectors yet.")
         return False
@@ -201,7 +201,10 @@ class Index:
         self, connection: apsw.Connection, collections: list[Collection], arms: Arms, outcome: SearchOutcome
     ) -> None:
         """Say how much of what is searched has no vectors yet, and which candidates have none."""
-        queued, total = waiting(connection, [each.id for each in collections]).passages, outcome.searched["chunks"]
+        queued, total = (
+            waiting(connection, [collection.id for collection in collections]).passages,
+            outcome.searched["chunks"],
+        )
         if queued and total:
             outcome.coverage = round(max(1 - queued / total, 0.0), 4)
             outcome.notices.append(
@@ -209,7 +212,7 @@ class Index:
             )
         if arms.cosines:
             arms.by_word_only = _without_vectors(
-                connection, [each for each in arms.keyword_ranks if each not in arms.cosines]
+                connection, [chunk_id for chunk_id in arms.keyword_ranks if chunk_id not in arms.cosines]
             )
 
     def _restriction(self, connection: apsw.Connection, collections: list[Collection], filters: Filters) -> Any:
@@ -221,19 +224,21 @@ class Index:
         self, connection: apsw.Connection, request: SearchRequest, collections: list[Collection],
         generations: Generations, allowed: Any, arms: Arms, outcome: SearchOutcome,
     ) -> None:  # fmt: skip
-        ids = [each.id for each in collections]
+        ids = [collection.id for collection in collections]
         query = build_query(connection, request.text, ids, self.vocabulary, generations.words, request.unrepaired)
         outcome.query = query
         arms.bm25 = search_words(connection, query, DEEPEST, allowed)
-        arms.keyword_ranks = {each: rank for rank, each in enumerate(islice(arms.bm25, arms.depth), 1)}
+        arms.keyword_ranks = {chunk_id: rank for rank, chunk_id in enumerate(islice(arms.bm25, arms.depth), 1)}
 
     def _with_our_vectors(
         self, connection: apsw.Connection, request: SearchRequest, collections: list[Collection], outcome: SearchOutcome
     ) -> _Ours | None:
         """The collections whose vectors our model made; the others are left to the keyword arm, and named."""
         model_id = find_model(connection, self.embedder.get().identity)
-        ids = [each.id for each in collections if model_id is not None and each.model_id == model_id]
-        foreign = ", ".join(each.name for each in collections if each.model_id not in (None, model_id))
+        ids = [collection.id for collection in collections if model_id is not None and collection.model_id == model_id]
+        foreign = ", ".join(
+            collection.name for collection in collections if collection.model_id not in (None, model_id)
+        )
         if foreign:
             left = "Not searched (use mode hybrid)" if request.mode == "semantic" and ids else "Searched by words only"
             outcome.notices.append(f"{left}, because their vectors come from another model: {foreign}.")
@@ -248,7 +253,7 @@ class Index:
         self, connection: apsw.Connection, ours: _Ours, elsewhere: FoundElsewhere, generations: Generations,
         outcome: SearchOutcome,
     ) -> list[Block]:  # fmt: skip
-        here = [each for each in ours.collection_ids if each not in elsewhere.near]
+        here = [collection_id for collection_id in ours.collection_ids if collection_id not in elsewhere.near]
         blocks = self.sign_blocks(connection, ours.model_id, generations, here)
         outcome.searched["vectors"] = sum(len(block.ids) for block in blocks)
         return blocks
@@ -279,12 +284,12 @@ def _vector_arm(
     if arms.depth > ARM_DEPTH:
         # Behind the first hundred, which stay as earlier pages showed them.
         deeper = nearest_chunks(connection, model_id, blocks, vector, arms.depth, allowed, request.exact)
-        nearest |= {each: cosine for each, cosine in deeper if each not in nearest}
+        nearest |= {chunk_id: cosine for chunk_id, cosine in deeper if chunk_id not in nearest}
     if elsewhere:
         nearest |= exact_cosines(connection, model_id, elsewhere, vector)
         nearest = dict(sorted(nearest.items(), key=lambda each: (-each[1], each[0]))[: arms.depth])
-    arms.semantic_ranks = {each: rank for rank, each in enumerate(nearest, 1)}
-    missing = [each for each in arms.keyword_ranks if each not in nearest]
+    arms.semantic_ranks = {chunk_id: rank for rank, chunk_id in enumerate(nearest, 1)}
+    missing = [chunk_id for chunk_id in arms.keyword_ranks if chunk_id not in nearest]
     arms.cosines = nearest | exact_cosines(connection, model_id, missing, vector)
 
 
@@ -305,7 +310,9 @@ def _depth(request: SearchRequest) -> int:
 
 def _live(connection: apsw.Connection, elsewhere: FoundElsewhere, ours: _Ours, allowed: Any) -> list[int]:
     """What another server found, without what has left the file meanwhile, or is not asked for."""
-    ids = array("q", [each for collection in ours.collection_ids for each in elsewhere.near.get(collection, ())])
+    ids = array(
+        "q", [chunk_id for collection in ours.collection_ids for chunk_id in elsewhere.near.get(collection, ())]
+    )
     if not len(ids) or (allowed is not None and not len(allowed)):
         return []
     sql = f"""
@@ -323,7 +330,7 @@ def _live(connection: apsw.Connection, elsewhere: FoundElsewhere, ours: _Ours, a
 def _count_chunks(connection: apsw.Connection, collections: list[Collection]) -> int:
     marks = ",".join("?" * len(collections))
     sql = f"select coalesce(sum(chunks), 0) from groups where collection_id in ({marks})"
-    return fetch_one(connection, sql, [each.id for each in collections])
+    return fetch_one(connection, sql, [collection.id for collection in collections])
 
 
 def _floor(connection: apsw.Connection, model_id: int) -> float:

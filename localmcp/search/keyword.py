@@ -133,7 +133,9 @@ def build_query(
     known = languages if len(languages) == 1 else (None, *languages)
     kept, dropped = _without_stop_words(terms, known, visible)
     absent = [
-        term.word for term in kept if not term.chunks and not any(term.word in stop_words(each) for each in known)
+        term.word
+        for term in kept
+        if not term.chunks and not any(term.word in stop_words(language) for language in known)
     ]
     kept, expensive = _within_budget([term for term in kept if term.chunks])
     nowhere = [(word, "stands nowhere") for word in dict.fromkeys(absent)]

@@ -63,7 +63,7 @@ def nearest_to_any(
         ids = all_ids(blocks, allowed)
         for start in range(0, len(ids), EXACT_STEP):
             part = ids[start : start + EXACT_STEP]
-            best.add((number, exact_cosines(connection, model_id, part, each)) for number, each in enumerate(queries))
+            best.add((number, exact_cosines(connection, model_id, part, query)) for number, query in enumerate(queries))
         return best.matches[:k]
     pairs = _Pairs.of(blocks, queries, allowed)
     for step in pairs.steps(STEP * min(len(queries), MOST_STEPS)):
@@ -90,7 +90,7 @@ class _Best:
 
     def add(self, found: Iterable[tuple[int, Mapping[int, float]]]) -> None:
         """Take in (query, chunk -> cosine); a chunk that is there already keeps its better cosine."""
-        nearest: dict[int, tuple[float, int]] = {each.chunk_id: (each.cosine, each.query) for each in self.matches}
+        nearest: dict[int, tuple[float, int]] = {match.chunk_id: (match.cosine, match.query) for match in self.matches}
         for query, cosines in found:
             for chunk_id, cosine in cosines.items():
                 if chunk_id not in nearest or cosine > nearest[chunk_id][0]:

@@ -62,7 +62,7 @@ def write_vectors(
     """
     if not chunk_ids:
         return
-    keys = [vector_id(model_id, each) for each in chunk_ids]
+    keys = [vector_id(model_id, chunk_id) for chunk_id in chunk_ids]
     dimension = fetch_one(connection, "select dimension from models where id = ?", (model_id,))
     for embedding in embeddings:
         if len(embedding) != 4 * dimension:
@@ -82,7 +82,7 @@ def add_signs(
     if not len(ids):
         return
     source_of = dict(zip(chunk_ids, source_ids, strict=True))
-    sources = np.array([source_of[int(each)] for each in ids], dtype=np.int64)
+    sources = np.array([source_of[int(id_)] for id_ in ids], dtype=np.int64)
     tail = fetch_one(
         connection,
         """
@@ -156,7 +156,7 @@ def _sign_codes(connection: apsw.Connection, model_id: int, chunk_ids: Sequence[
     """Ids (n,) and codes (n, words) of the chunks' vectors: one bit a dimension, 1 where it is positive."""
     import numpy as np
 
-    keys = np.array([vector_id(model_id, each) for each in chunk_ids], dtype=np.int64)
+    keys = np.array([vector_id(model_id, chunk_id) for chunk_id in chunk_ids], dtype=np.int64)
     quantize = "vec_quantize_binary(embedding)" if _quantizes(connection, int(keys[0])) else "embedding"
     sql = f"select id, {quantize} from vectors where id in (select value from carray(?)) order by id"
     rows = fetch_all(connection, sql, (apsw.carray(keys),))
@@ -212,7 +212,7 @@ class SignIndex:
                 self._blocks = self._refreshed(connection)
                 self._generation = generation
             blocks = self._blocks
-        return [block for each in collection_ids for block in blocks.get(each, ())]
+        return [block for collection_id in collection_ids for block in blocks.get(collection_id, ())]
 
     def _refreshed(self, connection: apsw.Connection) -> dict[int, tuple[Block, ...]]:
         known = {block.segments: block for blocks in self._blocks.values() for block in blocks}
@@ -279,7 +279,7 @@ def _compared(connection: apsw.Connection, model_id: int, ids: Ids, query: Vecto
     import numpy as np
 
     cosines = exact_cosines(connection, model_id, ids, query)
-    return ids, np.array([cosines.get(each, np.nan) for each in ids.tolist()], dtype=np.float64)
+    return ids, np.array([cosines.get(chunk_id, np.nan) for chunk_id in ids.tolist()], dtype=np.float64)
 
 
 def _best_of(found: Sequence[tuple[Ids, Cosines]], k: int) -> list[tuple[int, float]]:
@@ -416,4 +416,4 @@ def exact_cosines(connection: apsw.Connection, model_id: int, chunk_ids: Any, qu
     sql = "select id & ?, embedding from vectors where id in (select value from carray(?))"
     rows = fetch_all(connection, sql, (mask, apsw.carray(keys)))
     cosines = np.stack([np.frombuffer(blob, dtype=np.float32) for _, blob in rows]) @ query if rows else np.empty(0)
-    return dict(zip((each for each, _ in rows), np.nan_to_num(cosines).tolist(), strict=True))
+    return dict(zip((row for row, _ in rows), np.nan_to_num(cosines).tolist(), strict=True))
