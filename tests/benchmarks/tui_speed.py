@@ -228,7 +228,7 @@ def _nodes(node: Any) -> Any:
 def make_file(folder: Path, sources: int) -> Path:
     """A file of so many short documents, with vectors of the hash model."""
     file = folder / "many.localmcp"
-    sys.path.insert(0, str(ROOT / "tests" / "tui"))
+    sys.path.insert(0, str(ROOT / "tests"))
     from library import Library
 
     from localmcp.embeddings import HashEmbedder
