@@ -15,7 +15,7 @@ from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import ActiveBinding, BindingType
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
-from textual.widgets import ContentSwitcher, Footer, Input, TextArea
+from textual.widgets import ContentSwitcher, Footer
 
 from localmcp.errors import FileUnavailable, Interrupted, LocalMCPError, NeedsConfirmation
 from localmcp.tui import theme
@@ -82,7 +82,8 @@ class MainScreen(Screen[None]):
     def active_bindings(self) -> dict[str, ActiveBinding]:
         """The keys that work now: while a line is typed into, a letter is text and no hint."""
         active = super().active_bindings
-        if not isinstance(self.focused, Input | TextArea):
+        # Lines and text areas blink; importing the latter takes time that the first paint has not.
+        if not hasattr(self.focused, "cursor_blink"):
             return active
         return {key: binding for key, binding in active.items() if not is_text_key(key)}
 

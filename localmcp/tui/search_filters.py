@@ -17,7 +17,6 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from localmcp.knowledge.query_line import FILTERS, parse_query_line
-from localmcp.tui.library_model import contents_of
 from localmcp.tui.pane import Choices
 
 if TYPE_CHECKING:
@@ -62,6 +61,9 @@ def chips_of(line: str, state: str, by_date: bool, mode: str) -> Content:
 
 def choices_for(workspace: Workspace) -> list[Choice]:
     """Return what can be chosen in this file; for a thread that may wait."""
+    # The library's modules are not needed for the first paint.
+    from localmcp.tui.library_model import contents_of
+
     choices: list[Choice] = []
     for row in contents_of(workspace).collections:
         name = f"mount:{row.origin}/{row.name}" if row.origin else row.name
