@@ -55,6 +55,16 @@ from localmcp.tool_search.usage import ToolUsage
 from localmcp.tools import Provider, Registry
 
 
+def _semantic_weight(settings: Settings) -> float:
+    """Return the weight of meaning: the setting, or what was measured for the multilingual model where none is chosen.
+
+    Questions in another language share few words with what answers them: nDCG@10 of English questions on Spanish
+    passages .855 with .7, .914 with .8; of Spanish ones .956 and .960.
+    """
+    chosen = settings.semantic_weight != Settings(settings.database).semantic_weight
+    return settings.semantic_weight if chosen or settings.model != "multilingual" else 0.8
+
+
 class Workspace:
     """Everything that works on one file. Making one opens nothing."""
 
@@ -63,11 +73,11 @@ class Workspace:
         self.database = Database(self.settings.database, read_only=read_only)
         self.embedder = LazyEmbedder(self._open_embedder)
         self.index = Index(
-            self.database, self.embedder, self.settings.semantic_weight, adaptive=self.settings.adaptive_weight
+            self.database, self.embedder, _semantic_weight(self.settings), adaptive=self.settings.adaptive_weight
         )
         self.mounts = Mounts(
             state_directory(), self.settings.database, self.embedder, self._open_local_model,
-            semantic_weight=self.settings.semantic_weight, adaptive=self.settings.adaptive_weight,
+            semantic_weight=_semantic_weight(self.settings), adaptive=self.settings.adaptive_weight,
         )  # fmt: skip
         self.federation = Federation(self.index, self.mounts)
         self.knowledge = KnowledgeBase(self.database, self.index, self.federation)
