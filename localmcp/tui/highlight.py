@@ -75,7 +75,7 @@ def hit_lines(number: int, hit: dict[str, Any], matcher: Matcher, room: int, *, 
     text = Content("    ") + marked(best, matcher, "$foreground")
     score = Content.styled(bar(hit["combinedScore"]), "$accent")
     if not with_title:
-        where = cut_right(headings_of(hit).removeprefix(" › ") or _lines_of(hit["citation"]), room - 6)
+        where = cut_right(headings_of(hit).removeprefix(" › ") or lines_of(hit["citation"]), room - 6)
         return Content("\n").join([Content.assemble("    ", score, " ", (where, "$muted")), text])
     titles = _title_and_heading(hit, room - 6)
     head = Content.assemble((f"{number + 1:>3} ", "$muted"), score, " ", titles)
@@ -88,8 +88,10 @@ def hit_lines(number: int, hit: dict[str, Any], matcher: Matcher, room: int, *, 
     return Content("\n").join([head, where, text])
 
 
-def _lines_of(citation: dict[str, Any]) -> str:
-    return f"lines {citation['startLine']}–{citation['endLine']}"
+def lines_of(citation: dict[str, Any]) -> str:
+    """Return `line 3`, or `lines 3–7`."""
+    first, last = citation["startLine"], citation["endLine"]
+    return f"line {first}" if first == last else f"lines {first}–{last}"
 
 
 class HitLines(Visual):

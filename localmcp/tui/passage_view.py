@@ -11,7 +11,7 @@ from textual.widgets import Static
 
 from localmcp.text.excerpt import Matcher
 from localmcp.tui.explanation import explanation_of
-from localmcp.tui.highlight import headings_of, marked_passage
+from localmcp.tui.highlight import headings_of, lines_of, marked_passage
 
 Json = dict[str, Any]
 
@@ -54,8 +54,7 @@ class PassageView(Vertical):
         self.show(
             Content("\n\n").join(parts),
             f"{hit['sourceTitle']}{headings_of(hit)}",
-            f"{hit['collection']} · passage {hit['chunkIndex'] + 1} of {hit['chunkTotal']} · "
-            f"lines {citation['startLine']}–{citation['endLine']}",
+            f"{hit['collection']} · passage {hit['chunkIndex'] + 1} of {hit['chunkTotal']} · {lines_of(citation)}",
         )
         # One line of what is before it stays in sight.
         width = max(self.query_one("#passage").size.width, 20)
