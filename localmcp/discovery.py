@@ -90,8 +90,8 @@ def rank_tools(
             (tool, score_query(query, ToolMetadata(tool.name, tool.description, tool.keywords))) for tool in tools
         ]
         return Ranked(tuple(sorted((one for one in scored if one[1] > 0), key=lambda one: (-one[1], one[0].name))))
-    found = finder.find(query, tools, patience=patience)
-    return Ranked(tuple((hit.tool, hit.score) for hit in found.tools), found.sure)
+    ranking = finder.find(query, tools, patience=patience)
+    return Ranked(tuple((hit.tool, hit.score) for hit in ranking.tools), ranking.sure)
 
 
 # ---------------------------------------------------------------- the two tools
@@ -143,19 +143,19 @@ class Discovery:
         hits, _ = self._rank(words, most=5)
         return [tool.name for tool, _ in hits]
 
-    def describe(self, each: Tool) -> ToolDescription:
+    def describe(self, hit_tool: Tool) -> ToolDescription:
         """What a tool is found by; the same object for the same tool, or for another one with the same words."""
-        described = each.described
+        described = hit_tool.described
         if not isinstance(described, ToolDescription):
             # Some providers make their tools anew at every listing.
-            mark = each.mark
-            key = (each.name, each.description, mark.keywords, mark.title, mark.examples)
+            mark = hit_tool.mark
+            key = (hit_tool.name, hit_tool.description, mark.keywords, mark.title, mark.examples)
             described = self._by_content.get(key)
             if described is None:
                 if len(self._by_content) >= KEPT_DESCRIPTIONS:
                     self._by_content.clear()
-                described = self._by_content[key] = ToolDescription(*key, schema=_schema_of(each) or {})
-            each.described = described
+                described = self._by_content[key] = ToolDescription(*key, schema=_schema_of(hit_tool) or {})
+            hit_tool.described = described
         return described
 
     def _searchable(self) -> list[Tool]:
@@ -191,8 +191,8 @@ class Discovery:
             return Answer({"confidence": "none", "tools": [], "count": 0}, NOTHING_FOUND)
         whole = max_results if detail == "full" else int(sure and bool(query.strip()))
         hits = [
-            _told(found, score, full=place < whole, asked=detail == "full")
-            for place, (found, score) in enumerate(ranked)
+            _told(ranked_tool, score, full=place < whole, asked=detail == "full")
+            for place, (ranked_tool, score) in enumerate(ranked)
         ]
         text = compact_json(hits)
         if sure:
@@ -234,30 +234,30 @@ class Discovery:
             # A known tool may raise it too, about something else.
             if self.registry.find(name) is not None:
                 raise
-            told = f"Tool not found: {name}. Use {TOOL_SEARCH} to discover available tools."
-            return replace(_refused({"error": told}, told, error.hint), is_error=True)
+            message = f"Tool not found: {name}. Use {TOOL_SEARCH} to discover available tools."
+            return replace(_refused({"error": message}, message, error.hint), is_error=True)
 
 
 # ---------------------------------------------------------------- answers
 
 
-def _full(each: Tool, score: float) -> ToolHit:
-    hit: ToolHit = {"name": each.name, "description": each.description, "score": round(score, 4)}
-    schema = _schema_of(each)
+def _full(hit_tool: Tool, score: float) -> ToolHit:
+    hit: ToolHit = {"name": hit_tool.name, "description": hit_tool.description, "score": round(score, 4)}
+    schema = _schema_of(hit_tool)
     return hit if schema is None else {**hit, "input_schema": schema, "inputSchema": schema}
 
 
-def _told(each: Tool, score: float, *, full: bool, asked: bool) -> ToolHit:
+def _told(hit_tool: Tool, score: float, *, full: bool, asked: bool) -> ToolHit:
     """One hit as tool_search tells it: with its schema, a very long one only if `asked`, or in one line."""
-    hit: ToolHit = {"name": each.name, "description": each.description, "score": round(score, 4)}
-    if each.notice:
-        hit["notice"] = each.notice
-    schema = _schema_of(each)
+    hit: ToolHit = {"name": hit_tool.name, "description": hit_tool.description, "score": round(score, 4)}
+    if hit_tool.notice:
+        hit["notice"] = hit_tool.notice
+    schema = _schema_of(hit_tool)
     if schema is None:
         return hit
     if full and (asked or len(compact_json(schema)) <= LONGEST_SCHEMA):
         return {**hit, "input_schema": schema}
-    hit["description"] = _cut(first_sentence(each.description), ONE_LINE)
+    hit["description"] = _cut(first_sentence(hit_tool.description), ONE_LINE)
     return {**hit, "parameters": _parameter_line(schema)}
 
 
@@ -300,11 +300,11 @@ def _kind_of(spec: Any) -> str:
     return describe_kind(table) if isinstance(table.get("items", {}), dict) else str(table.get("type", "any"))
 
 
-def _schema_of(each: Tool) -> Json | None:
+def _schema_of(hit_tool: Tool) -> Json | None:
     try:
-        return each.input_schema
+        return hit_tool.input_schema
     except Exception:
-        log.warning("%s cannot tell its schema and is found without", each.name, exc_info=True)
+        log.warning("%s cannot tell its schema and is found without", hit_tool.name, exc_info=True)
         return None
 
 

@@ -140,19 +140,19 @@ class Router:
         """Find the tool that a sentence asks for, fill in its arguments, and run it. Destructive tools are proposed,
         not run; when no tool fits, none is."""
         beside = {"limit": limit, "maxDistance": maxDistance}
-        given = {name: value for name, value in beside.items() if value is not None}
+        present = {name: value for name, value in beside.items() if value is not None}
         if not query.strip():
             return _failed(query, "empty_query", QUERY_EMPTY)
         ranking = self._ranking.rank(query, self._routable())
         try:
             model = self._open_model()
             deciding = model.name if model else "embedded"
-            decision = self._ask_model(model, ranking, given) if model else self.decide(ranking, given)
+            decision = self._ask_model(model, ranking, present) if model else self.decide(ranking, present)
         except UnknownTool as error:
             return _with_candidates(_failed(query, "tool_not_found", error.message, "language model"), ranking)
         except LocalMCPError as error:
-            said = f"Failed to generate tool call: {error}"
-            return _with_candidates(_failed(query, "no_tool_call_generated", said, "language model"), ranking)
+            message = f"Failed to generate tool call: {error}"
+            return _with_candidates(_failed(query, "no_tool_call_generated", message, "language model"), ranking)
         response = self._carry_out(query, decision, deciding)
         return _with_candidates(response, ranking, decision.tool)
 
@@ -165,29 +165,29 @@ class Router:
 
     # ------------------------------------------------------------ deciding
 
-    def decide(self, ranking: Ranking, given: Json) -> Decision:
+    def decide(self, ranking: Ranking, arguments: Json) -> Decision:
         """The call for a ranked sentence, without a language model."""
         named = _named(ranking)
         best = named or ranking.best
         if best is None:
-            return self._look_up_title(ranking, given) or _no_decision(ranking)
-        filled = fill_arguments(ranking.sentence, ranking.tokens, best, given)
+            return self._look_up_title(ranking, arguments) or _no_decision(ranking)
+        filled = fill_arguments(ranking.sentence, ranking.tokens, best, arguments)
         vague = best.certainty < SURE_ENOUGH_TO_CHANGE or _searches(best.tool, filled.arguments)
-        if not named and vague and (found := self._look_up_title(ranking, given, chosen=best.tool)):
-            return found
+        if not named and vague and (title_decision := self._look_up_title(ranking, arguments, chosen=best.tool)):
+            return title_decision
         if filled.missing:
             needs = ", ".join(_explain_parameter(best.tool, name) for name in filled.missing)
             return Decision(None, filled.arguments, best.certainty, f"{best.tool.name} fits, but needs {needs}.")
         least = SURE_ENOUGH_TO_READ if best.tool.mark.read_only else SURE_ENOUGH_TO_CHANGE
         if not named and best.certainty < least:
-            said = (
+            message = (
                 f"{best.tool.name} may be meant, at a certainty of {best.certainty:.2f}; {least:g} is needed to run it."
             )
             proposed = {"tool": best.tool.name, "arguments": filled.arguments}
-            return Decision(None, filled.arguments, best.certainty, said, proposed)
+            return Decision(None, filled.arguments, best.certainty, message, proposed)
         return Decision(best.tool, filled.arguments or _words_alone(ranking, best, named), best.certainty, "")
 
-    def _look_up_title(self, ranking: Ranking, given: Json, chosen: Tool | None = None) -> Decision | None:
+    def _look_up_title(self, ranking: Ranking, passed_arguments: Json, chosen: Tool | None = None) -> Decision | None:
         """Return the call that finds what the sentence names by its title, or None.
 
         `create a blueprint` is the title of a quick start, and asks for no deed. A reading tool with an example phrase
@@ -202,7 +202,7 @@ class Router:
             if not parameter or not words or (chosen is not None and chosen is not finder and len(words) < 2):
                 continue
             properties = finder.input_schema.get("properties", {})
-            beside = {name: value for name, value in given.items() if name in properties}
+            beside = {name: value for name, value in passed_arguments.items() if name in properties}
             asked_for = ranking.tokens if chosen in (None, finder) else words
             arguments = {**beside, parameter: written(ranking.sentence, asked_for)}
             share = self._share_in_title(finder, arguments, [token.text for token in words])
@@ -218,10 +218,10 @@ class Router:
             log.debug("%s finds nothing: %s", tool.name, error)
             return 0.0
         rows = answer.value.get("results")
-        found = cast("list[Json]", rows) if isinstance(rows, list) else []
-        return title_share(words, str(found[0].get("displayName", ""))) if found else 0.0
+        result_rows = cast("list[Json]", rows) if isinstance(rows, list) else []
+        return title_share(words, str(result_rows[0].get("displayName", ""))) if result_rows else 0.0
 
-    def _ask_model(self, model: LanguageModel, ranking: Ranking, given: Json) -> Decision:
+    def _ask_model(self, model: LanguageModel, ranking: Ranking, arguments: Json) -> Decision:
         """The call that the language model makes.
 
         Raises:
@@ -236,7 +236,7 @@ class Router:
         if chosen is None:
             raise UnknownTool(f"Tool not found: {name}")
         properties = chosen.tool.input_schema.get("properties", {})
-        beside = {key: value for key, value in given.items() if key in properties}
+        beside = {key: value for key, value in arguments.items() if key in properties}
         return Decision(chosen.tool, {**reply.call.arguments, **beside}, chosen.certainty, "")
 
     # ------------------------------------------------------------ acting
@@ -247,9 +247,9 @@ class Router:
             return {**response, "proposed": cast(Proposal, decision.proposed)} if decision.proposed else response
         name, arguments = decision.tool.name, decision.arguments
         if decision.tool.mark.destructive:
-            said = f"{name} may remove or overwrite something and is only proposed. Call it yourself to go on."
-            response = _not_called(query, said, decision.certainty, router)
-            return {**response, "message": said, "proposed": {"tool": name, "arguments": arguments}}
+            message = f"{name} may remove or overwrite something and is only proposed. Call it yourself to go on."
+            response = _not_called(query, message, decision.certainty, router)
+            return {**response, "message": message, "proposed": {"tool": name, "arguments": arguments}}
         try:
             answer = self._registry.call(name, arguments)
         except Exception as error:
@@ -265,20 +265,22 @@ class Router:
 def _named(ranking: Ranking) -> RankedTool | None:
     """The tool whose very name the sentence says: `searchQuickstarts`, `run get_stats`."""
     names = {token.text.lower() for token in ranking.tokens}
-    said = [tool for tool in ranking.tools if tool.tool.name.lower() in names and _is_identifier(tool.tool.name)]
+    named_tools = [tool for tool in ranking.tools if tool.tool.name.lower() in names and _is_identifier(tool.tool.name)]
     whole = ranking.sentence.strip().lower()
     exact = [tool for tool in ranking.tools if tool.tool.name.lower() == whole]
-    return next(iter(exact or said), None)
+    return next(iter(exact or named_tools), None)
 
 
 def _words_alone(ranking: Ranking, best: RankedTool, named: RankedTool | None) -> Json:
     """The sentence for the parameter that takes a whole one, where nothing else was found in it: a search without
     words is none, unless the sentence says no more than the tool's name."""
     parameter = bare_parameter(best.tool)
-    said = {token.stem for token in ranking.tokens}
+    token_stems = {token.stem for token in ranking.tokens}
     nouns = [word for word in title_words(best.tool.mark.title) if stem(word, "english") not in ASKING]
-    names_the_tool = {stem(word, "english") for word in nouns} <= said or stem("".join(nouns), "english") in said
-    is_search = parameter and said and not named and not names_the_tool
+    names_the_tool = {stem(word, "english") for word in nouns} <= token_stems or stem(
+        "".join(nouns), "english"
+    ) in token_stems
+    is_search = parameter and token_stems and not named and not names_the_tool
     return {parameter: written(ranking.sentence, ranking.tokens)} if parameter and is_search else {}
 
 
@@ -290,9 +292,9 @@ def _searches(tool: Tool, arguments: Json) -> bool:
 def title_share(words: Sequence[str], title: str) -> float:
     """Return the share of the words that a title has, misspelt ones too; 0 if they are less than half of the title."""
     in_title = [word for word in title_words(title) if stem(word, "english") not in ASKING]
-    found = sum(any(_same_word(fold(word), other) for other in in_title) for word in words)
+    shared_words = sum(any(_same_word(fold(word), other) for other in in_title) for word in words)
     telling = [word for word in in_title if word not in function_words()]
-    return found / len(words) if words and found * 2 >= len(telling) else 0.0
+    return shared_words / len(words) if words and shared_words * 2 >= len(telling) else 0.0
 
 
 def _same_word(word: str, other: str) -> bool:
@@ -304,8 +306,8 @@ def _is_identifier(name: str) -> bool:
     return "_" in name or name != name.lower()
 
 
-def _explain_parameter(each: Tool, name: str) -> str:
-    described = each.input_schema["properties"][name].get("description")
+def _explain_parameter(described_tool: Tool, name: str) -> str:
+    described = described_tool.input_schema["properties"][name].get("description")
     return f"{name} ({described})" if described else name
 
 
@@ -325,8 +327,8 @@ def _answered(query: str, decision: Decision, answer: Answer, router: str) -> Re
         "certainty": round(decision.certainty, 3),
     }
     if answer.is_error:
-        said = answer.value.get("message") or answer.value.get("error") or answer.text
-        return {**response, "status": "error", "code": "tool_failed", "message": f"Error executing tool: {said}"}
+        message = answer.value.get("message") or answer.value.get("error") or answer.text
+        return {**response, "status": "error", "code": "tool_failed", "message": f"Error executing tool: {message}"}
     return response
 
 
@@ -339,8 +341,8 @@ def _data(answer: Answer) -> Any:
     return cast(Json, read) if isinstance(read, dict) else answer.value
 
 
-def _not_called(query: str, said: str, certainty: float, router: str) -> Response:
-    message = f'No tool call generated for query: "{query}". Message content: "{said}"'
+def _not_called(query: str, explanation: str, certainty: float, router: str) -> Response:
+    message = f'No tool call generated for query: "{query}". Message content: "{explanation}"'
     return {
         "status": "no_tool_call",
         "query": query,

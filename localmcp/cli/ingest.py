@@ -232,7 +232,7 @@ def finish_vectors(session: Session, collections: Iterable[str | None], *, wait:
     workspace = session.existing()
     names = [name for name in collections if name is not None]
     with workspace.database.read() as connection:
-        ids = [each.id for each in choose_collections(connection, names or None)]
+        ids = [collection.id for collection in choose_collections(connection, names or None)]
         left = waiting(connection, ids).passages
     if wait and left and workspace.database.is_writable:
         with shown_progress(session) as show, ended_by_signals():

@@ -78,7 +78,7 @@ def go_back(session: Session) -> int:
     done = _roll_back_all(workspace, collections)
     with workspace.database.read() as connection:
         spec = spec_in_use(connection, collections[0])
-    session.answer({"collections": [asdict(each) for each in done]}, _silent)
+    session.answer({"collections": [asdict(result) for result in done]}, _silent)
     _set(session, spec)
     return 0
 
@@ -122,7 +122,7 @@ def _reembed(session: Session, collections: list[Collection], spec: str, *, rule
     }
     session.answer(result, lambda _: _tell(session, done, rules_read))
     if not sets:
-        _tell_setting(session, spec, any(each.switched for each in done))
+        _tell_setting(session, spec, any(result.switched for result in done))
     return 0
 
 
@@ -168,7 +168,7 @@ def _tell_setting(session: Session, spec: str, switched: bool) -> None:
 
 def _roll_back(session: Session, workspace: Workspace, collections: list[Collection], named: str | None) -> int:
     done = _roll_back_all(workspace, collections)
-    result = {"collections": [asdict(each) for each in done], "setting": session.settings.model}
+    result = {"collections": [asdict(result) for result in done], "setting": session.settings.model}
     session.answer(result, lambda _: _tell_back(session, done))
     return 0
 

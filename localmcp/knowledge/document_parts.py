@@ -89,7 +89,7 @@ def around(passages: Sequence[Passage], target: Passage, budget: int | None) -> 
         return list(passages)
     kept: set[int] = set()
     used = 0
-    for passage in sorted(passages, key=lambda each: (abs(each.position - target.position), each.position)):
+    for passage in sorted(passages, key=lambda passage: (abs(passage.position - target.position), passage.position)):
         used += len(passage.text)
         if used > budget and kept:
             break

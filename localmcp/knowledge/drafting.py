@@ -195,12 +195,12 @@ def _drafted(reading: Reading, document: Document, chunker: Chunker, task: ReadT
 def _member_origin(origin: Origin, document: Document) -> Origin:
     """Where a document inside a file comes from: it changes when its own text does."""
     data = document.text.encode()
-    said = json.dumps(document.metadata, sort_keys=True, ensure_ascii=False).encode()
+    metadata_text = json.dumps(document.metadata, sort_keys=True, ensure_ascii=False).encode()
     places = {"container": origin.uri, "parent": member_uri(origin.uri or "", document.parent)}
     return replace(
         origin,
         uri=member_uri(origin.uri or "", document.member),
-        sha256=hashlib.sha256(said + b"\0" + data).hexdigest(),
+        sha256=hashlib.sha256(metadata_text + b"\0" + data).hexdigest(),
         size=len(data),
         title=None,
         metadata={**origin.metadata, **places},

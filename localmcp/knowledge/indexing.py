@@ -235,8 +235,8 @@ def find_place(connection: apsw.Connection, draft: SourceDraft, claimed: set[int
 
 def _not_stored(step: Step, file: _File) -> Entry:
     """The entry of a file that was skipped or failed; if it was stored before, that version stays."""
-    task, reading, known = step.task, step.reading, step.task.known
-    keeps = known is not None and known.holds_source
+    task, reading, entry = step.task, step.reading, step.task.known
+    keeps = entry is not None and entry.holds_source
     reason = reading.failed or reading.skipped
     if keeps:
         reason += " (the version before is still searched)"
@@ -244,9 +244,9 @@ def _not_stored(step: Step, file: _File) -> Entry:
         task.file.path,
         "failed" if reading.failed or keeps else "skipped",
         reason,
-        source_id=known.source_id if known and keeps else None,
+        source_id=entry.source_id if entry and keeps else None,
         size=reading.size,
         mtime_ns=reading.mtime_ns,
-        chunks=known.chunks if known and keeps else 0,
+        chunks=entry.chunks if entry and keeps else 0,
         seconds=round(file.seconds, 3),
     )

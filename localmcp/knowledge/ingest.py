@@ -135,10 +135,10 @@ class Library:
         with self._running:
             with self._database.read() as connection:
                 collections = choose_collections(connection, [collection] if collection else None)
-            for each in collections:
-                plans = self._plan_refresh(each)
+            for stored_collection in collections:
+                plans = self._plan_refresh(stored_collection)
                 questions += self._set_aside(plans, confirmed=confirm_removals)
-                self._carry_out(each, plans, run)
+                self._carry_out(stored_collection, plans, run)
             with self._database.write() as connection:
                 trash.purge(connection, self._settings.trash_days)
         return self._finish(run, collections, questions, wait)
@@ -235,7 +235,7 @@ class Library:
             worker = QueueWorker(
                 self._database, self._embedder.get(), BEHIND if behind else FRONT, MOST_BEHIND if behind else MOST_BATCH
             )
-            worker.run([each.id for each in collections], sources=sources, tell=tell, stop=pause)
+            worker.run([collection.id for collection in collections], sources=sources, tell=tell, stop=pause)
         except ModelUnavailable as error:
             log.info("no more vectors are made: %s", error)
             run.report.add_notice(_no_model_notice(error))
@@ -251,7 +251,7 @@ class Library:
     def _count_waiting(self, run: Run, collections: Sequence[Collection]) -> int:
         """Note how many passages wait, and return their characters."""
         with self._database.read() as connection:
-            left = waiting(connection, [each.id for each in collections])
+            left = waiting(connection, [collection.id for collection in collections])
         run.report.waiting = left.passages
         return left.characters
 
@@ -279,7 +279,7 @@ class Library:
         with self._database.read() as connection:
             roots = ledger.roots_of(connection, [collection.id])
             partition_id = find_partition(connection, collection, options.partition)
-            known = {path: ledger.entries_below(connection, collection.id, path) for path in targets}
+            entries_by_path = {path: ledger.entries_below(connection, collection.id, path) for path in targets}
         elsewhere = [*(root.path for root in roots), *targets]
         plans: list[Plan] = []
         for path, kind in targets.items():
@@ -289,21 +289,25 @@ class Library:
             root = make_root(path, kind, collection, options, partition_id, owner)
             forced = owner is not None and said_of(root) != said_of(owner)
             at_home = owner is not None and owner.path == path
-            entry = known[path].get(path)
+            entry = entries_by_path[path].get(path)
             if owner and not at_home and not forced and kind == "file" and entry and entry.holds_source:
                 # The folder's own walk looks after this file; it needs no root of its own.
                 root.id = owner.id
             plans.append(
-                make_plan(root, known[path], elsewhere=elsewhere, again=True, forced=forced, returning=not at_home)
+                make_plan(
+                    root, entries_by_path[path], elsewhere=elsewhere, again=True, forced=forced, returning=not at_home
+                )
             )
         return plans
 
     def _plan_refresh(self, collection: Collection) -> list[Plan]:
         with self._database.read() as connection:
             roots = ledger.roots_of(connection, [collection.id])
-            known = [ledger.entries_below(connection, collection.id, root.path) for root in roots]
+            entries_by_root = [ledger.entries_below(connection, collection.id, root.path) for root in roots]
         elsewhere = [root.path for root in roots]
-        return [make_plan(root, entries, elsewhere=elsewhere) for root, entries in zip(roots, known, strict=True)]
+        return [
+            make_plan(root, entries, elsewhere=elsewhere) for root, entries in zip(roots, entries_by_root, strict=True)
+        ]
 
     def _set_aside(self, plans: list[Plan], *, confirmed: bool) -> list[str]:
         """Take out what needs a confirmation; returns why, a sentence each."""
@@ -521,7 +525,7 @@ class Library:
     def roots(self) -> list[Root]:
         """The files and folders that were added, as far as the caller sees their collections."""
         with self._database.read() as connection:
-            return ledger.roots_of(connection, [each.id for each in visible_collections(connection)])
+            return ledger.roots_of(connection, [collection.id for collection in visible_collections(connection)])
 
 
 @dataclass(frozen=True, slots=True)

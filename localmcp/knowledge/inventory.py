@@ -170,7 +170,7 @@ class Inventory:
     def roots(self) -> list[tuple[Root, str]]:
         """The files and folders that were added, each with its collection's name."""
         with self._database.read() as connection:
-            names = {each.id: each.name for each in visible_collections(connection)}
+            names = {collection.id: collection.name for collection in visible_collections(connection)}
             return [(root, names[root.collection_id]) for root in roots_of(connection, names)]
 
     def find(self, name: str) -> Item | None:
@@ -194,7 +194,7 @@ class Inventory:
         """Documents whose title or file name holds these letters in this order: what a fuzzy finder ranks. Titles
         before file names, the shortest first."""
         letters = "".join(letters.split())
-        wanted = "%" + "%".join(map(_escape, letters)) + "%"
+        pattern = "%" + "%".join(map(_escape, letters)) + "%"
         with self._database.read() as connection:
             rows = fetch_all(
                 connection,
@@ -203,16 +203,16 @@ class Inventory:
                     and (title like ? escape '\\' or uri like ? escape '\\')
                 order by title like ? escape '\\' desc, length(title) limit ?
                 """,
-                (wanted, wanted, wanted, limit),
+                (pattern, pattern, pattern, limit),
             )
         # Folders hold nearly every letter, so a path counts by its end alone.
-        found = [row for row in rows if _holds(row[1], letters) or _holds(os.path.basename(row[4] or ""), letters)]
-        return [self._item(row) for row in found]
+        fitting = [row for row in rows if _holds(row[1], letters) or _holds(os.path.basename(row[4] or ""), letters)]
+        return [self._item(row) for row in fitting]
 
     def _item(self, row: Any) -> Item:
         source_id, title, collection, chunks, path, size, mtime_ns, sha256, why = row
-        found = check_freshness(path, size, mtime_ns, sha256, self._database.adopted)
-        return Item(source_id, title, collection, chunks, path, "failed" if why else found, why or "")
+        freshness = check_freshness(path, size, mtime_ns, sha256, self._database.adopted)
+        return Item(source_id, title, collection, chunks, path, "failed" if why else freshness, why or "")
 
 
 _FOLDERS = """
@@ -270,7 +270,7 @@ def _page_of_ids(
 
 def _visible_ids(connection: apsw.Connection) -> str:
     visible: Sequence[Collection] = visible_collections(connection)
-    return ",".join(str(each.id) for each in visible)
+    return ",".join(str(collection.id) for collection in visible)
 
 
 def _holding(words: str) -> tuple[str, list[Any]]:

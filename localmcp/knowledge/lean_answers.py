@@ -90,7 +90,9 @@ def _confidence(result: Json) -> str:
 
 
 def _search_remarks(result: Json) -> list[str]:
-    corrections = [f"'{each['word']}' was searched as '{each['replacement']}'." for each in result.get("repairs", [])]
+    corrections = [
+        f"'{repair['word']}' was searched as '{repair['replacement']}'." for repair in result.get("repairs", [])
+    ]
     return [*corrections, *result.get("notices", [])]
 
 
@@ -151,11 +153,11 @@ def _count(number: int, noun: str) -> str:
 
 def _shared_folder(paths: Sequence[str | None]) -> str:
     """The folder that all paths share, with its last separator; empty if naming it once saves nothing."""
-    known = {path for path in paths if path}
-    if len(known) < 2 or None in paths:
+    known_paths = {path for path in paths if path}
+    if len(known_paths) < 2 or None in paths:
         return ""
     try:
-        folder = os.path.commonpath([os.path.dirname(path) for path in known])
+        folder = os.path.commonpath([os.path.dirname(path) for path in known_paths])
     except ValueError:
         return ""
     return folder + os.sep if len(folder) >= SHARED_FOLDER else ""

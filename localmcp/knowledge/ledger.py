@@ -60,14 +60,14 @@ class Root:
 def roots_of(connection: apsw.Connection, collection_ids: Iterable[int]) -> list[Root]:
     """What was added to those collections, outer folders first."""
     sql = "select path, kind, collection_id, partition_id, options, id from roots order by path"
-    wanted = set(collection_ids)
-    return [_root(*row) for row in fetch_all(connection, sql) if row[2] in wanted]
+    ids = set(collection_ids)
+    return [_root(*row) for row in fetch_all(connection, sql) if row[2] in ids]
 
 
 def _root(path: str, kind: Any, collection_id: int, partition_id: int | None, options: str, root_id: int) -> Root:
-    said = json.loads(options)
-    said["patterns"] = tuple(said.get("patterns", ()))
-    return Root(path, kind, collection_id, partition_id, id=root_id, **said)
+    stored_options = json.loads(options)
+    stored_options["patterns"] = tuple(stored_options.get("patterns", ()))
+    return Root(path, kind, collection_id, partition_id, id=root_id, **stored_options)
 
 
 def save_root(connection: apsw.Connection, root: Root) -> None:
@@ -233,7 +233,7 @@ class Explanation(TypedDict):
 
 def explain(connection: apsw.Connection, collections: Sequence[Collection], path: str) -> Explanation:
     """Everything that is known about an absolute path, as far as those collections go."""
-    names = {each.id: each.name for each in collections}
+    names = {collection.id: collection.name for collection in collections}
     rows = fetch_all(
         connection,
         """
@@ -248,9 +248,15 @@ def explain(connection: apsw.Connection, collections: Sequence[Collection], path
         {"path": path, "word_only": WORD_ONLY},
     )
     entries = [_path_entry(path, names[row[0]], row) for row in rows if row[0] in names]
-    known = [] if entries else _nearest(connection, names, path)
-    words = "; ".join(_sentence(each) for each in entries) or _unknown(connection, names, path)
-    return {"path": path, "exists": os.path.lexists(path), "explanation": words, "entries": entries, "nearest": known}
+    nearest_paths = [] if entries else _nearest(connection, names, path)
+    words = "; ".join(_sentence(entry) for entry in entries) or _unknown(connection, names, path)
+    return {
+        "path": path,
+        "exists": os.path.lexists(path),
+        "explanation": words,
+        "entries": entries,
+        "nearest": nearest_paths,
+    }
 
 
 def _path_entry(path: str, collection: str, row: tuple[Any, ...]) -> PathEntry:
@@ -318,6 +324,6 @@ def _nearest(connection: apsw.Connection, names: Mapping[int, str], path: str) -
     from rapidfuzz import fuzz, process
 
     sql = "select path, collection_id from ledger where status = 'indexed' or source_id is not null"
-    known = {each for each, collection_id in fetch_all(connection, sql) if collection_id in names}
-    found = process.extract(path, known, scorer=fuzz.ratio, limit=3, score_cutoff=60)
-    return [each for each, _, _ in found]
+    ledger_paths = {ledger_path for ledger_path, collection_id in fetch_all(connection, sql) if collection_id in names}
+    scored_paths = process.extract(path, ledger_paths, scorer=fuzz.ratio, limit=3, score_cutoff=60)
+    return [ledger_path for ledger_path, _, _ in scored_paths]

@@ -66,7 +66,7 @@ def is_mass(vanished: int, held: int) -> bool:
 
 def make_plan(
     root: Root,
-    known: Mapping[str, Entry],
+    entries: Mapping[str, Entry],
     *,
     elsewhere: Iterable[str] = (),
     again: bool = False,
@@ -84,18 +84,18 @@ def make_plan(
     """
     plan = Plan(root)
     others = [path for path in elsewhere if path != root.path and below(path, root.path)]
-    ours = {path: entry for path, entry in known.items() if not any(below(path, other) for other in others)}
+    ours = {path: entry for path, entry in entries.items() if not any(below(path, other) for other in others)}
     plan.held = sum(entry.holds_source for entry in ours.values())
     removed = frozenset(e.path for e in ours.values() if e.status == "removed" and not returning)
     passed: dict[str, Passed] = {}
     seen: set[str] = set()
-    for each in _look(root, WalkRules(root.include_hidden, root.patterns, frozenset(others), removed)):
-        seen.add(each.path)
-        if isinstance(each, Found):
-            _compare(plan, each, ours.get(each.path), again, forced)
+    for item in _look(root, WalkRules(root.include_hidden, root.patterns, frozenset(others), removed)):
+        seen.add(item.path)
+        if isinstance(item, Found):
+            _compare(plan, item, ours.get(item.path), again, forced)
         else:
-            passed[each.path] = each
-            _pass(plan, each, ours.get(each.path), again)
+            passed[item.path] = item
+            _pass(plan, item, ours.get(item.path), again)
     unseen = (entry for path, entry in ours.items() if path not in seen)
     _sort_unseen(plan, unseen, passed, returning)
     return plan
@@ -111,40 +111,40 @@ def _look(root: Root, rules: WalkRules) -> Iterable[Found | Passed]:
     return (stat_file(root.path),) if os.path.lexists(root.path) else ()
 
 
-def _compare(plan: Plan, file: Found, known: Entry | None, again: bool, forced: bool) -> None:
-    same = known is not None and (known.size, known.mtime_ns) == (file.size, file.mtime_ns)
-    status = known.status if known and same else None
+def _compare(plan: Plan, file: Found, entry: Entry | None, again: bool, forced: bool) -> None:
+    same = entry is not None and (entry.size, entry.mtime_ns) == (file.size, file.mtime_ns)
+    status = entry.status if entry and same else None
     if status == "indexed" and not forced:
         plan.unchanged += 1
     elif status == "skipped" and not (again and why_skipped(Path(file.path)) is None):
         plan.skipped += 1
-    elif status == "failed" and known and not again and not _is_readable_now(known):
+    elif status == "failed" and entry and not again and not _is_readable_now(entry):
         plan.failed += 1
     else:
-        plan.tasks.append(Task(file, plan.root, known, forced))
+        plan.tasks.append(Task(file, plan.root, entry, forced))
 
 
-def _is_readable_now(known: Entry) -> bool:
+def _is_readable_now(entry: Entry) -> bool:
     """A right that was given changes neither size nor time."""
-    return known.reason.startswith(CANNOT_BE_READ) and os.access(known.path, os.R_OK)
+    return entry.reason.startswith(CANNOT_BE_READ) and os.access(entry.path, os.R_OK)
 
 
-def _pass(plan: Plan, each: Passed, known: Entry | None, again: bool) -> None:
-    if known and known.status == "removed":
+def _pass(plan: Plan, passed: Passed, entry: Entry | None, again: bool) -> None:
+    if entry and entry.status == "removed":
         plan.skipped += 1
         return
-    holds = known is not None and known.holds_source
-    if each.failed and holds:
+    holds = entry is not None and entry.holds_source
+    if passed.failed and holds:
         # What cannot be looked at may still be there: its source stays.
         plan.failed += 1
         return
-    if holds and known:
-        plan.dropped.append(known)
-    status = "failed" if each.failed else "skipped"
-    told = known is not None and not holds and (known.status, known.reason) == (status, each.reason)
-    if not told or (each.failed and again):
-        plan.passed.append(Entry(each.path, status, each.reason))
-    elif each.failed:
+    if holds and entry:
+        plan.dropped.append(entry)
+    status = "failed" if passed.failed else "skipped"
+    is_told = entry is not None and not holds and (entry.status, entry.reason) == (status, passed.reason)
+    if not is_told or (passed.failed and again):
+        plan.passed.append(Entry(passed.path, status, passed.reason))
+    elif passed.failed:
         plan.failed += 1
     else:
         plan.skipped += 1

@@ -129,8 +129,8 @@ def _workers(tasks: Sequence[Task]) -> int:
 
 
 def _read_task(number: int, task: Task) -> ReadTask:
-    root, known = task.root, task.known
-    unread = known.sha256 if known and known.status == "indexed" and not task.forced else None
+    root, entry = task.root, task.known
+    unread = entry.sha256 if entry and entry.status == "indexed" and not task.forced else None
     origin = Origin(
         collection_id=root.collection_id,
         partition_id=root.partition_id,

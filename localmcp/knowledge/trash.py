@@ -63,23 +63,23 @@ def find_removal(connection: apsw.Connection, collections: Sequence[Collection],
         InvalidInput: a title that several sources have.
     """
     live = _live_sources(connection, collections)
-    if _is_uuid(target) and (found := [row for row in live if row.uuid == target.lower()]):
-        return Removal(found)
+    if _is_uuid(target) and (matching := [row for row in live if row.uuid == target.lower()]):
+        return Removal(matching)
     path = canonical_path(target)
-    inside = {number for each in collections for number, _ in documents_in(connection, each.id, path)}
-    found = [
+    inside = {number for collection in collections for number, _ in documents_in(connection, collection.id, path)}
+    matching = [
         row for row in live if row.uri == target or row.id in inside or (row.uri is not None and below(row.uri, path))
     ]
-    if found or _is_known(connection, collections, path):
-        return Removal(found, path)
-    found = [row for row in live if row.title == target]
-    if len(found) > 1:
-        ids = ", ".join(row.uuid for row in found[:5])
-        raise InvalidInput(f"'{target}' is the title of {len(found)} documents.", hint=f"Name one by its id: {ids}.")
-    if not found:
+    if matching or _is_known(connection, collections, path):
+        return Removal(matching, path)
+    matching = [row for row in live if row.title == target]
+    if len(matching) > 1:
+        ids = ", ".join(row.uuid for row in matching[:5])
+        raise InvalidInput(f"'{target}' is the title of {len(matching)} documents.", hint=f"Name one by its id: {ids}.")
+    if not matching:
         near = nearest(target, [row.title for row in live])
         raise NotFound(f"No document '{target}'.", hint=f"Did you mean '{near}'?" if near else None)
-    return Removal(found)
+    return Removal(matching)
 
 
 def documents_in(connection: apsw.Connection, collection_id: int, path: str) -> list[tuple[int, str]]:
@@ -93,8 +93,8 @@ def documents_in(connection: apsw.Connection, collection_id: int, path: str) -> 
 
 def _live_sources(connection: apsw.Connection, collections: Sequence[Collection]) -> list[SourceRow]:
     sql = "select id, uuid, collection_id, title, uri from sources where trashed_at is null order by id"
-    wanted = {each.id for each in collections}
-    return [SourceRow(*row) for row in fetch_all(connection, sql) if row[2] in wanted]
+    collection_ids = {collection.id for collection in collections}
+    return [SourceRow(*row) for row in fetch_all(connection, sql) if row[2] in collection_ids]
 
 
 def _is_uuid(text: str) -> bool:
@@ -106,11 +106,11 @@ def _is_uuid(text: str) -> bool:
 
 
 def _is_known(connection: apsw.Connection, collections: Sequence[Collection], path: str) -> bool:
-    wanted = {each.id for each in collections}
-    if any(below(root.path, path) for root in roots_of(connection, wanted)):
+    collection_ids = {collection.id for collection in collections}
+    if any(below(root.path, path) for root in roots_of(connection, collection_ids)):
         return True
     rows = fetch_all(connection, "select collection_id from ledger where path = ?", (path,))
-    return any(row[0] in wanted for row in rows)
+    return any(row[0] in collection_ids for row in rows)
 
 
 # ---------------------------------------------------------------- removing
@@ -127,13 +127,13 @@ def carry_out(connection: apsw.Connection, collections: Sequence[Collection], re
             mark(connection, row.collection_id, path, "removed", reason)
     if removal.path is None:
         return
-    for each in collections:
-        forget_roots(connection, each.id, removal.path)
-        _forget_what_was_passed(connection, each.id, removal.path)
-        outer = [r for r in roots_of(connection, [each.id]) if r.kind == "folder" and below(removal.path, r.path)]
+    for collection in collections:
+        forget_roots(connection, collection.id, removal.path)
+        _forget_what_was_passed(connection, collection.id, removal.path)
+        outer = [r for r in roots_of(connection, [collection.id]) if r.kind == "folder" and below(removal.path, r.path)]
         if outer:
             # A folder stays marked as a whole: what is put into it later is not wanted either.
-            mark(connection, each.id, removal.path, "removed", reason)
+            mark(connection, collection.id, removal.path, "removed", reason)
 
 
 def _forget_what_was_passed(connection: apsw.Connection, collection_id: int, path: str) -> None:
@@ -172,8 +172,8 @@ def trashed_sources(connection: apsw.Connection, collections: Sequence[Collectio
         select id, uuid, collection_id, title, uri, trashed_at from sources
         where trashed_at is not null order by trashed_at desc, id desc
     """
-    wanted = {each.id for each in collections}
-    return [(SourceRow(*row[:5]), row[5]) for row in fetch_all(connection, sql) if row[2] in wanted]
+    collection_ids = {collection.id for collection in collections}
+    return [(SourceRow(*row[:5]), row[5]) for row in fetch_all(connection, sql) if row[2] in collection_ids]
 
 
 def bring_back(connection: apsw.Connection, collections: Sequence[Collection], source: str) -> SourceRow:

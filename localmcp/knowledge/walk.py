@@ -233,11 +233,11 @@ class _Chosen:
 
     def __init__(self, root: str, patterns: Sequence[str]) -> None:
         self._root = root
-        wanted = [pattern for pattern in patterns if not pattern.startswith("!")]
+        positive_patterns = [pattern for pattern in patterns if not pattern.startswith("!")]
         unwanted = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
         if "" in unwanted:
             raise InvalidInput("patterns: '!' stands alone.", hint="Write what to leave out behind it: !drafts/")
-        self._wanted = _compile(wanted) if wanted else None
+        self._wanted = _compile(positive_patterns) if positive_patterns else None
         self._unwanted = _compile(unwanted) if unwanted else None
         self._why_not = f"does not match the patterns given: {' '.join(patterns)}"
 
@@ -261,8 +261,8 @@ def _compile(patterns: Sequence[str]) -> GitIgnoreSpec:
 
 def _layers_of(folder: str, names: set[str]) -> tuple[_Layer, ...]:
     """The folder's own ignore files, the strongest first."""
-    found = [_read_layer(folder, os.path.join(folder, name), name) for name in IGNORE_FILES if name in names]
-    return tuple(layer for layer in reversed(found) if layer)
+    ignore_layers = [_read_layer(folder, os.path.join(folder, name), name) for name in IGNORE_FILES if name in names]
+    return tuple(layer for layer in reversed(ignore_layers) if layer)
 
 
 def _read_layer(base: str, path: str, name: str) -> _Layer | None:

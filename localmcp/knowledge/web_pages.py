@@ -150,10 +150,10 @@ def _connect(scheme: str, host: str, address: str, port: int) -> http.client.HTT
 
 def _public_address(host: str, port: int, allow_private: bool) -> str:
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise Unavailable(f"The host {host} is not known: {error}.") from error
-    addresses = [str(entry[4][0]) for entry in found]
+    addresses = [str(entry[4][0]) for entry in resolved]
     private = next((address for address in addresses if not is_public(address)), None)
     if private and not allow_private:
         raise AccessDenied(

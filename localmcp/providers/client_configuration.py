@@ -56,7 +56,7 @@ def client_files(client: str | None = None, *, project: Path | None = None) -> l
     table = _client_paths(project)
     if client is not None and client not in _TITLES:
         raise InvalidInput(f"No client is called '{client}'.", hint=f"Known clients: {', '.join(_TITLES)}.")
-    return [each for each in table if client in (None, each.client)]
+    return [entry for entry in table if client in (None, entry.client)]
 
 
 def client_names() -> list[str]:
@@ -79,7 +79,7 @@ _TITLES = {
 def _client_paths(project: Path | None) -> list[ClientFile]:
     home = Path.home()
     applications = _application_directory()
-    found: list[tuple[str, Path, str]] = [
+    configurations: list[tuple[str, Path, str]] = [
         *(("claude-desktop", folder / "claude_desktop_config.json", MCP_SERVERS) for folder in _claude_folders()),
         ("claude-code", _folder("CLAUDE_CONFIG_DIR", home) / ".claude.json", MCP_SERVERS),
         ("cursor", home / ".cursor" / "mcp.json", MCP_SERVERS),
@@ -90,7 +90,7 @@ def _client_paths(project: Path | None) -> list[ClientFile]:
         ("gemini", home / ".gemini" / "settings.json", MCP_SERVERS),
         ("codex", _folder("CODEX_HOME", home / ".codex") / "config.toml", CODEX_SERVERS),
     ]
-    files = [ClientFile(client, _TITLES[client], path, table) for client, path, table in found]
+    files = [ClientFile(client, _TITLES[client], path, table) for client, path, table in configurations]
     if project is not None:
         files += [
             ClientFile("claude-code", _TITLES["claude-code"], project / ".mcp.json", MCP_SERVERS, True),
@@ -106,7 +106,7 @@ def _claude_folders() -> list[Path]:
     if sys.platform != "win32":
         return [classic]
     packages = _folder("LOCALAPPDATA", Path.home() / "AppData" / "Local") / "Packages"
-    stored = [each / "LocalCache" / "Roaming" / "Claude" for each in sorted(packages.glob("Claude_*"))]
+    stored = [path / "LocalCache" / "Roaming" / "Claude" for path in sorted(packages.glob("Claude_*"))]
     return [*stored, classic]
 
 
@@ -142,11 +142,11 @@ def read_client(client: str) -> dict[Path, dict[str, Any]]:
         ConfigurationError: a file cannot be read.
     """
     files = client_files(client)
-    existing = [each for each in files if each.path.is_file()]
+    existing = [file for file in files if file.path.is_file()]
     if not existing:
-        places = "\n".join(f"  {each.path}" for each in files)
+        places = "\n".join(f"  {file.path}" for file in files)
         raise NotFound(f"{files[0].title} has no configuration here; looked for:\n{places}")
-    return {each.path: servers_in(read_document(each.path), each.path) for each in existing}
+    return {client_file.path: servers_in(read_document(client_file.path), client_file.path) for client_file in existing}
 
 
 def servers_in(document: Json, path: Path) -> dict[str, Any]:
@@ -160,15 +160,15 @@ def servers_in(document: Json, path: Path) -> dict[str, Any]:
     if isinstance(inner, dict):
         # VS Code's settings.json before it had a file of its own.
         tables.append(cast(Json, inner).get(SERVERS))
-    found: dict[str, Any] = {}
+    servers_by_name: dict[str, Any] = {}
     for table in tables:
         if table is None:
             continue
         if not isinstance(table, dict):
             raise ConfigurationError(f"{path}: the table of servers must be an object, not {type(table).__name__}.")
         for name, entry in cast(Json, table).items():
-            found.setdefault(name, _in_our_words(entry))
-    return found
+            servers_by_name.setdefault(name, _in_our_words(entry))
+    return servers_by_name
 
 
 def _in_our_words(entry: Any) -> Any:
@@ -210,8 +210,8 @@ def _loads_patiently(text: str) -> Any:
         return json.loads(text) if text.strip() else {}
     except ValueError:
         # Comments become spaces of the same length, so that the line and column of an error stay true.
-        plain = _STRING_OR_COMMENT.sub(lambda found: _blank(found[0]) if found[0][0] == "/" else found[0], text)
-        return json.loads(_STRING_OR_LAST_COMMA.sub(lambda found: " " if found[0] == "," else found[0], plain))
+        plain = _STRING_OR_COMMENT.sub(lambda match: _blank(match[0]) if match[0][0] == "/" else match[0], text)
+        return json.loads(_STRING_OR_LAST_COMMA.sub(lambda match: " " if match[0] == "," else match[0], plain))
 
 
 def _blank(comment: str) -> str:

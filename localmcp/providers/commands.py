@@ -60,8 +60,8 @@ class Argument:
     condition: str = ""
     """Parameter that must be given, and not false."""
 
-    def applies(self, given: Json) -> bool:
-        return not self.condition or given.get(self.condition) not in (None, False)
+    def applies(self, arguments: Json) -> bool:
+        return not self.condition or arguments.get(self.condition) not in (None, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Command:
     """`text` or `json`."""
     ok_codes: tuple[int, ...]
 
-    def argument_list(self, given: Json, parameters: Mapping[str, Parameter]) -> list[str]:
+    def argument_list(self, arguments: Json, parameters: Mapping[str, Parameter]) -> list[str]:
         """The arguments for a call.
 
         Raises:
@@ -90,13 +90,15 @@ class Command:
         """
         listed: list[str] = []
         after_dashes = False
-        for template in (each for argument in self.arguments if argument.applies(given) for each in argument.templates):
-            filled = _expand(template, given)
+        for template in (
+            template for argument in self.arguments if argument.applies(arguments) for template in argument.templates
+        ):
+            filled = _expand(template, arguments)
             if not after_dashes:
                 _refuse_options(template, filled, parameters)
             after_dashes = after_dashes or template == "--"
             listed += filled
-        if any("\0" in each for each in listed):
+        if any("\0" in item for item in listed):
             raise InvalidInput("An argument holds a NUL character, which no program can be given.")
         return listed
 
@@ -106,20 +108,23 @@ class Command:
         return {**{name: os.environ[name] for name in names if name in os.environ}, **self.set_to}
 
 
-def _expand(template: str, given: Json) -> list[str]:
+def _expand(template: str, arguments: Json) -> list[str]:
     """One argument, or one for each item of a list."""
     name = only_placeholder(template)
-    value = given.get(name) if name else None
-    return [as_text(each) for each in cast("list[Any]", value)] if isinstance(value, list) else [fill(template, given)]
+    value = arguments.get(name) if name else None
+    return (
+        [as_text(item) for item in cast("list[Any]", value)] if isinstance(value, list) else [fill(template, arguments)]
+    )
 
 
 def _refuse_options(template: str, filled: Sequence[str], parameters: Mapping[str, Parameter]) -> None:
     if template.startswith("-") or all(parameters[name].allow_dash for name in placeholders(template)):
         return
-    for each in filled:
-        if each.startswith("-"):
+    for argument in filled:
+        if argument.startswith("-"):
             raise InvalidInput(
-                f"{placeholders(template)[0]}: {shorten_value(each)} begins with '-', and would be taken for an option."
+                f"{placeholders(template)[0]}: {shorten_value(argument)} begins with '-', and would be taken for an "
+                "option."
             )
 
 
@@ -285,29 +290,29 @@ class CommandTool(ManifestTool):
     command: Command
     runner: Runner
 
-    def run(self, given: Json) -> Answer:
+    def run(self, arguments: Json) -> Answer:
         command = self.command
-        arguments = command.argument_list(given, self.parameters)
+        words = command.argument_list(arguments, self.parameters)
         stdin = None
         if command.stdin is not None:
-            stdin = fill(command.stdin, given).encode("utf-8", "surrogatepass")
-        outcome = self.runner.run(command, find_program(command.program, self.path), arguments, stdin)
+            stdin = fill(command.stdin, arguments).encode("utf-8", "surrogatepass")
+        outcome = self.runner.run(command, find_program(command.program, self.path), words, stdin)
         if outcome.code is None:
-            said = f"{self.name} took longer than {command.timeout:g} s and was stopped."
-            return _refused(said, outcome)
+            message = f"{self.name} took longer than {command.timeout:g} s and was stopped."
+            return _refused(message, outcome)
         if outcome.code not in command.ok_codes:
             detail = outcome.errors.strip() or outcome.output.strip()
-            said = f"{self.name} failed with exit code {outcome.code}" + (
+            message = f"{self.name} failed with exit code {outcome.code}" + (
                 f":\n{detail[:MOST_ERROR]}" if detail else "."
             )
-            return _refused(said, outcome)
+            return _refused(message, outcome)
         return self._answer(outcome)
 
     def _answer(self, outcome: Outcome) -> Answer:
         value: Json = {"exitCode": outcome.code, "result": outcome.output, "truncated": outcome.truncated}
         if outcome.truncated:
-            said = f"\n[cut after {self.command.max_output} bytes]"
-            return Answer(value, outcome.output + said)
+            message = f"\n[cut after {self.command.max_output} bytes]"
+            return Answer(value, outcome.output + message)
         if self.command.output == "text":
             return Answer(value, outcome.output)
         try:
@@ -329,9 +334,9 @@ class CommandTool(ManifestTool):
                 source.complain(f"The variable {name} is not set here.", ("environment",), level="warning")
 
 
-def _refused(said: str, outcome: Outcome) -> Answer:
-    value: Json = {"error": said, "exitCode": outcome.code, "result": outcome.output, "truncated": outcome.truncated}
-    return Answer(value, said, is_error=True)
+def _refused(message: str, outcome: Outcome) -> Answer:
+    value: Json = {"error": message, "exitCode": outcome.code, "result": outcome.output, "truncated": outcome.truncated}
+    return Answer(value, message, is_error=True)
 
 
 def find_program(program: str, manifest: Path) -> str:
@@ -348,17 +353,17 @@ def find_program(program: str, manifest: Path) -> str:
     written = os.path.expanduser(program)
     if os.path.dirname(written):
         written = str(manifest.parent / written)
-        found = shutil.which(written)
+        executable = shutil.which(written)
     else:
-        found = _find_on_path(written)
-    if found is None:
+        executable = _find_on_path(written)
+    if executable is None:
         raise Unavailable(f"The program {program} is not there.", hint="Install it, or write its whole path.")
-    if os.path.splitext(found)[1].lower() in (".bat", ".cmd") and sys.platform == "win32":
+    if os.path.splitext(executable)[1].lower() in (".bat", ".cmd") and sys.platform == "win32":
         raise Unavailable(
             f"{program} is a batch file, which Windows runs by its shell, so that arguments could become commands.",
             hint="Name the program that the batch file starts.",
         )
-    return found
+    return executable
 
 
 def _find_on_path(name: str) -> str | None:
@@ -433,14 +438,16 @@ def _read_set(fields: Fields) -> dict[str, str]:
 
 def _read_arguments(fields: Fields, parameters: dict[str, Parameter]) -> tuple[Argument, ...]:
     read: list[Argument] = []
-    for each in fields.items("arguments"):
-        if isinstance(each, str):
-            refuse_unknown_placeholders(fields, "arguments", each, parameters, always=True)
-            read.append(Argument((each,)))
-        elif isinstance(each, dict):
-            read.append(_read_condition(fields, cast(Json, each), parameters))
+    for argument_fields in fields.items("arguments"):
+        if isinstance(argument_fields, str):
+            refuse_unknown_placeholders(fields, "arguments", argument_fields, parameters, always=True)
+            read.append(Argument((argument_fields,)))
+        elif isinstance(argument_fields, dict):
+            read.append(_read_condition(fields, cast(Json, argument_fields), parameters))
         else:
-            fields.complain(f'arguments must hold texts and {{ if = "…", add = […] }}, not {each!r}.', "arguments")
+            fields.complain(
+                f'arguments must hold texts and {{ if = "…", add = […] }}, not {argument_fields!r}.', "arguments"
+            )
     _refuse_lists_in_text(fields, read, parameters)
     return tuple(read)
 
@@ -451,7 +458,7 @@ def _read_condition(fields: Fields, table: Json, parameters: dict[str, Parameter
     added = inner.texts("add")
     inner.refuse_others()
     for template in added:
-        others = {name: each for name, each in parameters.items() if name != condition}
+        others = {name: parameter for name, parameter in parameters.items() if name != condition}
         for name in placeholders(template):
             if name != condition:
                 refuse_unknown_placeholders(fields, "arguments", f"{{{name}}}", others, always=True)

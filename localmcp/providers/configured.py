@@ -40,9 +40,9 @@ class ConfiguredTools:
     @property
     def is_configured(self) -> bool:
         """Whether there is anything to offer or to tell of."""
-        found = os.path.exists(self._manifests) or os.path.exists(self._switches)
-        self._seen_empty = self._seen_empty or not found
-        return found
+        present = os.path.exists(self._manifests) or os.path.exists(self._switches)
+        self._seen_empty = self._seen_empty or not present
+        return present
 
     @cached_property
     def manifests(self) -> ManifestFolder:

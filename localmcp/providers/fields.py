@@ -143,7 +143,7 @@ class Fields:
 
     def texts(self, key: str) -> tuple[str, ...]:
         value: list[Any] = self._take(key, list, "a list of texts") or []
-        if all(isinstance(each, str) for each in value):
+        if all(isinstance(item, str) for item in value):
             return tuple(value)
         self.complain(f"{self.named(key)} must hold texts only.", key)
         return ()

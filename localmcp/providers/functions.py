@@ -57,8 +57,8 @@ class _JsonModel:
     def __init__(self, model: Any) -> None:
         self._model = model
 
-    def model_validate(self, given: Json) -> Any:
-        return self._model.model_validate_json(json.dumps(given))
+    def model_validate(self, arguments: Json) -> Any:
+        return self._model.model_validate_json(json.dumps(arguments))
 
     def model_json_schema(self) -> Json:
         return self._model.model_json_schema()
@@ -82,11 +82,11 @@ def what_lacks(function: Callable[..., Any]) -> str | None:
         hints = get_type_hints(function, include_extras=True)
     except (TypeError, ValueError, NameError, AttributeError) as error:
         return f"its signature cannot be read ({error})"
-    for each in parameters:
-        if each.kind not in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY):
-            return f"its parameter {each} cannot be given by name"
-        if each.name not in hints:
-            return f"its parameter {each.name} has no type hint"
+    for parameter in parameters:
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            return f"its parameter {parameter} cannot be given by name"
+        if parameter.name not in hints:
+            return f"its parameter {parameter.name} has no type hint"
     return None
 
 
@@ -122,7 +122,7 @@ def _from_json(value: Any) -> Answer:
 
 def _are_blocks(value: Any) -> bool:
     blocks = cast("list[Any]", value) if isinstance(value, list | tuple) else []
-    return bool(blocks) and all(hasattr(each, "type") and hasattr(each, "model_dump") for each in blocks)
+    return bool(blocks) and all(hasattr(block, "type") and hasattr(block, "model_dump") for block in blocks)
 
 
 def _from_result(result: Any) -> Answer:
@@ -131,7 +131,7 @@ def _from_result(result: Any) -> Answer:
 
 def _from_blocks(blocks: Sequence[Any], structured: Json | None, *, is_error: bool) -> Answer:
     content = tuple(block.model_dump(by_alias=True, mode="json", exclude_none=True) for block in blocks)
-    text = "\n".join(each["text"] for each in content if each["type"] == "text")
+    text = "\n".join(character["text"] for character in content if character["type"] == "text")
     return Answer({"result": text} if structured is None else structured, text, is_error, content)
 
 

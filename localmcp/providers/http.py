@@ -73,15 +73,15 @@ class HttpTool(ManifestTool):
 
     http: Call
 
-    def run(self, given: Json) -> Answer:
+    def run(self, arguments: Json) -> Answer:
         secrets = _Secrets()
-        request = build_request(self.http, given, secrets)
+        request = build_request(self.http, arguments, secrets)
         status, kind, body = send(self.http, request, secrets)
         text = secrets.blot_out(body[:MOST_BYTES].decode("utf-8", "replace"))
         if not 200 <= status < 300:
             detail = " ".join(text.split())[:300]
-            said = f"{self.http.host} answered with HTTP {status}" + (f": {detail}" if detail else ".")
-            return Answer({"error": said, "status": status}, said, is_error=True)
+            message = f"{self.http.host} answered with HTTP {status}" + (f": {detail}" if detail else ".")
+            return Answer({"error": message, "status": status}, message, is_error=True)
         return self._answer(status, kind, text, len(body) > MOST_BYTES)
 
     def _answer(self, status: int, kind: str, text: str, cut: bool) -> Answer:
@@ -89,15 +89,15 @@ class HttpTool(ManifestTool):
             try:
                 result = select(json.loads(text), self.http.result)
             except (ValueError, RecursionError) as error:
-                said = f"{self.http.host} should have answered with JSON, but: {error}."
-                return Answer({"error": said, "status": status}, said, is_error=True)
+                message = f"{self.http.host} should have answered with JSON, but: {error}."
+                return Answer({"error": message, "status": status}, message, is_error=True)
             result, truncated = shorten(result, self.http.max_output)
             shown = result if isinstance(result, str) else compact_json(result)
         else:
             result = shown = text[: self.http.max_output]
             truncated = cut or len(text) > len(shown)
-        said = f"{shown}\n[cut after {self.http.max_output} characters]" if truncated else shown
-        return Answer({"status": status, "result": result, "truncated": truncated}, said)
+        message = f"{shown}\n[cut after {self.http.max_output} characters]" if truncated else shown
+        return Answer({"status": status, "result": result, "truncated": truncated}, message)
 
     def check(self, source: Source) -> None:
         for name in sorted(set(_secrets_in(self.http))):
@@ -148,7 +148,7 @@ class _Secrets:
 # ---------------------------------------------------------------- the request
 
 
-def build_request(call: Call, given: Json, secrets: _Secrets) -> Request:
+def build_request(call: Call, arguments: Json, secrets: _Secrets) -> Request:
     """The request for these arguments.
 
     Raises:
@@ -157,51 +157,51 @@ def build_request(call: Call, given: Json, secrets: _Secrets) -> Request:
     """
     from urllib.request import Request
 
-    path = _fill_path(call.url, given)
-    query = urlencode(list(_query_pairs(call.query, given, secrets)))
+    path = _fill_path(call.url, arguments)
+    query = urlencode(list(_query_pairs(call.query, arguments, secrets)))
     url = f"{path}{'&' if '?' in path else '?'}{query}" if query else path
     headers = {"Accept": "application/json, */*;q=0.5", "Accept-Encoding": "identity", "User-Agent": "localmcp"}
     headers |= {name: secrets.fill(value) for name, value in call.headers.items()}
     data = None
     if call.body is not None:
-        data = json.dumps(fill_json(call.body, given), ensure_ascii=False).encode("utf-8", "replace")
+        data = json.dumps(fill_json(call.body, arguments), ensure_ascii=False).encode("utf-8", "replace")
         headers.setdefault("Content-Type", "application/json")
     return Request(url, data, headers, method=call.method)
 
 
-def _fill_path(url: str, given: Json) -> str:
+def _fill_path(url: str, arguments: Json) -> str:
     for name in placeholders(url.partition("?")[0]):
-        value = as_text(given[name])
+        value = as_text(arguments[name])
         if not value or any(part in ("", ".", "..") for part in re.split(r"[/\\]", value)):
             # Servers resolve these, some of them even when they are percent-encoded.
             raise InvalidInput(f"{name}: {shorten_value(value)} cannot stand in a path.")
-    return fill(url, given, lambda value: quote(as_text(value), safe="", errors="replace"))
+    return fill(url, arguments, lambda value: quote(as_text(value), safe="", errors="replace"))
 
 
-def _query_pairs(query: Mapping[str, Any], given: Json, secrets: _Secrets) -> Iterator[tuple[str, str]]:
+def _query_pairs(query: Mapping[str, Any], arguments: Json, secrets: _Secrets) -> Iterator[tuple[str, str]]:
     """Name and value, a list as several; what the call leaves out is left out."""
     for name, template in query.items():
         if isinstance(template, str) and _SECRET.search(template):
             # Only what the manifest says can name a variable, never what a call gives.
             yield name, secrets.fill(template)
             continue
-        value = fill_json(template, given)
-        for each in cast("list[Any]", value) if isinstance(value, list) else [value]:
-            if each is not None:
-                yield name, as_text(each)
+        value = fill_json(template, arguments)
+        for item in cast("list[Any]", value) if isinstance(value, list) else [value]:
+            if item is not None:
+                yield name, as_text(item)
 
 
-def fill_json(template: Any, given: Json) -> Any:
+def fill_json(template: Any, arguments: Json) -> Any:
     """JSON with its templates filled: a text that is only `{name}` takes the value with its type, and an entry whose
     parameter is not given is left out."""
     if isinstance(template, str):
         name = only_placeholder(template)
-        return given.get(name) if name else fill(template, given)
+        return arguments.get(name) if name else fill(template, arguments)
     if isinstance(template, dict):
-        filled = {key: fill_json(value, given) for key, value in cast(Json, template).items()}
+        filled = {key: fill_json(value, arguments) for key, value in cast(Json, template).items()}
         return {key: value for key, value in filled.items() if value is not None}
     if isinstance(template, list):
-        items = [fill_json(value, given) for value in cast("list[Any]", template)]
+        items = [fill_json(value, arguments) for value in cast("list[Any]", template)]
         return [value for value in items if value is not None]
     return template
 
@@ -466,11 +466,11 @@ def _texts_in(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for each in cast(Json, value).values():
-            yield from _texts_in(each)
+        for item in cast(Json, value).values():
+            yield from _texts_in(item)
     elif isinstance(value, list):
-        for each in cast("list[Any]", value):
-            yield from _texts_in(each)
+        for item in cast("list[Any]", value):
+            yield from _texts_in(item)
 
 
 def _secrets_in(call: Call) -> Iterator[str]:

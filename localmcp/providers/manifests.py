@@ -117,7 +117,7 @@ class ManifestTool(Tool):
         return self.run(accept_arguments(self.name, self.parameters, arguments))
 
     @abstractmethod
-    def run(self, given: Json) -> Answer:
+    def run(self, arguments: Json) -> Answer:
         """Do it, with arguments that fit and defaults filled in.
 
         Raises:
@@ -239,17 +239,17 @@ class ManifestFolder:
                 listener()
 
     def _refresh(self) -> bool:
-        found = dict(_scan(str(self.folder)))
+        stamps_by_path = dict(_scan(str(self.folder)))
         before = self._signatures or {}
-        if self._signatures is not None and found == before:
+        if self._signatures is not None and stamps_by_path == before:
             return False
-        for path in before.keys() - found.keys():
+        for path in before.keys() - stamps_by_path.keys():
             self._forget(path)
-        for path, signature in found.items():
+        for path, signature in stamps_by_path.items():
             if before.get(path) != signature:
                 self._forget(path)
                 self._read(path)
-        self._signatures = found
+        self._signatures = stamps_by_path
         self._choose()
         return True
 
@@ -269,14 +269,14 @@ class ManifestFolder:
         names: dict[str, Manifest] = {}
         self._twice = []
         for path in sorted(self._manifests):
-            each = self._manifests[path]
-            if (earlier := names.setdefault(each.name, each)) is not each:
-                said = f"The name '{each.name}' is taken by {earlier.path}."
-                self._twice.append(Problem(path, None, said, "Give one of the two another name."))
-        chosen = {kind: [each for each in names.values() if each.kind == kind] for kind in KINDS}
+            manifest = self._manifests[path]
+            if (earlier := names.setdefault(manifest.name, manifest)) is not manifest:
+                message = f"The name '{manifest.name}' is taken by {earlier.path}."
+                self._twice.append(Problem(path, None, message, "Give one of the two another name."))
+        chosen = {kind: [name for name in names.values() if name.kind == kind] for kind in KINDS}
         # A list stays the same object where nothing changed, which tells the providers so.
         before = self._chosen
-        self._chosen = {kind: before[kind] if before.get(kind) == each else each for kind, each in chosen.items()}
+        self._chosen = {kind: before[kind] if before.get(kind) == value else value for kind, value in chosen.items()}
 
 
 def _scan(folder: str, depth: int = 3) -> Iterator[tuple[str, Signature]]:
@@ -314,8 +314,8 @@ def read_manifest(path: Path) -> Manifest | Problem:
     try:
         return _identify(path, text, tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
-        told = re.search(r"line (\d+)", str(error))
-        line = int(told[1]) if told else len(text.splitlines()) or None
+        line_match = re.search(r"line (\d+)", str(error))
+        line = int(line_match[1]) if line_match else len(text.splitlines()) or None
         return Problem(str(path), line, f"Not TOML: {error}.")
 
 
@@ -356,8 +356,8 @@ class ManifestProvider(ABC):
     def find(self, name: str) -> Tool | None:
         if self.switches.is_off(self.name):
             return None
-        each = self._current().get(name)
-        return each if each and self._offered([each]) else None
+        manifest = self._current().get(name)
+        return manifest if manifest and self._offered([manifest]) else None
 
     def _offered(self, tools: list[ManifestTool]) -> list[ManifestTool]:
         """Those that the caller may see; a kind with a scope of its own takes some away."""
@@ -373,11 +373,11 @@ class ManifestProvider(ABC):
     def _build(self, manifests: list[Manifest]) -> None:
         tools: dict[str, ManifestTool] = {}
         problems: list[Problem] = []
-        for each in manifests:
-            source, tool = self.read_source(each)
+        for manifest in manifests:
+            source, tool = self.read_source(manifest)
             problems += source.problems
             if tool and source.is_usable:
-                tools[each.name] = tool
+                tools[manifest.name] = tool
             for problem in source.problems:
                 log.warning("%s", problem)
         self._tools, self._problems, self._built_from = tools, problems, manifests
@@ -401,7 +401,7 @@ class ManifestProvider(ABC):
 
     def check(self) -> list[Problem]:
         """Every manifest of this kind, with a look at the machine."""
-        return [problem for each in self.folder.manifests(self.kind) for problem in self.check_manifest(each)]
+        return [problem for manifest in self.folder.manifests(self.kind) for problem in self.check_manifest(manifest)]
 
     def check_manifest(self, manifest: Manifest) -> list[Problem]:
         """What is wrong with one manifest, here and now."""

@@ -146,19 +146,19 @@ def accept_arguments(tool: str, parameters: Mapping[str, Parameter], arguments: 
     Raises:
         InvalidInput: lists everything that does not fit.
     """
-    given = {
+    supplied = {
         name: value
         for name, value in arguments.items()
         if value is not None or name not in parameters or parameters[name].required
     }
-    check_arguments(tool, input_schema(parameters), given)
-    for name, value in given.items():
+    check_arguments(tool, input_schema(parameters), supplied)
+    for name, value in supplied.items():
         pattern = parameters[name].pattern
         # `$` of JSON Schema lets a line break through at the end.
         if pattern and not pattern.fullmatch(str(value)):
             raise InvalidInput(f"{name}: {shorten_value(value)} does not fit the pattern {pattern.pattern}")
     defaults = {name: parameter.default for name, parameter in parameters.items() if parameter.default is not None}
-    return {**defaults, **given}
+    return {**defaults, **supplied}
 
 
 def placeholders(text: str) -> list[str]:
@@ -181,8 +181,8 @@ def as_text(value: Any) -> str:
     return str(value)
 
 
-def fill(template: str, given: Json, write: Callable[[Any], str] = as_text) -> str:
+def fill(template: str, arguments: Json, write: Callable[[Any], str] = as_text) -> str:
     """The template with each `{name}` replaced by what `write` makes of its value; every name must be given."""
     return _PLACEHOLDER.sub(
-        lambda match: write(given[match["name"]]) if match["name"] else f"{{{match['literal']}}}", template
+        lambda match: write(arguments[match["name"]]) if match["name"] else f"{{{match['literal']}}}", template
     )

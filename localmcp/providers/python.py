@@ -49,8 +49,8 @@ class ForeignFunction(FunctionTool):
             raise
         except Exception as error:
             log.warning("the tool %s failed", self.name, exc_info=True)
-            said = f"{self.name} failed: {type(error).__name__}: {error}".rstrip(": ")
-            raise LocalMCPError(said) from error
+            message = f"{self.name} failed: {type(error).__name__}: {error}".rstrip(": ")
+            raise LocalMCPError(message) from error
 
 
 def _prints_aside() -> AbstractContextManager[Any]:
@@ -73,8 +73,8 @@ class Loaded:
         self.problems: list[Problem] = []
 
     def complain(self, error: BaseException, file: Path | None = None) -> None:
-        said = f"It cannot be loaded: {type(error).__name__}: {error}".rstrip(": ") + "."
-        self.problems.append(Problem(self.where, _line_in(error, file) if file else None, said))
+        message = f"It cannot be loaded: {type(error).__name__}: {error}".rstrip(": ") + "."
+        self.problems.append(Problem(self.where, _line_in(error, file) if file else None, message))
 
     def note(self, message: str, line: int | None = None) -> None:
         self.problems.append(Problem(self.where, line, message, level="warning"))
@@ -104,11 +104,11 @@ class PythonTools:
         return self._current().get(name)
 
     def _current(self) -> dict[str, Tool]:
-        found: dict[str, Tool] = {}
+        tools_by_name: dict[str, Tool] = {}
         for loaded in self._sources():
-            for each in loaded.tools:
-                found.setdefault(each.name, each)
-        return found
+            for tool in loaded.tools:
+                tools_by_name.setdefault(tool.name, tool)
+        return tools_by_name
 
     def _sources(self) -> list[Loaded]:
         """Everything that is allowed, loaded; what has not changed is kept."""
@@ -125,24 +125,28 @@ class PythonTools:
     # ------------------------------------------------------------ folders
 
     def _refresh_files(self) -> list[Loaded]:
-        found = dict(each for folder in self.switches.python_folders for each in _python_files(folder))
-        for path in self._files.keys() - found.keys():
+        files_by_path = dict(
+            python_file for folder in self.switches.python_folders for python_file in _python_files(folder)
+        )
+        for path in self._files.keys() - files_by_path.keys():
             del self._files[path]
-        for path, signature in found.items():
-            known = self._files.get(path)
-            if known is None or known.signature != signature:
+        for path, signature in files_by_path.items():
+            cached_file = self._files.get(path)
+            if cached_file is None or cached_file.signature != signature:
                 self._files[path] = load_file(path, signature)
-        return [self._files[path] for path in found]
+        return [self._files[path] for path in files_by_path]
 
     # ------------------------------------------------------------ packages
 
     def _refresh_packages(self) -> list[Loaded]:
         if not self.switches.wants_entry_points:
             return []
-        allowed = {key: each for key, each in self._offers() if self.switches.allows_entry_points(key.split(":")[0])}
-        for key, each in allowed.items():
+        allowed = {
+            key: offered for key, offered in self._offers() if self.switches.allows_entry_points(key.split(":")[0])
+        }
+        for key, value in allowed.items():
             if key not in self._packages:
-                self._packages[key] = load_entry_point(key, each)
+                self._packages[key] = load_entry_point(key, value)
         return [self._packages[key] for key in allowed]
 
     def _offers(self) -> list[tuple[str, EntryPoint]]:
@@ -182,10 +186,10 @@ class PythonTools:
         owners: dict[str, str] = {}
         for loaded in self._sources():
             yield from loaded.problems
-            for each in loaded.tools:
-                if owners.setdefault(each.name, loaded.where) != loaded.where:
-                    said = f"The name '{each.name}' is taken by {owners[each.name]}."
-                    yield Problem(loaded.where, None, said, "Give one of the two another name.")
+            for tool in loaded.tools:
+                if owners.setdefault(tool.name, loaded.where) != loaded.where:
+                    message = f"The name '{tool.name}' is taken by {owners[tool.name]}."
+                    yield Problem(loaded.where, None, message, "Give one of the two another name.")
 
 
 def _python_files(folder: Path) -> Iterator[tuple[Path, Signature]]:
@@ -206,8 +210,8 @@ def _entry_points() -> Iterator[tuple[str, EntryPoint]]:
     """`package:name` and the entry point, for every installed package that offers tools."""
     from importlib.metadata import entry_points
 
-    for each in entry_points(group=GROUP):
-        yield f"{canonical(each.dist.name if each.dist else '')}:{each.name}", each
+    for entry_point in entry_points(group=GROUP):
+        yield f"{canonical(entry_point.dist.name if entry_point.dist else '')}:{entry_point.name}", entry_point
 
 
 # ---------------------------------------------------------------- loading
@@ -283,19 +287,19 @@ def _take_functions(loaded: Loaded, module: ModuleType) -> None:
 
 def _add(loaded: Loaded, tools: Iterable[Tool]) -> None:
     """Take tools whose schema can be made, hidden from tools/list."""
-    for each in tools:
+    for tool in tools:
         try:
-            schema = each.input_schema
+            schema = tool.input_schema
         except Exception as error:
             # pydantic has many ways to say that it knows no schema for a type.
-            said = str(error).splitlines()[0] if str(error) else type(error).__name__
-            loaded.note(f"{each.name} is not a tool: {said}")
+            message = str(error).splitlines()[0] if str(error) else type(error).__name__
+            loaded.note(f"{tool.name} is not a tool: {message}")
             continue
         if schema.get("type") != "object":
-            loaded.note(f"{each.name} is not a tool: its schema is no object.")
+            loaded.note(f"{tool.name} is not a tool: its schema is no object.")
             continue
-        each.mark = replace(each.mark, visible=False)
-        loaded.tools.append(each)
+        tool.mark = replace(tool.mark, visible=False)
+        loaded.tools.append(tool)
 
 
 def _line_in(error: BaseException, file: Path) -> int | None:

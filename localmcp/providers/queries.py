@@ -89,8 +89,8 @@ class QueryTool(ManifestTool):
 
     query: Query
 
-    def run(self, given: Json) -> Answer:
-        bindings = {name: given.get(name) for name in self.parameters}
+    def run(self, arguments: Json) -> Answer:
+        bindings = {name: arguments.get(name) for name in self.parameters}
         with _open(self.query.database, self.query.timeout) as connection:
             value = _fetch(connection, self.query, bindings)
         return Answer(value, compact_json(value))
@@ -102,8 +102,8 @@ class QueryTool(ManifestTool):
 
     def check(self, source: Source) -> None:
         if not self.query.database.is_file():
-            said = f"The database {self.query.database} does not exist."
-            source.complain(said, ("database",), level="warning")
+            message = f"The database {self.query.database} does not exist."
+            source.complain(message, ("database",), level="warning")
             return
         try:
             with _open(self.query.database, self.query.timeout) as connection:

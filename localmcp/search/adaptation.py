@@ -66,8 +66,8 @@ def weight_of(gap: float, language: str, chunks: int = ENOUGH_CHUNKS) -> float:
     weight = max(NEUTRAL_WEIGHT + SLOPE * (gap - NEUTRAL_GAP), LEAST_WEIGHT)
     if language != READ_LANGUAGE:
         return min(weight, FOREIGN_WEIGHT)
-    known = min(max((chunks - FEW_CHUNKS) / (ENOUGH_CHUNKS - FEW_CHUNKS), 0.0), 1.0)
-    return min(weight, MOST_WEIGHT_OF_FEW + known * (MOST_WEIGHT - MOST_WEIGHT_OF_FEW))
+    trust = min(max((chunks - FEW_CHUNKS) / (ENOUGH_CHUNKS - FEW_CHUNKS), 0.0), 1.0)
+    return min(weight, MOST_WEIGHT_OF_FEW + trust * (MOST_WEIGHT - MOST_WEIGHT_OF_FEW))
 
 
 def adapt_weights(database: Database, embedder: Embedder) -> int:

@@ -76,10 +76,12 @@ class Places:
     def find(self, connection: apsw.Connection, name: str) -> Place:
         """Where the collection of that name is searched, as far as the file and the scope know."""
         visible = visible_collections(connection)
-        found = next((each for each in visible if each.name.casefold() == name.casefold()), None)
-        if found is None:
+        own_collection = next(
+            (collection for collection in visible if collection.name.casefold() == name.casefold()), None
+        )
+        if own_collection is None:
             return Place()
-        return Place(found, self._replica(connection, found))
+        return Place(own_collection, self._replica(connection, own_collection))
 
     def _replica(self, connection: apsw.Connection, collection: Collection) -> Replica | None:
         if self.milvus is None:
@@ -118,37 +120,39 @@ class Places:
         with self.database.read() as connection:
             names = list(request.collections) if request.collections else None
             chosen = choose_collections(connection, names)
-            replicas = [(each, replica) for each in chosen if (replica := self._replica(connection, each))]
+            replicas = [
+                (collection, replica) for collection in chosen if (replica := self._replica(connection, collection))
+            ]
         near: dict[int, list[int]] = {}
         notices: list[str] = []
         for collection, replica in replicas:
             try:
-                found = self._ask(request, vector, depth, replica)
+                neighbors = self._ask(request, vector, depth, replica)
             except LocalMCPError as error:
                 log.warning("Milvus does not answer for %s: %s", collection.name, error)
                 notices.append(f"'{collection.name}' was searched in the file, because Milvus did not answer: {error}")
                 continue
-            if found is not None:
-                near[collection.id] = found
+            if neighbors is not None:
+                near[collection.id] = neighbors
         return FoundElsewhere(near, notices)
 
     def _ask(self, request: SearchRequest, vector: Vector, depth: int, replica: Replica) -> list[int] | None:
         """Ids of the nearest chunks; None when the server does not know what the request filters by."""
-        known = restriction(request.filters)
-        if known is None or self.milvus is None:
+        restricting = restriction(request.filters)
+        if restricting is None or self.milvus is None:
             return None
         if time.monotonic() < self._paused_until:
             raise Unavailable("it failed a moment ago.")
-        partition, condition = known
+        partition, condition = restricting
         try:
             self.settle(replica.collection_id)
-            [found] = self.milvus.search(
+            [neighbors] = self.milvus.search(
                 replica.name, vector[None, :], depth, partition=partition, condition=condition, exact=request.exact
             )
         except Unavailable:
             self._paused_until = time.monotonic() + PAUSE_SECONDS
             raise
-        return [each.id for each in found]
+        return [neighbor.id for neighbor in neighbors]
 
 
 def restriction(filters: Filters) -> tuple[str | None, Condition | None] | None:

@@ -78,7 +78,7 @@ def sources_fulfilling(
 
 def asks_for_pages(condition: Condition) -> bool:
     """Whether chunks of one source may answer differently."""
-    return any(each.field == ("page",) for each in comparisons(condition))
+    return any(comparison.field == ("page",) for comparison in comparisons(condition))
 
 
 def chunks_fulfilling(connection: apsw.Connection, collection_id: int, condition: Condition) -> list[int]:
@@ -103,13 +103,13 @@ def load_rows(connection: apsw.Connection, collection_id: int, ids: Sequence[int
     """
     if not ids:
         return {}
-    found = {
+    rows_by_id = {
         chunk_id: Row(chunk_id, text, metadata_of(metadata, uri, title, page, kind), partition)
         for chunk_id, text, metadata, uri, title, page, kind, partition in fetch_all(
             connection, sql, {"ids": apsw.carray(array("q", ids)), "collection": collection_id}
         )
     }
-    return {each: found[each] for each in dict.fromkeys(ids) if each in found}
+    return {row_id: rows_by_id[row_id] for row_id in dict.fromkeys(ids) if row_id in rows_by_id}
 
 
 def whole_sources(connection: apsw.Connection, collection: Collection, ids: Sequence[int]) -> list[int]:

@@ -52,12 +52,12 @@ def choose_collections(connection: apsw.Connection, names: list[str] | None) -> 
 
 
 def _named(visible: list[Collection], name: str) -> Collection:
-    for each in visible:
-        if each.name.casefold() == name.casefold():
-            return each
+    for candidate in visible:
+        if candidate.name.casefold() == name.casefold():
+            return candidate
     near = nearest(name, [c.name for c in visible])
-    known = ", ".join(c.name for c in visible) or "none yet"
-    raise NotFound(f"No collection '{name}'.", hint=f"Did you mean '{near}'?" if near else f"There is: {known}.")
+    names = ", ".join(c.name for c in visible) or "none yet"
+    raise NotFound(f"No collection '{name}'.", hint=f"Did you mean '{near}'?" if near else f"There is: {names}.")
 
 
 def ensure_collection(connection: apsw.Connection, name: str, *, kind: str = "documents") -> Collection:
@@ -69,9 +69,9 @@ def ensure_collection(connection: apsw.Connection, name: str, *, kind: str = "do
     """
     _check_name("collection", name)
     # Names are one when only their case differs; the one that is there decides what the scope may see.
-    found = fetch_one(connection, "select name from collections where name = ?", (name,)) or name
+    stored_name = fetch_one(connection, "select name from collections where name = ?", (name,)) or name
     allowed = current_scope().collections
-    if allowed is not None and found not in allowed:
+    if allowed is not None and stored_name not in allowed:
         raise NotFound(f"No collection '{name}'.")
     connection.execute(
         "insert into collections (name, kind, created_at) values (?, ?, ?) on conflict (name) do nothing",
@@ -151,7 +151,8 @@ def claim_collection(connection: apsw.Connection, collection: Collection, model_
         connection.execute("update collections set model_id = ? where id = ?", (model_id, collection.id))
     elif bound != model_id:
         theirs, ours = (
-            fetch_one(connection, "select name from models where id = ?", (each,)) for each in (bound, model_id)
+            fetch_one(connection, "select name from models where id = ?", (their_model,))
+            for their_model in (bound, model_id)
         )
         raise ModelMismatch(
             f"Collection '{collection.name}' holds vectors of '{theirs}', not of '{ours}'; they cannot be mixed.",

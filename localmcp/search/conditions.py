@@ -74,26 +74,26 @@ Condition = Comparison | And | Or | Not
 # ---------------------------------------------------------------- reading
 
 
-def parse_condition(given: Any, name: str = "filter") -> Condition | None:
+def parse_condition(raw: Any, name: str = "filter") -> Condition | None:
     """The condition that a JSON value states; None for null and for an empty object.
 
     Raises:
         InvalidInput: names the place, the value and what is accepted.
     """
-    if given is None or given == {}:
+    if raw is None or raw == {}:
         return None
-    condition = _parse(given, name, 1)
+    condition = _parse(raw, name, 1)
     if len(comparisons(condition)) > MOST_COMPARISONS:
         raise InvalidInput(f"{name}: more than {MOST_COMPARISONS} comparisons; use `in` for many values.")
     return condition
 
 
-def _parse(given: Any, place: str, depth: int) -> Condition:
-    if not isinstance(given, dict) or not given:
-        raise InvalidInput(f'{place}: {_shown(given)} is not a condition; use an object such as {{"lang": "it"}}.')
+def _parse(raw: Any, place: str, depth: int) -> Condition:
+    if not isinstance(raw, dict) or not raw:
+        raise InvalidInput(f'{place}: {_shown(raw)} is not a condition; use an object such as {{"lang": "it"}}.')
     if depth > DEEPEST:
         raise InvalidInput(f"{place}: nested more than {DEEPEST} deep.")
-    entries = cast("dict[str, Any]", given)
+    entries = cast("dict[str, Any]", raw)
     if _is_long(entries):
         keys = _parse_field(entries["field"], f"{place}.field")
         return _joined([_parse_operator(keys, o, v, place) for o, v in entries.items() if o != "field"])
@@ -110,8 +110,8 @@ def _parse_entry(key: str, value: Any, place: str, depth: int) -> Condition:
         parts = cast("list[Any]", value)
         if not parts:
             raise InvalidInput(f"{place}.{key}: needs at least one condition.")
-        found = tuple(_parse(part, f"{place}.{key}[{i}]", depth + 1) for i, part in enumerate(parts))
-        return And(found) if key == "and" else Or(found)
+        operands = tuple(_parse(part, f"{place}.{key}[{i}]", depth + 1) for i, part in enumerate(parts))
+        return And(operands) if key == "and" else Or(operands)
     if key in ("and", "or"):
         raise InvalidInput(f"{place}.{key}: {_shown(value)} is not a list of conditions.")
     if key == "not":
@@ -127,13 +127,13 @@ def _joined(parts: list[Condition]) -> Condition:
     return parts[0] if len(parts) == 1 else And(tuple(parts))
 
 
-def _parse_field(given: Any, place: str) -> tuple[str, ...]:
-    keys: list[Any] = given.split(".") if isinstance(given, str) else []
-    if isinstance(given, list):
-        keys = cast("list[Any]", given)
+def _parse_field(raw: Any, place: str) -> tuple[str, ...]:
+    keys: list[Any] = raw.split(".") if isinstance(raw, str) else []
+    if isinstance(raw, list):
+        keys = cast("list[Any]", raw)
     if not 0 < len(keys) <= DEEPEST or not all(isinstance(key, str) and _is_name(key) for key in keys):
         raise InvalidInput(
-            f"{place}: {_shown(given)} is not the name of a metadata field; use letters, digits, spaces and signs but "
+            f"{place}: {_shown(raw)} is not the name of a metadata field; use letters, digits, spaces and signs but "
             'no quotes or backslashes, "a.b" for the key b inside a.'
         )
     return tuple(keys)
@@ -210,29 +210,29 @@ def _value_at(metadata: Any, keys: tuple[str, ...]) -> Any:
     return metadata
 
 
-def _fulfils(found: Any, comparison: Comparison) -> bool:
+def _fulfils(stored: Any, comparison: Comparison) -> bool:
     if comparison.operator in ("eq", "in"):
-        items = cast("list[Any]", found) if isinstance(found, list) else [found]
+        items = cast("list[Any]", stored) if isinstance(stored, list) else [stored]
         return any(_same_kind(item, value) and item == value for item in items for value in comparison.values)
     value: Any = comparison.value
-    if not _same_kind(found, value):
+    if not _same_kind(stored, value):
         return False
-    return _TESTS[comparison.operator](found, value)
+    return _TESTS[comparison.operator](stored, value)
 
 
 _TESTS: dict[str, Callable[[Any, Any], bool]] = {
-    "gt": lambda found, value: found > value,
-    "gte": lambda found, value: found >= value,
-    "lt": lambda found, value: found < value,
-    "lte": lambda found, value: found <= value,
-    "prefix": lambda found, value: found.startswith(value),
+    "gt": lambda stored, value: stored > value,
+    "gte": lambda stored, value: stored >= value,
+    "lt": lambda stored, value: stored < value,
+    "lte": lambda stored, value: stored <= value,
+    "prefix": lambda stored, value: stored.startswith(value),
 }
 
 
-def _same_kind(found: Any, value: Any) -> bool:
-    if isinstance(value, bool) or isinstance(found, bool):
-        return isinstance(found, bool) and isinstance(value, bool)
-    return isinstance(found, str) if isinstance(value, str) else _is_number(found)
+def _same_kind(stored: Any, value: Any) -> bool:
+    if isinstance(value, bool) or isinstance(stored, bool):
+        return isinstance(stored, bool) and isinstance(value, bool)
+    return isinstance(stored, str) if isinstance(value, str) else _is_number(stored)
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:
@@ -280,13 +280,13 @@ class _SqlCompiler:
         path = self._bind("$" + "".join(f'."{key}"' for key in comparison.field))
         kind = f"json_type({self.metadata}, {path})"
         value = f"json_extract({self.metadata}, {path})"
-        found = f"coalesce({self._test(comparison, kind, value)}, 0)"
+        either = f"coalesce({self._test(comparison, kind, value)}, 0)"
         if comparison.operator in ("eq", "in"):
-            found = f"({found} or {self._in_array(comparison, path)})"
+            either = f"({either} or {self._in_array(comparison, path)})"
         column = self.columns.get(comparison.field[0]) if len(comparison.field) == 1 else None
         if column is None:
-            return found
-        return f"iif({kind} is null, coalesce({self._test(comparison, f'typeof({column})', column)}, 0), {found})"
+            return either
+        return f"iif({kind} is null, coalesce({self._test(comparison, f'typeof({column})', column)}, 0), {either})"
 
     def _in_array(self, comparison: Comparison, path: str) -> str:
         array = f"iif(json_type({self.metadata}, {path}) = 'array', json_extract({self.metadata}, {path}), '[]')"
@@ -296,9 +296,9 @@ class _SqlCompiler:
     def _test(self, comparison: Comparison, kind: str, value: str) -> str:
         if comparison.operator in ("eq", "in"):
             return self._equals(comparison.values, kind, value)
-        wanted = comparison.value
-        kinds = "('text')" if isinstance(wanted, str) else "('integer', 'real')"
-        name = self._bind(wanted)
+        expected = comparison.value
+        kinds = "('text')" if isinstance(expected, str) else "('integer', 'real')"
+        name = self._bind(expected)
         if comparison.operator == "prefix":
             return f"({kind} in {kinds} and substr({value}, 1, length({name})) = {name})"
         sign = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}[comparison.operator]
@@ -309,10 +309,10 @@ class _SqlCompiler:
         truths = [value for value in values if isinstance(value, bool)]
         numbers = [value for value in values if not isinstance(value, str | bool)]
         tests = [f"{kind} = '{str(truth).lower()}'" for truth in dict.fromkeys(truths)]
-        for kinds, wanted in (("('text')", texts), ("('integer', 'real')", numbers)):
-            if wanted:
+        for kinds, alternatives in (("('text')", texts), ("('integer', 'real')", numbers)):
+            if alternatives:
                 tests.append(
-                    f"({kind} in {kinds} and {value} in ({', '.join(self._bind(option) for option in wanted)}))"
+                    f"({kind} in {kinds} and {value} in ({', '.join(self._bind(option) for option in alternatives)}))"
                 )
         return f"({' or '.join(tests)})"
 

@@ -133,7 +133,7 @@ def _differing(connection: apsw.Connection, model_id: int, ids: array[int], bits
 
     codes = np.frombuffer(bits, np.uint8).reshape(len(ids), -1)
     vectors = dict(_load(connection, model_id, ids))
-    rows = [place for place, each in enumerate(ids) if len(vectors.get(each, b"")) == 4 * dimension]
+    rows = [place for place, row_id in enumerate(ids) if len(vectors.get(row_id, b"")) == 4 * dimension]
     if not rows:
         return 0
     stacked = np.frombuffer(b"".join(vectors[ids[place]] for place in rows), "<f4").reshape(len(rows), dimension)

@@ -127,21 +127,21 @@ class Federation:
         Raises:
             NotFound: nothing of that name is mounted.
         """
-        if origin is None and (found := look(self.own, None)) is not None:
-            yield found
+        if origin is None and (result := look(self.own, None)) is not None:
+            yield result
         mounted = self.mounted()[0]
         if origin is not None:
             mounted = [file for file in mounted if file.name == origin] or self._refuse(origin)
         for file in mounted:
             try:
-                found = look(file.index("keyword"), file.name)
+                result = look(file.index("keyword"), file.name)
             except (FileUnavailable, ConfigurationError) as error:
                 if origin is not None:
                     raise
                 log.warning("%s (mounted) was not read: %s", file.name, error)
                 continue
-            if found is not None:
-                yield found
+            if result is not None:
+                yield result
 
     def read_mounted(
         self, read: Callable[[MountedFile, apsw.Connection], Result | None], notices: list[str] | None = None
@@ -149,20 +149,20 @@ class Federation:
         """What `read(file, connection)` gives for each mounted file, by name; None is left out. A file that cannot be
         read, whatever its rows hold, is told in `notices`, or logged where there are none."""
         mounted, troubles = self.mounted()
-        told = [] if notices is None else notices
-        told += troubles
+        collected_notices = [] if notices is None else notices
+        collected_notices += troubles
         results: list[Result] = []
         for file in mounted:
             try:
                 with file.database.read() as connection:
-                    found = read(file, connection)
+                    result = read(file, connection)
             except (FileUnavailable, ConfigurationError) as error:
-                told.append(f"{file.name} (mounted) was not searched: {error.message}")
+                collected_notices.append(f"{file.name} (mounted) was not searched: {error.message}")
                 continue
-            if found is not None:
-                results.append(found)
+            if result is not None:
+                results.append(result)
         if notices is None:
-            for sentence in told:
+            for sentence in collected_notices:
                 log.warning("%s", sentence)
         return results
 
@@ -197,12 +197,14 @@ class Federation:
     def _is_own(self, names: Sequence[str]) -> bool:
         """A plain name means one's own collection where there is one."""
         with self.own.database.read() as connection:
-            known = {visible_collection.name.casefold() for visible_collection in visible_collections(connection)}
-        return any(name.casefold() in known for name in names)
+            visible_names = {
+                visible_collection.name.casefold() for visible_collection in visible_collections(connection)
+            }
+        return any(name.casefold() in visible_names for name in names)
 
     def _refuse(self, origin: str) -> list[MountedFile]:
-        known = ", ".join(mounted.name for mounted in self.mounted()[0]) or "nothing yet"
-        raise NotFound(f"Nothing is mounted as '{origin}'.", hint=f"Mounted: {known}. See: localmcp mounts")
+        mounted_names = ", ".join(mounted.name for mounted in self.mounted()[0]) or "nothing yet"
+        raise NotFound(f"Nothing is mounted as '{origin}'.", hint=f"Mounted: {mounted_names}. See: localmcp mounts")
 
     # ------------------------------------------------------------ asking every file
 
@@ -218,40 +220,44 @@ class Federation:
 
     def _ask_own(self, request: SearchRequest, gathered: _Round) -> None:
         try:
-            found = self.own.find(request)
+            own_candidates = self.own.find(request)
         except NotFound as error:
             gathered.missing.append(error)
             return
-        if found is not None:
-            gathered.parts.append(_Part(found, self.own.database, None))
+        if own_candidates is not None:
+            gathered.parts.append(_Part(own_candidates, self.own.database, None))
 
-    def _start(self, each: MountedFile, request: SearchRequest) -> Future[Found | None]:
+    def _start(self, mounted_file: MountedFile, request: SearchRequest) -> Future[Found | None]:
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="localmcp-mount")
             pool = self._pool
         # The scope of the caller holds there too.
-        return pool.submit(contextvars.copy_context().run, _find, each, request)
+        return pool.submit(contextvars.copy_context().run, _find, mounted_file, request)
 
-    def _collect(self, each: MountedFile, result: Callable[[], Found | None], gathered: _Round) -> None:
+    def _collect(self, mounted_file: MountedFile, result: Callable[[], Found | None], gathered: _Round) -> None:
         try:
-            found = result()
+            candidates = result()
         except NotFound as error:
             gathered.missing.append(error)
         except Interrupted:
             raise
         except LocalMCPError as error:
-            gathered.notices.append(f"{each.name} (mounted) was not searched: {error.message}")
+            gathered.notices.append(f"{mounted_file.name} (mounted) was not searched: {error.message}")
         else:
-            if found is not None:
-                gathered.parts.append(_Part(found, each.database, each.name))
-                gathered.notices += [f"{each.name} (mounted): {notice}" for notice in found.outcome.notices]
+            if candidates is not None:
+                gathered.parts.append(_Part(candidates, mounted_file.database, mounted_file.name))
+                gathered.notices += [
+                    f"{mounted_file.name} (mounted): {notice}" for notice in candidates.outcome.notices
+                ]
 
     def _respect_spelling(self, gathered: _Round, mounted: Sequence[MountedFile]) -> None:
         """A word that stands in one of the files is not misspelt: files that repaired it are asked again."""
-        known = {term.word for part in gathered.parts for term in _terms(part) if term.repair is None}
+        known_words = {term.word for part in gathered.parts for term in _terms(part) if term.repair is None}
         for number, part in enumerate(gathered.parts):
-            wrong = frozenset(term.word for term in _terms(part) if term.repair is not None and term.word in known)
+            wrong = frozenset(
+                term.word for term in _terms(part) if term.repair is not None and term.word in known_words
+            )
             if not wrong:
                 continue
             request = replace(part.found.request, unrepaired=wrong)
@@ -259,13 +265,13 @@ class Federation:
                 (file.index(request.mode) for file in mounted if file.name == part.origin),
                 self.own,
             )
-            found = index.find(request)
-            if found is not None:
-                gathered.parts[number] = _Part(found, part.database, part.origin)
+            candidates = index.find(request)
+            if candidates is not None:
+                gathered.parts[number] = _Part(candidates, part.database, part.origin)
 
 
-def _find(each: MountedFile, request: SearchRequest) -> Found | None:
-    return each.index(request.mode).find(request)
+def _find(mounted_file: MountedFile, request: SearchRequest) -> Found | None:
+    return mounted_file.index(request.mode).find(request)
 
 
 def _terms(part: _Part) -> tuple[Term, ...]:
@@ -290,7 +296,7 @@ def _join(request: SearchRequest, gathered: _Round) -> SearchOutcome:
             for number, part in enumerate(parts)
             for place, fused in enumerate(_ranked(part, full, by_meaning))
         ),
-        key=lambda each: each[:5],
+        key=lambda ranked: ranked[:5],
     )
     candidates = [(number, fused) for _, _, _, number, _, fused in ordered]
     if request.by_date:
@@ -318,8 +324,8 @@ def _by_date(
     dates: dict[tuple[int, int], str] = {}
     for number in {number for number, _ in first}:
         with parts[number].database.read() as connection:
-            known = load_dates(connection, [fused.id for owner, fused in first if owner == number])
-        dates |= {(number, chunk_id): day for chunk_id, day in known.items()}
+            dates_by_id = load_dates(connection, [fused.id for owner, fused in first if owner == number])
+        dates |= {(number, chunk_id): day for chunk_id, day in dates_by_id.items()}
     dated = [Dated(fused.combined, dates.get((number, fused.id), "")) for number, fused in first]
     order = order_by_date(dated, request.sort, latest=request.latest is not None)
     return [*(first[number] for number in order), *candidates[ARM_DEPTH:]]
@@ -394,8 +400,8 @@ def _joined_query(parts: Sequence[_Part]) -> KeywordQuery | None:
         for term in query.terms:
             here.setdefault(term.word, []).append(term)
         for word, repeated in here.items():
-            known = terms.get(word)
-            terms[word] = repeated if known is None else [_added(term, repeated[0]) for term in known]
+            counted = terms.get(word)
+            terms[word] = repeated if counted is None else [_added(term, repeated[0]) for term in counted]
     joined = {
         word: [replace(term, idf=inverse_frequency(term.chunks, total)) for term in same]
         for word, same in terms.items()

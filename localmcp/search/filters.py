@@ -89,45 +89,45 @@ def allowed_sources(
         conditions.append(condition)
         bindings.extend(values)
     sql = f"select id from sources where {' and '.join(conditions)} order by id"
-    found = np.array([row[0] for row in fetch_all(connection, sql, bindings)], dtype=np.int64)
+    source_ids = np.array([row[0] for row in fetch_all(connection, sql, bindings)], dtype=np.int64)
     if filters.condition is None:
-        return found
+        return source_ids
     compiled = sql_condition(filters.condition, "sources.metadata", SOURCE_COLUMNS)
     rows = fetch_all(connection, f"select id from sources where {compiled.sql}", compiled.bindings)
-    return np.intersect1d(found, np.array([row[0] for row in rows], dtype=np.int64))
+    return np.intersect1d(source_ids, np.array([row[0] for row in rows], dtype=np.int64))
 
 
 def _conditions(filters: Filters) -> list[tuple[str, list[Any]]]:
-    found: list[tuple[str, list[Any]]] = []
+    clauses: list[tuple[str, list[Any]]] = []
     if filters.partitions:
         marks = ",".join("?" * len(filters.partitions))
         unnamed = "or partition_id is null" if DEFAULT_PARTITION in filters.partitions else ""
         sql = f"(partition_id in (select id from partitions where name in ({marks})) {unnamed})"
-        found.append((sql, [*filters.partitions]))
+        clauses.append((sql, [*filters.partitions]))
     if filters.source_ids:
-        found.append((f"uuid in ({','.join('?' * len(filters.source_ids))})", [*filters.source_ids]))
+        clauses.append((f"uuid in ({','.join('?' * len(filters.source_ids))})", [*filters.source_ids]))
     if filters.source_types:
-        found.append((f"source_type in ({','.join('?' * len(filters.source_types))})", [*filters.source_types]))
+        clauses.append((f"source_type in ({','.join('?' * len(filters.source_types))})", [*filters.source_types]))
     if filters.path_prefix is not None:
-        found.append(_path_condition(filters.path_prefix))
+        clauses.append(_path_condition(filters.path_prefix))
     if filters.since:
-        found.append((f"{SOURCE_DATE} >= ?", [filters.since]))
+        clauses.append((f"{SOURCE_DATE} >= ?", [filters.since]))
     if filters.until:
-        found.append((f"{SOURCE_DATE} < ?", [filters.until]))
+        clauses.append((f"{SOURCE_DATE} < ?", [filters.until]))
     for key, value in filters.metadata.items():
-        found.append(_metadata_condition(key, value))
-    return found
+        clauses.append(_metadata_condition(key, value))
+    return clauses
 
 
 def _path_condition(prefix: str) -> tuple[str, list[Any]]:
     """A folder's own files, a file itself; a relative prefix matches the same folders anywhere in a path."""
     if "\0" in prefix:  # no path holds one, and the system refuses to look
         return "0", []
-    wanted = os.path.normpath(os.path.expanduser(prefix))
-    if os.path.isabs(wanted):
-        folder = wanted.rstrip(os.sep) + os.sep
-        return "(uri = ? or substr(uri, 1, ?) = ?)", [wanted, len(folder), folder]
-    return "instr(uri || ?, ?) > 0", [os.sep, f"{os.sep}{wanted}{os.sep}"]
+    path_below = os.path.normpath(os.path.expanduser(prefix))
+    if os.path.isabs(path_below):
+        folder = path_below.rstrip(os.sep) + os.sep
+        return "(uri = ? or substr(uri, 1, ?) = ?)", [path_below, len(folder), folder]
+    return "instr(uri || ?, ?) > 0", [os.sep, f"{os.sep}{path_below}{os.sep}"]
 
 
 def _metadata_condition(key: str, value: Any) -> tuple[str, list[Any]]:

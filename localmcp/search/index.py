@@ -113,8 +113,8 @@ class Index:
         """
         asked = self._ask(request)
         with self.database.read() as connection:
-            found = self._find(connection, asked)
-            return asked.outcome if found is None else found.page(connection)
+            candidates = self._find(connection, asked)
+            return asked.outcome if candidates is None else candidates.page(connection)
 
     def find(self, request: SearchRequest) -> Found | None:
         """What this file has, not yet in order; None when the caller sees nothing of it. Raises what `search` does."""
@@ -287,7 +287,7 @@ def _vector_arm(
         nearest |= {chunk_id: cosine for chunk_id, cosine in deeper if chunk_id not in nearest}
     if elsewhere:
         nearest |= exact_cosines(connection, model_id, elsewhere, vector)
-        nearest = dict(sorted(nearest.items(), key=lambda each: (-each[1], each[0]))[: arms.depth])
+        nearest = dict(sorted(nearest.items(), key=lambda pair: (-pair[1], pair[0]))[: arms.depth])
     arms.semantic_ranks = {chunk_id: rank for rank, chunk_id in enumerate(nearest, 1)}
     missing = [chunk_id for chunk_id in arms.keyword_ranks if chunk_id not in nearest]
     arms.cosines = nearest | exact_cosines(connection, model_id, missing, vector)

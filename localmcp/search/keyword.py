@@ -130,12 +130,12 @@ def build_query(
             term = _corrected(connection, term, languages, collection_ids, vocabulary, generation, total)
         terms.append(term)
     visible = sum(_language_sizes(connection, collection_ids).values())
-    known = languages if len(languages) == 1 else (None, *languages)
-    kept, dropped = _without_stop_words(terms, known, visible)
+    stem_languages = languages if len(languages) == 1 else (None, *languages)
+    kept, dropped = _without_stop_words(terms, stem_languages, visible)
     absent = [
         term.word
         for term in kept
-        if not term.chunks and not any(term.word in stop_words(language) for language in known)
+        if not term.chunks and not any(term.word in stop_words(language) for language in stem_languages)
     ]
     kept, expensive = _within_budget([term for term in kept if term.chunks])
     nowhere = [(word, "stands nowhere") for word in dict.fromkeys(absent)]
@@ -185,15 +185,15 @@ def _count(connection: apsw.Connection, terms: set[str], collection_ids: Sequenc
 
 
 def _term(unit: tuple[str, ...], languages: Sequence[str], counts: _Counts, total: int) -> Term:
-    found: list[Stems] = []
+    stem_lists: list[Stems] = []
     visible = everywhere = 0
     for alternative in _alternatives(unit, languages):
         rarest = min(counts.visible.get(part, 0) for part in alternative)
         if rarest:
-            found.append(alternative)
+            stem_lists.append(alternative)
             visible += rarest
             everywhere += min(counts.everywhere.get(part, 0) for part in alternative)
-    return Term(" ".join(unit), tuple(found), visible, inverse_frequency(everywhere, total))
+    return Term(" ".join(unit), tuple(stem_lists), visible, inverse_frequency(everywhere, total))
 
 
 def inverse_frequency(chunks: int, total: int) -> float:

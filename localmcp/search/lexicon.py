@@ -33,7 +33,7 @@ class IndexedText:
 def add_to_index(connection: apsw.Connection, collection_id: int, texts: Iterable[IndexedText]) -> None:
     """Index stored chunks for keyword search and count their words. Part of the caller's write transaction."""
     counts = WordCounts()
-    rows = [(each.chunk_id, index_words(each.heading, each.text, each.language, counts)) for each in texts]
+    rows = [(text.chunk_id, index_words(text.heading, text.text, text.language, counts)) for text in texts]
     write_words(connection, rows)
     connection.executemany(
         "update chunks set words = ? where id = ?", ((words.count, chunk_id) for chunk_id, words in rows)
@@ -60,9 +60,9 @@ def write_words(connection: apsw.Connection, rows: Iterable[tuple[int, IndexedWo
 def remove_from_index(connection: apsw.Connection, collection_id: int, chunk_ids: Sequence[int]) -> None:
     """Take stored chunks out of the keyword index and the counts. Part of the caller's write transaction."""
     counts = WordCounts()
-    for each in indexed_texts(connection, chunk_ids):
-        index_words(each.heading, each.text, each.language, counts)
-    connection.executemany("delete from chunks_fts where rowid = ?", ((each,) for each in chunk_ids))
+    for indexed_text in indexed_texts(connection, chunk_ids):
+        index_words(indexed_text.heading, indexed_text.text, indexed_text.language, counts)
+    connection.executemany("delete from chunks_fts where rowid = ?", ((row_id,) for row_id in chunk_ids))
     shift_counts(connection, collection_id, counts, -1)
 
 
@@ -73,8 +73,8 @@ def indexed_texts(connection: apsw.Connection, chunk_ids: Iterable[int]) -> Iter
         from chunks join sources on sources.id = chunks.source_id join groups on groups.id = chunks.group_id
         where chunks.id = ?
     """
-    for each in chunk_ids:
-        chunk_id, title, headings, text, language = fetch_one(connection, sql, (each,))
+    for row_id in chunk_ids:
+        chunk_id, title, headings, text, language = fetch_one(connection, sql, (row_id,))
         yield IndexedText(chunk_id, heading_of(title, json.loads(headings)), text, language)
 
 

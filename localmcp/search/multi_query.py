@@ -56,8 +56,8 @@ def nearest_to_any(
     `allowed` (sorted source ids) restricts them; `exact` compares every vector with every query.
     """
     if len(queries) == 1:
-        found = nearest_chunks(connection, model_id, blocks, queries[0], k, allowed, exact)
-        return [Match(chunk_id, cosine, 0) for chunk_id, cosine in found]
+        neighbors = nearest_chunks(connection, model_id, blocks, queries[0], k, allowed, exact)
+        return [Match(chunk_id, cosine, 0) for chunk_id, cosine in neighbors]
     best = _Best(max(k, STOOD))
     if exact:
         ids = all_ids(blocks, allowed)
@@ -88,10 +88,10 @@ class _Best:
         self.most = most
         self.matches: list[Match] = []
 
-    def add(self, found: Iterable[tuple[int, Mapping[int, float]]]) -> None:
+    def add(self, estimates: Iterable[tuple[int, Mapping[int, float]]]) -> None:
         """Take in (query, chunk -> cosine); a chunk that is there already keeps its better cosine."""
         nearest: dict[int, tuple[float, int]] = {match.chunk_id: (match.cosine, match.query) for match in self.matches}
-        for query, cosines in found:
+        for query, cosines in estimates:
             for chunk_id, cosine in cosines.items():
                 if chunk_id not in nearest or cosine > nearest[chunk_id][0]:
                     nearest[chunk_id] = (cosine, query)
@@ -110,10 +110,10 @@ class _Pairs:
     def of(cls, blocks: Sequence[Block], queries: Vectors, allowed: Ids | None) -> _Pairs:
         import numpy as np
 
-        found = [estimated_candidates(blocks, query, allowed) for query in queries]
-        numbers = np.repeat(np.arange(len(found)), [len(ids) for ids, _ in found])
-        order = np.argsort(-np.concatenate([estimated for _, estimated in found]))
-        return cls(numbers[order], np.concatenate([ids for ids, _ in found])[order])
+        estimates = [estimated_candidates(blocks, query, allowed) for query in queries]
+        numbers = np.repeat(np.arange(len(estimates)), [len(ids) for ids, _ in estimates])
+        order = np.argsort(-np.concatenate([estimated for _, estimated in estimates]))
+        return cls(numbers[order], np.concatenate([ids for ids, _ in estimates])[order])
 
     def steps(self, size: int) -> Iterable[list[tuple[int, Any]]]:
         """(query, chunk ids) of `size` pairs at a time."""

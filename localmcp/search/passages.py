@@ -56,14 +56,14 @@ class Passage:
 
 def read_texts(text: str) -> list[str]:
     """A JSON list of texts as stored, such as a heading path; empty for what somebody else wrote there."""
-    found: Any = _read_json(text)
-    return [each for each in cast("list[Any]", found) if isinstance(each, str)] if isinstance(found, list) else []
+    parsed: Any = _read_json(text)
+    return [text for text in cast("list[Any]", parsed) if isinstance(text, str)] if isinstance(parsed, list) else []
 
 
 def read_metadata(text: str) -> dict[str, Any]:
     """Metadata as stored; empty for what somebody else wrote there."""
-    found: Any = _read_json(text)
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    parsed: Any = _read_json(text)
+    return cast("dict[str, Any]", parsed) if isinstance(parsed, dict) else {}
 
 
 def _read_json(text: str) -> Any:
@@ -87,7 +87,7 @@ _PASSAGE = """
 
 def load_passages(connection: apsw.Connection, chunk_ids: Iterable[int]) -> dict[int, Passage]:
     """Chunk id -> passage, in the order asked for."""
-    rows = ((each, fetch_one(connection, f"{_PASSAGE} where chunks.id = ?", (each,))) for each in chunk_ids)
+    rows = ((row_id, fetch_one(connection, f"{_PASSAGE} where chunks.id = ?", (row_id,))) for row_id in chunk_ids)
     return {chunk_id: _passage(row) for chunk_id, row in rows if row}
 
 

@@ -42,8 +42,8 @@ class RecordText:
     @property
     def title(self) -> str:
         """The title that the metadata give, or empty."""
-        given = self.metadata.get("title")
-        return " ".join(given.split())[:200] if isinstance(given, str) else ""
+        own_title = self.metadata.get("title")
+        return " ".join(own_title.split())[:200] if isinstance(own_title, str) else ""
 
     @property
     def shown_title(self) -> str:
@@ -68,9 +68,9 @@ def metadata_of(
     `kind` is the source's format; the made-up title of a record is not told.
     """
     own: Any = json.loads(metadata_json)
-    told = cast("dict[str, Any]", own) if isinstance(own, dict) else {}
+    own_metadata = cast("dict[str, Any]", own) if isinstance(own, dict) else {}
     added = {"path": uri, "title": title if kind != FORMAT else None, "page": page}
-    return {**{key: value for key, value in added.items() if value not in (None, "")}, **told}
+    return {**{key: value for key, value in added.items() if value not in (None, "")}, **own_metadata}
 
 
 def check_metadata(metadata: Mapping[str, Any], place: str = "metadata") -> dict[str, Any]:

@@ -224,9 +224,9 @@ def _write(
     passages = still_lacking(connection, model_id, passages)
     ids = [passage.chunk_id for passage in passages]
     dimension = fetch_one(connection, "select dimension from models where id = ?", (model_id,))
-    if any(len(blobs[each]) != 4 * dimension for each in ids):
+    if any(len(blobs[row_id]) != 4 * dimension for row_id in ids):
         raise ModelMismatch(f"The model made vectors of another length than the {dimension} numbers it promised.")
-    keys = ((vector_id(model_id, each), blobs[each]) for each in ids)
+    keys = ((vector_id(model_id, row_id), blobs[row_id]) for row_id in ids)
     connection.executemany("insert into vectors (id, embedding) values (?, ?)", keys)
     sql = "update jobs set done = done + ?, heartbeat_at = ? where id = ?"
     connection.execute(sql, (len(ids), utc_now(), _job_id(collection.id)))
@@ -342,8 +342,8 @@ def _remembered(connection: apsw.Connection, collection: Collection) -> _Row | N
     row: Any = fetch_one(connection, sql, (_job_id(collection.id),))
     if row is None:
         return None
-    said = json.loads(row[0])
-    return _Row(said["from"], said["to"], row[1])
+    progress_row = json.loads(row[0])
+    return _Row(progress_row["from"], progress_row["to"], row[1])
 
 
 def _bound_model(connection: apsw.Connection, collection: Collection) -> int | None:
@@ -362,7 +362,7 @@ def _id_of(connection: apsw.Connection, identity: ModelIdentity) -> int:
 def collections_to_reembed(connection: apsw.Connection) -> list[Collection]:
     """The collections of documents that have passages, as the caller sees them."""
     held = {row[0] for row in fetch_all(connection, "select distinct collection_id from sources where chunk_count > 0")}
-    return [each for each in visible_collections(connection) if each.id in held]
+    return [collection for collection in visible_collections(connection) if collection.id in held]
 
 
 def spec_in_use(connection: apsw.Connection, collection: Collection) -> str:
@@ -374,9 +374,9 @@ def spec_in_use(connection: apsw.Connection, collection: Collection) -> str:
 
 def spec_of(name: str, dimension: int = 0) -> str:
     """The setting that chooses a model by the name that a file gives it, which is returned when it is unknown."""
-    known = {
+    existing_ids = {
         DEFAULT_NAME: "default",
         MULTILINGUAL_NAME: "multilingual",
         "hash": f"hash:{dimension}" if dimension else "hash",
     }
-    return known.get(name) or (f"fastembed:{name}" if name.count("/") == 1 else name)
+    return existing_ids.get(name) or (f"fastembed:{name}" if name.count("/") == 1 else name)

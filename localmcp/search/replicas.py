@@ -110,7 +110,7 @@ def note_changes(connection: apsw.Connection, collection_id: int, chunk_ids: Ite
     # Replaced rows get a new id, so that a change that comes while an earlier one is being sent is sent again.
     connection.executemany(
         "insert or replace into replica_changes (collection_id, chunk_id) values (?, ?)",
-        ((collection_id, each) for each in chunk_ids),
+        ((collection_id, row_id) for row_id in chunk_ids),
     )
 
 

@@ -146,16 +146,16 @@ def _match(
     if not replacing:
         return {}
     old: dict[bytes, list[int]] = {}
-    for digest, each in fetch_all(
+    for digest, embedding in fetch_all(
         connection, "select digest, id from chunks where source_id = ? order by position desc", (source_id,)
     ):
-        old.setdefault(digest, []).append(each)
+        old.setdefault(digest, []).append(embedding)
     return {position: old[chunk.digest].pop() for position, chunk in enumerate(drafts) if old.get(chunk.digest)}
 
 
 def _groups(connection: apsw.Connection, draft: SourceDraft) -> dict[tuple[str, str], int]:
     """(language, kind) -> group id for the source's chunks, made if absent."""
-    found: dict[tuple[str, str], int] = {}
+    group_ids: dict[tuple[str, str], int] = {}
     for language, kind in {(chunk.language, chunk.kind) for chunk in draft.chunks}:
         key = (draft.collection_id, language, kind)
         connection.execute(
@@ -166,8 +166,8 @@ def _groups(connection: apsw.Connection, draft: SourceDraft) -> dict[tuple[str, 
             key,
         )
         sql = "select id from groups where collection_id = ? and language = ? and kind = ?"
-        found[language, kind] = fetch_one(connection, sql, key)
-    return found
+        group_ids[language, kind] = fetch_one(connection, sql, key)
+    return group_ids
 
 
 def _shift_groups(connection: apsw.Connection, chunk_ids: Sequence[int], sign: int) -> None:
@@ -261,7 +261,7 @@ def _remove_chunks(connection: apsw.Connection, collection_id: int, chunk_ids: S
     """Remove some chunks of a source that is not in the trash, with all that is known of them."""
     _hide_chunks(connection, collection_id, chunk_ids)
     vector.remove_vectors(connection, chunk_ids)
-    connection.executemany("delete from chunks where id = ?", ((each,) for each in chunk_ids))
+    connection.executemany("delete from chunks where id = ?", ((row_id,) for row_id in chunk_ids))
 
 
 def _hide_chunks(connection: apsw.Connection, collection_id: int, chunk_ids: Sequence[int]) -> None:

@@ -77,21 +77,21 @@ class SqliteBackend:
         import numpy as np
 
         with self.database.read() as connection:
-            found = _find(connection, collection)
-            model, dimension = _model(connection, found.model_id)
+            stored = _find(connection, collection)
+            model, dimension = _model(connection, stored.model_id)
             sql = "select sources from signs where collection_id = ? and model_id = ?"
-            blobs = [row[0] for row in fetch_all(connection, sql, (found.id, found.model_id))]
+            blobs = [row[0] for row in fetch_all(connection, sql, (stored.id, stored.model_id))]
             sources, counts = np.unique(np.frombuffer(b"".join(blobs), dtype=np.int64), return_counts=True)
-            partitions = {DEFAULT_PARTITION: 0, **dict.fromkeys(partition_names(connection, found.id), 0)}
-            belongs = dict(fetch_all(connection, _PARTITION_OF_SOURCE, (found.id,)))
+            partitions = {DEFAULT_PARTITION: 0, **dict.fromkeys(partition_names(connection, stored.id), 0)}
+            belongs = dict(fetch_all(connection, _PARTITION_OF_SOURCE, (stored.id,)))
         for source, count in zip(sources.tolist(), counts.tolist(), strict=True):
             partitions[belongs[source]] += count
-        return Space(found.name, dimension, model, sum(partitions.values()), partitions)
+        return Space(stored.name, dimension, model, sum(partitions.values()), partitions)
 
     def collections(self) -> list[str]:
         """Names, sorted."""
         with self.database.read() as connection:
-            return sorted(each.name for each in visible_collections(connection))
+            return sorted(collection.name for collection in visible_collections(connection))
 
     def create(self, collection: str, dimension: int, model: str) -> None:
         """Make the collection if it is not there, bound to that model (`name#fingerprint`).
@@ -100,35 +100,35 @@ class SqliteBackend:
             ModelMismatch: it is there with another model.
         """
         with self.database.write() as connection:
-            found = ensure_collection(connection, collection)
+            stored = ensure_collection(connection, collection)
             model_id = _ensure_model(connection, model, dimension)
-            if found.model_id not in (None, model_id):
-                theirs, size = _model(connection, found.model_id)
+            if stored.model_id not in (None, model_id):
+                theirs, size = _model(connection, stored.model_id)
                 raise ModelMismatch(
-                    f"Collection '{found.name}' is there already, with vectors of '{theirs}' ({size} dimensions)."
+                    f"Collection '{stored.name}' is there already, with vectors of '{theirs}' ({size} dimensions)."
                 )
-            connection.execute("update collections set model_id = ? where id = ?", (model_id, found.id))
+            connection.execute("update collections set model_id = ? where id = ?", (model_id, stored.id))
 
     def drop(self, collection: str) -> None:
         """Delete it with everything in it."""
         with self.database.read() as connection:
-            found = _find(connection, collection)
-        drop_collection(self.database, found.id)
+            stored = _find(connection, collection)
+        drop_collection(self.database, stored.id)
 
     def create_partition(self, collection: str, partition: str) -> None:
         with self.database.write() as connection:
-            found = _find(connection, collection)
+            stored = _find(connection, collection)
             if partition != DEFAULT_PARTITION:
-                ensure_partition(connection, found, partition)
+                ensure_partition(connection, stored, partition)
 
     def drop_partition(self, collection: str, partition: str) -> None:
         """Delete it with everything in it."""
         with self.database.read() as connection:
-            found = _find(connection, collection)
-            partition_id = find_partition(connection, found, partition)
+            stored = _find(connection, collection)
+            partition_id = find_partition(connection, stored, partition)
         if partition_id is None:
             raise InvalidInput(f"partition '{DEFAULT_PARTITION}' is where everything else stands; it stays.")
-        drop_partition(self.database, found.id, partition_id)
+        drop_partition(self.database, stored.id, partition_id)
 
     # ------------------------------------------------------------ searching
 
@@ -163,23 +163,23 @@ class SqliteBackend:
             NotFound: no such collection or partition.
             ModelMismatch: its vectors have another dimension.
         """
-        found = _find(connection, collection)
-        partition_id = find_partition(connection, found, partition) if partition is not None else None
-        if found.model_id is None:
+        stored = _find(connection, collection)
+        partition_id = find_partition(connection, stored, partition) if partition is not None else None
+        if stored.model_id is None:
             return None
-        name, size = _model(connection, found.model_id)
+        name, size = _model(connection, stored.model_id)
         if size != dimension:
             raise ModelMismatch(
-                f"collection '{found.name}' holds vectors of '{name.partition('#')[0]}' with {size} dimensions, "
+                f"collection '{stored.name}' holds vectors of '{name.partition('#')[0]}' with {size} dimensions, "
                 f"the model at hand makes {dimension}."
             )
-        blocks = self.index.sign_blocks(connection, found.model_id, read_generations(connection), [found.id])
+        blocks = self.index.sign_blocks(connection, stored.model_id, read_generations(connection), [stored.id])
         allowed = None
         if partition is not None or condition is not None:
-            allowed = sources_fulfilling(connection, found.id, partition, partition_id, condition)
+            allowed = sources_fulfilling(connection, stored.id, partition, partition_id, condition)
         if condition is not None and asks_for_pages(condition):
-            blocks = _only(blocks, _allowed_chunks(connection, found.id, condition))
-        return Part(found, found.model_id, blocks, allowed, sum(len(block.ids) for block in blocks) <= FEW)
+            blocks = _only(blocks, _allowed_chunks(connection, stored.id, condition))
+        return Part(stored, stored.model_id, blocks, allowed, sum(len(block.ids) for block in blocks) <= FEW)
 
     # ------------------------------------------------------------ records
 
@@ -190,11 +190,11 @@ class SqliteBackend:
             InvalidInput: an id belongs to another collection, or to one chunk of a longer document.
         """
         with self.database.write() as connection:
-            found = _find(connection, collection)
-            if found.model_id is None:
-                raise InvalidInput(f"Collection '{found.name}' is bound to no model yet.")
+            stored = _find(connection, collection)
+            if stored.model_id is None:
+                raise InvalidInput(f"Collection '{stored.name}' is bound to no model yet.")
             for record in records:
-                _put(connection, found, found.model_id, record)
+                _put(connection, stored, stored.model_id, record)
             bump_generations(connection, "content", "signs")
 
     def delete(self, collection: str, ids: Sequence[int]) -> None:
@@ -204,16 +204,16 @@ class SqliteBackend:
             InvalidInput: an id is one chunk of a longer document of which not all are named.
         """
         with self.database.write() as connection:
-            found = _find(connection, collection)
-            trash_sources(connection, whole_sources(connection, found, ids))
+            stored = _find(connection, collection)
+            trash_sources(connection, whole_sources(connection, stored, ids))
 
     def fetch(self, collection: str, ids: Sequence[int]) -> dict[int, Record]:
         """The records of those ids; missing ones, and those without a vector, are left out."""
         with self.database.read() as connection:
-            found = _find(connection, collection)
-            rows = load_rows(connection, found.id, ids)
-            vectors = _load_vectors(connection, found.model_id, list(rows))
-        return {each: _record(rows[each], vectors[each]) for each in rows if each in vectors}
+            stored = _find(connection, collection)
+            rows = load_rows(connection, stored.id, ids)
+            vectors = _load_vectors(connection, stored.model_id, list(rows))
+        return {row: _record(rows[row], vectors[row]) for row in rows if row in vectors}
 
     def records(self, collection: str, batch: int = 500) -> Iterator[list[Record]]:
         """Every record that is searched by meaning, by id, in batches; each batch is a snapshot of its own."""
@@ -224,8 +224,8 @@ class SqliteBackend:
         last = 0
         while True:
             with self.database.read() as connection:
-                found = _find(connection, collection)
-                ids = [row[0] for row in fetch_all(connection, sql, (found.id, last, batch))]
+                stored = _find(connection, collection)
+                ids = [row[0] for row in fetch_all(connection, sql, (stored.id, last, batch))]
             if not ids:
                 return
             last = ids[-1]
@@ -307,7 +307,7 @@ def _load_vectors(connection: apsw.Connection, model_id: int | None, ids: Sequen
 
     if model_id is None or not ids:
         return {}
-    keys = apsw.carray(array("q", [vector_id(model_id, each) for each in ids]))
+    keys = apsw.carray(array("q", [vector_id(model_id, row_id) for row_id in ids]))
     sql = "select id & ?, embedding from vectors where id in (select value from carray(?))"
     rows = fetch_all(connection, sql, ((1 << VECTOR_ID_BITS) - 1, keys))
     return {chunk_id: np.frombuffer(blob, dtype="<f4") for chunk_id, blob in rows}

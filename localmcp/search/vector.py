@@ -215,14 +215,15 @@ class SignIndex:
         return [block for collection_id in collection_ids for block in blocks.get(collection_id, ())]
 
     def _refreshed(self, connection: apsw.Connection) -> dict[int, tuple[Block, ...]]:
-        known = {block.segments: block for blocks in self._blocks.values() for block in blocks}
+        blocks_by_segments = {block.segments: block for blocks in self._blocks.values() for block in blocks}
         segments: dict[int, list[int]] = {}
         sql = "select collection_id, id from signs where model_id = ? order by id"
         for collection_id, segment_id in fetch_all(connection, sql, (self.model_id,)):
             segments.setdefault(collection_id, []).append(segment_id)
         return {
             collection_id: tuple(
-                known.get(part) or _read_block(connection, part) for part in _in_parts(ids, SEGMENTS_IN_BLOCK)
+                blocks_by_segments.get(part) or _read_block(connection, part)
+                for part in _in_parts(ids, SEGMENTS_IN_BLOCK)
             )
             for collection_id, ids in segments.items()
         }
@@ -266,12 +267,12 @@ def nearest_chunks(
     ids, estimated = _ordered(*estimated_candidates(blocks, query, allowed))
     read = max(FIRST_READ, k)
     most = min(len(ids), max(MOST_READ, sum(len(block.ids) for block in blocks) // READ_SHARE))
-    found = [_compared(connection, model_id, ids[:read], query)]
-    while read < most and (wanted := _hopeful(estimated, found)) > read:
-        step = ids[read : min(wanted, read + NEXT_READ)]
-        found.append(_compared(connection, model_id, step, query))
+    compared = [_compared(connection, model_id, ids[:read], query)]
+    while read < most and (hopeful := _hopeful(estimated, compared)) > read:
+        step = ids[read : min(hopeful, read + NEXT_READ)]
+        compared.append(_compared(connection, model_id, step, query))
         read += len(step)
-    return _best_of(found, k)
+    return _best_of(compared, k)
 
 
 def _compared(connection: apsw.Connection, model_id: int, ids: Ids, query: Vector) -> tuple[Ids, Cosines]:
@@ -282,27 +283,27 @@ def _compared(connection: apsw.Connection, model_id: int, ids: Ids, query: Vecto
     return ids, np.array([cosines.get(chunk_id, np.nan) for chunk_id in ids.tolist()], dtype=np.float64)
 
 
-def _best_of(found: Sequence[tuple[Ids, Cosines]], k: int) -> list[tuple[int, float]]:
+def _best_of(compared: Sequence[tuple[Ids, Cosines]], k: int) -> list[tuple[int, float]]:
     import numpy as np
 
-    if not found:
+    if not compared:
         return []
-    ids, cosines = (np.concatenate(part) for part in zip(*found, strict=True))
+    ids, cosines = (np.concatenate(part) for part in zip(*compared, strict=True))
     order = np.lexsort((ids, -cosines))[:k]
     order = order[~np.isnan(cosines[order])]
     return list(zip(ids[order].tolist(), cosines[order].tolist(), strict=True))
 
 
-def _hopeful(estimated: Vector, found: Sequence[tuple[Ids, Cosines]]) -> int:
+def _hopeful(estimated: Vector, compared: Sequence[tuple[Ids, Cosines]]) -> int:
     """How many candidates, best estimate first, may still be among the best ten.
 
     The vectors that were read tell how a cosine follows from an estimate: a line, and the deviation from it.
     """
     import numpy as np
 
-    cosines = np.concatenate([part for _, part in found])
-    known = ~np.isnan(cosines)
-    cosines, promised = cosines[known], estimated[: len(known)][known].astype(np.float64)
+    cosines = np.concatenate([part for _, part in compared])
+    is_compared = ~np.isnan(cosines)
+    cosines, promised = cosines[is_compared], estimated[: len(is_compared)][is_compared].astype(np.float64)
     if len(cosines) <= BEST:
         return len(estimated)
     offset, level = promised - promised.mean(), cosines.mean()

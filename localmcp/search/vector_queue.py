@@ -263,8 +263,8 @@ def _shared_vectors(connection: apsw.Connection, model_id: int, keys: Iterable[i
     # Compared again: a record keeps its id when its text changes.
     equal = {passage.chunk_id: passage.key for row in rows if (passage := _passage(*row))}
     sql = "select id & 1099511627775, embedding from vectors where id in (select ? << 40 | value from carray(?))"
-    found = fetch_all(connection, sql, (model_id, apsw.carray(array("q", equal)))) if equal else []
-    return {equal[chunk_id]: embedding for chunk_id, embedding in found}
+    equal_rows = fetch_all(connection, sql, (model_id, apsw.carray(array("q", equal)))) if equal else []
+    return {equal[chunk_id]: embedding for chunk_id, embedding in equal_rows}
 
 
 def remember_keys(connection: apsw.Connection, passages: Iterable[Passage]) -> None:
@@ -300,7 +300,7 @@ def write_batch(
             continue
         part = still_lacking(connection, model_id, [p for p in passages if p.collection_id == collection_id])
         ids, sources = [p.chunk_id for p in part], [p.source_id for p in part]
-        write_vectors(connection, model_id, collection_id, sources, ids, [blobs[each] for each in ids])
+        write_vectors(connection, model_id, collection_id, sources, ids, [blobs[row_id] for row_id in ids])
         written += part
     remember_keys(connection, written)
     connection.executemany(

@@ -367,16 +367,16 @@ class Database:
         try:
             yield
         except apsw.Error as error:
-            told = translate_error(error, self.path)
-            if told is None and self._outdated and isinstance(error, apsw.SQLError):
-                told = FileUnavailable(
+            translated = translate_error(error, self.path)
+            if translated is None and self._outdated and isinstance(error, apsw.SQLError):
+                translated = FileUnavailable(
                     f"{self.path} was made by an older localmcp and lacks what this needs.", hint=self._how_to_write()
                 )
-            if told is None and (self._is_suspect or not self._open):
-                told = self._unreadable(error)
-            if told is None:
+            if translated is None and (self._is_suspect or not self._open):
+                translated = self._unreadable(error)
+            if translated is None:
                 raise
-            raise told from error
+            raise translated from error
         except UNREADABLE_ROWS as error:
             if self._open and not self._is_suspect:
                 raise

@@ -43,11 +43,11 @@ def compare_schema(connection: apsw.Connection, version: int, path: Path) -> Non
     Raises:
         NotOurFile: an object of ours is missing or differs, or there is a foreign trigger, view or virtual table.
     """
-    found, expected = schema_of(connection), expected_schema(version)
+    actual, expected = schema_of(connection), expected_schema(version)
     for (kind, name), sql in expected.items():
-        if found.get((kind, name)) != sql:
+        if actual.get((kind, name)) != sql:
             raise NotOurFile(f"{path} does not have the schema of a localmcp file: '{name}' differs.")
-    for (kind, name), sql in found.items():
+    for (kind, name), sql in actual.items():
         if (kind, name) not in expected and (kind not in ("table", "index") or _is_virtual(sql)):
             raise NotOurFile(f"{path} holds a {kind} that is not ours: '{name}'.", hint="It was left untouched.")
 
@@ -64,10 +64,10 @@ def read_file_id(connection: apsw.Connection, path: Path) -> str:
     Raises:
         NotOurFile: it has none, or one that we never give.
     """
-    found = connection.execute("select id from file").get
-    if not _is_file_id(found):
+    file_id = connection.execute("select id from file").get
+    if not _is_file_id(file_id):
         raise NotOurFile(f"{path} has no valid id.")
-    return found
+    return file_id
 
 
 def is_adopted(file_id: str) -> bool:

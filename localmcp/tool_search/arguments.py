@@ -31,7 +31,7 @@ class Filled:
     missing: tuple[str, ...]
 
 
-def fill_arguments(sentence: str, tokens: Sequence[Token], ranked: RankedTool, given: Mapping[str, Any]) -> Filled:
+def fill_arguments(sentence: str, tokens: Sequence[Token], ranked: RankedTool, arguments: Mapping[str, Any]) -> Filled:
     """The arguments of one call.
 
     In this order, each leaving its words to none of the next: what is given beside the sentence, the slots of the best
@@ -39,7 +39,7 @@ def fill_arguments(sentence: str, tokens: Sequence[Token], ranked: RankedTool, g
     for the main text.
     """
     filling = _Filling(sentence, tokens, ranked.tool)
-    filling.arguments.update((name, value) for name, value in given.items() if name in filling.properties)
+    filling.arguments.update((name, value) for name, value in arguments.items() if name in filling.properties)
     if ranked.phrase and ranked.phrase.score >= TRUSTED:
         filling.take_slots(ranked.phrase)
     filling.take_paths_and_ids()
@@ -274,12 +274,14 @@ def _name_stems(name: str) -> set[str]:
 
 def _title_stems(tool: Tool) -> set[str]:
     """The nouns of the title, also two of them written as one."""
-    said = words(tool.mark.title)
-    return {stem(word, "english") for word in (*said, *(first + second for first, second in pairwise(said)))}
+    title_words = words(tool.mark.title)
+    return {
+        stem(word, "english") for word in (*title_words, *(first + second for first, second in pairwise(title_words)))
+    }
 
 
 def _tool_stems(tool: Tool) -> set[str]:
     """Words that name the tool or ask for it, and so are no argument."""
-    said = " ".join([tool.name, tool.mark.title, *tool.mark.keywords])
+    tool_text = " ".join([tool.name, tool.mark.title, *tool.mark.keywords])
     literals = " ".join(re.sub(r"\{[^}]*\}", " ", example).replace("|", " ") for example in tool.mark.examples)
-    return {stem(fold(word), "english") for word in words(f"{said} {literals}")}
+    return {stem(fold(word), "english") for word in words(f"{tool_text} {literals}")}

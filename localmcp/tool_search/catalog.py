@@ -62,12 +62,12 @@ class ToolCatalog:
     @cached_property
     def _names(self) -> Mapping[str, Mapping[int, float]]:
         """Query without spaces -> the tools that it names in full, and the ladder's score."""
-        found: dict[str, dict[int, float]] = {}
-        for place, each in enumerate(self.tools):
-            own = found.setdefault(each.rungs.own_squeezed, {})
+        postings: dict[str, dict[int, float]] = {}
+        for place, tool in enumerate(self.tools):
+            own = postings.setdefault(tool.rungs.own_squeezed, {})
             own[place] = max(own.get(place, 0.0), 0.8)
-            found.setdefault(each.rungs.squeezed, {})[place] = 1.0
-        return found
+            postings.setdefault(tool.rungs.squeezed, {})[place] = 1.0
+        return postings
 
     def rungs(self, query: str) -> Mapping[int, float]:
         """Places of the tools that the ladder is sure of, and its score, see `rung_of`."""
@@ -75,7 +75,7 @@ class ToolCatalog:
         squeezed = squeeze(lowered)
         if " " in lowered and squeezed:
             return self._names.get(squeezed, {})
-        scores = ((place, rung_of(lowered, squeezed, each.rungs)) for place, each in enumerate(self.tools))
+        scores = ((place, rung_of(lowered, squeezed, tool.rungs)) for place, tool in enumerate(self.tools))
         return {place: score for place, score in scores if score}
 
     # ------------------------------------------------------------ words
@@ -85,16 +85,16 @@ class ToolCatalog:
         """Stem -> places of the tools that have it, and its weight there."""
         import numpy as np
 
-        found: dict[str, list[tuple[int, float]]] = {}
-        for place, each in enumerate(self.tools):
-            for word, weight in each.weights.items():
-                found.setdefault(word, []).append((place, weight))
+        postings: dict[str, list[tuple[int, float]]] = {}
+        for place, tool in enumerate(self.tools):
+            for word, weight in tool.weights.items():
+                postings.setdefault(word, []).append((place, weight))
         return {
             word: (
                 np.array([place for place, _ in held], np.intp),
                 np.array([weight for _, weight in held], np.float32),
             )
-            for word, held in found.items()
+            for word, held in postings.items()
         }
 
     def column(self, word: str) -> NDArray[np.float32]:
@@ -121,35 +121,35 @@ class ToolCatalog:
         """The kinds of action of each tool, a bit for each kind."""
         import numpy as np
 
-        return np.array([action_bits(each.actions) for each in self.tools], np.int64)
+        return np.array([action_bits(tool.actions) for tool in self.tools], np.int64)
 
     @cached_property
     def _having_the_verb(self) -> Mapping[str, NDArray[np.intp]]:
         """Stem -> places of the tools whose verb it is."""
         import numpy as np
 
-        found: dict[str, list[int]] = {}
-        for place, each in enumerate(self.tools):
-            for verb in each.verbs:
-                found.setdefault(verb, []).append(place)
-        return {verb: np.array(places, np.intp) for verb, places in found.items()}
+        places_by_name: dict[str, list[int]] = {}
+        for place, tool in enumerate(self.tools):
+            for verb in tool.verbs:
+                places_by_name.setdefault(verb, []).append(place)
+        return {verb: np.array(places, np.intp) for verb, places in places_by_name.items()}
 
     def doers(self, verbs: frozenset[str]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Which tools have one of these stems as their verb, and which do not but speak of one; both (tools,)."""
         import numpy as np
 
-        named, told = np.zeros(len(self.tools), bool), np.zeros(len(self.tools), bool)
+        named, in_text = np.zeros(len(self.tools), bool), np.zeros(len(self.tools), bool)
         for verb in verbs:
             if (places := self._having_the_verb.get(verb)) is not None:
                 named[places] = True
             if (held := self.holders.get(verb)) is not None:
-                told[held[0]] = True
-        return named, told & ~named
+                in_text[held[0]] = True
+        return named, in_text & ~named
 
     @cached_property
     def surfaces(self) -> Mapping[str, int]:
         """Folded word of any tool, at least four letters -> how many tools have it."""
-        return Counter(surface for each in self.tools for surface in each.surfaces if len(surface) > 3)
+        return Counter(surface for tool in self.tools for surface in tool.surfaces if len(surface) > 3)
 
     def rarity(self, holders: int) -> float:
         """ln(1 + tools / tools that have the word)."""
@@ -159,11 +159,11 @@ class ToolCatalog:
 
     def repair(self, query: Query) -> Query:
         """The query with the nearest word of a tool in place of each word that is neither English nor any tool's."""
-        wrong = [each for each in query.words if each.stem not in self.holders and _may_be_misspelt(each)]
-        found = {each.surface: near for each in wrong if (near := self._nearest(each.surface))}
-        if not found:
+        wrong = [word for word in query.words if word.stem not in self.holders and _may_be_misspelt(word)]
+        near_words = {misspelt.surface: near for misspelt in wrong if (near := self._nearest(misspelt.surface))}
+        if not near_words:
             return query
-        text = " ".join(found.get(word.lower().strip(".,;:!?"), word) for word in query.text.split())
+        text = " ".join(near_words.get(word.lower().strip(".,;:!?"), word) for word in query.text.split())
         again = take_query_apart(text)
         return replace(again, actions=again.actions or query.actions)
 
@@ -176,9 +176,9 @@ class ToolCatalog:
         most = 1 if len(word) <= 7 else 2
         near = process.extract(word, self.surfaces.keys(), scorer=OSA.distance, score_cutoff=most, limit=16)
         ranked = [
-            (distance, each[0] != word[0], -self.surfaces[each], each)
-            for each, distance, _ in near
-            if distance < 2 or each[0] == word[0]
+            (distance, near_word[0] != word[0], -self.surfaces[near_word], near_word)
+            for near_word, distance, _ in near
+            if distance < 2 or near_word[0] == word[0]
         ]
         return min(ranked)[-1] if ranked else None
 
@@ -213,8 +213,8 @@ def action_bits(kinds: frozenset[str]) -> int:
     return sum(1 << place for place, kind in enumerate(ACTIONS) if kind in kinds)
 
 
-def _may_be_misspelt(each: QueryWord) -> bool:
-    return len(each.surface) > 3 and each.surface.isalpha() and not each.is_name and each.surface not in english_words()
+def _may_be_misspelt(word: QueryWord) -> bool:
+    return len(word.surface) > 3 and word.surface.isalpha() and not word.is_name and word.surface not in english_words()
 
 
 # ---------------------------------------------------------------- meaning
@@ -255,12 +255,12 @@ def _make(made: Future[ToolVectors], tools: Sequence[ToolText], embedder: Embedd
 def _stack(tools: Sequence[ToolText], embedder: Embedder, kept: TextVectors) -> ToolVectors:
     import numpy as np
 
-    known = kept.of([text for each in tools for text in (each.named, *each.texts)], embedder)
-    first = np.stack([known[each.texts[0]] for each in tools])
-    named = np.stack([known[each.named] for each in tools])
-    texts = [[known[text] for text in each.texts[1:] or each.texts] for each in tools]
-    begins = np.cumsum([0, *(len(each) for each in texts[:-1])])
-    others = np.stack([row for each in texts for row in each])
+    rows_by_text = kept.of([text for tool in tools for text in (tool.named, *tool.texts)], embedder)
+    first = np.stack([rows_by_text[tool.texts[0]] for tool in tools])
+    named = np.stack([rows_by_text[tool.named] for tool in tools])
+    texts = [[rows_by_text[text] for text in tool.texts[1:] or tool.texts] for tool in tools]
+    begins = np.cumsum([0, *(len(text) for text in texts[:-1])])
+    others = np.stack([row for text in texts for row in text])
     requests = request_vectors(embedder, kept)
     requested = np.max([(requests @ rows.T).max(axis=1) for rows in (first, named, others)], axis=0)
     return ToolVectors(first, named, others, begins, requests, requested, *scale_of(requests))

@@ -80,12 +80,12 @@ def features(evidence: Evidence) -> list[float]:
     """The numbers that the weights belong to. A phrase counts twice, the second time only if it is said in full."""
     meaning = (evidence.example, evidence.description, evidence.bare_example, evidence.bare_description)
     words = (evidence.words, evidence.strength, evidence.strange, evidence.lacking, evidence.homeless, evidence.housed)
-    return [1.0, evidence.phrase, evidence.phrase**4, *words, *(each for each in meaning if each is not None)]
+    return [1.0, evidence.phrase, evidence.phrase**4, *words, *(share for share in meaning if share is not None)]
 
 
 def share_certainty(weighed: Sequence[float]) -> list[float]:
     """Log odds as probabilities that, together with "none of them" (log odds 0), sum to 1."""
     highest = max([0.0, *weighed])
-    odds = [math.exp(each - highest) for each in weighed]
+    odds = [math.exp(weight - highest) for weight in weighed]
     total = math.exp(-highest) + sum(odds)
-    return [each / total for each in odds]
+    return [odd / total for odd in odds]

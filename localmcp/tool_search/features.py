@@ -54,11 +54,11 @@ def word_features(query: Query, catalog: ToolCatalog) -> Features:
     weights, possible = shares @ rarity, float(rarity @ (holders > 0)) or 1.0
     asked = action_bits(query.actions)
     other_action = (catalog.actions != 0) & bool(asked) & ((catalog.actions & asked) == 0)
-    named, told = catalog.doers(query.verbs)
-    missing = ~(named | told) if query.verbs else np.zeros(size, bool)
+    named, in_text = catalog.doers(query.verbs)
+    missing = ~(named | in_text) if query.verbs else np.zeros(size, bool)
     none = np.zeros(size, np.float32)
     rows = np.stack([none, none, none, weights / possible, 1 - np.exp(-weights / 3), other_action, missing], axis=1)
-    return Features(rows.astype(np.float32), told)
+    return Features(rows.astype(np.float32), in_text)
 
 
 def _nearest_text(vectors: ToolVectors, places: NDArray[np.intp], row: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -22,7 +22,9 @@ class ToolMetadata:
 
     def lower(self) -> ToolMetadata:
         """The same in lower case."""
-        return ToolMetadata(self.name.lower(), self.description.lower(), tuple(each.lower() for each in self.keywords))
+        return ToolMetadata(
+            self.name.lower(), self.description.lower(), tuple(keyword.lower() for keyword in self.keywords)
+        )
 
 
 # ---------------------------------------------------------------- the ladder
@@ -42,8 +44,8 @@ def score_query(query: str, metadata: ToolMetadata) -> float:
     if len(scores) == 1:
         return scores[0]
     average = sum(scores) / len(scores)
-    found = sum(score > 0 for score in scores)
-    return average * (0.9 if found == len(scores) else found / len(scores))
+    matched = sum(score > 0 for score in scores)
+    return average * (0.9 if matched == len(scores) else matched / len(scores))
 
 
 def score_word(word: str, metadata: ToolMetadata) -> float:
@@ -73,7 +75,7 @@ def _score_keyword(word: str, keyword: str) -> float:
 def _score_description(word: str, description: str) -> float:
     if word not in description:
         return 0.0
-    words = (each.strip(_PUNCTUATION) for each in description.split())
+    words = (part.strip(_PUNCTUATION) for part in description.split())
     return 0.6 if word in words else 0.5
 
 
@@ -82,7 +84,7 @@ def _score_likeness(word: str, metadata: ToolMetadata) -> float:
     from rapidfuzz.distance import Levenshtein
 
     weighted = [(0.7, metadata.name), *((0.6, keyword) for keyword in metadata.keywords)]
-    likeness = ((weight, Levenshtein.normalized_similarity(word, each)) for weight, each in weighted)
+    likeness = ((weight, Levenshtein.normalized_similarity(word, keyword)) for weight, keyword in weighted)
     return max((weight * alike for weight, alike in likeness if alike > _ALIKE), default=0.0)
 
 

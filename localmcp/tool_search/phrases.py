@@ -167,8 +167,8 @@ def match_phrase(phrase: Phrase, tokens: Sequence[Token], properties: Mapping[st
     best = table[0][0][0]
     if best <= 0:
         return None
-    captured, said = _follow(phrase, table, len(tokens))
-    return PhraseMatch(phrase, min(best / phrase.weight, 1.0), best, captured, said)
+    captured, literal_words = _follow(phrase, table, len(tokens))
+    return PhraseMatch(phrase, min(best / phrase.weight, 1.0), best, captured, literal_words)
 
 
 def _shares_a_word(phrase: Phrase, tokens: Sequence[Token]) -> bool:
@@ -228,7 +228,7 @@ def _slot_ways(item: Slot, tokens: Sequence[Token], place: int, below: list[_Ste
 def _follow(phrase: Phrase, table: list[list[_Step]], count: int) -> tuple[dict[str, range], frozenset[int]]:
     """What the slots took, and which tokens are words of the phrase, along the best alignment."""
     captured: dict[str, range] = {}
-    said: set[int] = set()
+    literal_words: set[int] = set()
     number = place = 0
     while number < len(phrase.items) and place < count:
         _, step, length = table[number][place]
@@ -236,10 +236,10 @@ def _follow(phrase: Phrase, table: list[list[_Step]], count: int) -> tuple[dict[
         if isinstance(item, Slot) and step == "take":
             captured[item.parameter] = range(place, place + length)
         elif step == "match":
-            said.update(range(place, place + length))
+            literal_words.update(range(place, place + length))
         place += length
         number += step != "skip"
-    return captured, frozenset(said)
+    return captured, frozenset(literal_words)
 
 
 def likeness(item: Literal, tokens: Sequence[Token], place: int) -> float:
@@ -256,17 +256,17 @@ def likeness(item: Literal, tokens: Sequence[Token], place: int) -> float:
 def _nearly_said(word: str, word_stem: str, words: tuple[str, ...], stems: frozenset[str]) -> float:
     if any(word_stem in group and not group.isdisjoint(stems) for group in GROUPS):
         return ALIKE
-    return MISSPELT if any(is_misspelt(word, known) for known in words) else 0.0
+    return MISSPELT if any(is_misspelt(word, other) for other in words) else 0.0
 
 
-def is_misspelt(word: str, known: str) -> bool:
+def is_misspelt(word: str, other: str) -> bool:
     """Whether `word` may be a slip of `known`: 1 edit from four letters on, 2 from eight; the first letter holds."""
-    if min(len(word), len(known)) < 4 or word[0] != known[0] or word in function_words():
+    if min(len(word), len(other)) < 4 or word[0] != other[0] or word in function_words():
         return False
     from rapidfuzz.distance import OSA
 
-    most = 1 if len(known) < 8 else 2
-    return abs(len(word) - len(known)) <= most and OSA.distance(word, known, score_cutoff=most) <= most
+    most = 1 if len(other) < 8 else 2
+    return abs(len(word) - len(other)) <= most and OSA.distance(word, other, score_cutoff=most) <= most
 
 
 def _says_joined(item: Literal, tokens: Sequence[Token], place: int) -> bool:

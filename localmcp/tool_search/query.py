@@ -77,19 +77,19 @@ class ToolText:
         return " ".join(self.parts)
 
 
-def take_apart(each: ToolDescription) -> ToolText:
+def take_apart(description: ToolDescription) -> ToolText:
     """The words, the kinds of action and the texts of a tool."""
-    namespace, _, local = each.name.rpartition("__")
-    examples = tuple(_SLOT.sub(" ", example).replace("|", " ") for example in each.examples[:MOST_EXAMPLES])
+    namespace, _, local = description.name.rpartition("__")
+    examples = tuple(_SLOT.sub(" ", example).replace("|", " ") for example in description.examples[:MOST_EXAMPLES])
     weights: dict[str, float] = {}
     surfaces: dict[str, str] = {}
     for text, weight in (
-        (_parameter_text(each.schema), PARAMETER),
-        (each.description, DESCRIPTION),
+        (_parameter_text(description.schema), PARAMETER),
+        (description.description, DESCRIPTION),
         (namespace, NAMESPACE),
         (" ".join(examples), EXAMPLE),
-        (" ".join(each.keywords), KEYWORD),
-        (each.title, TITLE),
+        (" ".join(description.keywords), KEYWORD),
+        (description.title, TITLE),
         (local, NAME),
     ):
         stems = {word: stem(word, "english") for word in (*words(text), *words(_written_out(text)))}
@@ -97,18 +97,18 @@ def take_apart(each: ToolDescription) -> ToolText:
         weights.update(dict.fromkeys(stems.values(), weight))
     name_stems = [stem(word, "english") for word in words(local)]
     return ToolText(
-        Rungs.of(each.metadata),
+        Rungs.of(description.metadata),
         weights,
         surfaces,
-        _actions(name_stems, each.description),
-        _verbs(name_stems, each.description),
+        _actions(name_stems, description.description),
+        _verbs(name_stems, description.description),
         tuple(_name_words(local)),
-        tuple(dict.fromkeys(filter(None, _texts(each, local, examples)))),
+        tuple(dict.fromkeys(filter(None, _texts(description, local, examples)))),
     )
 
 
-def _texts(each: ToolDescription, local: str, examples: Sequence[str]) -> list[str]:
-    description = each.description[:LONGEST_TEXT].strip()
+def _texts(tool_description: ToolDescription, local: str, examples: Sequence[str]) -> list[str]:
+    description = tool_description.description[:LONGEST_TEXT].strip()
     first = first_sentence(description)
     named = " ".join(_name_words(local))
     return [
@@ -125,14 +125,14 @@ def first_sentence(description: str) -> str:
 
 def _name_words(name: str) -> list[str]:
     """The parts of an identifier, without the whole that `words` puts before them."""
-    found = [words(run) for run in re.split(r"[\W_]+", name)]
-    return [word for run in found for word in (run[1:] if len(run) > 1 else run)] or [name]
+    runs_of_words = [words(run) for run in re.split(r"[\W_]+", name)]
+    return [word for run in runs_of_words for word in (run[1:] if len(run) > 1 else run)] or [name]
 
 
 def _actions(name_stems: Sequence[str], description: str) -> frozenset[str]:
-    found = frozenset[str]().union(*map(actions_of, name_stems))
+    actions = frozenset[str]().union(*map(actions_of, name_stems))
     first = words(description)[:1]
-    return found or (actions_of(stem(first[0], "english")) if first else found)
+    return actions or (actions_of(stem(first[0], "english")) if first else actions)
 
 
 def _verbs(name_stems: Sequence[str], description: str) -> frozenset[str]:
@@ -142,7 +142,7 @@ def _verbs(name_stems: Sequence[str], description: str) -> frozenset[str]:
 
 def _parameter_text(schema: Json) -> str:
     """Names, descriptions and allowed values of the parameters, nested ones too."""
-    found: list[str] = []
+    texts: list[str] = []
     waiting: list[tuple[Json, int]] = [(schema, 0)]
     while waiting:
         level, depth = waiting.pop()
@@ -150,15 +150,15 @@ def _parameter_text(schema: Json) -> str:
         if not isinstance(properties, dict) or depth > 3:
             continue
         for name, spec in cast("dict[Any, Any]", properties).items():
-            found.append(str(name))
+            texts.append(str(name))
             if isinstance(spec, dict):
                 spec = cast(Json, spec)
-                found.append(str(spec.get("description", "")))
-                found += [str(value) for value in _listed(spec.get("enum"))]
+                texts.append(str(spec.get("description", "")))
+                texts += [str(value) for value in _listed(spec.get("enum"))]
                 waiting += [
                     (cast(Json, inner), depth + 1) for inner in (spec, spec.get("items")) if isinstance(inner, dict)
                 ]
-    return " ".join(found)
+    return " ".join(texts)
 
 
 def _listed(value: Any) -> list[Any]:
@@ -205,16 +205,16 @@ def take_query_apart(query: str) -> Query:
     """The words of a query that can point to a tool, short forms written out, courtesies and values left out."""
     tokens = tokenize(query)
     text = _written_out(query.strip())
-    found: dict[str, QueryWord] = {}
+    words_by_stem: dict[str, QueryWord] = {}
     for place, token in enumerate(tokens):
         if token.kind == "word":
             is_name = place > 0 and token.text[:1].isupper() and not token.text.isupper()
             for word in _words_of(token):
-                found.setdefault(stem(word, "english"), QueryWord(stem(word, "english"), word, is_name))
-    telling = tuple(item for item in found.values() if item.surface not in _left_out())
-    said = telling or tuple(item for item in found.values() if item.surface not in function_words())
+                words_by_stem.setdefault(stem(word, "english"), QueryWord(stem(word, "english"), word, is_name))
+    telling = tuple(item for item in words_by_stem.values() if item.surface not in _left_out())
+    chosen = telling or tuple(item for item in words_by_stem.values() if item.surface not in function_words())
     spoken = [fold(token.text) for token in tokens if token.kind == "word"]
-    return Query(text, said, _first_actions(tokens), verbs_asked(spoken))
+    return Query(text, chosen, _first_actions(tokens), verbs_asked(spoken))
 
 
 @cache
@@ -224,8 +224,8 @@ def _left_out() -> frozenset[str]:
 
 def _words_of(token: Token) -> list[str]:
     """The parts of an identifier, and the long form of a short one."""
-    found = words(SHORT_FORMS.get(token.text.lower(), token.text))
-    return found[1:] if len(found) > 1 and found[0] == "".join(found[1:]) else found
+    token_words = words(SHORT_FORMS.get(token.text.lower(), token.text))
+    return token_words[1:] if len(token_words) > 1 and token_words[0] == "".join(token_words[1:]) else token_words
 
 
 def _written_out(text: str) -> str:

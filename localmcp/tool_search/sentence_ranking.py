@@ -132,7 +132,7 @@ class ToolRanking:
             RankedTool(entry, certainty, phrase, evidence, repairs)
             for entry, certainty, (phrase, evidence) in zip(profiles, certainties, judged, strict=True)
         ]
-        ranked.sort(key=lambda each: (-each.certainty, each.tool.name))
+        ranked.sort(key=lambda ranked_tool: (-ranked_tool.certainty, ranked_tool.tool.name))
         return Ranking(sentence, tokens, ranked, 1 - sum(certainties))
 
     def _compare(self, forms: Sequence[str], profiles: Sequence[_Profile]) -> list[dict[str, float]] | None:
@@ -147,10 +147,10 @@ class ToolRanking:
             return None
         return [_likeness([vectors[text] for text in profile.texts], rows) for profile in profiles]
 
-    def _profile(self, each: Tool) -> _Profile:
-        profile = self._profiles.get(each)
+    def _profile(self, tool: Tool) -> _Profile:
+        profile = self._profiles.get(tool)
         if profile is None:
-            profile = self._profiles[each] = describe(each)
+            profile = self._profiles[tool] = describe(tool)
         return profile
 
 
@@ -164,11 +164,11 @@ def _likeness(texts: Sequence[NDArray[np.float32]], rows: Sequence[NDArray[np.fl
     }
 
 
-def describe(each: Tool) -> _Profile:
+def describe(tool: Tool) -> _Profile:
     """Everything that sentences are compared with; the heaviest place of a word counts."""
-    schema = each.input_schema
+    schema = tool.input_schema
     properties: dict[str, Json] = schema.get("properties", {})
-    phrases = tuple(parse_phrase(example) for example in each.mark.examples)
+    phrases = tuple(parse_phrase(example) for example in tool.mark.examples)
     vocabulary: dict[str, float] = {}
     surfaces: dict[str, str] = {}
     literals = " ".join(
@@ -177,17 +177,17 @@ def describe(each: Tool) -> _Profile:
     parameters = " ".join(f"{name} {spec.get('description', '')}" for name, spec in properties.items())
     for text, weight in (
         (parameters, PARAMETER),
-        (each.description, DESCRIPTION),
+        (tool.description, DESCRIPTION),
         (literals, EXAMPLE),
-        (" ".join(each.mark.keywords), KEYWORD),
-        (each.mark.title, TITLE),
-        (each.name, NAME),
+        (" ".join(tool.mark.keywords), KEYWORD),
+        (tool.mark.title, TITLE),
+        (tool.name, NAME),
     ):
         stems = {word: stem(word, "english") for word in words(text)}
         surfaces.update(stems)
         vocabulary.update(dict.fromkeys(stems.values(), weight))
     vocabulary.update((symbol, EXAMPLE) for symbol in literals.split() if not symbol[0].isalnum())
-    texts = (f"{each.mark.title}. {each.description}", *filter(None, map(said_alone, phrases)))
+    texts = (f"{tool.mark.title}. {tool.description}", *filter(None, map(said_alone, phrases)))
     return _Profile(vocabulary, surfaces, phrases, texts, properties, tuple(schema.get("required", ())))
 
 
@@ -218,8 +218,8 @@ def _repairs(tokens: Sequence[Token], rarity: Mapping[str, float], profiles: Ite
         return {}
     surfaces = {surface: word for profile in profiles for surface, word in profile.surfaces.items()}
     nearest = {
-        word: next((surface for surface in sorted(surfaces) if is_misspelt(said, surface)), None)
-        for word, said in unknown.items()
+        word: next((surface for surface in sorted(surfaces) if is_misspelt(value, surface)), None)
+        for word, value in unknown.items()
     }
     return {word: surfaces[surface] for word, surface in nearest.items() if surface is not None}
 
@@ -251,11 +251,11 @@ def _judge(
     phrase = _best_phrase(profile, tokens)
     inside = phrase.inside if phrase and phrase.score >= TRUSTED else frozenset[int]()
     telling = [token for place, token in enumerate(tokens) if is_telling(token) and place not in inside]
-    known, reached, explained = _known_words(profile, telling, rarity, repairs)
+    matched_words, reached, explained = _known_words(profile, telling, rarity, repairs)
     asked_for = any(token.kind in ("path", "id") and asks_for(profile.properties, token) for token in tokens)
     return phrase, Evidence(
         phrase=phrase.score if phrase else 0.0,
-        words=known,
+        words=matched_words,
         strength=1 - math.exp(-reached / 2),
         strange=(len(telling) - explained) / max(1, len(telling)),
         lacking=float(_lacks(profile, tokens, phrase, rarity)),
@@ -279,9 +279,9 @@ def _known_words(
         word = repairs.get(token.stem, token.stem)
         share = REPAIRED if token.stem in repairs else 1.0
         rare = rarity.get(word, 0.0)
-        found = max(profile.vocabulary.get(word, 0.0), GROUPED * _group_weight(profile, word)) * share
-        explained += found > 0
-        reached += rare * found
+        weight = max(profile.vocabulary.get(word, 0.0), GROUPED * _group_weight(profile, word)) * share
+        explained += weight > 0
+        reached += rare * weight
         possible += rare
     return (reached / possible if possible else 0.0), reached, explained
 
@@ -302,13 +302,13 @@ def _lacks(profile: _Profile, tokens: Sequence[Token], phrase: PhraseMatch | Non
         if name in captured or schema.get("type") in ("boolean", "object"):
             continue
         if takes_words(schema):
-            found = free
+            is_filled = free
         elif schema.get("type") in ("integer", "number"):
-            found = numbers > 0
+            is_filled = numbers > 0
             numbers -= 1
         else:
-            found = any(fits(token, schema) for token in tokens)
-        if not found:
+            is_filled = any(fits(token, schema) for token in tokens)
+        if not is_filled:
             return True
     return False
 

@@ -93,21 +93,21 @@ def read_lines(name: str) -> list[str]:
 @cache
 def synonyms() -> dict[str, frozenset[str]]:
     """English stem -> the stems of the words that share a matter with it."""
-    found: dict[str, set[str]] = {}
+    partners: dict[str, set[str]] = {}
     for line in read_lines("tool_synonyms.txt"):
         group = {stem(word, "english") for word in line.split()}
-        for each in group:
-            found.setdefault(each, set()).update(group - {each})
-    return {word: frozenset(others) for word, others in found.items()}
+        for member in group:
+            partners.setdefault(member, set()).update(group - {member})
+    return {word: frozenset(others) for word, others in partners.items()}
 
 
 @cache
 def _actions_by_stem() -> dict[str, frozenset[str]]:
-    found: dict[str, set[str]] = {}
+    partners: dict[str, set[str]] = {}
     for kind, verbs in ACTIONS.items():
         for verb in verbs.split():
-            found.setdefault(stem(verb, "english"), set()).add(kind)
-    return {verb: frozenset(kinds) for verb, kinds in found.items()}
+            partners.setdefault(stem(verb, "english"), set()).add(kind)
+    return {verb: frozenset(kinds) for verb, kinds in partners.items()}
 
 
 def actions_of(stemmed: str) -> frozenset[str]:

@@ -74,13 +74,13 @@ def verbs_asked(words: Sequence[str]) -> frozenset[str]:
         return _answering()
     first = stem(words[0], "english")
     for other in words[1:REACH]:
-        if (found := _verbs_for().get(f"{first}_{other}")) is not None:
-            return found
-    if words[0] in _LIGHT and (found := _verbs_for().get(_thing(words[1:]))) is not None:
-        return found | _verbs_for()[first]
+        if (verbs := _verbs_for().get(f"{first}_{other}")) is not None:
+            return verbs
+    if words[0] in _LIGHT and (verbs := _verbs_for().get(_thing(words[1:]))) is not None:
+        return verbs | _verbs_for()[first]
     before_a_thing = len(words) > 1 and words[1] in _BEFORE_A_THING
-    if (found := _verbs_for().get(first)) is not None:
-        return found if before_a_thing or words[0] not in _ALSO_THINGS else found | _answering()
+    if (verbs := _verbs_for().get(first)) is not None:
+        return verbs if before_a_thing or words[0] not in _ALSO_THINGS else verbs | _answering()
     is_command = before_a_thing and len(first) > 1 and words[0] not in _NO_VERB
     return frozenset((first,)) if is_command else frozenset()
 
@@ -109,13 +109,13 @@ def _answering() -> frozenset[str]:
 @cache
 def _verbs_for() -> dict[str, frozenset[str]]:
     """What is said, its first word as a stem -> stems of the verbs of the tools that may do it."""
-    found: dict[str, set[str]] = {}
+    verbs_by_phrase: dict[str, set[str]] = {}
     for line in read_lines("tool_verbs.txt"):
-        said, _, done = line.partition(":")
+        written, _, done = line.partition(":")
         verbs = {stem(verb, "english") for verb in done.split() if verb != "*"}
-        verbs |= found["*"] if "*" in done.split() else set()
-        for split in said.split():
+        verbs |= verbs_by_phrase["*"] if "*" in done.split() else set()
+        for split in written.split():
             first, *second = split.split("_", 1)
             first = stem(first, "english")
-            found.setdefault("_".join((first, *second)), set()).update(verbs if second else {*verbs, first})
-    return {said: frozenset(verbs) for said, verbs in found.items()}
+            verbs_by_phrase.setdefault("_".join((first, *second)), set()).update(verbs if second else {*verbs, first})
+    return {phrase: frozenset(verbs) for phrase, verbs in verbs_by_phrase.items()}

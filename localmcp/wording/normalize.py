@@ -99,13 +99,13 @@ def phrases(text: str) -> list[tuple[str, ...]]:
     Together stand codes with a digit ("3.11.7", "ISO-9001") and runs of a script without spaces; every other word is
     alone. Joined again, the phrases are `words(text)`.
     """
-    found: list[tuple[str, ...]] = []
+    phrase_list: list[tuple[str, ...]] = []
     for unit in _UNIT.finditer(_strip_marks(text)):
         unit_words = words(unit[0])
         is_code = unit.lastgroup == "joined" and any(character.isdigit() for character in unit[0])
         together = is_code or unit.lastgroup == "spaceless"
-        found.extend([tuple(unit_words)] if together else [(word,) for word in unit_words])
-    return [phrase for phrase in found if phrase]
+        phrase_list.extend([tuple(unit_words)] if together else [(word,) for word in unit_words])
+    return [phrase for phrase in phrase_list if phrase]
 
 
 def runs(text: str) -> list[str]:
@@ -203,8 +203,8 @@ def index_text(text: str, language: str | None) -> str:
 
 def index_runs(runs: Iterable[str], language: str | None) -> str:
     """What FTS5 is given for the runs of a text."""
-    known = language if language in SUPPORTED_LANGUAGES else ""
-    return " ".join(map(_indexed_runs_of(known).__getitem__, runs))
+    supported = language if language in SUPPORTED_LANGUAGES else ""
+    return " ".join(map(_indexed_runs_of(supported).__getitem__, runs))
 
 
 # Languages.

@@ -60,14 +60,17 @@ def tokenize(sentence: str) -> list[Token]:
     """The pieces of a sentence in order, courtesies left out; at most `MOST_TOKENS`."""
     begin = match.end() if (match := _POLITE_START.search(sentence)) else 0
     end = match.start() if (match := _POLITE_END.search(sentence, begin)) else len(sentence)
-    return [_token(found) for found, _ in zip(_TOKEN.finditer(sentence, begin, end), range(MOST_TOKENS), strict=False)]
+    return [
+        _token(token_match)
+        for token_match, _ in zip(_TOKEN.finditer(sentence, begin, end), range(MOST_TOKENS), strict=False)
+    ]
 
 
-def _token(found: re.Match[str]) -> Token:
-    kind = str(found.lastgroup)
-    text = found[0].strip("\"'“”«»`‘’") if kind == "quoted" else found[0]
+def _token(match: re.Match[str]) -> Token:
+    kind = str(match.lastgroup)
+    text = match[0].strip("\"'“”«»`‘’") if kind == "quoted" else match[0]
     folded = fold(text)
-    return Token(kind, text, found.start(), found.end(), stem(folded, "english") if kind == "word" else folded)
+    return Token(kind, text, match.start(), match.end(), stem(folded, "english") if kind == "word" else folded)
 
 
 @cache

@@ -40,11 +40,11 @@ class Correction:
 
 def is_word(word: str) -> bool:
     """Return whether a folded word is in a dictionary of this machine, a plural, or joined from two of its words."""
-    known = _dictionary()
-    if word in known or word.removesuffix("s") in known:
+    dictionary = _dictionary()
+    if word in dictionary or word.removesuffix("s") in dictionary:
         return True
     halves = ((word[:cut], word[cut:]) for cut in range(SHORTEST, len(word) - SHORTEST + 1))
-    return any(first in known and second in known for first, second in halves)
+    return any(first in dictionary and second in dictionary for first, second in halves)
 
 
 def correct(word: str, vocabulary: Collection[str]) -> list[Correction]:
@@ -55,11 +55,14 @@ def correct(word: str, vocabulary: Collection[str]) -> list[Correction]:
     """
     if not SHORTEST <= len(word) <= LONGEST or not word.isalpha() or is_word(word):
         return []
-    found = _near(word, vocabulary)
-    if not found:
+    corrections = _near(word, vocabulary)
+    if not corrections:
         return []
-    meant = min((each.cost for each in _near(word, _dictionary()) if each.replacement not in vocabulary), default=9.0)
-    return [correction for correction in found if correction.cost <= meant]
+    meant = min(
+        (candidate.cost for candidate in _near(word, _dictionary()) if candidate.replacement not in vocabulary),
+        default=9.0,
+    )
+    return [correction for correction in corrections if correction.cost <= meant]
 
 
 def _near(word: str, vocabulary: Iterable[str]) -> list[Correction]:

@@ -58,7 +58,7 @@ class CatalogueCache:
             return {}
         table = cast(Json, value) if isinstance(value, dict) else {}
         lists = {kind: cast("list[Any]", table[kind]) for kind in table if isinstance(table[kind], list)}
-        return {kind: [cast(Json, each) for each in items if isinstance(each, dict)] for kind, items in lists.items()}
+        return {kind: [cast(Json, item) for item in items if isinstance(item, dict)] for kind, items in lists.items()}
 
     def save_offers(self, digest: str, offers: dict[str, list[Json]]) -> None:
         """Keep resources and prompts; nothing is kept of a server without any."""
@@ -85,8 +85,12 @@ class CatalogueCache:
 
 def usable_tools(tools: Iterable[Any]) -> list[Json]:
     """The entries that are tools, with a schema that can be searched and shown."""
-    named = (cast(Json, each) for each in tools if isinstance(each, dict))
-    return [{**each, "inputSchema": usable_schema(each.get("inputSchema"))} for each in named if _has_name(each)]
+    named = (cast(Json, tool) for tool in tools if isinstance(tool, dict))
+    return [
+        {**definition, "inputSchema": usable_schema(definition.get("inputSchema"))}
+        for definition in named
+        if _has_name(definition)
+    ]
 
 
 def _has_name(tool: Json) -> bool:
@@ -97,11 +101,11 @@ def _has_name(tool: Json) -> bool:
 def usable_schema(schema: Any) -> Json:
     """The schema as it was given, with an object at its root and in each property, which search and clients rely on."""
     table = cast(Json, schema) if isinstance(schema, dict) else {}
-    given = table.get("properties")
-    properties = cast(Json, given) if isinstance(given, dict) else {}
+    raw_properties = table.get("properties")
+    properties = cast(Json, raw_properties) if isinstance(raw_properties, dict) else {}
     # `true` and `{}` mean the same in JSON Schema.
     objects: Json = {name: cast(Json, spec) if isinstance(spec, dict) else {} for name, spec in properties.items()}
-    if table.get("type") == "object" and given is not None and objects == properties:
+    if table.get("type") == "object" and raw_properties is not None and objects == properties:
         return table
     return {**table, "type": "object", "properties": objects}
 
@@ -112,7 +116,7 @@ def exposed_names(namespace: str, names: Iterable[str]) -> dict[str, str]:
     Two names that become one are told apart by a digest of the original; the one that needed no change keeps it.
     """
     exposed: dict[str, str] = {}
-    for name in sorted(set(names), key=lambda each: (_plain(each) != each, each)):
+    for name in sorted(set(names), key=lambda name: (_plain(name) != name, name)):
         shown = _shorten(f"{namespace}{SEPARATOR}{_plain(name)}", name)
         exposed[_tagged(shown, name) if shown in exposed else shown] = name
     return exposed

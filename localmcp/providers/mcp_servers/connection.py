@@ -233,7 +233,7 @@ class Connection:
             raise await self._explain_call("tools/list", error) from error
         except (TimeoutError, ValidationError) as error:
             raise await self._explain_call("tools/list", error) from error
-        return usable_tools(each.model_dump(by_alias=True, mode="json", exclude_none=True) for each in tools)
+        return usable_tools(tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools)
 
     async def list_offers(self) -> dict[str, list[Json]]:
         """The server's resources and prompts as it describes them, the first page of each; empty for one that has none.
@@ -244,11 +244,11 @@ class Connection:
         offers: dict[str, list[Json]] = {}
         for kind in ("resources", "prompts"):
             try:
-                found = (await self.ask(f"{kind}/list", {}, self.entry.start_seconds)).get(kind)
+                answer = (await self.ask(f"{kind}/list", {}, self.entry.start_seconds)).get(kind)
             except InvalidInput:
-                found = None
-            listed = cast("list[Any]", found) if isinstance(found, list) else []
-            offers[kind] = [cast(Json, each) for each in listed if isinstance(each, dict)]
+                answer = None
+            listed = cast("list[Any]", answer) if isinstance(answer, list) else []
+            offers[kind] = [cast(Json, item) for item in listed if isinstance(item, dict)]
         return offers
 
     async def ask(self, method: str, params: Json, seconds: float | None = None) -> Json:
@@ -266,8 +266,8 @@ class Connection:
         except MCPError as error:
             if error.code == types.CONNECTION_CLOSED:
                 raise await self._explain_end(method) from error
-            said = self._log.masked(error.message)
-            raise InvalidInput(f"The MCP server '{self.entry.name}' refused {method}: {said}") from error
+            message = self._log.masked(error.message)
+            raise InvalidInput(f"The MCP server '{self.entry.name}' refused {method}: {message}") from error
         except (TimeoutError, ValidationError, anyio.ClosedResourceError, RuntimeError) as error:
             raise self._unavailable(f"gave no usable answer to {method}") from error
         return result.model_extra or {}
@@ -298,8 +298,8 @@ class Connection:
         answer = result.model_extra or {}
         size = len(compact_json(answer))
         if size > MAX_ANSWER:
-            said = f"answered {tool} with {size / 1e6:.0f} MB, and at most {MAX_ANSWER >> 20} MB are taken"
-            raise self._unavailable(said, "Ask for less: a page, a range, a filter.")
+            message = f"answered {tool} with {size / 1e6:.0f} MB, and at most {MAX_ANSWER >> 20} MB are taken"
+            raise self._unavailable(message, "Ask for less: a page, a range, a filter.")
         return answer
 
     async def _probe(self) -> None:
@@ -331,8 +331,8 @@ class Connection:
             return SessionLost(f"The MCP server '{self.entry.name}' has forgotten our session.")
         if isinstance(error, MCPError) and code != types.CONNECTION_CLOSED:
             kind = InvalidInput if code == types.INVALID_PARAMS else Unavailable
-            said = self._log.masked(error.message)
-            return kind(f"The MCP server '{self.entry.name}' refused {tool}: {said}{self._http_status()}")
+            message = self._log.masked(error.message)
+            return kind(f"The MCP server '{self.entry.name}' refused {tool}: {message}{self._http_status()}")
         if isinstance(error, ValidationError):
             return self._unavailable(f"answered {tool} with something that is no MCP result")
         return await self._explain_end(tool)
@@ -353,8 +353,8 @@ class Connection:
             ending = f" ({self._child.ending})" if self._child and self._child.ending else ""
             return self._unavailable(f"ended during its start{ending}")
         if isinstance(error, MCPError):
-            said = self._log.masked(error.message)
-            return self._unavailable(f"refused the handshake: {said}{self._http_status()}", self._status_hint())
+            message = self._log.masked(error.message)
+            return self._unavailable(f"refused the handshake: {message}{self._http_status()}", self._status_hint())
         if isinstance(error, httpx2.HTTPError):
             return self._unavailable(f"cannot be reached at {self.entry.where}: {error or type(error).__name__}")
         if isinstance(error, OSError) and self._child is None:

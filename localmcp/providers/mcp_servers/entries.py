@@ -59,8 +59,8 @@ class ServerEntry:
     @property
     def digest(self) -> str:
         """32 hex digits of what decides which server answers; a tool filter or time-out is no part of it."""
-        said = {key: self.raw[key] for key in _STARTING_KEYS if key in self.raw}
-        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]
+        starting_fields = {key: self.raw[key] for key in _STARTING_KEYS if key in self.raw}
+        return hashlib.sha256(json.dumps(starting_fields, sort_keys=True).encode()).hexdigest()[:32]
 
     @property
     def where(self) -> str:
@@ -74,8 +74,8 @@ class ServerEntry:
         """Whether the filters let this tool of the server through."""
         from fnmatch import fnmatchcase
 
-        included = not self.include or any(fnmatchcase(tool, each) for each in self.include)
-        return included and not any(fnmatchcase(tool, each) for each in self.exclude)
+        included = not self.include or any(fnmatchcase(tool, pattern) for pattern in self.include)
+        return included and not any(fnmatchcase(tool, pattern) for pattern in self.exclude)
 
 
 def parse_entry(name: str, raw: Any) -> ServerEntry:
@@ -142,7 +142,7 @@ def _texts(raw: Json, key: str) -> tuple[str, ...]:
     value = raw.get(key)
     if value is None:
         return ()
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in cast("list[Any]", value)):
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in cast("list[Any]", value)):
         raise ValueError(f"{key} must be a list of texts")
     return tuple(cast("list[str]", value))
 
@@ -198,8 +198,8 @@ class Launch:
     @property
     def secrets(self) -> tuple[str, ...]:
         """Values that no message may repeat, the longest first."""
-        values = {each for table in (self.env, self.headers) for each in table.values() if len(each) >= 6}
-        values |= {each.split(" ", 1)[1] for each in self.headers.values() if " " in each}
+        values = {secret for table in (self.env, self.headers) for secret in table.values() if len(secret) >= 6}
+        values |= {header.split(" ", 1)[1] for header in self.headers.values() if " " in header}
         return tuple(sorted(values, key=len, reverse=True))
 
 
@@ -211,7 +211,7 @@ def prepare(entry: ServerEntry) -> Launch:
     """
 
     def filled(key: str) -> Callable[[str], str]:
-        return lambda text: _VARIABLE.sub(lambda found: _variable(entry.name, key, found), text)
+        return lambda text: _VARIABLE.sub(lambda match: _variable(entry.name, key, match), text)
 
     cwd = filled("cwd")(entry.cwd)
     return Launch(
@@ -224,8 +224,8 @@ def prepare(entry: ServerEntry) -> Launch:
     )
 
 
-def _variable(server: str, key: str, found: re.Match[str]) -> str:
-    name, default = found[1], found[2]
+def _variable(server: str, key: str, match: re.Match[str]) -> str:
+    name, default = match[1], match[2]
     if name == "userHome":
         return str(Path.home())
     value = os.environ.get(name) or default

@@ -231,15 +231,15 @@ async def _spawn(launch: Launch) -> Process:
 
 def child_environment(launch: Launch) -> dict[str, str]:
     """What the server sees: the machine's own settings, and what its entry adds; not localmcp's environment."""
-    names = [*_INHERITED, *_PROXIES, *(each.lower() for each in _PROXIES)]
+    names = [*_INHERITED, *_PROXIES, *(proxy.lower() for proxy in _PROXIES)]
     if sys.platform == "win32":
         names += _WINDOWS
     ours = {name: os.environ[name] for name in names if name in os.environ}
     environment = {**get_default_environment(), **ours, **launch.env}
     if sys.platform != "win32" and "PATH" not in launch.env:
         places = environment.get("PATH", os.defpath).split(os.pathsep)
-        usual = (os.path.expanduser(each) for each in _USUAL_PLACES)
-        environment["PATH"] = os.pathsep.join([*places, *(each for each in usual if each not in places)])
+        usual = (os.path.expanduser(usual_place) for usual_place in _USUAL_PLACES)
+        environment["PATH"] = os.pathsep.join([*places, *(folder for folder in usual if folder not in places)])
     environment.setdefault("PATH", os.defpath)
     return environment
 
@@ -283,8 +283,8 @@ async def _carry_out(
     into: MemoryObjectSendStream[SessionMessage | Exception],
 ) -> None:
     async with messages:
-        async for each in messages:
-            line = each.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        async for message in messages:
+            line = message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
             try:
                 await cast(Any, process.stdin).send(line)
             except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -327,8 +327,8 @@ async def _lines(stream: ByteReceiveStream | None) -> AsyncIterator[bytes]:
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
             break
         *ended, rest = chunk.split(b"\n")
-        for each in ended:
-            yield b"".join((*parts, each))
+        for process in ended:
+            yield b"".join((*parts, process))
             parts, size = [], 0
         parts.append(rest)
         size += len(rest)
@@ -373,5 +373,5 @@ def without_surrogates(value: Any) -> Any:
         return _SURROGATE.sub("\ufffd", value)
     if isinstance(value, dict):
         table = cast("dict[Any, Any]", value)
-        return {without_surrogates(key): without_surrogates(each) for key, each in table.items()}
-    return [without_surrogates(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value
+        return {without_surrogates(key): without_surrogates(value) for key, value in table.items()}
+    return [without_surrogates(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value

@@ -105,8 +105,8 @@ def _kind(spec: Json) -> str:
 def _mark(name: str, server: str, raw: Json) -> ToolMark:
     """The server's own annotations; what it leaves out is as the specification says: it changes things, destroys,
     is not idempotent, and reaches the world outside."""
-    given = raw.get("annotations")
-    hints = cast(Json, given) if isinstance(given, dict) else {}
+    raw_annotations = raw.get("annotations")
+    hints = cast(Json, raw_annotations) if isinstance(raw_annotations, dict) else {}
     read_only = hints.get("readOnlyHint") is True
     return ToolMark(
         name=name,
@@ -130,7 +130,7 @@ def as_answer(result: Json) -> Answer:
     blocks = tuple(cast("list[Json]", result.get("content") or []))
     structured = result.get("structuredContent")
     value = cast(Json, structured) if isinstance(structured, dict) else {}
-    text = "\n".join(_block_text(each) for each in blocks)
+    text = "\n".join(_block_text(block) for block in blocks)
     return Answer(value, text, is_error=result.get("isError") is True, content=blocks)
 
 
@@ -202,11 +202,11 @@ class McpServer:
         self._runtime.follow_file()
         if not self.usable:
             return ()
-        known = self._known()
-        if known is None or self.failure is not None:
+        tools_by_name = self._known()
+        if tools_by_name is None or self.failure is not None:
             self._runtime.wait_for_listing(self)
-            known = self._known()
-        return () if known is None or self.failure is not None else tuple(known.values())
+            tools_by_name = self._known()
+        return () if tools_by_name is None or self.failure is not None else tuple(tools_by_name.values())
 
     def find(self, name: str) -> Tool | None:
         """The tool of that name. A name of this server that is not known is asked for there once.
@@ -222,11 +222,11 @@ class McpServer:
             return None
         if self.entry.problem:
             raise self._unusable()
-        known = self._known()
-        if (known is None or name not in known) and not self._asked:
+        tools_by_name = self._known()
+        if (tools_by_name is None or name not in tools_by_name) and not self._asked:
             self.refresh()
-            known = self._known()
-        return None if known is None else known.get(name)
+            tools_by_name = self._known()
+        return None if tools_by_name is None else tools_by_name.get(name)
 
     def call(
         self, tool: str, arguments: Json, seconds: float | None = None, progress: ReportProgress | None = None
@@ -271,8 +271,8 @@ class McpServer:
     @property
     def known_tools(self) -> int | None:
         """How many tools it is known to offer; None when it was never listed."""
-        known = self._known() if self.usable else {}
-        return None if known is None else len(known)
+        tools_by_name = self._known() if self.usable else {}
+        return None if tools_by_name is None else len(tools_by_name)
 
     def introduced(self) -> Introduced:
         """Return what assistants are told of it."""
@@ -285,16 +285,16 @@ class McpServer:
         """How it is doing, without starting it."""
         from localmcp.providers.manifests import ProviderState
 
-        known = self.known_tools
+        tools_by_name = self.known_tools
         problems = tuple(self.check())
         if self.entry.disabled:
             state: State = "off"
         elif any(problem.level == "error" for problem in problems) or self.failure is not None:
             state = "failing"
         else:
-            state = "empty" if known == 0 else "ready"
-        says = self.condition if known is not None else f"{self.condition}; its tools are not known yet"
-        return ProviderState(self.name, state, known or 0, str(servers_file()), says, problems)
+            state = "empty" if tools_by_name == 0 else "ready"
+        says = self.condition if tools_by_name is not None else f"{self.condition}; its tools are not known yet"
+        return ProviderState(self.name, state, tools_by_name or 0, str(servers_file()), says, problems)
 
     def check(self) -> list[Problem]:
         """What keeps it from being used: its entry, a variable that is not set, or why its last start failed."""
@@ -310,13 +310,13 @@ class McpServer:
                 error = missing
         if error:
             return [Problem(str(servers_file()), None, error.message, error.hint)]
-        known = (self._known() or {}) if self.usable else {}
-        changed = [tool.name for tool in known.values() if tool.approved is not None]
+        tools_by_name = (self._known() or {}) if self.usable else {}
+        changed = [tool.name for tool in tools_by_name.values() if tool.approved is not None]
         if not changed:
             return []
-        said = f"Since you approved it, '{self.entry.name}' has changed what it says of: {', '.join(changed)}."
+        message = f"Since you approved it, '{self.entry.name}' has changed what it says of: {', '.join(changed)}."
         hint = f"Read the difference and decide: localmcp servers approve {self.entry.name}"
-        return [Problem(str(servers_file()), None, said, hint, "warning")]
+        return [Problem(str(servers_file()), None, message, hint, "warning")]
 
     def _unusable(self) -> ConfigurationError:
         return ConfigurationError(f"The MCP server '{self.entry.name}' cannot be used: {self.entry.problem}.")
@@ -343,7 +343,7 @@ class McpServer:
             old = self._tools or {}
             self._tools = self._named(tools, old)
             self._flag_changes()
-            changed = {name: each.raw for name, each in old.items()} != {n: t.raw for n, t in self._tools.items()}
+            changed = {name: value.raw for name, value in old.items()} != {n: t.raw for n, t in self._tools.items()}
             self._asked, self.failure = True, None
         if changed or not self.listed.is_set():
             self._cache.save(self.entry.digest, tools)
@@ -354,7 +354,7 @@ class McpServer:
     def _named(self, tools: list[Json], old: dict[str, RemoteTool]) -> dict[str, RemoteTool]:
         """The tools that pass the filters by the names we give them; one that did not change stays the same object,
         for which the ranking keeps what it knows."""
-        raws = {each["name"]: each for each in tools if self.entry.offers(each["name"])}
+        raws = {tool["name"]: tool for tool in tools if self.entry.offers(tool["name"])}
         shown = {name: raws[own] for name, own in exposed_names(self.entry.namespace, raws).items()}
         return {
             name: old[name] if name in old and old[name].raw == raw else RemoteTool(self, name, raw)
@@ -394,7 +394,7 @@ class McpServer:
         if self._offers is None:
             self._offers = self._cache.load_offers(self.entry.digest)
         needed = "uri" if kind == "resources" else "name"
-        return [each for each in self._offers.get(kind, []) if isinstance(each.get(needed), str)]
+        return [offer for offer in self._offers.get(kind, []) if isinstance(offer.get(needed), str)]
 
     def learn_offers(self, offers: dict[str, list[Json]]) -> None:
         """The server told its resources and prompts; called in the background loop."""
@@ -412,10 +412,10 @@ class McpServer:
 
     def fail(self, error: LocalMCPError) -> None:
         """The server did not start; called in the background loop."""
-        known = self.failure is not None and self.failure.message == error.message
+        last_failure = self.failure is not None and self.failure.message == error.message
         self.failure = error
         self.listed.set()
-        log.log(logging.INFO if known else logging.WARNING, "%s", error)
+        log.log(logging.INFO if last_failure else logging.WARNING, "%s", error)
 
 
 async def _quietly(supervisor: Supervisor) -> None:

@@ -97,19 +97,21 @@ class McpServers:
         from localmcp.providers.mcp_servers.provider import McpServer
 
         old = self.servers
-        kept = {each.name: old[each.name] for each in entries if each.name in old and old[each.name].entry == each}
+        kept = {
+            entry.name: old[entry.name] for entry in entries if entry.name in old and old[entry.name].entry == entry
+        }
         new = [
             McpServer(entry, self._cache, self, self._tell_change, self._approved)
             for entry in entries
             if entry.name not in kept
         ]
-        self.servers = {**kept, **{each.entry.name: each for each in new}}
-        for each in new:
+        self.servers = {**kept, **{provider.entry.name: provider for provider in new}}
+        for old_provider in new:
             if self._registry is not None:
-                self._registry.add_provider(each)
-        for each in old.values():
-            if each not in kept.values():
-                self._retire(each)
+                self._registry.add_provider(old_provider)
+        for old_provider in old.values():
+            if old_provider not in kept.values():
+                self._retire(old_provider)
         return new
 
     def _retire(self, server: McpServer) -> None:
@@ -125,7 +127,7 @@ class McpServers:
 
     def tools(self) -> Iterable[Tool]:
         """The tools of servers that the listing that is going on cannot know yet."""
-        return [tool for each in self.follow_file() for tool in each.tools()]
+        return [tool for provider in self.follow_file() for tool in provider.tools()]
 
     def find(self, name: str) -> Tool | None:
         """As `tools`.
@@ -135,13 +137,13 @@ class McpServers:
         """
         if SEPARATOR not in name:
             return None
-        found = next((tool for each in self.follow_file() if (tool := each.find(name))), None)
-        if found is None and self.problem is not None and not self._is_known(name):
+        matching_tool = next((tool for provider in self.follow_file() if (tool := provider.find(name))), None)
+        if matching_tool is None and self.problem is not None and not self._is_known(name):
             raise self.problem
-        return found
+        return matching_tool
 
     def _is_known(self, name: str) -> bool:
-        return any(name.startswith(each.prefix) for each in self.servers.values())
+        return any(name.startswith(server.prefix) for server in self.servers.values())
 
     def state(self) -> ProviderState:
         """How the file is; the servers tell of their tools themselves."""
@@ -200,8 +202,8 @@ class McpServers:
         from localmcp.providers.mcp_servers.introduction import introduce
 
         names = current_scope().provider_names
-        seen = [each for each in self.servers.values() if each.usable and (names is None or each.name in names)]
-        return introduce(each.introduced() for each in seen)
+        seen = [server for server in self.servers.values() if server.usable and (names is None or server.name in names)]
+        return introduce(provider.introduced() for provider in seen)
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call `listener` when the tools of a server have changed; from another thread, so it must be quick."""
@@ -209,8 +211,8 @@ class McpServers:
             self._listeners = (*self._listeners, listener)
 
     def _tell_change(self) -> None:
-        for each in self._listeners:
-            each()
+        for listener in self._listeners:
+            listener()
 
     def close(self) -> None:
         """End every server that was started; takes CLOSING_SECONDS at most."""
@@ -233,10 +235,10 @@ class McpServers:
         with self._lock:
             if server.retired:
                 raise Unavailable(f"The MCP server '{server.entry.name}' is no longer in {servers_file()}.")
-            known = self._supervisors.get(server)
-            if known is None:
-                known = self._supervisors[server] = self._make_supervisor(server)
-            return known
+            supervisor = self._supervisors.get(server)
+            if supervisor is None:
+                supervisor = self._supervisors[server] = self._make_supervisor(server)
+            return supervisor
 
     def _make_supervisor(self, server: McpServer) -> Supervisor:
         from localmcp.providers.mcp_servers.background import BackgroundLoop
@@ -264,9 +266,9 @@ class McpServers:
         """Start every server that this caller may see and that was never listed, and wait for `server`, but for all of
         them together no longer than FIRST_LISTING_SECONDS in the life of the process."""
         names = current_scope().provider_names
-        for each in self.servers.values():
-            if each.usable and not each.listed.is_set() and (names is None or each.name in names):
-                each.start()
+        for provider in self.servers.values():
+            if provider.usable and not provider.listed.is_set() and (names is None or provider.name in names):
+                provider.start()
         if server.failure is not None:
             server.start()
             return
@@ -282,7 +284,7 @@ class McpServers:
 async def _close_all(supervisors: list[Supervisor]) -> None:
     import asyncio
 
-    await asyncio.gather(*(each.close() for each in supervisors), return_exceptions=True)
+    await asyncio.gather(*(supervisor.close() for supervisor in supervisors), return_exceptions=True)
 
 
 def with_own_namespaces(entries: Iterable[ServerEntry]) -> list[ServerEntry]:
@@ -293,20 +295,20 @@ def with_own_namespaces(entries: Iterable[ServerEntry]) -> list[ServerEntry]:
 
     from localmcp.providers.mcp_servers.entries import normalise_namespace
 
-    taken: set[str] = set()
-    found: list[ServerEntry] = []
-    for each in sorted(entries, key=lambda entry: (entry.namespace != entry.name, entry.name)):
-        namespace = each.namespace or normalise_namespace(each.name)
-        if namespace in taken:
-            namespace = f"{namespace[:17]}_{hashlib.sha256(each.name.encode()).hexdigest()[:6]}"
-        taken.add(namespace)
-        found.append(replace(each, namespace=namespace))
-    return sorted(found, key=lambda entry: entry.name)
+    used_names: set[str] = set()
+    unique_entries: list[ServerEntry] = []
+    for server_entry in sorted(entries, key=lambda entry: (entry.namespace != entry.name, entry.name)):
+        namespace = server_entry.namespace or normalise_namespace(server_entry.name)
+        if namespace in used_names:
+            namespace = f"{namespace[:17]}_{hashlib.sha256(server_entry.name.encode()).hexdigest()[:6]}"
+        used_names.add(namespace)
+        unique_entries.append(replace(server_entry, namespace=namespace))
+    return sorted(unique_entries, key=lambda entry: entry.name)
 
 
 def _signature(path: Path) -> tuple[int, int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -67,8 +67,8 @@ class Supervisor:
         """Seconds until the next start is tried: none after a first failure, then 1, 2, 4, ... 60."""
         if self._failures < 2:
             return 0.0
-        wanted = min(2.0 ** (self._failures - 2), LONGEST_PAUSE)
-        return max(0.0, self._failed_at + wanted - time.monotonic())
+        pause_seconds = min(2.0 ** (self._failures - 2), LONGEST_PAUSE)
+        return max(0.0, self._failed_at + pause_seconds - time.monotonic())
 
     # ------------------------------------------------------------ what callers want
 
