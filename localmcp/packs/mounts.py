@@ -219,7 +219,7 @@ class Mounts:
         troubles: list[str] = []
         with self._lock:
             self._close_all_but({entry.name: entry.path for entry in entries})
-            opened = [each for entry in entries if (each := self._current(entry, troubles)) is not None]
+            opened = [mounted for entry in entries if (mounted := self._current(entry, troubles)) is not None]
         return opened, troubles
 
     def close(self) -> None:

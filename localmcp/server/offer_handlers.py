@@ -163,7 +163,7 @@ class OfferHandlers:
         return [template for offer in self._offers() for template in offer.templates()]
 
     def _first(self, ask: Callable[[Offer], Result | None]) -> Result | None:
-        return next((found for offer in self._offers() if (found := ask(offer)) is not None), None)
+        return next((answer for offer in self._offers() if (answer := ask(offer)) is not None), None)
 
     def _page(self, params: wire.PaginatedRequestParams | None, what: str) -> tuple[list[Json], str | None]:
         """One page of the first offer that the cursor has not passed; a cursor is `OFFER:OFFSET`."""

@@ -130,4 +130,4 @@ def integer_beyond_64_bits(value: Any) -> int | None:
         inner = cast("Mapping[Any, Any]", value).values()
     elif isinstance(value, list | tuple):
         inner = cast("Iterable[Any]", value)
-    return next((found for item in inner if (found := integer_beyond_64_bits(item)) is not None), None)
+    return next((integer for item in inner if (integer := integer_beyond_64_bits(item)) is not None), None)
