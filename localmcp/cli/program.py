@@ -27,7 +27,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "help": ("help", "Show a page of the manual; without a subject, list the pages."),
     },
     "Documents": {
-        "add": ("ingest", "Add files, folders, or text from stdin (-), and index them."),
+        "add": ("ingest", "Add files, folders, web pages, or text from stdin (-), and index them."),
         "search": ("search", "Search by meaning and by word."),
         "find": ("find", "Pick a passage while you type; the choice goes to stdout."),
         "show": ("documents", "Print a document, or the passages around one."),

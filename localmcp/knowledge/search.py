@@ -317,6 +317,12 @@ def _explain_term(term: Term, searched_chunks: int) -> dict[str, Any]:
     return {"word": term.word, "chunks": term.chunks, "idf": round(idf, 3), "searchedAs": forms}
 
 
+def _shown_relevance(relevance: float) -> int:
+    """Round to tens for a caller bound to collections: word statistics span the file, and would tell of the others."""
+    bound = current_scope().collections is not None
+    return 10 * round(relevance / 10) if bound else round(relevance)
+
+
 def _search_hit(hit: Hit, outcome: SearchOutcome, explain: bool, adopted: bool) -> SearchHit:
     passage, scores = hit.passage, hit.scores
     adopted = adopted and hit.origin is None
@@ -334,7 +340,7 @@ def _search_hit(hit: Hit, outcome: SearchOutcome, explain: bool, adopted: bool) 
         "semanticScore": round(scores.semantic, 2),
         "keywordScore": round(scores.keyword, 2),
         "combinedScore": round(scores.combined, 2),
-        "relevance": round(hit.relevance),
+        "relevance": _shown_relevance(hit.relevance),
         "matchType": scores.match_type,
         "collection": passage.collection,
         "citation": cite(passage, highlight),

@@ -269,7 +269,7 @@ def test_a_pack_opens_on_another_machine_without_embedding_anything(
         monkeypatch.setenv(f"LOCALMCP_{name}_DIR", str(tmp_path / "other" / name.lower()))
     assert cli("--db", str(packed), "search", "hive queen", "--json") == 0
     hit = json.loads(capsys.readouterr().out)["results"][0]
-    assert (hit["citation"]["label"], hit["freshness"], hit["matchType"]) == ("notes/bees.md:1", "unverifiable", "both")
+    assert (hit["citation"]["label"], hit["freshness"], hit["matchType"]) == ("notes/bees.md:3", "unverifiable", "both")
     assert cli("--db", str(packed), "add", str(ROOT / "README.md")) == 3
     assert "adopt" in capsys.readouterr().err
     assert packed.read_bytes() == before

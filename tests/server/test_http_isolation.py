@@ -25,6 +25,8 @@ UNKNOWN = "11111111-2222-3333-4444-555555555555"
 
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{32}\b|\b[0-9a-f]{16}\b")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
+_USE = re.compile(r'"score":0\.\d+(?=,"parameters")')
+"""Of a tool: it moves a little with every call that was made before, of whatever tool."""
 _NEAREST = re.compile(r',"nearest":\[[^]]*\],"hint":"[^"]*"')
 """Present once the vectors of what no tool does are ready, which takes a while after the start."""
 _TIMING = re.compile(r'"(seconds|execution_time|mtimeNs|retryAfter)":("[^"]*"|[0-9.e-]+)')
@@ -233,7 +235,7 @@ class TwoFiles:
 
 def normal(reply: str) -> str:
     """A reply without ids, moments and durations, and without what a search for tools learns while it waits."""
-    reply = _NEAREST.sub("", reply)
+    reply = _USE.sub("", _NEAREST.sub("", reply))
     reply = _TIMING.sub(r'"\1":0', _TIME.sub("TIME", _ID.sub("ID", reply)))
     return _RECORD_ID.sub("RECORD", _CLOCK.sub("CLOCK", reply))
 

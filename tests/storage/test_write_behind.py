@@ -27,6 +27,12 @@ def names_in(path: Path) -> list[str]:
     return [row[0] for row in rows]
 
 
+@pytest.fixture(autouse=True)
+def heard(caplog: pytest.LogCaptureFixture) -> None:
+    """The command line quiets this logger for the process that it runs in."""
+    caplog.set_level(logging.WARNING, logger=write_behind.__name__)
+
+
 @pytest.fixture
 def writer(database: Database) -> Iterator[LateWriter[str]]:
     writer = LateWriter(database, insert, "names")

@@ -256,7 +256,7 @@ def test_serving_and_connecting_a_client_open_no_socket(environment: dict[str, s
     assert not log.exists(), log.read_text(encoding="utf-8")
 
 
-def test_the_terminal_house_opens_no_socket(environment: dict[str, str], notes: Path, log: Path) -> None:
+def test_the_terminal_interface_opens_no_socket(environment: dict[str, str], notes: Path, log: Path) -> None:
     environment["LOCALMCP_MODEL"] = "hash"
     localmcp(environment, "add", str(notes))
     script = """
@@ -264,19 +264,19 @@ def test_the_terminal_house_opens_no_socket(environment: dict[str, str], notes: 
         import sys
         from pathlib import Path
 
-        sys.path.insert(0, sys.argv[1])
+        sys.path[:0] = sys.argv[1:]
         from localmcp.config import load_settings
-        from tui_driver import open_house
+        from tui_driver import open_tui
 
         async def main():
             file = Path("a.localmcp").absolute()
-            async with open_house(file, settings=load_settings(database=file)) as house:
-                await house.type("honey")
-                await house.settle()
+            async with open_tui(file, settings=load_settings(database=file)) as tui:
+                await tui.type("honey")
+                await tui.settle()
 
         asyncio.run(main())
     """
-    run(environment, "-c", textwrap.dedent(script), str(ROOT / "tests" / "tui"))
+    run(environment, "-c", textwrap.dedent(script), str(ROOT / "tests"), str(ROOT / "tests" / "tui"))
     assert not log.exists(), log.read_text(encoding="utf-8")
 
 

@@ -415,7 +415,7 @@ def test_the_picked_passage_goes_to_stdout_and_nothing_else(hashed: Path, tmp_pa
     terminal.send("\r")
     code, out = terminal.end()
     assert code == 0
-    assert out == f"{tmp_path / 'docs' / 'bees.md'}:1\n"
+    assert out == f"{tmp_path / 'docs' / 'bees.md'}:3\n"
 
 
 @POSIX
