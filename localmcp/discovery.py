@@ -309,7 +309,7 @@ def _schema_of(hit_tool: Tool) -> Json | None:
 
 
 def _refused(value: Json, sentence: str, hint: str | None) -> Answer:
-    """An ordinary answer whose text is the original's sentence; a hint is a block of its own, so that the sentence
+    """An ordinary answer whose text is the original's sentence; a hint is a separate block, so that the sentence
     stays what it was."""
     if hint is None:
         return Answer(value, sentence)

@@ -30,7 +30,7 @@ def message_of(call: Said) -> str:
 
 
 def known_count_type(_name: str, value: Any) -> Any:
-    """An argument may be checked in one's own words; without this the schema's enumeration answers."""
+    """An argument may be checked in your words; without this the schema's enumeration answers."""
     if value not in get_args(CountType):
         raise InvalidInput(f"invalid count_type: {value}. Must be 'words', 'characters', or 'lines'")
     return value

@@ -57,7 +57,7 @@ class Reply:
 
 
 class LanguageModel:
-    """One chat model behind HTTP; every question is a conversation of its own."""
+    """One chat model behind HTTP; every question is a separate conversation."""
 
     def __init__(self, spec: str, api_key: str | None = None, *, timeout: float = 60.0) -> None:
         """`spec` by the grammar above; `timeout` in seconds. Contacts nobody.

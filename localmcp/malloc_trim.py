@@ -1,6 +1,6 @@
 """Memory that was freed goes back to the system, so that a server which runs for days keeps its size.
 
-glibc gives every thread a heap of its own (up to 8 a core), and each keeps the holes that its busiest moment left: 32
+glibc gives every thread a separate heap (up to 8 a core), and each keeps the holes that its busiest moment left: 32
 HTTP clients cost 60 MB that hold nothing, and the sum goes on growing for minutes; loading the embedding model leaves
 50 MB. Elsewhere this module does nothing.
 """

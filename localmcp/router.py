@@ -73,7 +73,7 @@ class Candidate(TypedDict):
 
 
 class Response(TypedDict):
-    """What became of a sentence."""
+    """Status of a sentence."""
 
     status: Literal["success", "no_tool_call", "error"]
     query: str

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """What the schema says of one parameter besides its type; stands in `Annotated[type, Param(...)]`."""
+    """What the schema says of one parameter besides its type; is in `Annotated[type, Param(...)]`."""
 
     description: str
     minimum: float | None = None
@@ -89,7 +89,7 @@ def drop_from_input(key: str, value: Any) -> bool:
 
 def drop_from_output(key: str, value: Any) -> bool:
     """Our docstrings explain results to developers; a model reads the result itself."""
-    # A table of numbers is told as a table: every byte of tools/list stands in the model's context.
+    # A table of numbers is told as a table: every byte of tools/list is in the model's context.
     return key in ("title", "description") or (key == "additionalProperties" and value is not False)
 
 

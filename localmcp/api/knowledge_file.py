@@ -67,7 +67,7 @@ class KnowledgeFile:
         """Add a text that comes from no file; returns the id of its source.
 
         Raises:
-            InvalidInput: the title stands for another text already, and `replace` is false.
+            InvalidInput: the title represents another text already, and `replace` is false.
         """
         added = self.workspace.library.add_text(
             text, title, collection=collection, metadata=metadata, replace=replace

@@ -202,7 +202,7 @@ def _replace(path: Path, change: Change) -> Path | None:
     # The ending stays: it says how the file is read.
     beside = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
     try:
-        # Keys of other services stand in it, so it is the person's alone from its first byte.
+        # Keys of other services are in it, so it is the person's alone from its first byte.
         with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(change.after)
             file.flush()

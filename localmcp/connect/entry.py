@@ -28,7 +28,7 @@ class Launch:
     entry: Json
     """`command`, `args` and `env`; paths are absolute, because desktop programs do not know a shell's PATH."""
     carried: tuple[str, ...]
-    """Variables of this shell that stand in it, so that the client gets the same settings."""
+    """Variables of this shell that are in it, so that the client gets the same settings."""
     withheld: tuple[str, ...]
     """Variables of this shell that do not, because they are secret."""
 
@@ -97,7 +97,7 @@ def _variable(name: str) -> str:
 def entry_for(target: ClientFile, entry: Mapping[str, Any]) -> Json:
     """Return the entry with what this client wants besides.
 
-    Claude Code (2.1.121 and later) defers the tools of every server behind a search of its own; the ten that are
+    Claude Code (2.1.121 and later) defers the tools of every server behind its own search; the ten that are
     listed here find all others, so they are worth loading at once.
     """
     if target.client == "claude-code":

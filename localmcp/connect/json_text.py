@@ -42,7 +42,7 @@ def set_member(text: str, path: Sequence[str], value: Any) -> str:
     """The text with `value` at `path`; objects on the way are made where they are missing.
 
     Args:
-        text: JSON that may have comments and last commas, and is valid otherwise; empty stands for `{}`.
+        text: JSON that may have comments and last commas, and is valid otherwise; empty represents `{}`.
 
     Raises:
         ValueError: something on the way is not an object.
@@ -153,7 +153,7 @@ def _insert(text: str, around: Span, key: str, value: Any) -> str:
 def _insert_first(text: str, around: Span, name: str, value: Any) -> str:
     outer = _margin(text, around.start)
     margin = outer + _unit(text)
-    # Comments may stand in an object without members.
+    # Comments may be in an object without members.
     inside = text[around.start + 1 : around.end].rstrip()
     newline = _newline(text)
     member = f"{newline}{margin}{name}: {_written(text, value, margin)}{newline}{outer}"
@@ -167,7 +167,7 @@ def _cut(text: str, around: Span, member: Member) -> str:
     line = text.rfind("\n", 0, start) + 1
     rest = re.compile(r"[ \t]*\r?\n").match(text, stop)
     if rest and not text[line:start].strip():
-        # It has lines of its own.
+        # It has separate lines.
         start, stop = line, rest.end()
     if len(around.members) == 1 and not f"{text[around.start + 1 : start]}{text[stop : around.end]}".strip():
         return f"{text[: around.start]}{{}}{text[around.end + 1 :]}"

@@ -46,7 +46,7 @@ def check_file(path: Path) -> Iterator[Check]:
         yield warn("file", f"{path} does not exist yet", "localmcp add FOLDER")
         return
     yield _header(path)
-    # A database of its own: SQLite checks a full-text table against what its connection read of it earlier.
+    # A separate database: SQLite checks a full-text table against what its connection read of it earlier.
     database = Database(path, read_only=True)
     try:
         with database.read() as connection:

@@ -44,7 +44,7 @@ class Optimized:
 def optimize(database: Database, say: Callable[[str], None] = lambda _: None) -> Optimized:
     """Merge the keyword indexes, delete dead rows, and write the file anew when a fifth of it is empty.
 
-    Every step is a transaction of its own.
+    Every step is a separate transaction.
 
     Raises:
         FileUnavailable: the file is read-only, locked, or the disk is full; what was done is kept.

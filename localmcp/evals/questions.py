@@ -127,7 +127,7 @@ def _find(where: str, name: str, documents: Mapping[str, str]) -> str:
     raise NotFound(f"{where}: no document '{name}'.", hint=f"Did you mean '{near}'?" if near else None)
 
 
-# ---------------------------------------------------------------- questions from one's own passages
+# ---------------------------------------------------------------- questions from your passages
 
 
 def make_questions(
@@ -245,7 +245,7 @@ def _heading_questions(connection: apsw.Connection, inside: str, count: int, dra
 
 
 def _unanswerable(connection: apsw.Connection, inside: str, count: int, draw: random.Random) -> Iterator[Question]:
-    """Requests of everyday life of whose telling words at most one stands in the collections."""
+    """Requests of everyday life of whose telling words at most one is in the collections."""
     text = (tokenizer_directory() / "everyday_requests.txt").read_text(encoding="utf-8")
     requests = [line for line in text.splitlines() if line and not line.startswith("#")]
     draw.shuffle(requests)

@@ -320,7 +320,7 @@ def _nearest(quote: str, index: Index, origin: str | None) -> NearestPassage | N
 def _look(
     index: Index, origin: str | None, quote: str, identity: uuid.UUID | None, has_place: bool
 ) -> tuple[bool, Verification | None]:
-    """Whether the file holds what was cited, and where the quote stands in it."""
+    """Whether the file holds what was cited, and where the quote is in it."""
     with index.database.read() as connection:
         cited = _cited_passages(connection, identity) if identity else []
         for passage in cited:
@@ -372,7 +372,7 @@ def _span_of(body: str, quote: str) -> tuple[int, int] | None:
 
 
 def holds_quote(text: str, quote: str) -> bool:
-    """Whether the quote stands in the text, white space aside."""
+    """Whether the quote is in the text, white space aside."""
     return squeeze(quote) in squeeze(text)
 
 

@@ -141,4 +141,4 @@ class StatsResult(TypedDict):
     """Told only to callers who see every collection."""
     mounts: NotRequired[list[dict[str, Any]]]
     """Mounted files: name, sources, chunks, names of collections, and how many quick starts and rules if there are any.
-    The totals count one's own file alone."""
+    The totals count your file alone."""

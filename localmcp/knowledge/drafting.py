@@ -70,7 +70,7 @@ class ReadTask:
     """A file that is to be read, as a worker gets it."""
 
     number: int
-    """Of the task that it stands for."""
+    """Of the task that it represents."""
     origin: Origin
     """`uri` is the path; `sha256` that of the bytes that need not be read again, or empty."""
     archive: bool = False

@@ -146,7 +146,7 @@ class Indexer:
         return Outcome("unchanged", Indexed(source_id, uuid, kept=chunks))
 
     def _finish(self, connection: apsw.Connection, step: Step, file: _File) -> None:
-        """Write down what became of a file, and take out the documents that are no longer in it."""
+        """Record the status of a file, and take out the documents that are no longer in it."""
         task, reading = step.task, step.reading
         path, collection_id = task.file.path, self.collection.id
         if file.source_id is None:

@@ -291,7 +291,7 @@ class Library:
             at_home = owner is not None and owner.path == path
             entry = entries_by_path[path].get(path)
             if owner and not at_home and not forced and kind == "file" and entry and entry.holds_source:
-                # The folder's own walk looks after this file; it needs no root of its own.
+                # The folder's own walk looks after this file; it needs no separate root.
                 root.id = owner.id
             plans.append(
                 make_plan(
@@ -430,7 +430,7 @@ class Library:
         An empty title is taken from the text. A text with a `uri` replaces the one that came from there before.
 
         Raises:
-            InvalidInput: the title stands for another text already and `replace` is false; an unknown source type.
+            InvalidInput: the title represents another text already and `replace` is false; an unknown source type.
             UnreadableDocument: there is no text.
             ModelMismatch: the collection's vectors come from another model.
         """

@@ -285,7 +285,7 @@ def _escape(text: str) -> str:
 
 
 def _holds(text: str, letters: str) -> bool:
-    """Whether the letters stand in the text in their order."""
+    """Whether the letters are in the text in their order."""
     rest = iter(text.casefold())
     return all(letter in rest for letter in letters.casefold())
 

@@ -1,4 +1,4 @@
-"""What the person added, and what became of every path that was ever offered."""
+"""What the person added, and the status of every path that was ever offered."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def forget_roots(connection: apsw.Connection, collection_id: int, path: str) -> 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What became of one path in one collection."""
+    """Status of one path in one collection."""
 
     path: str
     status: Status
@@ -138,7 +138,7 @@ def entries_below(connection: apsw.Connection, collection_id: int, path: str) ->
 
 
 def record(connection: apsw.Connection, collection_id: int, root_id: int | None, entries: Iterable[Entry]) -> None:
-    """Write down what became of paths. Part of the caller's write transaction."""
+    """Record the status of paths. Part of the caller's write transaction."""
     now = utc_now()
     connection.executemany(
         """

@@ -32,7 +32,7 @@ SEARCH_CHARS = 6_000
 """Characters of passages that a language model gets unless it asks for more."""
 GROUPED_HITS = 100
 GROUPED_CHARS = 240
-"""Characters of a passage that stands for its document."""
+"""Characters of a passage that represents its document."""
 NOTHING_FOUND = "No relevant results found. Try rephrasing your query or using a different search mode."
 MODES = ("hybrid", "semantic", "keyword")
 
@@ -72,7 +72,7 @@ class SearchHit(TypedDict):
     freshness: Freshness
     metadata: dict[str, Any]
     origin: NotRequired[str]
-    """Name of the mounted file; absent for one's own."""
+    """Name of the mounted file; absent for yours."""
     signals: NotRequired[list[str]]
     """What stands out in the text: hidden characters, imitated instructions."""
     morePassages: NotRequired[int]
@@ -82,7 +82,7 @@ class SearchHit(TypedDict):
 
 
 class Repaired(TypedDict):
-    """A word that stands nowhere, and the one that was searched for instead."""
+    """A word that is in no passage, and the one that was searched for instead."""
 
     word: str
     replacement: str

@@ -35,7 +35,7 @@ class SourceRow:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What one target of `remove` stands for."""
+    """What one target of `remove` represents."""
 
     sources: list[SourceRow] = field(default_factory=list[SourceRow])
     path: str | None = None

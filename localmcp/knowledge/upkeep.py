@@ -86,6 +86,6 @@ class Upkeep:
 
 
 def _be_nice() -> None:
-    """Let every other thread go first. Linux gives each thread a priority of its own; elsewhere it is the process's."""
+    """Let every other thread go first. Linux gives each thread a separate priority; elsewhere it is the process's."""
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

@@ -153,7 +153,7 @@ class MilvusBackend:
         """Insert, or replace those of the same id; partitions that are not there are made.
 
         Args:
-            moved: a record may stand in another partition so far, where it is then deleted.
+            moved: a record may be in another partition so far, where it is then deleted.
 
         Raises:
             InvalidInput: localmcp did not make the collection.

@@ -1,4 +1,4 @@
-"""The one door to pymilvus: where the server is, one client per server, and a time-out on every call.
+"""The only module that imports pymilvus: where the server is, one client per server, and a time-out on every call.
 
 pymilvus takes half a second to import, loads a `.env` file that lies above it, and writes tracebacks to stderr by a
 handler of its own; none of that happens before the first call, and the last two never.
@@ -126,7 +126,7 @@ def _import_quietly() -> ModuleType:
         import pymilvus
     finally:
         setattr(dotenv, "load_dotenv", load_dotenv)  # noqa: B010
-    # After the import, which sets levels and a handler on stderr of its own.
+    # After the import, which sets levels and a handler on stderr.
     for name in ("pymilvus", "pymilvus.milvus_client", "pymilvus.bulk_writer", "milvus_lite", "grpc._server"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     return pymilvus

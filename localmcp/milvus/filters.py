@@ -58,7 +58,7 @@ class _Writer:
         return f"((not {test}) or (not (exists {path})) or ({path} == true) or ({path} == false))"
 
     def _path(self, field: tuple[str, ...]) -> str | None:
-        """Where the value stands; None for a field of its own, whose type decides what it can be compared with."""
+        """Where the value stands; None for a separate field, whose type decides what it can be compared with."""
         shape = self.shape
         places = [shape.metadata] if shape.metadata else []
         if not shape.ours:
@@ -108,7 +108,7 @@ def _as_float(value: Scalar) -> Scalar:
 
 
 def _starts_with(path: str, prefix: str) -> str:
-    """As a range, because `like` cannot be told that % and _ stand for themselves."""
+    """As a range, because `like` cannot be told that % and _ represent themselves."""
     after = _next_text(prefix)
     lower = f"{path} >= {_literal(prefix)}"
     return f"({lower} and {path} < {_literal(after)})" if after else f"({lower})"

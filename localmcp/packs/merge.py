@@ -1,4 +1,4 @@
-"""`localmcp merge`: what another file holds, taken into one's own; what is there already stays as it is."""
+"""`localmcp merge`: what another file holds, taken into yours; what is there already stays as it is."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Answer(Protocol):
 
 
 Call = Callable[[str, dict[str, Any]], Answer]
-"""Runs a tool of one's own file."""
+"""Runs a tool of your file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class _Target:
 
 
 class Merge:
-    """Takes another file into one's own, document by document: stopped in the middle, it goes on where it was."""
+    """Takes another file into yours, document by document: stopped in the middle, it goes on where it was."""
 
     def __init__(self, database: Database, embedder: LazyEmbedder, call: Call) -> None:
         self._database = database
@@ -120,7 +120,7 @@ class Merge:
         Vectors that it does not bring are made at the end, unless `wait` is false: then whoever has the file open does.
 
         Raises:
-            InvalidInput: it is one's own file.
+            InvalidInput: it is your file.
             NotFound: it has no such collection.
             FileUnavailable, NotOurFile, FileTooNew: a file cannot be opened or written.
         """

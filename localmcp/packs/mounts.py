@@ -1,4 +1,4 @@
-"""Files that are searched beside one's own: what is mounted is remembered in the state directory, not in the file."""
+"""Files that are searched beside yours: what is mounted is remembered in the state directory, not in the file."""
 
 from __future__ import annotations
 

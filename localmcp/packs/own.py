@@ -1,4 +1,4 @@
-"""What one's own collection holds already, to compare incoming documents with."""
+"""What your collection holds already, to compare incoming documents with."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def servers_in(document: Json, path: Path) -> dict[str, Any]:
     inner = document.get("mcp")
     tables = [document.get(key) for key in TABLES]
     if isinstance(inner, dict):
-        # VS Code's settings.json before it had a file of its own.
+        # VS Code's settings.json before it had a separate file.
         tables.append(cast(Json, inner).get(SERVERS))
     servers_by_name: dict[str, Any] = {}
     for table in tables:

@@ -172,7 +172,7 @@ class Outcome:
 
 
 class Runner:
-    """Starts programs, each in a group of its own, and ends what is still running when localmcp does."""
+    """Starts programs, each in a separate group, and ends what is still running when localmcp does."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

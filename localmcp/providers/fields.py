@@ -167,7 +167,7 @@ class Fields:
 
 
 def line_of(text: str, place: tuple[str, ...]) -> int | None:
-    """The line, 1-based, where the key path stands in a TOML text, or else the nearest table around it."""
+    """The line, 1-based, where the key path is in a TOML text, or else the nearest table around it."""
     best, line, header = 0, None, ()
     for number, written in enumerate(text.splitlines(), 1):
         if match := _HEADER.match(written):

@@ -136,7 +136,7 @@ def _from_blocks(blocks: Sequence[Any], structured: Json | None, *, is_error: bo
 
 
 def run_coroutine(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine to its end from ordinary code, in a thread of its own where a loop is running already."""
+    """Run a coroutine to its end from ordinary code, in a separate thread where a loop is already running."""
     import asyncio
 
     try:

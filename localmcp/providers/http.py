@@ -122,7 +122,7 @@ class _Secrets:
         """The template with `${NAME}` replaced by the variable.
 
         Raises:
-            ConfigurationError: the variable is not set; or it cannot stand in a header.
+            ConfigurationError: the variable is not set; or it cannot be in a header.
         """
         return _SECRET.sub(lambda match: self._value(match[1]), template)
 
@@ -138,7 +138,7 @@ class _Secrets:
         return value
 
     def blot_out(self, text: str) -> str:
-        """The text without the secrets, as they are and as they stand in a URL: some servers repeat them."""
+        """The text without the secrets, as they are and as they are in a URL: some servers repeat them."""
         for value in sorted(self._values, key=len, reverse=True):
             for form in dict.fromkeys((value, quote(value, safe=""), json.dumps(value)[1:-1])):
                 text = text.replace(form, "***") if len(value) > 3 else text

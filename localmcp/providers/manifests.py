@@ -360,7 +360,7 @@ class ManifestProvider(ABC):
         return manifest if manifest and self._offered([manifest]) else None
 
     def _offered(self, tools: list[ManifestTool]) -> list[ManifestTool]:
-        """Those that the caller may see; a kind with a scope of its own takes some away."""
+        """Those that the caller may see; a kind with its own scope takes some away."""
         return tools
 
     def _current(self) -> dict[str, ManifestTool]:

@@ -22,7 +22,7 @@ KINDS: Mapping[str, type | tuple[type, ...]] = {
 _ITEMS = ("string", "integer", "number")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _PLACEHOLDER = re.compile(r"\{\{(?P<literal>[A-Za-z_]\w*)\}\}|\{(?P<name>[A-Za-z_]\w*)\}", re.ASCII)
-"""`{name}` in an argument, a URL or a body; `{{name}}` stands for `{name}` itself."""
+"""`{name}` in an argument, a URL or a body; `{{name}}` represents `{name}` itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def input_schema(parameters: Mapping[str, Parameter]) -> Json:
 
 
 def accept_arguments(tool: str, parameters: Mapping[str, Parameter], arguments: Json) -> Json:
-    """The arguments with the defaults filled in; null stands for "not given" where the parameter may be missing.
+    """The arguments with the defaults filled in; null represents "not given" where the parameter may be missing.
 
     Raises:
         InvalidInput: lists everything that does not fit.

@@ -218,9 +218,9 @@ def _entry_points() -> Iterator[tuple[str, EntryPoint]]:
 
 
 def load_file(path: Path, signature: Signature | None = None) -> Loaded:
-    """Run a Python file as a module of its own and take its tools.
+    """Run a Python file as a separate module and take its tools.
 
-    The folder is not put on `sys.path`, so that a file in it cannot stand in for a module of the same name.
+    The folder is not put on `sys.path`, so that a file in it cannot replace a module of the same name.
     """
     loaded = Loaded(signature, str(path))
     name = f"localmcp_tools_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"

@@ -65,7 +65,7 @@ class MatchedQuickstart(TypedDict):
     matchType: MatchType
     matchedField: MatchedField
     origin: NotRequired[str]
-    """The mounted file that it stands in, which is also said in its name: `team:deploy`."""
+    """The mounted file that it is in, which is also said in its name: `team:deploy`."""
 
 
 class SearchAnswer(TypedDict):
@@ -83,7 +83,7 @@ class SearchAnswer(TypedDict):
 
 
 class ListedQuickstart(TypedDict):
-    """A quick start in the catalogue."""
+    """A quick start in the catalog."""
 
     name: str
     displayName: str

@@ -1,4 +1,4 @@
-"""The catalogue's words in memory: which quick starts are worth scoring for a query."""
+"""The catalog's words in memory: which quick starts are worth scoring for a query."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MOST_CANDIDATES = 64
 LEAST_COMMON, COMMON_SHARE = 10, 0.1
 """A word in more quick starts than both allow ("Red Hat") does not show what one is about."""
 LEAST_TELLING = 20
-"""In a smaller catalogue, that a word is nowhere says nothing about the question."""
+"""In a smaller catalog, that a word is nowhere says nothing about the question."""
 REMEMBERED_WORDS = 10_000
 """Query words whose neighbours are kept in memory."""
 

@@ -1,4 +1,4 @@
-"""The catalogue of quick starts: in, found, read, worked through, and out again (S0-3, S0-5 to S0-21)."""
+"""The catalog of quick starts: in, found, read, worked through, and out again (S0-3, S0-5 to S0-21)."""
 
 from __future__ import annotations
 
@@ -402,7 +402,7 @@ class Quickstarts:
     # ------------------------------------------------------------ by name
 
     def _find(self, connection: apsw.Connection, name: str) -> Row:
-        """One's own of that name or title, else a mounted one."""
+        """Yours of that name or title, else a mounted one."""
         row = store.find_row(connection, name) or self._mounted.find(name)
         if row is None:
             near = nearest(name, store.names(connection))

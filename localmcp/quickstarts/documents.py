@@ -14,10 +14,10 @@ from localmcp.quickstarts.validation import check_quickstart, is_quickstart
 
 SUFFIXES = (".yml", ".yaml", ".json", ".jsonl", ".ndjson")
 METADATA_FILES = ("metadata.yml", "metadata.yaml")
-"""The form that stands beside a quick start in its folder: {kind: QuickStarts, name, tags}."""
+"""The form that is beside a quick start in its folder: {kind: QuickStarts, name, tags}."""
 MOST_BYTES = 100_000_000
 MOST_NODES, DEEPEST = 2_000_000, 60
-"""Of one file, after YAML aliases are expanded: a small file can otherwise stand for gigabytes."""
+"""Of one file, after YAML aliases are expanded: a small file can otherwise represent gigabytes."""
 
 Json = dict[str, Any]
 Tag = tuple[str, str]

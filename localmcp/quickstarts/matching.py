@@ -13,7 +13,7 @@ from localmcp.wording.normalize import detect_language, fold, stem, stop_words
 
 Field = Literal["name", "display_name", "description"]
 Option = tuple[int, int]
-"""A field word that a query word may stand for: its position, and the edits."""
+"""A field word that a query word may mean: its position, and the edits."""
 _States = dict[frozenset[int], tuple[int, dict[int, Option | None]]]
 MatchType = Literal["exact_match", "partial_match", "fuzzy_match", "fallback_match"]
 
@@ -22,7 +22,7 @@ MOST_PARTIAL, FUZZY, MOST_FUZZY, FALLBACK, MOST_FALLBACK, NO_MATCH = 199, 200, 6
 """S0-10: partial 1..199, fuzzy 200..699, fallback 700..998; 999 is no match."""
 
 UNMATCHED_WORD = 6
-"""What a significant query word that stands nowhere in the field adds to the distance."""
+"""What a significant query word that is in no passage in the field adds to the distance."""
 MOST_EXTRA_WORDS = 5
 COMMON_STEM = 2
 WHOLE_FIELD_SHARE = 0.3
@@ -106,14 +106,14 @@ def read_query(text: str) -> Query:
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The catalogue's words that a query word may stand for."""
+    """The catalog's words that a query word may mean."""
 
     edits: Mapping[str, int] = field(default_factory=dict[str, int])
     """Word -> Levenshtein distance, 2 for a common stem."""
     evidence: frozenset[str] = frozenset()
     """Those that, matched, show the quick start to be on the subject even if other words are not found."""
     known_in: frozenset[Field] = frozenset(WEIGHTS)
-    """The fields in which some quick start has one of them; all while the catalogue is too small to tell."""
+    """The fields in which some quick start has one of them; all while the catalog is too small to tell."""
 
 
 class Match(NamedTuple):
@@ -326,7 +326,7 @@ def _by_words(
 
 
 def _options(word: str, counts: bool, words: Sequence[str], neighbours: Mapping[str, Neighbours]) -> list[Option]:
-    """(position, edits) of the field words that a query word may stand for, nearest first."""
+    """(position, edits) of the field words that a query word may mean, nearest first."""
     if not counts:
         return [(position, 0) for position, field_word in enumerate(words) if field_word == word]
     edits = neighbours[word].edits
@@ -377,7 +377,7 @@ def _says_enough(
     """Whether a match that leaves significant words unfound may stand: never guess.
 
     At least half of the significant words, or of those that name a subject, are found; one of the latter is certain;
-    and they outnumber the subjects of which the whole catalogue knows nothing ("mortgage" in "mortgage calculator").
+    and they outnumber the subjects of which the whole catalog knows nothing ("mortgage" in "mortgage calculator").
     """
     matched_words = {word: words[option[0]] for word, option in zip(query.words, chosen, strict=True) if option}
     significant, strong = query.significant_words, query.strong

@@ -1,4 +1,4 @@
-"""Quick starts of the files that are mounted beside one's own: found, listed and read with it, never changed."""
+"""Quick starts of the files that are mounted beside yours: found, listed and read with it, never changed."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Shelf:
 
 
 class MountedQuickstarts:
-    """Reads the quick starts of mounted files; those that one's own file holds as they are count as one's own.
+    """Reads the quick starts of mounted files; those that your file holds as they are count as yours.
 
-    Thread-safe. `own` is a connection to one's own file.
+    Thread-safe. `own` is a connection to your file.
     """
 
     def __init__(self, federation: Federation | None) -> None:

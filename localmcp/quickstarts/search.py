@@ -60,7 +60,7 @@ class Found(NamedTuple):
     best: int = 0
     """Score and looseness of that field."""
     origin: str | None = None
-    """The mounted file that it stands in."""
+    """The mounted file that it is in."""
 
     @property
     def match_type(self) -> MatchType:

@@ -37,7 +37,7 @@ class Row:
     tasks: dict[str, str]
     """Number of the task -> done or failed."""
     origin: str | None = None
-    """The mounted file that it stands in; marks and progress of one's own are not kept there."""
+    """The mounted file that it is in; marks and progress of yours are not kept there."""
 
     @property
     def shown_name(self) -> str:
@@ -95,7 +95,7 @@ def list_mounted_rows(
 def list_rows(
     connection: apsw.Connection, tag: str | None, favourites: bool, status: str | None, limit: int, offset: int
 ) -> tuple[list[Row], int]:
-    """A page of the catalogue by title, and how many there are in all; limit -1 = all."""
+    """A page of the catalog by title, and how many there are in all; limit -1 = all."""
     ids = tagged_ids(connection, tag)
     sql = f"""{_COLUMNS}
         where deleted_at is null
@@ -274,7 +274,7 @@ def _tags(connection: apsw.Connection, identity: int) -> list[Tag]:
 
 
 def remove_quickstarts(connection: apsw.Connection, ids: Iterable[int]) -> None:
-    """Take quick starts out of the catalogue; the rows stay, so that importing again revives them."""
+    """Take quick starts out of the catalog; the rows stay, so that importing again revives them."""
     for identity in ids:
         connection.execute("update quickstarts set deleted_at = ? where id = ?", (utc_now(), identity))
         connection.execute("delete from quickstarts_fts where rowid = ?", (identity,))

@@ -38,7 +38,7 @@ COMPARED_ANYWAY = 4000
 FLUSH_FROM = 2000
 """After so many changes the server is asked to index them."""
 ATTEMPTS = 3
-"""How often the copy is compared with a file that changes meanwhile, or mended."""
+"""How often the copy is compared with a file that changes meanwhile, or repaired."""
 NEAR_ENOUGH = 1e-4
 """A number of a vector that comes back may differ by so much."""
 

@@ -213,7 +213,7 @@ class ReplicationTools:
         return {"server": self._replication.server, "copies": copies, "pulls": pulls}
 
     def _run(self, kind: str, collection: str, work: Callable[[Progress], Any]) -> _Task:
-        """Work in a thread of its own, or join the one that is at it; wait a while for its end."""
+        """Work in a separate thread, or join the one that is at it; wait a while for its end."""
         key = (kind, collection.casefold())
         with self._lock:
             task = self._tasks.get(key)

@@ -35,7 +35,7 @@ EMBEDDED_AT_ONCE = 96
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A record as it stands in the file."""
+    """A record as it is in the file."""
 
     source_id: int
     uuid: bytes

@@ -52,11 +52,11 @@ class ShownRule(TypedDict):
     always_apply: NotRequired[bool]
     retired_at: NotRequired[str]
     origin: NotRequired[str]
-    """The mounted file that it stands in, which is also said in its id: `team:5`."""
+    """The mounted file that it is in, which is also said in its id: `team:5`."""
 
 
 class RuleAnswer(TypedDict):
-    """What became of one rule."""
+    """Status of one rule."""
 
     success: bool
     message: str
@@ -380,7 +380,7 @@ class RuleCatalogue:
             return f"Not found until `localmcp rules reembed`: {error.message}"
 
     def answer(self, rule_id: int, message: str) -> RuleAnswer:
-        """What became of a rule."""
+        """Status of a rule."""
         with self.database.read() as connection:
             return {"success": True, "message": message, "rule": shown_rule(known_rule(connection, rule_id))}
 

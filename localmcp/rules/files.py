@@ -231,7 +231,7 @@ def _category_of(path: Sequence[str]) -> tuple[str, str]:
 def _blocks(text: str) -> Iterator[tuple[str, int, str, int]]:
     """(heading|item|paragraph, level, text on one line, line from 1), in order; code, tables and comments are left out.
 
-    The level of an item is how many lists it stands in.
+    The level of an item is how many lists it is in.
     """
     from markdown_it import MarkdownIt
 

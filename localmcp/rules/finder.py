@@ -60,7 +60,7 @@ class RelevantRule(TypedDict):
     project: NotRequired[str]
     globs: NotRequired[list[str]]
     origin: NotRequired[str]
-    """The mounted file that it stands in."""
+    """The mounted file that it is in."""
 
 
 class OtherRule(TypedDict):
@@ -249,7 +249,7 @@ class RuleFinder:
         self, connection: apsw.Connection, task: Task, collection: Collection | None, request: Request,
         notices: list[str],
     ) -> list[Match]:  # fmt: skip
-        """The relevant rules of all files, best first. `collection` is one's own."""
+        """The relevant rules of all files, best first. `collection` is yours."""
         embedder = self._index.embedder.get()
         calibration = find_calibration(connection, embedder.identity)
         if calibration is not None:
@@ -328,7 +328,7 @@ class RuleFinder:
 
 
 def _place(match: Match) -> tuple[float, float, str, int]:
-    """The order of the answer; of equal rules one's own stands first."""
+    """The order of the answer; of equal rules yours stands first."""
     return -match.relevance, -match.similarity(), match.rule.origin or "", match.rule.id
 
 

@@ -24,7 +24,7 @@ NOT_STORED = "No rule generated. Reason: {}"
 
 
 class RememberAnswer(TypedDict):
-    """What became of an instruction."""
+    """Status of an instruction."""
 
     success: bool
     message: str
@@ -40,7 +40,7 @@ class RememberAnswer(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Generalized:
-    """A rule that an instruction stands for; without one, the reason."""
+    """A rule that an instruction represents; without one, the reason."""
 
     rule: str | None
     reason: str

@@ -1,4 +1,4 @@
-"""Rules of the files that are mounted beside one's own: found and listed with them, never changed."""
+"""Rules of the files that are mounted beside yours: found and listed with them, never changed."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Shelf:
 
 
 class MountedRules:
-    """Reads the rules of mounted files; those whose text one's own file holds count as one's own.
+    """Reads the rules of mounted files; those whose text your file holds count as yours.
 
-    Thread-safe. `own` is a connection to one's own file; what cannot be read is told in `notices`.
+    Thread-safe. `own` is a connection to your file; what cannot be read is told in `notices`.
     """
 
     def __init__(self, federation: Federation) -> None:
@@ -109,7 +109,7 @@ def _holds_text(connection: apsw.Connection, rule: Rule) -> bool:
 def _newest(
     connection: apsw.Connection, own: apsw.Connection, origin: str, selection: Selection, limit: int
 ) -> tuple[list[Rule], int]:
-    """The newest rules of a mounted file, and how many there are, without those that one's own file holds."""
+    """The newest rules of a mounted file, and how many there are, without those that your file holds."""
     condition, bindings = selection.condition()
     own_digests = set(fetch_all(own, "select digest, project from rules"))
     rows = fetch_all(connection, f"select id, digest, project from rules where {condition}", bindings)

@@ -53,7 +53,7 @@ _BREAK = re.compile(
     re.IGNORECASE,
 )
 _EMPTY_WORDS = frozenset("add every get give keep let make need never new please put set show use want write".split())
-"""Words that stand in tasks and rules of every kind."""
+"""Words that are in tasks and rules of every kind."""
 
 # Tie-breakers (S2-10): each moves a relevant rule by at most this part of what it lacks to 1.
 FOR_CATEGORY, FOR_FILES, FOR_USE, FOR_RECENCY, FOR_WEIGHT = 0.06, 0.1, 0.04, 0.04, 0.1
@@ -249,7 +249,7 @@ def _compare(
 
 
 def _is_of_length_one(blob: bytes, dimension: int) -> bool:
-    """A longer vector of anybody would be near to every task, and push one's own rules out."""
+    """A longer vector of anybody would be near to every task, and push your rules out."""
     import numpy as np
 
     if len(blob) != 4 * dimension:

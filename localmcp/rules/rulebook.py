@@ -35,14 +35,14 @@ CATEGORIES: dict[str, str] = {
 """The nine categories of the original, each with words by which a text is put into it."""
 
 COLLECTION, KIND = "developer rules", "rules"
-"""Rules stand in a collection of their own kind, which binds them to one model; no search for documents sees it."""
+"""Rules are in a collection of their own kind, which binds them to one model; no search for documents sees it."""
 _VECTOR_IDS = 1 << 39
 """A rule's vector lies at this plus its id: the upper half of the numbers a chunk can have, which no chunk reaches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A stored rule; the fields are the columns of the query, in order, and the mounted file that it stands in."""
+    """A stored rule; the fields are the columns of the query, in order, and the mounted file that it is in."""
 
     id: int
     rule_text: str
@@ -63,7 +63,7 @@ class Rule:
 
     @property
     def shown_id(self) -> int | str:
-        """As tools show and take it; that of a mounted rule, such as `team:5`, is no number of one's own."""
+        """As tools show and take it; that of a mounted rule, such as `team:5`, is no number of yours."""
         return shown_name(self.id, self.origin) if self.origin else self.id
 
     @property

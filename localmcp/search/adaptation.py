@@ -164,7 +164,7 @@ def _gap(connection: apsw.Connection, model_id: int, blocks: Sequence[Block], ve
 
 
 def weight_for(connection: apsw.Connection, by_word: Sequence[int], by_meaning: Sequence[int], default: float) -> float:
-    """The mean weight of the groups that the first ten hits of both arms stand in; unmeasured groups count `default`.
+    """The mean weight of the groups that the first ten hits of both arms are in; unmeasured groups count `default`.
 
     A hit counts once for each arm that found it.
     """

@@ -51,7 +51,7 @@ class SearchRequest:
     exact: bool = False
     """Compare every vector instead of the nearest sign codes."""
     unrepaired: frozenset[str] = frozenset()
-    """Folded words that are spelt right, though they may stand nowhere in this file."""
+    """Folded words that are spelt right, though they may are in no passage in this file."""
     sort: Sort = "relevance"
 
     @property
@@ -86,7 +86,7 @@ class Hit:
     query: KeywordQuery | None
     weights: Weights = field(default_factory=Weights)
     origin: str | None = None
-    """Name of the mounted file that it stands in; None for one's own."""
+    """Name of the mounted file that it is in; None for yours."""
     relevance: float = 0.0
     """How likely it answers, 0..100; the hits of all searches and collections can be compared by it."""
     date: str | None = None
@@ -94,14 +94,14 @@ class Hit:
 
     @property
     def highlight(self) -> tuple[int, int] | None:
-        """Start and stop of the sentence that answers in `passage.text.strip()`; None if no word stands in it."""
+        """Start and stop of the sentence that answers in `passage.text.strip()`; None if no word is in it."""
         if self.query is None:
             return None
         return find_highlight(self.query, self.passage.text.strip(), self.passage.language)
 
     @property
     def matched(self) -> list[str]:
-        """Query words that stand in the text, its title or its headings; taking the text apart costs 0.3 ms."""
+        """Query words that are in the text, its title or its headings; taking the text apart costs 0.3 ms."""
         if self.query is None:
             return []
         passage = self.passage

@@ -1,4 +1,4 @@
-"""What is told of the chunks of a collection, and which of them stand in a partition or fulfil a condition."""
+"""What is told of the chunks of a collection, and which of them are in a partition or fulfil a condition."""
 
 from __future__ import annotations
 

@@ -255,7 +255,7 @@ def sql_condition(condition: Condition, metadata: str, columns: Mapping[str, str
 
     Args:
         metadata: the SQL of the JSON text; what is not JSON counts as an empty object.
-        columns: field -> SQL of the column that stands in for it where the metadata has no such key.
+        columns: field -> SQL of the column that replaces it where the metadata has no such key.
     """
     compiler = _SqlCompiler(f"iif(json_valid({metadata}), {metadata}, '{{}}')", columns)
     sql = compiler.compile(condition)

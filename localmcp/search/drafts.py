@@ -91,7 +91,7 @@ class SourceDraft:
 
 
 def heading_of(title: str, headings: Sequence[str]) -> str:
-    """What stands in the title column: the title, then the heading path without repeating the title."""
+    """What is in the title column: the title, then the heading path without repeating the title."""
     return "\n".join([title, *(heading for heading in headings if heading != title)])
 
 

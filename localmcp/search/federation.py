@@ -1,4 +1,4 @@
-"""One search over one's own file and the files that are mounted beside it.
+"""One search over your file and the files that are mounted beside it.
 
 Each file is searched by itself, with its own index and its own statistics; they meet in the scores. bm25 counts how
 rare a word is in one file, so a hit's score is first converted to what it would be if all files were one, by the ratio
@@ -36,7 +36,7 @@ MOST_THREADS = 8
 
 
 class MountedFile(Protocol):
-    """A file beside one's own, read-only."""
+    """A file beside yours, read-only."""
 
     @property
     def name(self) -> str: ...
@@ -102,7 +102,7 @@ class _Round:
 
 
 class Federation:
-    """Searches one's own file, and with it what is mounted. Thread-safe."""
+    """Searches your file, and with it what is mounted. Thread-safe."""
 
     def __init__(self, own: Index, beside: Beside | None = None) -> None:
         self.own = own
@@ -113,14 +113,14 @@ class Federation:
     def mounted(self) -> tuple[Sequence[MountedFile], Sequence[str]]:
         """The mounted files that the caller may see, and a sentence about each that cannot be opened.
 
-        A caller that is bound to collections sees none: they are collections of one's own file.
+        A caller that is bound to collections sees none: they are collections of your file.
         """
         if self._beside is None or current_scope().collections is not None:
             return (), ()
         return self._beside.files()
 
     def look(self, look: Callable[[Index, str | None], Result | None], origin: str | None = None) -> Iterator[Result]:
-        """What `look(index, name)` gives for one's own file (name None), then each mounted one; None is left out.
+        """What `look(index, name)` gives for your file (name None), then each mounted one; None is left out.
 
         `origin` names one mounted file alone. Another mounted file that cannot be read is logged and left out.
 
@@ -171,7 +171,7 @@ class Federation:
 
         Raises:
             NotFound: a collection that no file has, or nothing of that name is mounted.
-            FileUnavailable: one's own file cannot be read; a mounted one is left out with a notice.
+            FileUnavailable: your file cannot be read; a mounted one is left out with a notice.
         """
         mounted, troubles = self.mounted()
         if origin is not None:
@@ -195,7 +195,7 @@ class Federation:
             pool.shutdown()
 
     def _is_own(self, names: Sequence[str]) -> bool:
-        """A plain name means one's own collection where there is one."""
+        """A plain name means your collection where there is one."""
         with self.own.database.read() as connection:
             visible_names = {
                 visible_collection.name.casefold() for visible_collection in visible_collections(connection)
@@ -209,7 +209,7 @@ class Federation:
     # ------------------------------------------------------------ asking every file
 
     def _gather(self, request: SearchRequest, mounted: Sequence[MountedFile], *, with_own: bool) -> _Round:
-        """Ask one's own file in this thread, and the others beside it."""
+        """Ask your file in this thread, and the others beside it."""
         waiting = [(file, self._start(file, request)) for file in mounted]
         gathered = _Round()
         if with_own:
@@ -252,7 +252,7 @@ class Federation:
                 ]
 
     def _respect_spelling(self, gathered: _Round, mounted: Sequence[MountedFile]) -> None:
-        """A word that stands in one of the files is not misspelt: files that repaired it are asked again."""
+        """A word that is in one of the files is not misspelt: files that repaired it are asked again."""
         known_words = {term.word for part in gathered.parts for term in _terms(part) if term.repair is None}
         for number, part in enumerate(gathered.parts):
             wrong = frozenset(

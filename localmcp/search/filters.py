@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MOST_KEYS, MOST_VALUES = 50, 1000
 """A query of more conditions than these is one that SQLite refuses."""
 SOURCE_COLUMNS = {"title": TITLE_COLUMN, "path": "sources.uri"}
-"""What stands in for these fields where a source's own metadata has no such key."""
+"""What replaces these fields where a source's own metadata has no such key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ instead of 512 cost .02 nDCG@10 on LISA, whose questions have 56 words on averag
 POSTINGS_BUDGET = 8_000
 """bm25 scores every chunk that holds any term; the most frequent terms are dropped until the sum fits."""
 STOP_SHARE = 0.02
-"""A stop word is dropped only if it stands in more than this share of the chunks."""
+"""A stop word is dropped only if it is in more than this share of the chunks."""
 REPAIR_WEIGHT = 0.6
 """What a hit on a repaired word counts, so that an exact hit stays above it."""
 TITLE_WEIGHT, TEXT_WEIGHT = 2.0, 1.0
@@ -32,9 +32,9 @@ better for passages, which are of similar length (nDCG@10 of hybrid search: CACM
 TYPICAL_FREQUENCY = 3.0
 """The weighted frequency of a term for which the change from one `b` to the other is exact."""
 BM25_CEILING = 2.2
-"""k1 + 1: a term adds less than this times its idf, however often it stands in a text."""
+"""k1 + 1: a term adds less than this times its idf, however often it is in a text."""
 MISSING_SHARE = 0.25
-"""What a word that stands nowhere counts in the bound: at 0 one word of eight shows 100, at 1 SciFact loses .002."""
+"""What a word that is in no passage counts in the bound: at 0 one word of eight shows 100, at 1 SciFact loses .002."""
 MOST_CORRECTIONS = 3
 """Likely corrections of a word that are looked up."""
 MIXED_SHARE = 0.1
@@ -69,7 +69,7 @@ class KeywordQuery:
     dropped: tuple[tuple[str, str], ...] = ()
     """(word, reason) of what is not searched for."""
     missing_idf: float = 0.0
-    """For the words that stand nowhere: a text cannot hold them, and is no full match of the query."""
+    """For the words that are in no passage: a text cannot hold them, and is no full match of the query."""
 
     @property
     def bound(self) -> float:
@@ -78,7 +78,7 @@ class KeywordQuery:
 
     @property
     def ceiling(self) -> float:
-        """The bm25 score that no text could exceed, words that stand nowhere counted in full."""
+        """The bm25 score that no text could exceed, words that are in no passage counted in full."""
         return BM25_CEILING * (sum(term.idf for term in self.terms) + self.missing_idf / MISSING_SHARE)
 
     @property
@@ -114,7 +114,7 @@ def build_query(
 ) -> KeywordQuery:  # fmt: skip
     """Turn any text into a query over those collections; every token is literal, whatever FTS5 would make of it.
 
-    `unrepaired` are words that are spelt right, though they stand nowhere in these collections.
+    `unrepaired` are words that are spelt right, though they are in no passage in these collections.
     """
     units = phrases(text)[:MOST_UNITS]
     languages = _languages(connection, text, collection_ids)
@@ -355,7 +355,7 @@ def match_expression(terms: Sequence[Term]) -> str:
 
 
 def matched_words(query: KeywordQuery, text: str, language: str) -> list[str]:
-    """The query's words (as typed) that stand in a text of that language."""
+    """The query's words (as typed) that are in a text of that language."""
     # The stems of its words; words that were seen before are not taken apart again.
     present = set(index_text(text, language).split())
     return list(

@@ -1,4 +1,4 @@
-"""Chunks as they are read: text, place, and the source they stand in."""
+"""Chunks as they are read: text, place, and the source they are in."""
 
 from __future__ import annotations
 

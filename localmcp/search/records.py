@@ -1,4 +1,4 @@
-"""Records: short texts with metadata, each a source of its own with one chunk, as vector databases know them."""
+"""Records: short texts with metadata, each a separate source with one chunk, as vector databases know them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TITLE_COLUMN = f"iif(sources.format = '{FORMAT}', null, sources.title)"
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How much text one vector can stand for."""
+    """How much text one vector can fill."""
 
     count_tokens: TokenCounter
     limit: int

@@ -50,7 +50,7 @@ Tell = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class Reembedded:
-    """What became of one collection."""
+    """Status of one collection."""
 
     collection: str
     model: str

@@ -93,7 +93,7 @@ def model_text(connection: apsw.Connection, model_id: int | None) -> str:
 
 
 def same_model(first: str, second: str) -> bool:
-    """Whether two identities of `model_text` stand for comparable vectors."""
+    """Whether two identities of `model_text` represent comparable vectors."""
     return first.rpartition("#")[2] == second.rpartition("#")[2]
 
 

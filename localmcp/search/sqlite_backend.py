@@ -216,7 +216,7 @@ class SqliteBackend:
         return {row: _record(rows[row], vectors[row]) for row in rows if row in vectors}
 
     def records(self, collection: str, batch: int = 500) -> Iterator[list[Record]]:
-        """Every record that is searched by meaning, by id, in batches; each batch is a snapshot of its own."""
+        """Every record that is searched by meaning, by id, in batches; each batch is a separate snapshot."""
         sql = """
             select chunks.id from chunks join sources on sources.id = source_id
             where collection_id = ? and trashed_at is null and chunks.id > ? order by chunks.id limit ?

@@ -73,7 +73,7 @@ def _known_sessions() -> dict[str, Any]:
 def _database_key(database: str | None, profile: str | None) -> str:
     chosen = database or _variable("LOCALMCP_DB")
     path = os.path.abspath(os.path.expanduser(chosen)) if chosen else ""
-    # What a profile hides must not stand in the instructions of another. No path has a NUL.
+    # What a profile hides must not be in the instructions of another. No path has a NUL.
     return path if profile is None else f"{path}\0{profile}"
 
 

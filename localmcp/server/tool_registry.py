@@ -329,7 +329,7 @@ class ToolRegistry:
             return ToolDefinition(tool.name, tool.description, tool.input_schema, tool.mark.keywords)
 
     def call_tool(self, name: str, arguments: Json | None = None) -> Answer:
-        """Run a tool; None stands for no arguments. What it raises passes through.
+        """Run a tool; None represents no arguments. What it raises passes through.
 
         Raises:
             ToolNotFound: there is none of that name in this request; names the nearest.

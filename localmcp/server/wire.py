@@ -36,7 +36,7 @@ class Wire:
         self._owing = False
 
     def read_line(self) -> bytes:
-        """The next line with its end; `Overlong` stands for a line that is too long, b"" for the end of input."""
+        """The next line with its end; `Overlong` represents a line that is too long, b"" for the end of input."""
         try:
             line = self.reader.readline(MAX_LINE + 1)
         except OSError:

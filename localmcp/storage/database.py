@@ -502,7 +502,7 @@ PRACTICES: tuple[Callable[[apsw.Connection], None], ...] = (_wait_when_busy, _tr
 
 
 def load_sqlite_vec(connection: apsw.Connection) -> None:
-    """Load the extension by its path: importing the package would import numpy (100 ms). Without it numpy stands in."""
+    """Load the extension by its path: importing the package would import numpy (100 ms). Without it numpy is in."""
     spec = importlib.util.find_spec("sqlite_vec")
     if spec is None or not spec.submodule_search_locations:
         return

@@ -36,7 +36,7 @@ class _Protected(Exception):
 
 
 class LateWriter(Generic[Item]):
-    """A queue, and a thread that writes it to the file through a connection of its own.
+    """A queue, and a thread that writes it to the file through a separate connection.
 
     It never makes, migrates or adopts a file, and holds no lock of `Database`: what cannot be written waits (a file
     that is not there yet, or locked) or is dropped (a file that may not be changed, a full disk). Thread-safe.

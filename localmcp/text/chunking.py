@@ -164,7 +164,7 @@ def _cut_sections(sections: Iterable[Section], borders: Sequence[int]) -> Iterat
 
 
 def shorten_prefix(title: str, headings: Path) -> str:
-    """Title and heading path as they stand before an embedded text, at most `PREFIX_BYTES` long.
+    """Title and heading path as they are before an embedded text, at most `PREFIX_BYTES` long.
 
     The innermost headings say most, so the outer ones go first. A first heading equal to the title is left out.
     """
@@ -432,6 +432,6 @@ def _visible(text: str, start: int, stop: int) -> tuple[int, int]:
 
 
 def _overlap(fences: list[tuple[int, int]], first: int, last: int) -> int:
-    """How many code points of the span stand in fenced code."""
+    """How many code points of the span are in fenced code."""
     near = slice(max(bisect_right(fences, (first, first)) - 1, 0), bisect_right(fences, (last, last)))
     return sum(max(min(stop, last) - max(start, first), 0) for start, stop in fences[near])

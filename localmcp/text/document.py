@@ -122,7 +122,7 @@ def set_fields(**fields: str | None) -> dict[str, Any]:
 
 
 def failed_member(member: str, reason: LocalMCPError | str, parent: str = "") -> Document:
-    """Return the document that stands for a member of a container which cannot be read."""
+    """Return the document that represents a member of a container which cannot be read."""
     if isinstance(reason, ScannedDocument):
         reason = "Its pages are pictures: save it as a file, which text recognition can read."
     reason = str(reason)

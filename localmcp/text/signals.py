@@ -34,7 +34,7 @@ _SUBJECTS = ("instruction", "prompt", "rule", "direction", "guideline", "message
 class _Pose:
     name: str
     anchors: tuple[tuple[str, ...], ...]
-    """One of each group must stand in the lowered text before the pattern is tried: most texts are done with that."""
+    """One of each group must be in the lowered text before the pattern is tried: most texts are done with that."""
     pattern: re.Pattern[str]
 
     def is_in(self, lowered: str) -> bool:

@@ -33,7 +33,7 @@ ALIKE = 0.7
 KEPT_WORDS = 2000
 """Words of queries whose columns are kept."""
 COMMON_SIZE = 100
-"""Rarity in a smaller catalogue is reckoned as if it had this many tools: few tools say little about a word."""
+"""Rarity in a smaller catalog is reckoned as if it had this many tools: few tools say little about a word."""
 
 
 # ---------------------------------------------------------------- a catalogue

@@ -24,7 +24,7 @@ class Evidence:
     homeless: float
     """Share of the sentence's paths, ids, numbers and quotations that no parameter can take."""
     housed: float
-    """1 when a path or an id stands in the sentence and a parameter asks for one."""
+    """1 when a path or an id is in the sentence and a parameter asks for one."""
     example: float | None = None
     """Cosine of the sentence and the nearest example phrase, -1..1; this and what follows are None without a model."""
     description: float | None = None

@@ -111,7 +111,7 @@ class PhraseMatch:
 
     @property
     def inside(self) -> frozenset[int]:
-        """Places of the tokens that stand in slots."""
+        """Places of the tokens that are in slots."""
         return frozenset(place for run in self.captured.values() for place in run)
 
     def is_singular(self, parameter: str) -> bool:
@@ -289,7 +289,7 @@ def _cost(token: Token) -> float:
 
 
 def takes_words(schema: Json) -> bool:
-    """Whether any run of words can stand for the parameter."""
+    """Whether any run of words can fill the parameter."""
     single = _single(schema)
     return "enum" not in single and single.get("type", "string") == "string"
 
@@ -300,7 +300,7 @@ def _single(schema: Json) -> Json:
 
 
 def fits(token: Token, schema: Json) -> bool:
-    """Whether a token can stand for a parameter that is not free text."""
+    """Whether a token can fill a parameter that is not free text."""
     schema = _single(schema)
     if "enum" in schema:
         return any(fold(str(value)) == fold(token.text) or stem(fold(str(value)), "english") == token.stem
@@ -334,7 +334,7 @@ def _is_idle(token: Token, own: Collection[str]) -> bool:
 
 
 def written(sentence: str, run: Sequence[Token], *, singular: bool = False) -> str:
-    """Tokens as they stand in the sentence; a single quotation without its marks."""
+    """Tokens as they are in the sentence; a single quotation without its marks."""
     last = run[-1]
     ending = _singular(last.text) if singular else last.text
     if len(run) == 1:

@@ -49,7 +49,7 @@ class ToolUsage:
             self.save()
 
     def save(self) -> None:
-        """Add what was counted since the last time to the file; a file that cannot be written is let be."""
+        """Add what was counted since the last time to the file; a file that cannot be written is ignored."""
         with self._lock:
             self._saved_at = time.monotonic()
             if self._path is None or not self._unsaved:

@@ -63,12 +63,12 @@ def tool(
         title: a short label for people.
         keywords: words under which `tool_search` finds it.
         examples: phrases a person would say. `{p}` captures the argument p, `{p:singular}` in the singular, `{p=value}`
-            stands for a constant, `a|b` for alternatives; a phrase that is only `{p}` takes the whole sentence and
+            represents a constant, `a|b` for alternatives; a phrase that is only `{p}` takes the whole sentence and
             counts only if the tool then finds something.
         visible: listed by tools/list; others are found by `tool_search`.
         read_only, destructive, idempotent, open_world: the annotations of MCP; idempotent follows read_only.
         proxy: it only runs another tool through the registry, whose rights are then asked for.
-        stand_in: it stands for the tools that are not listed, and is not listed where all are.
+        stand_in: it represents the tools that are not listed, and is not listed where all are.
         accepts: parameter -> function(name, value) that turns a lenient value into a strict one (S0-6).
         says: the contract's own words for a bad argument: `"texts"` for the field, `"texts[]"` for an item
             (`{index}` is filled in), `"texts required"` when it is missing.

@@ -136,7 +136,7 @@ class MethodTool(Tool):
         return checked
 
     def _accepted(self, arguments: Json) -> Json:
-        """The arguments after the declared leniencies; null stands for "not given" where there is a default."""
+        """The arguments after the declared leniencies; null represents "not given" where there is a default."""
         accepted: Json = {}
         for name, value in canonical_names(arguments, self._parameters).items():
             if name in self.mark.accepts and value is not None:

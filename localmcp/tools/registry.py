@@ -119,7 +119,7 @@ class Registry:
         ]
 
     def visible(self) -> list[Tool]:
-        """The tools that tools/list shows: the visible ones; or all, without those that only stand for the others."""
+        """The tools that tools/list shows: the visible ones; or all, without those that only represent the others."""
         if self.show_all:
             return [tool for tool in self.tools() if not tool.mark.stand_in]
         return [tool for tool in self.tools(for_listing=True) if tool.mark.visible]
@@ -191,7 +191,7 @@ class Registry:
             return [near] if near else []
 
     def call(self, name: str, arguments: Json | None = None, scope: Scope | None = None) -> Answer:
-        """Run the tool `name` in `scope` (the current one by default): the one door of all faces.
+        """Run the tool `name` in `scope` (the current one by default): the one entry of all interfaces.
 
         Raises:
             UnknownTool: no such tool for this caller; the message names the nearest.

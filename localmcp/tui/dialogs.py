@@ -24,7 +24,7 @@ from localmcp.tui.logs import log_file
 from localmcp.tui.session import session_of
 
 UNASKED_SECONDS = 1.0
-"""A question that nobody asked for heeds no key for so long."""
+"""A question that nobody asked for ignores keys for this long."""
 
 
 class TextScreen(ModalScreen[None]):

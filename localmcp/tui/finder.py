@@ -48,7 +48,7 @@ class FinderPane(Pane):
                 yield from self.compose_right()
 
     def compose_right(self) -> Iterable[Widget]:
-        """What stands beside the list."""
+        """What is beside the list."""
         return ()
 
     # ------------------------------------------------------------ parts

@@ -262,7 +262,7 @@ def is_text_key(key: str) -> bool:
 
 
 def _clashes(keymap: Mapping[str, str]) -> list[str]:
-    """Keys that would stand for two things in one place."""
+    """Keys that would mean two things in one place."""
     clashes: list[str] = []
     for place in KEYS:
         owner: dict[str, str] = {}

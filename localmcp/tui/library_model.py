@@ -44,7 +44,7 @@ def contents_of(workspace: Workspace) -> Contents:
 
 
 def _mounted_collections(workspace: Workspace) -> list[CollectionRow]:
-    """The collections of the files that are searched together with one's own."""
+    """The collections of the files that are searched together with yours."""
 
     def look(index: Index, origin: str | None) -> list[CollectionRow] | None:
         if origin is None:
@@ -59,7 +59,7 @@ def _mounted_collections(workspace: Workspace) -> list[CollectionRow]:
 
 
 def inventory_of(workspace: Workspace, origin: str | None) -> Inventory:
-    """That of a mounted file, or one's own for None.
+    """That of a mounted file, or yours for None.
 
     Raises:
         NotFound: it is no longer mounted.

@@ -42,7 +42,7 @@ class CollectionRow:
     model: str
     unread: int
     origin: str | None = None
-    """The mounted file that it stands in, which is read-only; None for one's own."""
+    """The mounted file that it is in, which is read-only; None for yours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Trash:
 
 @dataclass(frozen=True, slots=True)
 class More:
-    """A row that stands for those before or behind the window."""
+    """A row that represents those before or behind the window."""
 
     offset: int
     """Where the page begins that it fetches."""
@@ -240,7 +240,7 @@ def _words(row: Any) -> str:
 
 
 def origin_of(node: TreeNode[Any]) -> str | None:
-    """The mounted file that a row comes from; None for one's own."""
+    """The mounted file that a row comes from; None for yours."""
     if isinstance(node.data, CollectionRow):
         return node.data.origin
     return origin_of(node.parent) if node.parent is not None else None

@@ -42,7 +42,7 @@ def logging_to_file(level: str) -> Generator[Path]:
 @contextmanager
 def separate_screen_stream() -> Generator[None]:
     """Textual draws on stderr and measures stdout. Libraries written in C complain on stderr as well, and stdout may be
-    a pipe that waits for the answer: so the screen gets a stream of its own for both, and what is written to descriptor
+    a pipe that waits for the answer: so the screen gets a separate stream for both, and what is written to descriptor
     2 meanwhile goes to the log file."""
     stdout, stderr = sys.__stdout__, sys.__stderr__
     if stderr is None or os.name != "posix":

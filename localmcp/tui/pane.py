@@ -159,7 +159,7 @@ class Pane(Vertical, Asking):
         """Show only what holds these words; empty = everything."""
 
     def say_nothing_is_here(self, empty: bool) -> None:
-        """Where there is room for one part only, words about an empty list stand in its place."""
+        """Where there is room for one part only, words about an empty list are in its place."""
         self.set_class(empty, "-nothing")
 
     def keep_focus(self) -> None:

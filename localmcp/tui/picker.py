@@ -71,7 +71,7 @@ class Picker(Vertical, Asking):
         self._typing = self.set_timer(DEBOUNCE_SECONDS, self.search)
 
     def search(self) -> None:
-        """Ask for what stands in the line."""
+        """Ask for what is in the line."""
         line = self.query_one(Input).value
         if not self.session.is_open:
             return

@@ -210,7 +210,7 @@ def _as_text(field: Field, value: Any) -> str:
 
 
 def _value(field: Field, widget: Widget) -> Any:
-    """What stands in a widget; None when nothing does.
+    """What is in a widget; None when nothing does.
 
     Raises:
         ValueError: it is not what the schema wants.

@@ -22,7 +22,7 @@ class Token:
     """As written; without the quotation marks."""
     start: int
     stop: int
-    """Where it stands in the sentence, quotation marks included."""
+    """Where it is in the sentence, quotation marks included."""
     stem: str
 
     @property

@@ -271,7 +271,7 @@ def write_entries(changes: Mapping[str, Json | None]) -> Path:
     document[MCP_SERVERS] = table
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f"{path.name}.{os.getpid()}.part")
-    # Keys of other services stand in it, so it is the person's alone from its first byte.
+    # Keys of other services are in it, so it is the person's alone from its first byte.
     with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         json.dump(document, file, ensure_ascii=False, indent=2)
         file.write("\n")

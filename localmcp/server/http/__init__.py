@@ -1,1 +1,1 @@
-"""The door for HTTP on this machine: MCP, the original's endpoints, and key management, on one port."""
+"""HTTP on this machine: MCP, the original's endpoints, and key management, on one port."""

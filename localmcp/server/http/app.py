@@ -1,4 +1,4 @@
-"""The door as an ASGI application: who may come in, which way a request goes, and what every reply carries."""
+"""ASGI application: authentication, routing, response headers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Endpoint = Callable[[Exchange], Awaitable[ASGIApp]]
 
 @dataclass(frozen=True, slots=True)
 class DoorLimits:
-    """What the door lets through."""
+    """Limits of the HTTP server."""
 
     names: OwnNames = OwnNames()
     body_bytes: int = 4 << 20
@@ -69,7 +69,7 @@ class Door:
         self._routes = self._make_routes(ManagementEndpoints(calls))
 
     def _make_routes(self, management: ManagementEndpoints) -> dict[str, dict[str, Endpoint]]:
-        """Path -> method -> what answers it; `/tools/{name}` stands beside."""
+        """Path -> method -> what answers it; `/tools/{name}` is beside."""
         return {
             **{path: {"POST": self._mcp.post} for path in MCP_PATHS},
             "/api/mcp": {"POST": self._mcp.post, "GET": self._open_stream},
@@ -159,7 +159,7 @@ class Door:
         return await endpoint(Exchange(request, path, key, body))
 
     def _check_names(self, request: Request) -> None:
-        """Refuse what a page in a browser sends through a name of its own (DNS rebinding), or from elsewhere."""
+        """Refuse what a page in a browser sends through another name (DNS rebinding), or from elsewhere."""
         hosts, origins = request.headers.getlist("host"), request.headers.getlist("origin")
         if len(hosts) != 1 or not self._limits.names.allow_host(hosts[0]):
             raise Refused(421, "Invalid Host header", code=SERVER_ERROR, details="Use 127.0.0.1 or localhost")

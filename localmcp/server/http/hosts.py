@@ -27,17 +27,17 @@ def _is_loopback_number(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class OwnNames:
-    """The names under which this door may be addressed."""
+    """The names under which this server may be addressed."""
 
     names: frozenset[str] = LOOPBACK
     any_number: bool = False
-    """Any IP address too: a rebinding attack needs a name, and a door open to others cannot know its own numbers."""
+    """Any IP address too: a rebinding attack needs a name, and a server open to others cannot know its own numbers."""
     origins: frozenset[str] = frozenset()
     """Further origins of web pages that may call."""
 
     @classmethod
     def of(cls, host: str, further: Iterable[str] = (), origins: Iterable[str] = ()) -> OwnNames:
-        """For a door that listens on `host`."""
+        """For a server that listens on `host`."""
         remote = not is_loopback(host)
         names = {host, *further} if remote else set(further)
         lower = frozenset(name.strip().lower() for name in names if name.strip())

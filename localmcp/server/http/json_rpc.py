@@ -47,7 +47,7 @@ _instructions: ContextVar[str] = ContextVar("localmcp_instructions", default=FAL
 
 
 class DoorServer(ToolServer):
-    """The MCP server behind the door: everything it says is said in the scope of the request's key."""
+    """The MCP server behind the server: everything it says is said in the scope of the request's key."""
 
     def __init__(self, open_workspace: OpenOnce[Workspace]) -> None:
         super().__init__(open_workspace, request_scope, None)
@@ -75,7 +75,7 @@ class McpEndpoints:
         self.streaming = StreamableHTTPSessionManager(self.server, stateless=True, max_request_body_size=2**31)
         """Answers calls whose client wants to hear how far they are, as a stream of events."""
         self.draining = anyio.Event()
-        """Set when the door closes: streams that would stay open end."""
+        """Set when the server closes: streams that would stay open end."""
 
     async def post(self, exchange: Exchange) -> ASGIApp:
         """Answer one message.
@@ -311,7 +311,7 @@ class _Streamed:
 
 
 class _Listening:
-    """A stream of notifications (`subscriptions/listen`), which the door ends when it closes."""
+    """A stream of notifications (`subscriptions/listen`), which the server ends when it closes."""
 
     def __init__(self, app: ASGIApp, body: bytes, draining: anyio.Event) -> None:
         self._app = app

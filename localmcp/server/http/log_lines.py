@@ -1,4 +1,4 @@
-"""The door's log: one line per event on stderr, as text for people or as JSON for programs (S3-14)."""
+"""The HTTP server's log: one line per event on stderr, as text for people or as JSON for programs (S3-14)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def say(message: str, **fields: Any) -> None:
 
 
 def set_up_logging(form: Format, level: str, *, quiet: bool = False) -> None:
-    """Send every log line of the process to stderr in that form; `level` is for all but the door's own lines."""
+    """Send every log line of the process to stderr in that form; `level` is for all but the server's own lines."""
     handler = LateLines(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     root = logging.getLogger()
@@ -49,7 +49,7 @@ def finish_lines() -> bool:
 class LateLines(logging.Handler):
     """Lines that a thread writes, in their order and many at a time.
 
-    A write lets go of Python's lock and may block: whoever does not read stderr must not stop the door, and on a busy
+    A write lets go of Python's lock and may block: whoever does not read stderr must not stop the server, and on a busy
     machine the loop would wait for its turn after each line.
     """
 

@@ -1,4 +1,4 @@
-"""Replies of the door: JSON whatever is in it, and refusals worded as the callers of each path expect them."""
+"""Replies of the HTTP server: JSON whatever is in it, and refusals worded as the callers of each path expect them."""
 
 from __future__ import annotations
 

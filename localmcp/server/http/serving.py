@@ -35,13 +35,13 @@ REQUEST_SECONDS = 60
 """How long a request may take to arrive, from its first byte, or from the connection's beginning, to its last."""
 IDLE_SECONDS = 30
 FINISHING_SECONDS = 20
-"""How long requests in flight may take to finish once the door is told to close."""
+"""How long requests in flight may take to finish once the server is told to close."""
 CLOSING_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the door listens."""
+    """Where the server listens."""
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -109,7 +109,7 @@ def listen(address: Address) -> socket.socket:
 
 
 def limits_of(settings: Settings, host: str) -> DoorLimits:
-    """The door's limits, by the settings."""
+    """The HTTP server's limits, by the settings."""
     return DoorLimits(
         names=OwnNames.of(host, settings.http_hosts.split(","), settings.http_origins.split(",")),
         body_bytes=settings.http_max_body_mb << 20,
@@ -119,7 +119,7 @@ def limits_of(settings: Settings, host: str) -> DoorLimits:
 
 
 def uvicorn_config(door: Door) -> uvicorn.Config:
-    """How the server under the door behaves."""
+    """How the server under the server behaves."""
     return uvicorn.Config(
         door,
         http=PatientProtocol,

@@ -95,7 +95,7 @@ class Streams:
         """A new stream for the caller.
 
         Raises:
-            Refused: 503, too many are open, or the door is closing.
+            Refused: 503, too many are open, or the server is closing.
         """
         mine = sum(stream.key_id == str(exchange.key.id) for stream in self._open.values())
         if self._closing or len(self._open) >= MOST_STREAMS or mine >= MOST_STREAMS_A_KEY:

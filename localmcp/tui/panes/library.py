@@ -82,7 +82,7 @@ class LibraryPane(Pane):
 
     @property
     def chosen(self) -> Any:
-        """What the highlighted node stands for."""
+        """What the highlighted node represents."""
         node = self.tree_view.cursor_node
         return node.data if node is not None else None
 

@@ -22,7 +22,7 @@ from localmcp.tui.keymap import bindings
 Json = dict[str, Any]
 
 MOST_LISTED = 1000
-"""Quick starts that are ranked letter by letter; beyond, the search of the catalogue finds them."""
+"""Quick starts that are ranked letter by letter; beyond, the search of the catalog finds them."""
 EMPTY = """\
 ### No quick starts yet
 

@@ -178,7 +178,7 @@ class RulesPane(FinderPane):
         self._form("editRule", f"Change rule {rule['id']}", values, id=rule["id"])
 
     def _own_rule(self) -> Json | None:
-        """The chosen rule; None, and the reason told, where it stands in a mounted file."""
+        """The chosen rule; None, and the reason told, where it is in a mounted file."""
         rule = self.chosen
         if rule is None or "origin" not in rule:
             return rule

@@ -60,7 +60,7 @@ class SearchPane(Pane):
         self.unfolded: set[str] = set()
         """Source ids whose passages are all shown."""
         self._similar_to: tuple[str, str] = ("", "")
-        """A search line, and the passage that it stands for."""
+        """A search line, and the passage that it represents."""
         self._typing: Timer | None = None
         self._earlier = -1
         self._matchers: dict[str, Matcher] = {}
