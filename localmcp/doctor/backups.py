@@ -16,10 +16,10 @@ from localmcp import files
 from localmcp.doctor.file import MAGIC
 from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, NotOurFile
 from localmcp.packs.verify import Verification, verify
-from localmcp.storage.adoption import Dropped, Keep, drop_powers
+from localmcp.storage.adoption import Dropped, Keep, drop_foreign_powers
 from localmcp.storage.database import Database, fetch_all, fetch_one, open_copy
 from localmcp.storage.migrations import apply_migrations, schema_version
-from localmcp.storage.provenance import adopt_file, is_adopted
+from localmcp.storage.provenance import adopt_file
 
 PAGES_AT_ONCE = 2000
 FAR_AHEAD = 1_000_000
@@ -108,7 +108,7 @@ def restore(path: Path, backup: Path, *, other: bool = False, powers: Keep | Non
         prepared = scratch / "prepared"
         with closing(Database(backup, read_only=True)) as source:
             source.copy_to(prepared)
-        dropped = _drop_foreign_powers(prepared, powers or Keep())
+        dropped = drop_foreign_powers(prepared, powers or Keep())
         if not path.exists():
             _place(prepared, path)
             return Restored(path, None, counts, dropped)
@@ -213,17 +213,6 @@ def _pour(prepared: Path, path: Path, keep: Callable[[], None]) -> None:
         ) from error
     except (apsw.ReadOnlyError, apsw.CantOpenError, apsw.IOError) as error:
         raise FileUnavailable(f"{path} cannot be written: {error}.") from error
-
-
-def _drop_foreign_powers(prepared: Path, keep: Keep) -> Dropped:
-    """Drop the powers of a backup whose file this machine neither made nor adopted."""
-    with closing(open_copy(prepared)) as connection:
-        if is_adopted(fetch_one(connection, "select id from file")):
-            return Dropped()
-        connection.execute("begin immediate")
-        dropped = drop_powers(connection, keep)
-        connection.execute("commit")
-        return dropped
 
 
 def _place(prepared: Path, path: Path) -> None:

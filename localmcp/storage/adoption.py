@@ -62,29 +62,34 @@ def adopt(path: str | os.PathLike[str], keep: Keep | None = None) -> Dropped:
     """
     with closing(Database(path, read_only=True, foreign=True)) as foreign:
         file_id, place = foreign.file_id, foreign.path
-    dropped = Dropped()
-    if not is_adopted(file_id):
-        dropped = _drop_powers_of(place, keep or Keep())
-        # Only now: a kill before this leaves a file without powers that nobody may change yet.
-        adopt_file(file_id)
+    dropped = drop_foreign_powers(place, keep or Keep())
+    # Only now: a kill before this leaves a file without powers that nobody may change yet.
+    adopt_file(file_id)
     with closing(Database(place)) as database, database.write() as connection:
         # What a pack says of itself is no longer true once the file changes.
         connection.execute("delete from manifest")
     return dropped
 
 
-def _drop_powers_of(path: Path, keep: Keep) -> Dropped:
+def drop_foreign_powers(path: Path, keep: Keep) -> Dropped:
+    """Delete the powers of a file that this machine neither made nor adopted; another stays as it is.
+
+    Raises:
+        FileUnavailable: it cannot be written.
+    """
     try:
         with closing(open_copy(path)) as connection:
+            if is_adopted(fetch_one(connection, "select id from file")):
+                return Dropped()
             connection.execute("begin immediate")
-            dropped = drop_powers(connection, keep)
+            dropped = _drop_powers(connection, keep)
             connection.execute("commit")
             return dropped
     except apsw.Error as error:
         raise translate_error(error, path) or error from error
 
 
-def drop_powers(connection: apsw.Connection, keep: Keep) -> Dropped:
+def _drop_powers(connection: apsw.Connection, keep: Keep) -> Dropped:
     """Delete the rows that would act on this machine; part of the caller's transaction. Any schema version."""
     tables = {name for kind, name in schema_of(connection) if kind == "table"}
     counts: dict[str, int] = {}

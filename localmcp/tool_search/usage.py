@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 import time
 from pathlib import Path
 from typing import Any, cast
 
+from localmcp.files import write_atomically
 from localmcp.tools import CallRecord
 
 log = logging.getLogger(__name__)
@@ -81,11 +81,7 @@ def _read(path: Path) -> dict[str, int]:
 
 
 def _write(path: Path, counts: dict[str, int]) -> None:
-    # Written beside and moved over, so that no other process reads half a file.
-    beside = path.with_name(f"{path.stem}.{os.getpid()}.json")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(json.dumps(counts), encoding="utf-8")
-        beside.replace(path)
+        write_atomically(path, json.dumps(counts))
     except OSError as error:
         log.info("the counts of calls cannot be kept in %s: %s", path, error)

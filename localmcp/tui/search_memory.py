@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from pathlib import Path
 from typing import Any, cast
 
 from localmcp.config import state_directory
+from localmcp.files import write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -61,13 +61,8 @@ class SearchMemory:
 
     def _write(self) -> None:
         table = {"recent": self.recent, "saved": self.saved, "positions": self.positions}
-        beside = self._path.with_suffix(".new")
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with open(descriptor, "w", encoding="utf-8") as file:
-                json.dump(table, file, ensure_ascii=False)
-            os.replace(beside, self._path)
+            write_atomically(self._path, json.dumps(table, ensure_ascii=False))
         except OSError as error:
             log.warning("searches are not remembered: %s", error)
 
