@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from localmcp.embeddings.embedder import ModelIdentity, require_query, unit_rows
 from localmcp.embeddings.encoder import Arithmetic, Encoder, EncoderWeights
-from localmcp.embeddings.native import run_beside, threads_for
+from localmcp.embeddings.native import native_calls, run_beside, threads_for
 from localmcp.embeddings.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class EncoderEmbedder:
         return np.array([self._first, *self.token_counter.ids(text)[: self._kept], self._last], np.int64)
 
     def _passage_encoder(self) -> Encoder:
-        with self._loading:
+        with self._loading, native_calls:
             if self._passages is None:
                 self._trial = self._trial or self._try()
                 self._passages = Encoder(self._weights, self._trial.arithmetic, 1)

@@ -665,17 +665,20 @@ class TestLazyLoading:
 
 
 class TestEndOfTheProgram:
-    @pytest.mark.parametrize("reached", ["InferenceSession", "run"])
+    @pytest.mark.parametrize("reached", ["session 1", "session 2", "session 4", "session 5", "run"])
     def test_waits_for_the_call_under_way(self, reached: str) -> None:
-        # The main thread ends the moment the background thread is inside onnxruntime.
+        # The main thread ends the moment the background thread is inside onnxruntime: it makes a session for queries,
+        # three to try the arithmetics with, and one for passages.
         code = f"""
+import itertools
 import threading
 import onnxruntime
 from localmcp.embeddings import LazyEmbedder, open_embedder
 inside = threading.Event()
+sessions = itertools.count(1)
 class Session(onnxruntime.InferenceSession):
     def __init__(self, *args, **kwargs):
-        {reached!r} == "run" or inside.set()
+        {reached!r} == f"session {{next(sessions)}}" and inside.set()
         super().__init__(*args, **kwargs)
     def run(self, names, inputs):
         inputs["embedded"].shape[1] > 100 and inside.set()
@@ -684,7 +687,7 @@ onnxruntime.InferenceSession = Session
 def work():
     open_embedder("default", threads=2).embed_passages(["word " * 200] * 64)
 threading.Thread(target=LazyEmbedder(work).get, daemon=True).start()
-assert inside.wait(30)
+assert inside.wait(60)
 """
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout) == (0, "")
