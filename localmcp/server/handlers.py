@@ -24,11 +24,13 @@ from pydantic import TypeAdapter
 
 from localmcp.activity import CallOrigin, call_origin
 from localmcp.errors import LocalMCPError, UnknownTool
+from localmcp.server.elicitation import RetriedCalls, ask_by_request
 from localmcp.server.offer_handlers import WATCH_SECONDS, OfferHandlers
 from localmcp.server.progress_reporter import ProgressReporter
 from localmcp.server.wire_values import HasRegistry, log_incident, message_of, without_surrogates
 from localmcp.tools import (
     Answer,
+    AskPerson,
     CallCancellation,
     Json,
     MethodTool,
@@ -37,6 +39,7 @@ from localmcp.tools import (
     ToolMark,
     compact_json,
     use_cancellation,
+    use_person_asker,
     use_progress,
     use_scope,
 )
@@ -87,6 +90,7 @@ class ToolServer(Server[Any]):
         self._offers = OfferHandlers(open_workspace, scope, self._bus)
         self._listen = ListenHandler(self._bus)
         self._watcher: asyncio.Task[None] | None = None
+        self._retried = RetriedCalls()
         self.offered: Callable[[], tuple[str, ...]] = self._offers.kinds
         """What is advertised of `resources` and `prompts`; every request of theirs is answered all the same."""
         super().__init__(
@@ -135,14 +139,33 @@ class ToolServer(Server[Any]):
         self._remember(ctx)
         return wire.ListToolsResult(tools=await anyio.to_thread.run_sync(self._list, abandon_on_cancel=True))
 
-    async def _on_call_tool(self, ctx: Context, params: wire.CallToolRequestParams) -> wire.CallToolResult:
+    async def _on_call_tool(
+        self, ctx: Context, params: wire.CallToolRequestParams
+    ) -> wire.CallToolResult | wire.InputRequiredResult:
         self._remember(ctx)
         note_client(ctx)
+        caller = self._scope().caller
+        if params.request_state is not None:
+            return await self._retried.resume(ctx, caller, params.request_state, params.input_responses)
+        capabilities = ctx.session.client_capabilities
+        if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS and capabilities and capabilities.elicitation:
+            return await self._retried.begin(ctx, caller, partial(self._run, ctx, params))
+        return await self._run(ctx, params, self.person_asker(ctx))
+
+    def person_asker(self, ctx: Context) -> AskPerson | None:
+        """Return how a client of the handshake era is asked; None where it cannot be."""
+        capabilities = ctx.session.client_capabilities
+        offered = capabilities is not None and capabilities.elicitation is not None
+        return ask_by_request(ctx) if offered and ctx.session.can_send_request else None
+
+    async def _run(
+        self, ctx: Context, params: wire.CallToolRequestParams, ask: AskPerson | None
+    ) -> wire.CallToolResult:
         work = partial(self._call, params.name, params.arguments or {}, reads_text=reads_text_alone(ctx))
         reporter = ProgressReporter(ctx.session)
         cancellation = CallCancellation()
         try:
-            with use_progress(reporter), use_cancellation(cancellation):
+            with use_progress(reporter), use_cancellation(cancellation), use_person_asker(ask):
                 return await anyio.to_thread.run_sync(work, limiter=self._calls, abandon_on_cancel=True)
         except asyncio.CancelledError:
             cancellation.cancel()

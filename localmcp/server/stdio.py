@@ -251,7 +251,9 @@ class Session:
     async def _write(self, replies: MemoryObjectReceiveStream[SessionMessage]) -> None:
         async with replies:
             async for reply in replies:
-                reply_id = getattr(reply.message, "id", None)
+                # A request of ours, such as a question to the person, has an id of another series.
+                asking = isinstance(reply.message, types.JSONRPCRequest)
+                reply_id = None if asking else getattr(reply.message, "id", None)
                 if not self._hung_up and not self._is_repeated(reply_id):
                     await self._send(reply.message)
                 self._running.discard(reply_id)

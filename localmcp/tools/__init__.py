@@ -21,12 +21,15 @@ from localmcp.tools.method_tool import tools_of as tools_of
 from localmcp.tools.registry import CallRecord as CallRecord
 from localmcp.tools.registry import Registry as Registry
 from localmcp.tools.scope import EVERYTHING as EVERYTHING
+from localmcp.tools.scope import AskPerson as AskPerson
 from localmcp.tools.scope import CallCancellation as CallCancellation
 from localmcp.tools.scope import ReportProgress as ReportProgress
 from localmcp.tools.scope import Scope as Scope
 from localmcp.tools.scope import call_cancellation as call_cancellation
 from localmcp.tools.scope import current_scope as current_scope
+from localmcp.tools.scope import person_asker as person_asker
 from localmcp.tools.scope import progress_listener as progress_listener
 from localmcp.tools.scope import use_cancellation as use_cancellation
+from localmcp.tools.scope import use_person_asker as use_person_asker
 from localmcp.tools.scope import use_progress as use_progress
 from localmcp.tools.scope import use_scope as use_scope

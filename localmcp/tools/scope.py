@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from localmcp.schemas import Json
     from localmcp.tools.base import Provider
     from localmcp.tools.mark import ToolMark
 
@@ -98,6 +101,28 @@ class CallCancellation:
             callbacks, self._callbacks, self._cancelled = self._callbacks, [], True
         for callback in callbacks:
             callback()
+
+
+AskPerson = Callable[["Json"], "Future[Json]"]
+"""Called with the parameters of `elicitation/create`, from any thread; the future holds the client's result of it, or
+fails where the client cannot show this question."""
+
+_ask_person: ContextVar[AskPerson | None] = ContextVar("localmcp_ask_person", default=None)
+
+
+def person_asker() -> AskPerson | None:
+    """Return how the running call can ask the person something; None where the client does not offer that."""
+    return _ask_person.get()
+
+
+@contextmanager
+def use_person_asker(ask: AskPerson | None) -> Generator[None]:
+    """Let the calls of this block ask the person through `ask`."""
+    token = _ask_person.set(ask)
+    try:
+        yield
+    finally:
+        _ask_person.reset(token)
 
 
 _cancellation: ContextVar[CallCancellation | None] = ContextVar("localmcp_cancellation", default=None)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from federation import PATIENCE, SERVERS, Farm, is_alive, wait_until
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from localmcp.config import servers_file
@@ -528,6 +528,7 @@ def test_a_server_made_with_the_sdk_sends_images_and_changes_over_its_pipes(farm
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.text(min_size=1), st.lists(st.text(min_size=1), unique=True))
 def test_every_name_becomes_one_that_clients_take_and_no_two_become_one(server: str, tools: list[str]) -> None:
     namespace = entries.normalise_namespace(server)

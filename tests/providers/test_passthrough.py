@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
+import mcp_types as types
 import pytest
 from federation import PATIENCE, SERVERS, Farm
-from mcp import Client
+from mcp import Client, MCPError
+from mcp.client.session import ClientRequestContext
 
 import localmcp
 from localmcp.server.handlers import build_server
@@ -67,6 +70,85 @@ async def test_a_call_that_the_client_gives_up_is_cancelled_in_the_server(
                 await anyio.sleep(0.05)
         again = await client.call_tool("sdk__count", {"steps": 1})
     assert not again.is_error
+
+
+async def choose(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
+    """A person who likes green."""
+    assert params.message == "Which color for the fence?"
+    return types.ElicitResult(action="accept", content={"color": "green"})
+
+
+async def paint(registry: Registry, era: Any, callback: Any) -> types.CallToolResult:
+    async with Client(
+        build_server(lambda: Wired(registry), Scope()), mode=era, elicitation_callback=callback
+    ) as client:
+        return await client.call_tool("questions__paint", {"thing": "fence"})
+
+
+@pytest.fixture(params=["old server", "new server"])
+def asking(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Registry]:
+    farm = Farm(tmp_path)
+    options = ["--new"] if request.param == "new server" else []
+    farm.write(questions={"command": sys.executable, "args": [str(SERVERS / "questions.py"), *options]})
+    yield farm.open()[0]
+    farm.close()
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_question_of_a_connected_server_reaches_the_person_and_their_answer_the_server(
+    asking: Registry, era: Any
+) -> None:
+    result = await paint(asking, era, choose)
+    assert not result.is_error and "fence: green" in str(result.content)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_person_may_decline(asking: Registry, era: Any) -> None:
+    async def decline(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
+        return types.ElicitResult(action="decline")
+
+    assert "decline" in str((await paint(asking, era, decline)).content)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_server_learns_that_a_client_cannot_be_asked_and_one_that_asks_anyway_is_refused(
+    asking: Registry, era: Any
+) -> None:
+    result = await paint(asking, era, None)
+    text = str(result.content)
+    assert ("fence: white" in text) if not result.is_error else ("which this client cannot show" in text)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_time_that_a_person_takes_does_not_count_against_the_server(tmp_path: Path, era: Any) -> None:
+    farm = Farm(tmp_path)
+    farm.write(questions={"command": sys.executable, "args": [str(SERVERS / "questions.py")], "timeout": 2})
+
+    async def hesitate(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
+        await anyio.sleep(2.5)
+        return await choose(context, params)
+
+    result = await paint(farm.open()[0], era, hesitate)
+    assert "fence: green" in str(result.content)
+    farm.close()
+
+
+async def test_a_question_is_answered_only_by_the_caller_whose_call_it_is(asking: Registry) -> None:
+    caller = "ada"
+    server = build_server(lambda: Wired(asking), lambda: Scope(caller=caller))
+    async with Client(server, mode="auto", elicitation_callback=choose) as client:
+        await client.list_tools()
+        question = await client.session.call_tool("questions__paint", {"thing": "fence"}, allow_input_required=True)
+        assert isinstance(question, types.InputRequiredResult) and question.request_state
+        answer: types.InputResponses = {"question": types.ElicitResult(action="accept", content={"color": "red"})}
+        retry = partial(client.session.call_tool, "questions__paint", {"thing": "fence"}, input_responses=answer)
+        caller = "bob"
+        with pytest.raises(MCPError, match="no longer open"):
+            await retry(request_state=question.request_state)
+        caller = "ada"
+        with pytest.raises(MCPError, match="no longer open"):
+            await retry(request_state="another")
+        assert "fence: red" in str((await retry(request_state=question.request_state)).content)
 
 
 @pytest.mark.parametrize("era", ERAS)

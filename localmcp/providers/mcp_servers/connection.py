@@ -24,9 +24,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from localmcp.errors import InvalidInput, LocalMCPError, Unavailable
 from localmcp.providers.mcp_servers.catalog import usable_tools
 from localmcp.providers.mcp_servers.entries import Launch, ServerEntry, prepare
+from localmcp.providers.mcp_servers.person_questions import PersonQuestions
 from localmcp.providers.mcp_servers.process import Child, Guard, ServerLog, run_child, without_surrogates
 from localmcp.schemas import compact_json
-from localmcp.tools import ReportProgress
+from localmcp.tools import ReportProgress, person_asker
 
 Json = dict[str, Any]
 
@@ -39,6 +40,8 @@ CLOSING_SECONDS = 1.6
 NOT_FOUND = 404
 MAX_ANSWER = 5 * 1024 * 1024
 """Characters of one answer as JSON: no model reads more, and every copy on the way takes memory."""
+MOST_ROUNDS = 10
+"""How often one call may ask the person."""
 MAX_EVENT = 64 * 1024 * 1024
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _OTHER_ERA = (types.METHOD_NOT_FOUND, types.INVALID_REQUEST, types.INVALID_PARAMS, types.UNSUPPORTED_PROTOCOL_VERSION)
@@ -48,6 +51,7 @@ _REQUESTS: dict[str, type[types.Request[Any, Any]]] = {
     "resources/read": types.ReadResourceRequest,
     "prompts/list": types.ListPromptsRequest,
     "prompts/get": types.GetPromptRequest,
+    "tools/call": types.CallToolRequest,
 }
 
 # httpx2 logs whole URLs, which may hold keys.
@@ -68,9 +72,17 @@ class Connection:
     """Opened once, used by many calls at a time, closed once. Lives in one event loop."""
 
     def __init__(
-        self, entry: ServerEntry, server_log: ServerLog, guard: Guard, on_tools_changed: Callable[[], None]
+        self,
+        entry: ServerEntry,
+        server_log: ServerLog,
+        guard: Guard,
+        on_tools_changed: Callable[[], None],
+        asks: bool,
     ) -> None:
+        """`asks`: whether the server is told that it may ask the person."""
         self.entry = entry
+        self._asks = asks
+        self._questions = PersonQuestions()
         self._log = server_log
         self._guard = guard
         self._on_tools_changed = on_tools_changed
@@ -160,6 +172,7 @@ class Connection:
             outgoing,
             client_info=types.Implementation(name="localmcp", version=_own_version()),
             message_handler=self._on_message,
+            elicitation_callback=self._questions.answer if self._asks else None,
         )
         self._session = await stack.enter_async_context(session)
         await self._shake_hands()
@@ -258,11 +271,8 @@ class Connection:
             InvalidInput: the server refuses.
             Unavailable: no answer in time, or an end in the middle.
         """
-        request = _REQUESTS[method].model_validate({"method": method, "params": params})
-        seconds = self.entry.call_seconds if seconds is None else seconds
         try:
-            async with asyncio.timeout(seconds + 1):
-                result = await self._session.send_request(request, _Whole, request_read_timeout_seconds=seconds)
+            return await self._exchange(method, params, self.entry.call_seconds if seconds is None else seconds)
         except MCPError as error:
             if error.code == types.CONNECTION_CLOSED:
                 raise await self._explain_end(method) from error
@@ -270,7 +280,6 @@ class Connection:
             raise InvalidInput(f"The MCP server '{self.entry.name}' refused {method}: {message}") from error
         except (TimeoutError, ValidationError, anyio.ClosedResourceError, RuntimeError) as error:
             raise self._unavailable(f"gave no usable answer to {method}") from error
-        return result.model_extra or {}
 
     async def call_tool(
         self, tool: str, arguments: Json, seconds: float | None = None, progress: ReportProgress | None = None
@@ -282,25 +291,47 @@ class Connection:
             Unavailable: no answer within `seconds` (None: `call_seconds`), an end in the middle, an answer that is no
                 result or larger than MAX_ANSWER.
         """
-        params = types.CallToolRequestParams(name=tool, arguments=without_surrogates(arguments))
+        params: Json = {"name": tool, "arguments": without_surrogates(arguments)}
         seconds = self.entry.call_seconds if seconds is None else seconds
         try:
-            # The SDK's clock begins when the request is written, which a server that does not read can prevent.
-            async with asyncio.timeout(seconds + 1):
-                result = await self._session.send_request(
-                    types.CallToolRequest(params=params),
-                    _Whole,
-                    request_read_timeout_seconds=seconds,
-                    progress_callback=_forward(progress) if progress is not None else None,
-                )
+            answer = await self._exchange("tools/call", params, seconds, progress)
         except (MCPError, TimeoutError, ValidationError, anyio.ClosedResourceError, RuntimeError) as error:
             raise await self._explain_call(tool, error) from error
-        answer = result.model_extra or {}
         size = len(compact_json(answer))
         if size > MAX_ANSWER:
             message = f"answered {tool} with {size / 1e6:.0f} MB, and at most {MAX_ANSWER >> 20} MB are taken"
             raise self._unavailable(message, "Ask for less: a page, a range, a filter.")
         return answer
+
+    async def _exchange(
+        self, method: str, params: Json, seconds: float, progress: ReportProgress | None = None
+    ) -> Json:
+        """Send a request until its answer needs nothing more of the person; the time that they take does not count."""
+        answer = await self._send(method, params, seconds, progress)
+        for _ in range(MOST_ROUNDS):
+            if answer.get("resultType") != "input_required":
+                return answer
+            requests = cast(Json, answer.get("inputRequests") or {})
+            responses = {key: await self._answer_input(request) for key, request in requests.items()}
+            more = {"inputResponses": responses or None, "requestState": answer.get("requestState")}
+            answer = await self._send(method, {**params, **more}, seconds, progress)
+        raise self._unavailable(f"asked more than {MOST_ROUNDS} times for the answer of {method}")
+
+    async def _send(self, method: str, params: Json, seconds: float, progress: ReportProgress | None) -> Json:
+        request = _REQUESTS[method].model_validate({"method": method, "params": params})
+        callback = _forward(progress) if progress is not None else None
+        # The SDK's clock begins when the request is written, which a server that does not read can prevent.
+        async with asyncio.timeout(seconds) as clock, self._questions.during(clock):
+            result = await self._session.send_request(request, _Whole, progress_callback=callback)
+        return result.model_extra or {}
+
+    async def _answer_input(self, request: Json) -> Json:
+        if request.get("method") != "elicitation/create":
+            raise self._unavailable(f"asked for {request.get('method')}, which is not passed on")
+        ask = person_asker()
+        if ask is None:
+            raise self._unavailable("asked the person a question, which this client cannot show")
+        return await asyncio.wrap_future(ask(cast(Json, request.get("params") or {})))
 
     async def _probe(self) -> None:
         """After a time-out: a server that answers nothing at all is stuck, and is ended so that the next call starts

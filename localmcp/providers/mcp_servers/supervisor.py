@@ -12,7 +12,7 @@ from localmcp.errors import LocalMCPError, Unavailable
 from localmcp.providers.mcp_servers.connection import Connection, SessionLost
 from localmcp.providers.mcp_servers.entries import ServerEntry
 from localmcp.providers.mcp_servers.process import Guard, ServerLog
-from localmcp.tools import ReportProgress
+from localmcp.tools import ReportProgress, person_asker
 
 Json = dict[str, Any]
 
@@ -46,6 +46,7 @@ class Supervisor:
         self._opening: asyncio.Task[Connection] | None = None
         self._listing: asyncio.Task[None] | None = None
         self._list_again = False
+        self._asks = False
         self._failures = 0
         """Starts that failed and connections that broke, since the last call that was answered."""
         self._failed_at = 0.0
@@ -110,6 +111,8 @@ class Supervisor:
         Raises:
             LocalMCPError: as `Connection.open`, or the server is resting after failures.
         """
+        # What the server may ask of the person is told it at the handshake, by what clients have offered by then.
+        self._asks = self._asks or person_asker() is not None
         connection = self._connection
         if connection is not None and connection.alive:
             return connection
@@ -149,7 +152,7 @@ class Supervisor:
     async def _open(self, old: Connection | None) -> Connection:
         if old is not None:
             await old.close()
-        connection = Connection(self.entry, self._log, self._guard, self._tools_changed)
+        connection = Connection(self.entry, self._log, self._guard, self._tools_changed, self._asks)
         try:
             await connection.open()
             tools = await connection.list_tools()
