@@ -209,6 +209,7 @@ class Workspace:
         self.federation.close()
         self.mounts.close()
         self.index.close()
+        self.embedder.reset()
         self.database.close()
 
     def __enter__(self) -> Workspace:

@@ -65,6 +65,8 @@ class LazyEmbedder:
     def reset(self) -> None:
         """Forget the model, a kept failure, and the cached queries; the next call loads again."""
         with self._lock:
+            if self._attempt is not None:
+                self._attempt.released.set()
             self._attempt = None
             self._queries = OrderedDict()
 
@@ -146,7 +148,7 @@ class LazyEmbedder:
             if idle >= self._idle_seconds:
                 self._drop(attempt)
                 return
-            time.sleep(self._idle_seconds - idle)
+            attempt.released.wait(self._idle_seconds - idle)
 
     def _drop(self, attempt: _Attempt) -> None:
         with self._lock:
@@ -208,6 +210,8 @@ class _Attempt:
         self._opener = opener
         self._loaded = loaded
         self.done = threading.Event()
+        self.released = threading.Event()
+        """Set when nobody needs the model any more, so that its thread ends at once."""
         self.embedder: Embedder | None = None
         self.dropped = False
         self._error: LocalMCPError | None = None

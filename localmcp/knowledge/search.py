@@ -133,6 +133,8 @@ class PassageSearch:
             "what is written about {query} in my documents",
             "look up {query} in my docs|notes",
             "where in my files|documents is {query}",
+            "search {query} in collection {collection}",
+            "{query} in the collection {collection}",
             "look in the knowledge base for {query}",
         ),
         accepts={"mode": known_mode, "limit": integer_or_string, "maxChars": integer_or_string},

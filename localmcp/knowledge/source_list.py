@@ -76,6 +76,8 @@ def list_documents(
 
 
 def source_item(row: Any, adopted: bool, origin: str | None = None) -> SourceItem:
+    if None in row[1:8]:
+        raise TypeError("a document without a title, a date or a collection")
     item: SourceItem = {
         "id": shown_id(row[1], origin),
         "title": row[2],

@@ -11,7 +11,7 @@ import apsw
 
 from localmcp.storage.database import Database, fetch_one, open_copy, translate_error
 from localmcp.storage.migrations import schema_of
-from localmcp.storage.provenance import adopt_file, is_adopted
+from localmcp.storage.provenance import adopt_file, check_content, is_adopted
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,12 @@ def adopt(path: str | os.PathLike[str], keep: Keep | None = None) -> Dropped:
 
     Raises:
         NotOurFile, FileTooNew: the file is not one of this program, or of a newer one.
-        FileUnavailable: it cannot be read or written.
+        FileUnavailable: it is damaged, or cannot be read or written.
     """
     with closing(Database(path, read_only=True, foreign=True)) as foreign:
         file_id, place = foreign.file_id, foreign.path
+        with foreign.read() as connection:
+            check_content(connection, place)
     dropped = drop_foreign_powers(place, keep or Keep())
     # Only now: a kill before this leaves a file without powers that nobody may change yet.
     adopt_file(file_id)

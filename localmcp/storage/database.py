@@ -21,6 +21,7 @@ from localmcp.storage.interruption import interruptible
 from localmcp.storage.migrations import apply_migrations, schema_version
 from localmcp.storage.provenance import (
     adopt_file,
+    check_types,
     check_version,
     compare_schema,
     is_adopted,
@@ -39,7 +40,7 @@ MAX_VALUE_BYTES = 256_000_000
 """No text or blob in the file may be larger: bounds what a hostile file can make us hold."""
 MAX_FOREIGN_VALUE_BYTES = 32_000_000
 """The same for a file that this machine has not adopted; what we write ourselves stays far below."""
-UNREADABLE_ROWS = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
+UNREADABLE_ROWS = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
 """What rows raise that do not hold what the schema promises, and that only a foreign file can have."""
 
 
@@ -245,6 +246,7 @@ class Database:
         self.levenshtein_works = register_levenshtein(connection)
         if self._foreign or (self._inspected and not self.adopted):
             connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_FOREIGN_VALUE_BYTES)
+            check_types(connection)
         return connection
 
     # ------------------------------------------------------------ opening
@@ -454,8 +456,7 @@ def open_copy(path: Path | Literal[""]) -> apsw.Connection:
 
 def read_generations(connection: apsw.Connection) -> Generations:
     """The generations in this snapshot."""
-    row = connection.execute("select content, words, signs, tools from state").get
-    return Generations(*row)
+    return Generations(*fetch_one(connection, "select content, words, signs, tools from state"))
 
 
 def bump_generations(connection: apsw.Connection, *names: str) -> None:
@@ -554,4 +555,6 @@ def fetch_all(connection: apsw.Connection, sql: str, bindings: Any = ()) -> list
 
 def fetch_one(connection: apsw.Connection, sql: str, bindings: Any = ()) -> Any:
     """The only row of a query as a tuple, or its value if it has one column; None if there is none."""
-    return connection.execute(sql, bindings).get
+    # Not `get`, which passes over the check of foreign rows.
+    row = next(iter(fetch_all(connection, sql, bindings)), None)
+    return row[0] if row is not None and len(row) == 1 else row

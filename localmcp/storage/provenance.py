@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,53 @@ def _is_virtual(sql: str) -> bool:
     # A hand-made schema may hold comments where SQLite itself writes one space.
     bare = re.sub(r"/\*.*?\*/|--[^\n]*", " ", sql, flags=re.DOTALL)
     return re.match(r"\s*create\s+virtual\b", bare, re.IGNORECASE) is not None
+
+
+def check_types(connection: apsw.Connection) -> None:
+    """Make the connection refuse rows with a value of another type than its column's: a page of a damaged or foreign
+    file may hold any.
+
+    What an expression computes is not checked. Refused is by TypeError, from the call that fetches the row.
+    """
+
+    def check_rows(cursor: apsw.Cursor, _sql: str, _bindings: object) -> bool:
+        types = [_PYTHON_TYPES.get(declared or "") for _, declared in cursor.get_description()]
+        if any(types):
+            cursor.row_trace = _row_check(types)
+        return True
+
+    connection.exec_trace = check_rows
+
+
+def _row_check(types: list[type | None]) -> Callable[[apsw.Cursor, Any], Any]:
+    sound: set[tuple[type, ...]] = set()
+
+    def check(cursor: apsw.Cursor, row: Any) -> Any:
+        kinds: tuple[type, ...] = tuple(map(type, row))
+        if kinds not in sound:
+            for (name, declared), kind, expected in zip(cursor.get_description(), kinds, types, strict=True):
+                if expected not in (None, kind) and kind is not type(None):
+                    raise TypeError(f"the {declared} column {name} holds {kind.__name__}")
+            sound.add(kinds)
+        return row
+
+    return check
+
+
+_PYTHON_TYPES: dict[str, type] = {"INTEGER": int, "TEXT": str, "BLOB": bytes, "REAL": float}
+
+
+def check_content(connection: apsw.Connection, path: Path) -> None:
+    """Refuse a file whose pages are damaged, or hold values that no program of ours writes.
+
+    Raises:
+        FileUnavailable: the first that is wrong; a full-text index may be, since `doctor --fix` makes it anew.
+    """
+    for (message,) in connection.execute("pragma quick_check(100)"):
+        if message != "ok" and "fts5" not in str(message).lower():
+            raise FileUnavailable(
+                f"{path} is damaged: {message}.", hint=f"It was left as it is. See all with: localmcp verify {path}"
+            )
 
 
 def read_file_id(connection: apsw.Connection, path: Path) -> str:

@@ -43,7 +43,9 @@ ODD_TEXTS = (
 ODD_NUMBERS = (0, -1, 1, 2**31, 2**63, 2**64, -(2**63) - 1, 10**30, 0.5, -0.0, 1e308, 5e-324, 100, 101)
 DOCUMENTED = ("tool not found: ", "Error executing tool: ", "Failed to generate tool call: ")
 """How the errors begin that a 500 may carry (C4-5, S0-24)."""
-LEAKS = re.compile(rb'Traceback \(most recent|File "[^"]+", line \d+|site-packages|apsw\.|sqlite3\.|\.py:\d+')
+LEAKS = re.compile(
+    rb'Traceback \(most recent|File "[^"]+", line \d+|site-packages|apsw\.|sqlite3\.|localmcp/[a-z_/]+\.py'
+)
 ANSWER_SECONDS = 40
 
 

@@ -14,6 +14,7 @@ import argparse
 import json
 import logging
 import random
+import re
 import resource
 import select
 import shutil
@@ -22,6 +23,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -320,10 +322,50 @@ ROWS = (
 """Rows that break what the program relies on; the manifest is not made anew, so that `verify` must see all of them."""
 
 
+WRONG_VALUES = {"text": ("5", "x'ff00'", "null"), "integer": ("'x'", "1.5", "null"), "blob": ("7", "'x'", "null"),
+                "real": ("'x'", "x'00'", "null")}  # fmt: skip
+"""By the type of a column, values that no strict table takes: a page of another table may put them there."""
+
+
+@cache
+def retypings(base: Path) -> list[str]:
+    """`retype table.column = value` for every column of ours that can hold a value of a wrong type."""
+    connection = apsw.Connection(str(base), flags=apsw.SQLITE_OPEN_READONLY)
+    tables = connection.execute("select name, sql from sqlite_schema where sql like 'create table%strict'").fetchall()
+    connection.close()
+    return [
+        f"retype {table}.{column} = {value}"
+        for table, sql in tables
+        for column, kind in re.findall(r"^\s+(\w+) (text|integer|blob|real)\b(?! primary key)", sql, re.MULTILINE)
+        for value in WRONG_VALUES[kind]
+    ]
+
+
+def _retype(path: Path, statement: str) -> str:
+    """Put the value in while the table is not strict; the schema is then what it was."""
+    table, column, value = re.fullmatch(r"retype (\w+)\.(\w+) = (.*)", statement).groups()  # type: ignore[union-attr]
+
+    def set_schema(sql: str) -> str:
+        connection = apsw.Connection(str(path))
+        connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
+        connection.pragma("writable_schema", True)
+        before = connection.execute("select sql from sqlite_schema where name = ?", (table,)).get
+        connection.execute("update sqlite_schema set sql = ? where name = ?", (sql or before, table))
+        connection.close()
+        return before
+
+    strict = set_schema("")
+    loose = re.sub(r"\)\s*strict$", ")", strict)
+    set_schema(re.sub(rf"(?m)^(\s+{column}) (text|integer|blob|real)( not null)?", r"\1", loose))
+    answer = _run(path, f"update or ignore {table} set {column} = {value}")
+    set_schema(strict)
+    return f"{statement}{answer[answer.find(' (not done') :]}" if " (not done" in answer else statement
+
+
 def mutate(base: Path, target: Path, number: int, seed: int) -> str:
     """Write the mutated file of that number; returns what was done to it."""
     chance = random.Random(f"{seed}/{number}")
-    hostile = [*SCHEMA, *ROWS]
+    hostile = [*SCHEMA, *ROWS, *retypings(base)]
     # The first numbers go through all of them once.
     if number >= len(hostile) and chance.random() < 0.6:
         change = chance.choice(BYTES)
@@ -336,6 +378,8 @@ def mutate(base: Path, target: Path, number: int, seed: int) -> str:
 
 
 def _run(path: Path, statement: str) -> str:
+    if statement.startswith("retype "):
+        return _retype(path, statement)
     connection = apsw.Connection(str(path))
     try:
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)

@@ -36,6 +36,7 @@ from localmcp.embeddings import (
 )
 from localmcp.embeddings.tokens import WordPieces
 from localmcp.errors import ConfigurationError, InvalidInput, ModelMismatch, ModelUnavailable
+from localmcp.workspace import open_workspace
 
 KEY = "sk-very-secret-0123456789"
 
@@ -662,6 +663,15 @@ class TestLazyLoading:
         assert not lazy.loaded
         assert np.array_equal(lazy.get().embed_query("text"), first)
         assert len(opened) == 2
+
+    def test_a_closed_file_does_not_keep_its_model(self, tmp_path: Path) -> None:
+        workspace = open_workspace(tmp_path / "a.localmcp", model="hash")
+        others = set(threading.enumerate())
+        workspace.embedder.get()
+        (loader,) = (thread for thread in set(threading.enumerate()) - others if thread.name == "localmcp-model")
+        workspace.close()
+        loader.join(timeout=60)
+        assert not loader.is_alive() and not workspace.embedder.loaded
 
 
 class TestEndOfTheProgram:

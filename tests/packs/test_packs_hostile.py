@@ -10,9 +10,10 @@ import apsw
 import pytest
 
 from localmcp.config import Settings
-from localmcp.errors import LocalMCPError, NotOurFile
+from localmcp.errors import FileUnavailable, LocalMCPError, NotOurFile
 from localmcp.packs.digest import digest_content
 from localmcp.packs.verify import verify
+from localmcp.storage.adoption import adopt
 from localmcp.storage.database import Database
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
@@ -103,6 +104,16 @@ def test_metadata_and_headings_that_are_no_json_are_read_as_empty(base: Path) ->
     with Workspace(Settings(database=base, model="hash"), read_only=True) as workspace:
         hits = workspace.registry.call("search", {"query": "hive queen"}, Scope(caller="cli")).value["results"]
         assert hits and all(hit["metadata"] == {} for hit in hits)
+
+
+@pytest.mark.parametrize("value", ["sources.title = 5", "sources.title = null", "chunks.text = x'ff'"])
+def test_a_value_of_another_type_is_told_as_damage(mutations, base: Path, value: str) -> None:
+    assert "not done" not in mutations._run(base, f"retype {value}")
+    with Workspace(Settings(database=base, model="hash"), read_only=True) as workspace:
+        with pytest.raises(LocalMCPError, match="rows that localmcp did not write"):
+            workspace.registry.call("get_document", {"sourceId": "Document 3"})
+    with pytest.raises(FileUnavailable, match="damaged"):
+        adopt(base)
 
 
 def test_a_value_that_is_too_large_is_refused(base: Path) -> None:

@@ -142,8 +142,18 @@ def test_below_its_certainty_nothing_runs_and_the_call_is_proposed(workspace: Wo
         assert response["proposed"]["tool"] in response["message"]
 
 
-def test_what_is_not_there_is_the_callers_mistake(workspace: Workspace) -> None:
-    response = ask(workspace, "describe the collection xmidas")
+def test_words_in_a_collection_are_searched_there(workspace: Workspace) -> None:
+    workspace.library.add_text("Artificial intelligence is a field of computer science.", "AI")
+    response = ask(workspace, "artificial intelligence in collection default")
+    assert (response["tool_result"]["tool"], response["arguments"]) == (
+        "search",
+        {"query": "artificial intelligence", "collection": "default"},
+    )
+
+
+@pytest.mark.parametrize("sentence", ["describe the collection xmidas", "artificial intelligence in collection xmidas"])
+def test_what_is_not_there_is_the_callers_mistake(workspace: Workspace, sentence: str) -> None:
+    response = ask(workspace, sentence)
     assert (response["status"], ERROR_STATUS[response["code"]]) == ("error", 400)
     assert "xmidas" in response["message"]
 
