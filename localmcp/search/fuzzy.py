@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections import ChainMap
 from collections.abc import Sequence
 
 import apsw
 
 from localmcp.storage.database import fetch_all
-from localmcp.wording.spelling import Correction, correct
+from localmcp.wording.spelling import Correction, WordList, correct
 
 
 class Vocabulary:
@@ -18,21 +17,20 @@ class Vocabulary:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._generation = -1
-        self._words: dict[int, dict[str, int]] = {}
+        self._words: dict[int, WordList] = {}
 
     def corrections(
         self, connection: apsw.Connection, generation: int, collection_ids: Sequence[int], word: str
     ) -> list[Correction]:
         """Return the words of those collections that `word` may be a slip of, likeliest first, then most frequent."""
-        counts = [self._words_of(connection, generation, collection_id) for collection_id in collection_ids]
-        words = counts[0] if len(counts) == 1 else dict(ChainMap(*counts))
-        return sorted(correct(word, words.keys()), key=lambda c: (c.cost, -words[c.replacement], c.replacement))
+        lists = [self._words_of(connection, generation, collection_id) for collection_id in collection_ids]
+        return correct(word, *lists)
 
-    def _words_of(self, connection: apsw.Connection, generation: int, collection_id: int) -> dict[str, int]:
+    def _words_of(self, connection: apsw.Connection, generation: int, collection_id: int) -> WordList:
         with self._lock:
             if generation != self._generation:
                 self._generation, self._words = generation, {}
             if collection_id not in self._words:
                 sql = "select word, chunks from words where collection_id = ?"
-                self._words[collection_id] = dict(fetch_all(connection, sql, (collection_id,)))
+                self._words[collection_id] = WordList(dict(fetch_all(connection, sql, (collection_id,))))
             return self._words[collection_id]

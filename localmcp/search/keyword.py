@@ -7,6 +7,7 @@ import re
 from array import array
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import apsw
@@ -33,6 +34,8 @@ TYPICAL_FREQUENCY = 3.0
 """The weighted frequency of a term for which the change from one `b` to the other is exact."""
 BM25_CEILING = 2.2
 """k1 + 1: a term adds less than this times its idf, however often it is in a text."""
+MOST_FACTORS = 20_000
+"""Lengths for which the change is remembered."""
 MISSING_SHARE = 0.25
 """What a word that is in no passage counts in the bound: at 0 one word of eight shows 100, at 1 SciFact loses .002."""
 MOST_CORRECTIONS = 3
@@ -284,47 +287,41 @@ def _bm25(connection: apsw.Connection, terms: Sequence[Term], depth: int, source
             in (select value from carray(:sources))
     """
     sql = f"""
-        with hits as materialized (
-            select rowid as id, -bm25(chunks_fts, {TITLE_WEIGHT}, {TEXT_WEIGHT}) as score from chunks_fts
+        select id, score, (select cast(sz as blob) from chunks_fts_docsize where chunks_fts_docsize.id = hits.id)
+        from (
+            select rowid as id, bm25(chunks_fts, {TITLE_WEIGHT}, {TEXT_WEIGHT}) as score from chunks_fts
             where chunks_fts match :match {narrowing if sources is not None else ""}
-            order by score desc, rowid limit :depth
-        )
-        select hits.id, score, cast(sz as blob) from hits
-        left join chunks_fts_docsize on chunks_fts_docsize.id = hits.id
+            order by score, rowid limit :depth
+        ) as hits
     """
     bindings: dict[str, Any] = {"match": match_expression(terms), "depth": depth}
     if sources is not None:
         bindings["sources"] = apsw.carray(sources)
-    factor = _LengthFactors(_mean_length(connection))
-    scores = {
-        chunk_id: score * factor[_row_length(sizes)] for chunk_id, score, sizes in fetch_all(connection, sql, bindings)
-    }
-    return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
+    factor = _length_factors(_mean_length(connection))
+    scores = [(score * factor[sizes], chunk_id) for chunk_id, score, sizes in fetch_all(connection, sql, bindings)]
+    return {chunk_id: -score for score, chunk_id in sorted(scores)}
 
 
-class _LengthFactors(dict[int, float]):
-    """What turns a score of FTS5 into one with our `b`, by the number of words of a chunk."""
+class _LengthFactors(dict[bytes | None, float]):
+    """What turns a score of FTS5 into one with our `b`, by the record of the sizes of a chunk's columns."""
 
     def __init__(self, mean: float) -> None:
         self._mean = mean
 
-    def __missing__(self, length: int) -> float:
-        ratio = length / self._mean if self._mean else 1.0
+    def __missing__(self, sizes: bytes | None) -> float:
+        ratio = sum(_varints(sizes or b"")) / self._mean if self._mean else 1.0
         theirs, ours = (
             TYPICAL_FREQUENCY + (BM25_CEILING - 1) * (1 - share + share * ratio)
             for share in (FTS5_LENGTH_SHARE, LENGTH_SHARE)
         )
-        self[length] = theirs / ours
-        return self[length]
+        if len(self) >= MOST_FACTORS:
+            self.clear()
+        self[sizes] = theirs / ours
+        return self[sizes]
 
 
-def _row_length(sizes: bytes | None) -> int:
-    """Return the number of words of a chunk from the record of its columns' sizes; most fit two bytes."""
-    if sizes is None:
-        return 0
-    if len(sizes) == 2:
-        return sizes[0] + sizes[1]
-    return sum(_varints(sizes))
+_length_factors = lru_cache(maxsize=16)(_LengthFactors)
+"""Kept between searches: sizes repeat, and their mean changes with the texts only."""
 
 
 def _mean_length(connection: apsw.Connection) -> float:

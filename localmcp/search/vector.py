@@ -264,11 +264,11 @@ def nearest_chunks(
         ids = all_ids(blocks, allowed)
         steps = [ids[start : start + EXACT_STEP] for start in range(0, len(ids), EXACT_STEP)]
         return _best_of([_compared(connection, model_id, step, query) for step in steps], k)
-    ids, estimated = _ordered(*estimated_candidates(blocks, query, allowed))
+    most = max(MOST_READ, k, sum(len(block.ids) for block in blocks) // READ_SHARE)
+    ids, estimated = _ordered(*estimated_candidates(blocks, query, allowed), most)
     read = max(FIRST_READ, k)
-    most = min(len(ids), max(MOST_READ, sum(len(block.ids) for block in blocks) // READ_SHARE))
     compared = [_compared(connection, model_id, ids[:read], query)]
-    while read < most and (hopeful := _hopeful(estimated, compared)) > read:
+    while read < len(ids) and (hopeful := _hopeful(estimated, compared)) > read:
         step = ids[read : min(hopeful, read + NEXT_READ)]
         compared.append(_compared(connection, model_id, step, query))
         read += len(step)
@@ -324,12 +324,16 @@ def all_ids(blocks: Sequence[Block], allowed: Ids | None) -> Ids:
 
 def candidates(blocks: Sequence[Block], query: Vector, allowed: Ids | None) -> Ids:
     """The ids of the codes nearest to the query's code, best estimate first."""
-    return _ordered(*estimated_candidates(blocks, query, allowed))[0]
+    return _ordered(*estimated_candidates(blocks, query, allowed), CANDIDATES)[0]
 
 
-def _ordered(ids: Ids, estimated: Vector) -> tuple[Ids, Vector]:
+def _ordered(ids: Ids, estimated: Vector, most: int) -> tuple[Ids, Vector]:
+    """Return the `most` best, best estimate first."""
     import numpy as np
 
+    if len(ids) > most:
+        best = np.sort(np.argpartition(-estimated, most)[:most])
+        ids, estimated = ids[best], estimated[best]
     order = np.argsort(-estimated, kind="stable")
     return ids[order], estimated[order]
 

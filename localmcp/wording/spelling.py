@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections import ChainMap
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import accumulate
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localmcp.config import tokenizer_directory
 from localmcp.wording.normalize import fold
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 SHORTEST = 4
 """Shorter words have too many neighbors to guess one."""
@@ -21,6 +28,10 @@ FIRST_LETTER = 0.4
 """Added for an edit of the first letter, which is seldom wrong."""
 MOST_COST = ((5, 0.7), (7, 1.1), (99, 1.5))
 """(letters, cost): how unlikely the slip in a word of at most so many letters may be."""
+MOST_EDITS = 2
+"""More slips in one word cost more than any that is corrected."""
+READ_LETTERS = LONGEST + MOST_EDITS
+WORDS_AT_ONCE = 50_000
 LARGEST_DICTIONARY = 16_000_000
 _VOWELS = frozenset("aeiouy")
 _ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
@@ -40,83 +51,106 @@ class Correction:
 
 def is_word(word: str) -> bool:
     """Return whether a folded word is in a dictionary of this machine, a plural, or joined from two of its words."""
-    dictionary = _dictionary()
+    dictionary = _dictionary().counts
     if word in dictionary or word.removesuffix("s") in dictionary:
         return True
     halves = ((word[:cut], word[cut:]) for cut in range(SHORTEST, len(word) - SHORTEST + 1))
     return any(first in dictionary and second in dictionary for first, second in halves)
 
 
-def correct(word: str, vocabulary: Collection[str]) -> list[Correction]:
-    """Return the words of `vocabulary` that a folded `word` may be a slip of, likeliest first; empty if it is none.
+class WordList:
+    """Folded words, of which those that another may be a slip of are found without comparing them all."""
 
-    A nearer word of the dictionary that is not in the vocabulary is what was meant: nothing is then
+    def __init__(self, counts: dict[str, int]) -> None:
+        """`counts`: word -> how many texts hold it."""
+        import numpy as np
+
+        self.counts = counts
+        self._words = tuple(counts)
+        self._letters = _letter_bits(self._words)
+        self._lengths = np.fromiter(map(len, self._words), np.int32, len(self._words))
+
+    def near(self, word: str) -> list[Correction]:
+        """Return the words that `word` may be a slip of, likeliest first."""
+        from rapidfuzz import process
+        from rapidfuzz.distance import OSA
+
+        alike = process.extract(word, self._alike(word), scorer=OSA.distance, score_cutoff=MOST_EDITS, limit=None)
+        costs = sorted((slip_cost(word, other), other) for other, _, _ in alike)
+        most = next(cost for letters, cost in MOST_COST if len(word) <= letters)
+        return [Correction(word, other, cost) for cost, other in costs if cost <= most]
+
+    def _alike(self, word: str) -> list[str]:
+        """Return the words of about the same letters: an edit drops one and adds one at most."""
+        import numpy as np
+
+        apart = np.bitwise_count(self._letters ^ _letter_bits([word])[0])
+        near = (apart <= 2 * MOST_EDITS) & (np.abs(self._lengths - len(word)) <= MOST_EDITS)
+        return [self._words[place] for place in np.flatnonzero(near).tolist()]
+
+
+def _letter_bits(words: Sequence[str]) -> NDArray[np.uint32]:
+    """Return which letters each word has, one bit a letter of the Latin alphabet; others share them: shape (words,)."""
+    import numpy as np
+
+    bits = np.zeros(len(words), np.uint32)
+    for start in range(0, len(words), WORDS_AT_ONCE):
+        part = slice(start, start + WORDS_AT_ONCE)
+        letters = np.array(words[part], f"U{READ_LETTERS}").view(np.uint32).reshape(-1, READ_LETTERS)
+        # Bit 0 is what fills up short words.
+        bits[part] = np.bitwise_or.reduce(np.uint32(1) << (letters & 31), axis=1) & ~np.uint32(1)
+    return bits
+
+
+def correct(word: str, *vocabularies: WordList) -> list[Correction]:
+    """Return the words that a folded `word` may be a slip of, likeliest first, then most frequent; empty if it is none.
+
+    A nearer word of the dictionary that is not in the vocabularies is what was meant: nothing is then
     offered, since the texts do not hold it.
     """
     if not SHORTEST <= len(word) <= LONGEST or not word.isalpha() or is_word(word):
         return []
-    corrections = _near(word, vocabulary)
+    corrections = dict.fromkeys(near for vocabulary in vocabularies for near in vocabulary.near(word))
     if not corrections:
         return []
-    meant = min(
-        (candidate.cost for candidate in _near(word, _dictionary()) if candidate.replacement not in vocabulary),
-        default=9.0,
-    )
-    return [correction for correction in corrections if correction.cost <= meant]
-
-
-def _near(word: str, vocabulary: Iterable[str]) -> list[Correction]:
-    from rapidfuzz import process
-    from rapidfuzz.distance import OSA
-
-    close = process.extract_iter(word, vocabulary, scorer=OSA.distance, score_cutoff=2)
-    costs = ((slip_cost(word, other), other) for other, _, _ in close)
-    most = next(cost for letters, cost in MOST_COST if len(word) <= letters)
-    return [Correction(word, other, cost) for cost, other in sorted(costs) if cost <= most]
+    counts = ChainMap(*(vocabulary.counts for vocabulary in vocabularies))
+    meant = min((near.cost for near in _dictionary().near(word) if near.replacement not in counts), default=9.0)
+    likely = (correction for correction in corrections if correction.cost <= meant)
+    return sorted(likely, key=lambda near: (near.cost, -counts[near.replacement], near.replacement))
 
 
 @lru_cache(maxsize=20_000)
 def slip_cost(typed: str, meant: str) -> float:
     """Return how unlikely it is that somebody who means one word types the other, 0 for the same word."""
-    width = len(meant) + 1
-    rows = [[0.0] * width for _ in range(len(typed) + 1)]
-    for i in range(len(typed) + 1):
-        for j in range(width):
-            if i or j:
-                rows[i][j] = min(rows[i - a][j - b] + cost for a, b, cost in _edits(typed, meant, i, j))
+    gaps = [_gap_cost(meant, place) for place in range(len(meant))]
+    rows = [[0.0, *accumulate(gaps)]]
+    for i, letter in enumerate(typed):
+        gap = _gap_cost(typed, i)
+        above = rows[-1]
+        row = [above[0] + gap]
+        for j, other in enumerate(meant):
+            cost = min(above[j + 1] + gap, row[j] + gaps[j], above[j] + _letter_cost(letter, other, i == j == 0))
+            if i and j and letter == meant[j - 1] != other == typed[i - 1]:
+                cost = min(cost, rows[-2][j - 1] + SWAPPED)
+            row.append(cost)
+        rows.append(row)
     return round(rows[-1][-1], 3)
 
 
-def _edits(typed: str, meant: str, i: int, j: int) -> Iterator[tuple[int, int, float]]:
-    """Yield (letters typed, letters meant, cost) of the edits that end at typed[:i] and meant[:j]."""
-    if i:
-        yield 1, 0, _gap_cost(typed, i - 1)
-    if j:
-        yield 0, 1, _gap_cost(meant, j - 1)
-    if i and j:
-        yield (
-            1,
-            1,
-            _letter_cost(typed[i - 1], meant[j - 1]) + (FIRST_LETTER if i == j == 1 and typed[0] != meant[0] else 0),
-        )
-    if i > 1 and j > 1 and typed[i - 2 : i] == meant[j - 1] + meant[j - 2] and typed[i - 1] != typed[i - 2]:
-        yield 2, 2, SWAPPED
-
-
 def _gap_cost(word: str, place: int) -> float:
-    """The cost of leaving out or putting in one letter."""
+    """Return the cost of leaving out or putting in one letter."""
     if place and word[place] == word[place - 1]:
         return DOUBLED
     cost = VOWEL if word[place] in _VOWELS else KEY
     return cost if place else cost + FIRST_LETTER
 
 
-def _letter_cost(typed: str, meant: str) -> float:
+def _letter_cost(typed: str, meant: str, first: bool) -> float:
+    """Return the cost of one letter for another."""
     if typed == meant:
         return 0.0
-    if typed in _VOWELS and meant in _VOWELS:
-        return VOWEL
-    return KEY if meant in _neighbors().get(typed, ()) else LETTER
+    cost = VOWEL if typed in _VOWELS and meant in _VOWELS else KEY if meant in _neighbors().get(typed, ()) else LETTER
+    return cost + FIRST_LETTER if first else cost
 
 
 @cache
@@ -133,13 +167,13 @@ def _neighbors() -> dict[str, set[str]]:
 
 
 @cache
-def _dictionary() -> frozenset[str]:
+def _dictionary() -> WordList:
     """Folded words: the default model's vocabulary of whole English words, and the word lists of the machine."""
     words = set(_model_words())
     for path in _word_lists():
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         words.update(fold(line.partition("/")[0].strip()) for line in lines)
-    return frozenset(words)
+    return WordList(dict.fromkeys(words, 0))
 
 
 def _model_words() -> list[str]:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from localmcp.wording.spelling import correct, is_word, slip_cost
+from localmcp.wording.spelling import WordList, correct, is_word, slip_cost
 
 TEXTS = {"apartment", "advice", "could", "readline", "schutzen", "appartiene", "password", "washing", "anticipazione"}
+
+
+def word_list(words: set[str]) -> WordList:
+    return WordList(dict.fromkeys(words, 1))
 
 
 @pytest.mark.parametrize(
@@ -14,16 +18,16 @@ TEXTS = {"apartment", "advice", "could", "readline", "schutzen", "appartiene", "
     [("passwrod", "password"), ("apartmment", "apartment"), ("washng", "washing"), ("anticipazone", "anticipazione")],
 )
 def test_a_slip_of_the_fingers_is_undone(typed: str, meant: str) -> None:
-    assert [correction.replacement for correction in correct(typed, TEXTS)] == [meant]
+    assert [correction.replacement for correction in correct(typed, word_list(TEXTS))] == [meant]
 
 
 @pytest.mark.parametrize("word", ["advance", "cold", "deadline", "schuppen", "raincoat", "walnuts", "x509", "cat"])
 def test_a_correct_word_that_is_in_no_text_stays(word: str) -> None:
-    assert correct(word, TEXTS) == []
+    assert correct(word, word_list(TEXTS)) == []
 
 
 def test_a_misspelt_word_is_not_taken_for_a_far_one_when_a_nearer_one_exists() -> None:
-    assert correct("appartment", TEXTS - {"apartment"}) == []
+    assert correct("appartment", word_list(TEXTS - {"apartment"})) == []
 
 
 def test_dictionary_words_are_known_alone_in_the_plural_and_joined() -> None:
