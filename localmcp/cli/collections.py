@@ -11,10 +11,11 @@ import click
 
 from localmcp.cli import terminal
 from localmcp.cli.files import read_bytes
-from localmcp.cli.removal import confirmed
 from localmcp.cli.session import Group, Session, command, group, pass_session
-from localmcp.cli.tool_options import tool_options
+from localmcp.cli.tool_options import tool_command, tool_options
 from localmcp.errors import InvalidInput
+from localmcp.retriever.collections import Collections
+from localmcp.retriever.records import Records
 from localmcp.retriever.search import Retriever
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ AT_ONCE = 200
 """Records given to one call of the tool; each call is stored as a whole."""
 
 
-# ---------------------------------------------------------------- asking
+def _filter(says: str) -> Any:
+    return click.option("--filter", "filters", multiple=True, metavar="JSON|KEY=VALUE", help=says)
 
 
 @command()
@@ -36,27 +38,20 @@ AT_ONCE = 200
     says={"partition_name": "Only this partition", "mode": "How; semantic if left out"},
     without=("filter", "matched_text"),
 )
-@click.option(
-    "--filter", "filters", multiple=True, metavar="JSON|KEY=VALUE", help="Only what fulfils this; may be repeated."
-)
+@_filter("Only what fulfils this; may be repeated.")
 @pass_session
-def retrieve(session: Session, texts: tuple[str, ...], filters: tuple[str, ...], **arguments: Any) -> int:
+def retrieve(session: Session, texts: list[str], filters: tuple[str, ...], **arguments: Any) -> int:
     """Find what is nearest to one or several texts in a collection.
 
     \b
       localmcp retrieve papers "neural networks" "deep learning" --filter '{"year": {"gte": 2020}}'
     """
-    arguments |= {"texts": list(texts), "filter": read_filters(filters), "matched_text": len(texts) > 1}
-    answer = session.call("retriever", **arguments)
-    if answer.is_error and not session.as_json:
-        return session.fail("failure", answer.value["error"], None, 1)
-    session.answer(answer.value, lambda value: _print_found(session, value))
-    return 1 if answer.is_error else 0
+    arguments |= {"texts": texts, "filter": read_filters(filters), "matched_text": len(texts) > 1}
+    return session.answer_tool(session.call("retriever", **arguments), _print_found)
 
 
 def _print_found(session: Session, result: Json) -> None:
-    for notice in result.get("notices", ()):
-        session.note(terminal.warned(notice))
+    session.warn_all(result.get("notices", ()))
     for hit in result["data"]["results"]:
         bar = terminal.styled(terminal.score_bar(hit["score"] * 100), fg="green")
         text = " ".join(hit["text"].split())
@@ -120,16 +115,13 @@ def collections() -> None:
     """
 
 
-@collections.command("list")
-@pass_session
-def list_collections(session: Session) -> None:
+NAME = {"collection_name": "NAME"}
+
+
+@tool_command(collections, "list", Collections.list_collections)
+def list_collections(session: Session, result: Json) -> None:
     """List the collections, with their partitions."""
-    session.answer(session.call("list_collections").value, lambda value: _print_list(session, value))
-
-
-def _print_list(session: Session, result: Json) -> None:
-    for notice in result.get("notices", ()):
-        session.note(terminal.warned(notice))
+    session.warn_all(result.get("notices", ()))
     rows = [
         (
             collection["name"],
@@ -142,39 +134,22 @@ def _print_list(session: Session, result: Json) -> None:
         for collection in result["collections"]
     ]
     rows += [(name, "", "", "milvus", "", "only on the Milvus server") for name in result.get("onlyOnMilvus", ())]
-    if rows:
-        head = ("name", "documents", "chunks", "searched in", "partitions", "description")
-        terminal.echo("\n".join(terminal.table(head, rows, (1, 2))))
-    else:
-        session.note("There is no collection yet. Make one with: localmcp collections create NAME")
+    head = ("name", "documents", "chunks", "searched in", "partitions", "description")
+    empty = "There is no collection yet. Make one with: localmcp collections create NAME"
+    session.print_table(head, rows, (1, 2), empty=empty)
 
 
-@collections.command("create")
-@click.argument("name")
-@click.option("--description", help="What is in it.")
-@pass_session
-def create(session: Session, name: str, description: str | None) -> None:
+@tool_command(collections, "create", Collections.create_collection, makes=True, arguments=NAME)
+def create(session: Session, made: Json) -> None:
     """Make a collection."""
-    made = _make(session, "create_collection", collection_name=name, description=description)
-    session.answer(made, lambda value: session.note(_made("Collection", value)))
+    session.note(f"Collection '{made['name']}' {'is made' if made['created'] else 'was there already'}.")
 
 
-def _made(what: str, value: Json) -> str:
-    return f"{what} '{value['name']}' {'is made' if value['created'] else 'was there already'}."
-
-
-@collections.command("describe")
-@click.argument("name")
-@pass_session
-def describe(session: Session, name: str) -> None:
+@tool_command(collections, "describe", Collections.describe_collection, arguments=NAME)
+def describe(session: Session, collection: Json) -> None:
     """Show what is in a collection, its model, and where it is searched."""
-    session.answer(session.call("describe_collection", collection_name=name).value, _print_description)
-
-
-def _print_description(collection: Json) -> None:
-    terminal.echo(
-        terminal.bold(collection["name"]) + (f"  {collection['description']}" if collection["description"] else "")
-    )
+    about = f"  {collection['description']}" if collection["description"] else ""
+    terminal.echo(terminal.bold(collection["name"]) + about)
     if "documents" in collection:
         documents, chunks = collection["documents"], collection["chunks"]
         counts = f"{terminal.counted(documents, 'document')}, {terminal.counted(chunks, 'chunk')}"
@@ -190,24 +165,21 @@ def _print_description(collection: Json) -> None:
             terminal.echo(terminal.warned(f"    {copy['problem']}"))
 
 
-@collections.command("drop")
-@click.argument("name")
-@click.option("--copy", is_flag=True, help="Delete its copy on the Milvus server, too.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@pass_session
-def drop(session: Session, name: str, copy: bool, yes: bool) -> int:
+def _ask(session: Session, arguments: Json) -> str:
+    """Look whether it is there, then ask."""
+    session.call("describe_collection", collection_name=arguments["collection_name"])
+    arguments["confirm"] = True
+    partition = arguments.get("partition_name")
+    name = f"'{arguments['collection_name']}'"
+    what = f"partition '{partition}' of {name}" if partition else f"collection {name}"
+    return f"Delete {what} with everything in it for good?"
+
+
+@tool_command(collections, "drop", Collections.drop_collection, ask=_ask, arguments=NAME, without=("confirm",))
+def dropped(session: Session, value: Json) -> None:
     """Delete a collection with everything in it, for good. Files on disk are not touched."""
-    session.call("describe_collection", collection_name=name)  # Looks before it asks.
-    if not confirmed(session, f"Delete collection '{name}' with everything in it for good?", yes):
-        return 1
-    result = session.call("drop_collection", collection_name=name, confirm=True, copy=copy or None).value
-    session.answer(result, lambda value: session.note(_dropped(value)))
-    return 0
-
-
-def _dropped(value: Json) -> str:
     message = f"'{value['dropped']}' is deleted, with {terminal.counted(value['documents'], 'document')}."
-    return f"{message} {value['message']}" if value.get("message") else message
+    session.note(f"{message} {value['message']}" if value.get("message") else message)
 
 
 @collections.group("partitions", cls=Group)
@@ -221,37 +193,24 @@ def partitions() -> None:
 def list_partitions(session: Session, collection: str) -> None:
     """List the partitions, with the vectors in each."""
     described = session.call("describe_collection", collection_name=collection).value
-    result = {"collection": described["name"], "partitions": described["partitions"]}
-    session.answer(
-        result,
-        lambda value: terminal.echo("\n".join(f"{count:>10,}  {name}" for name, count in value["partitions"].items())),
-    )
+    counts: Json = described["partitions"]
+    lines = "\n".join(f"{count:>10,}  {name}" for name, count in counts.items())
+    session.answer({"collection": described["name"], "partitions": counts}, lambda _: terminal.echo(lines))
 
 
-@partitions.command("create")
-@click.argument("collection")
-@click.argument("name")
-@pass_session
-def create_partition(session: Session, collection: str, name: str) -> None:
+PARTITION = {"collection_name": "COLLECTION", "partition_name": "NAME"}
+
+
+@tool_command(partitions, "create", Collections.create_partition, makes=True, arguments=PARTITION)
+def create_partition(session: Session, made: Json) -> None:
     """Make a partition."""
-    made = _make(session, "create_partition", collection_name=collection, partition_name=name)
-    session.answer(made, lambda value: session.note(_made("Partition", value)))
+    session.note(f"Partition '{made['name']}' {'is made' if made['created'] else 'was there already'}.")
 
 
-@partitions.command("drop")
-@click.argument("collection")
-@click.argument("name")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@pass_session
-def drop_partition(session: Session, collection: str, name: str, yes: bool) -> int:
+@tool_command(partitions, "drop", Collections.drop_partition, ask=_ask, arguments=PARTITION, without=("confirm",))
+def dropped_partition(session: Session, value: Json) -> None:
     """Delete a partition with everything in it, for good."""
-    session.call("describe_collection", collection_name=collection)
-    if not confirmed(session, f"Delete partition '{name}' of '{collection}' with everything in it for good?", yes):
-        return 1
-    arguments: Json = {"collection_name": collection, "partition_name": name, "confirm": True}
-    result = session.call("drop_partition", **arguments).value
-    session.answer(result, lambda value: session.note(_dropped(value)))
-    return 0
+    dropped(session, value)
 
 
 # ---------------------------------------------------------------- records
@@ -296,7 +255,8 @@ def _insert(session: Session, records: Sequence[NewRecord], shared: Json) -> lis
             for record in records[start : start + AT_ONCE]
         ]
         try:
-            ids += _make(session, "insert_records", records=part, **shared)["ids"]
+            arguments = {**shared, "records": part}
+            ids += session.call_in(session.workspace, "insert_records", arguments).value["ids"]
         except BaseException:
             if start:
                 session.note(terminal.warned(f"Stored up to {records[start - 1].place}; the rest is not."))
@@ -355,33 +315,21 @@ def update(
     session.answer(done, lambda value: session.note(f"{terminal.counted(value['updated'], 'record')} changed."))
 
 
-@collections.command("delete")
-@click.argument("name")
-@click.argument("ids", nargs=-1, type=int, metavar="[ID]...")
-@click.option("--filter", "filters", multiple=True, metavar="JSON|KEY=VALUE", help="Everything that fulfils this.")
-@click.option("-p", "--partition", help="Only in this partition.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@pass_session
-def delete(
-    session: Session, name: str, ids: tuple[int, ...], filters: tuple[str, ...], partition: str | None, yes: bool
-) -> int:
-    """Put records, and whole documents, into the trash."""
+def _ask_deletion(session: Session, arguments: Json) -> str:
     session.existing()
+    ids, filters = arguments["ids"], arguments.pop("filters")
     what = f"{len(ids)} records" if ids else f"everything that fulfils {' and '.join(filters) or 'nothing'}"
-    if not confirmed(session, f"Put {what} of '{name}' into the trash?", yes):
-        return 1
-    arguments: Json = {"ids": list(ids) or None, "filter": read_filters(filters), "partition_name": partition}
-    result = session.call("delete_records", collection_name=name, **arguments).value
-    session.answer(result, lambda value: _print_deleted(session, value))
-    return 0
+    arguments["filter"] = read_filters(filters)
+    return f"Put {what} of '{arguments['collection_name']}' into the trash?"
 
 
-def _print_deleted(session: Session, value: Json) -> None:
+@tool_command(
+    collections, "delete", Records.delete_records, ask=_ask_deletion,
+    instead={"filter": _filter("Everything that fulfils this.")}, arguments={**NAME, "ids": "[ID]..."},
+    spelled={"partition_name": "-p --partition"},
+)  # fmt: skip
+def delete(session: Session, value: Json) -> None:
+    """Put records, and whole documents, into the trash."""
     session.note(f"{terminal.counted(value['deleted'], 'chunk')} put into the trash.")
     if value.get("notFound"):
         session.note(terminal.warned(f"Not found: {', '.join(map(str, value['notFound']))}"))
-
-
-def _make(session: Session, name: str, **arguments: Any) -> Json:
-    """Call a tool that may make the file."""
-    return session.call_in(session.workspace, name, arguments).value

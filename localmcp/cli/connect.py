@@ -233,10 +233,9 @@ def _described(target: ClientFile) -> Json:
 
 def _print_clients(session: Session, report: Json) -> None:
     rows = [(client["client"], _state(client), terminal.short_path(client["path"])) for client in report["clients"]]
-    if rows:
-        terminal.echo("\n".join(terminal.table(("client", "localmcp", "file"), rows)))
-    else:
+    if not rows:
         terminal.echo("No client was found on this machine.")
+    session.print_table(("client", "localmcp", "file"), rows)
     session.note(f"Connect one with: localmcp connect CLIENT   ({', '.join(report['known'])}, or a FILE)")
 
 
@@ -251,30 +250,12 @@ def _state(client: Json) -> str:
 
 def import_from(session: Session, client: str | None, dry_run: bool) -> None:
     """Read the servers of one client, or of all that are found, into localmcp's own mcp.json."""
-    from localmcp.cli.servers import open_servers, read_source
-    from localmcp.config import servers_file
-    from localmcp.providers.mcp_servers.adoption import plan_adoption
-    from localmcp.providers.mcp_servers.entries import write_entries
+    from localmcp.cli.servers import print_import, read_source, take_over
 
-    if client:
-        theirs, problems = read_source(client), list[str]()
-    else:
-        theirs, problems = _read_every_client()
-    ours = {name: server.entry.raw for name, server in open_servers(session).servers.items()}
-    merged = {name: entry for table in reversed(theirs.values()) for name, entry in table.items()}
-    plan = plan_adoption(merged, ours)
-    changes: dict[str, Json | None] = {step.name: step.entry for step in plan if step.is_change}
-    if changes and not dry_run:
-        write_entries(changes)
-    answer = {
-        "from": [str(path) for path in theirs],
-        "file": str(servers_file()),
-        "dryRun": dry_run,
-        "changed": len(changes),
-        "servers": [{"name": step.name, "action": step.action, "why": step.why or None} for step in plan],
-        "problems": problems,
-    }
-    session.answer(answer, lambda value: _print_import(session, value))
+    theirs, problems = (read_source(client), []) if client else _read_every_client()
+    answer = {**take_over(session, theirs, dry_run=dry_run), "problems": problems}
+    session.warn_all(problems)
+    session.answer(answer, lambda value: print_import(session, value))
 
 
 def _read_every_client() -> tuple[dict[Path, Json], list[str]]:
@@ -290,21 +271,3 @@ def _read_every_client() -> tuple[dict[Path, Json], list[str]]:
         except LocalMCPError as error:
             problems.append(error.message)
     return theirs, problems
-
-
-def _print_import(session: Session, report: Json) -> None:
-    for problem in report["problems"]:
-        session.note(terminal.warned(problem))
-    for path in report["from"]:
-        session.note(terminal.dim(f"from {terminal.short_path(path)}"))
-    if not report["servers"]:
-        terminal.echo("There are no servers to take over.")
-    for server in report["servers"]:
-        why = f"  {terminal.dim(server['why'])}" if server["why"] else ""
-        terminal.echo(f"{server['action']:9}  {server['name']}{why}")
-    if report["dryRun"]:
-        session.note("Nothing was changed (--dry-run).")
-    elif report["changed"]:
-        session.note(
-            f"Written to {terminal.short_path(report['file'])}. Read their tools with: localmcp servers refresh"
-        )

@@ -12,7 +12,6 @@ import click
 from localmcp.cli import terminal
 from localmcp.cli.adoption import keep_options, print_dropped
 from localmcp.cli.files import existing_file
-from localmcp.cli.removal import confirmed
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import ConfigurationError
 
@@ -118,8 +117,7 @@ def backup(session: Session, target: Path | None) -> None:
     result: Json = {"path": str(made.path), "bytes": made.bytes, "counts": made.counts, "problems": made.problems}
     size = terminal.dim(terminal.size(made.bytes))
     session.answer(result, lambda _: terminal.echo(f"{made.path}  {size}"))
-    for problem in made.problems:
-        session.note(terminal.warned(f"It is complete, but as in the file: {problem}."))
+    session.warn_all([f"It is complete, but as in the file: {problem}." for problem in made.problems])
     session.note(terminal.dim(f"Back again with: localmcp restore {terminal.quoted([str(made.path)])}"))
 
 
@@ -141,7 +139,7 @@ def restore(session: Session, file: Path, other: bool, yes: bool, **keep: bool) 
 
     path = session.settings.database
     existing_file(file, hint=f"Backups are beside {path}, or where you put them.")
-    if path.exists() and not confirmed(session, f"Replace what is in {path}?", yes):
+    if path.exists() and not session.confirmed(f"Replace what is in {path}?", yes):
         return WRONG
     powers = Keep(**{name.removeprefix("keep_"): value for name, value in keep.items()})
     restored = bring_back(path, file, other=other, powers=powers)
@@ -172,5 +170,4 @@ def optimize(session: Session) -> None:
     if done.removed:
         sizes += f", {terminal.counted(done.removed, 'row')} that belonged to nothing deleted"
     session.answer(asdict(done), lambda _: terminal.echo(sizes))
-    for note in done.notes:
-        session.note(terminal.warned(note))
+    session.warn_all(done.notes)

@@ -77,14 +77,13 @@ def _print_document(session: Session, document: Json) -> None:
 @command()
 @tool_options(KnowledgeBase.list_sources, spelled={"pathPrefix": "--path"})
 @pass_session
-def sources(session: Session, offset: int | None, **options: Any) -> None:
+def sources(session: Session, **options: Any) -> int:
     """List the documents, newest first."""
-    offset = offset or 0
-    result = session.call("list_sources", offset=offset, **options).value
-    session.answer(result, lambda value: _print_sources(session, value, offset))
+    session.asked = {**options, "offset": options["offset"] or 0}
+    return session.answer_tool(session.call("list_sources", **session.asked), _print_sources)
 
 
-def _print_sources(session: Session, result: Json, offset: int) -> None:
+def _print_sources(session: Session, result: Json) -> None:
     rows = [
         (
             source["title"],
@@ -98,14 +97,9 @@ def _print_sources(session: Session, result: Json, offset: int) -> None:
         )
         for source in result["sources"]
     ]
-    if rows:
-        head = ("title", "path or id", "collection", "passages", "updated", "")
-        terminal.echo("\n".join(terminal.table(head, rows, right=(3,))))
-    shown = offset + result["count"]
-    if shown < result["total"]:
-        session.note(terminal.dim(f"{shown} of {result['total']:,}; more: --offset {shown}"))
-    elif not result["total"]:
-        session.note("No documents yet. Begin with: localmcp add FOLDER")
+    session.print_table(("title", "path or id", "collection", "passages", "updated", ""), rows, right=(3,))
+    empty = "No documents yet. Begin with: localmcp add FOLDER"
+    session.note_page(session.asked["offset"] + result["count"], result["total"], empty)
 
 
 # ---------------------------------------------------------------- why

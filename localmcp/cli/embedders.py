@@ -214,6 +214,6 @@ def _known_to_fastembed(everything: bool) -> list[Json]:
 
 def _print_models(session: Session, result: Json, everything: bool) -> None:
     rows = [("*" if m["inUse"] else "", m["spec"], m["state"], m["says"]) for m in result["models"]]
-    terminal.echo("\n".join(terminal.table(("", "model", "state", "what it is"), rows)))
+    session.print_table(("", "model", "state", "what it is"), rows)
     if not everything:
         session.note(terminal.dim("More that can be downloaded: localmcp models list --all"))

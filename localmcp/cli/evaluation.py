@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localmcp.cli import terminal
-from localmcp.cli.progress import shown_steps
+from localmcp.cli.progress import shown_counts
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import InvalidInput, NotFound
 
@@ -88,14 +88,14 @@ def _run(
     from localmcp.workspace import Workspace
 
     basis = {"model": settings.model, "semantic_weight": settings.semantic_weight, "adaptive": settings.adaptive_weight}
-    with closing(Workspace(settings)) as workspace, shown_steps(session, "Asking", len(questions)) as show:
+    with closing(Workspace(settings)) as workspace, shown_counts(session, "Asking") as show:
         return evaluate(
             workspace.index,
             workspace.embedder,
             questions,
             collections=collections,
             settings=basis,
-            progress=lambda done, _: show(done),
+            progress=show,
         )
 
 
@@ -176,8 +176,7 @@ def _told(difference: Difference) -> dict[str, Any]:
 def _print(session: Session, evaluation: Evaluation, differences: list[Difference]) -> None:
     from localmcp.evals.report import kinds_of
 
-    for notice in evaluation.notices:
-        session.note(terminal.warned(notice))
+    session.warn_all(evaluation.notices)
     rows: list[tuple[str, ...]] = []
     for mode, result in evaluation.modes.items():
         anyway = "-" if result.answered_anyway is None else f"{result.answered_anyway:.0%}"
@@ -185,7 +184,7 @@ def _print(session: Session, evaluation: Evaluation, differences: list[Differenc
         measures = (f"{overall.ndcg:.3f}", f"{overall.recall:.3f}", f"{overall.mrr:.3f}")
         rows.append((mode, *measures, anyway, f"{result.p50:.1f}", f"{result.p95:.1f}"))
     head = ("mode", "nDCG@10", "recall@10", "MRR", "unanswerable answered", "p50 ms", "p95 ms")
-    terminal.echo("\n".join(terminal.table(head, rows, right=range(1, 7))))
+    session.print_table(head, rows, right=range(1, 7))
     terminal.echo()
     for kind in kinds_of(evaluation):
         bars = "  ".join(
@@ -194,11 +193,9 @@ def _print(session: Session, evaluation: Evaluation, differences: list[Differenc
         )
         terminal.echo(f"{kind:<13}{bars}")
     for difference in differences:
-        interval = (
-            ""
-            if difference.interval is None
-            else f"  (95 %: {difference.interval[0]:+.3f} to {difference.interval[1]:+.3f})"
-        )
+        interval = ""
+        if difference.interval is not None:
+            interval = f"  (95 %: {difference.interval[0]:+.3f} to {difference.interval[1]:+.3f})"
         terminal.echo(
             f"{difference.mode}: {difference.before:.3f} -> {difference.after:.3f}, {difference.change:+.3f}{interval}"
         )

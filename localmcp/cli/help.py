@@ -20,7 +20,7 @@ def help(session: Session, subject: str | None) -> None:  # noqa: A001  (the nam
     """Show a page of the manual; without a subject, list the pages."""
     if subject is None:
         subjects = list_subjects()
-        session.answer({"subjects": subjects}, lambda _: _print_subjects(subjects))
+        session.answer({"subjects": subjects}, lambda _: _print_subjects(session, subjects))
         return
     text = read_page(subject)
     session.answer({"subject": subject, "format": "markdown", "text": text}, lambda _: _print_page(session, text))
@@ -50,8 +50,8 @@ def _title(page: str) -> str:
     return page.partition("\n")[0].removeprefix("# ")
 
 
-def _print_subjects(subjects: dict[str, str]) -> None:
-    terminal.echo("\n".join(terminal.table(("subject", "page"), list(subjects.items()))))
+def _print_subjects(session: Session, subjects: dict[str, str]) -> None:
+    session.print_table(("subject", "page"), list(subjects.items()))
     terminal.echo(
         f"\n{terminal.dim('$')} localmcp help search      {terminal.dim('and of a command:')} localmcp add --help"
     )

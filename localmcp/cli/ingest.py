@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from localmcp.knowledge.report import Progress, Report
     from localmcp.workspace import Workspace
 
-INTERRUPTED = 130
 SHOWN_REASONS = 6
 SHOWN_PROBLEMS = 5
 
@@ -132,7 +131,7 @@ def refresh(session: Session, collection: str | None, confirmed: bool, no_wait: 
     try:
         return ingest.run(work, entries)
     except NeedsConfirmation as error:
-        if session.as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if not session.can_ask:
             raise
         terminal.echo(error.message, err=True, color=session.color)
         if not terminal.confirm("Put those documents into the trash?"):
@@ -163,7 +162,7 @@ class Ingest:
             except KeyboardInterrupt:
                 if report is None:
                     hint = "What was done is kept. Run the same command again to go on."
-                    return self.session.fail("interrupted", "Stopped.", hint, INTERRUPTED)
+                    return self.session.interrupted(hint)
         if self.session.as_json:
             self.session.print_json(report_json(report))
         else:
@@ -266,8 +265,7 @@ def tell(session: Session, report: Report, entries: Iterable[Entry]) -> None:
         session.note(f"  {line}")
     if report.failed > SHOWN_PROBLEMS:
         session.note(terminal.dim("  …   localmcp why PATH tells of each"))
-    for notice in report.notices:
-        session.note(terminal.warned(notice))
+    session.warn_all(report.notices)
     if report.waiting:
         passages = terminal.counted(report.waiting, "passage")
         session.note(f"{passages} found by word only so far. Their meaning is read when localmcp runs, or now with:")

@@ -124,11 +124,9 @@ def _print_keys(session: Session, keys: Sequence[KeyInfo], used: Statistics) -> 
         )
         for item in keys
     ]
-    if not rows:
-        session.note("There are no keys. Make one with: localmcp keys create --name NAME")
-        return
     head = ("name", "id", "key", "opens", "ends", "last used", "requests", "errors")
-    terminal.echo("\n".join(terminal.table(head, rows, right=(6, 7))))
+    empty = "There are no keys. Make one with: localmcp keys create --name NAME"
+    session.print_table(head, rows, right=(6, 7), empty=empty)
 
 
 @keys.command("revoke")

@@ -90,12 +90,8 @@ def _caller(workspace: Workspace, key: str) -> str:
 def _print_page(session: Session, page: LogPage, offset: int) -> None:
     for entry in reversed(page.entries):
         terminal.echo(_line(entry))
-    shown = offset + len(page.entries)
-    if not page.total:
-        off = "" if session.settings.log_calls else " The log is turned off (the setting log_calls)."
-        session.note(f"No calls.{off}")
-    elif shown < page.total:
-        session.note(terminal.dim(f"{shown:,} of {page.total:,}; more: --offset {shown}"))
+    off = "" if session.settings.log_calls else " The log is turned off (the setting log_calls)."
+    session.note_page(offset + len(page.entries), page.total, f"No calls.{off}")
 
 
 def _follow(session: Session, workspace: Workspace, page: LogPage, chosen: dict[str, Any]) -> None:
@@ -160,12 +156,12 @@ def stats(session: Session, tool: str | None, key: str | None, collection: str |
     if not usage.calls:
         session.note("No calls.")
         return
-    terminal.echo("\n".join(_usage_table("tool", usage.tools)))
+    _print_usage(session, "tool", usage.tools)
     terminal.echo()
-    terminal.echo("\n".join(_usage_table("caller", usage.callers)))
+    _print_usage(session, "caller", usage.callers)
 
 
-def _usage_table(what: str, usage: Sequence[Usage]) -> list[str]:
+def _print_usage(session: Session, what: str, usage: Sequence[Usage]) -> None:
     rows = [
         (
             row.key_name or row.name,
@@ -179,4 +175,4 @@ def _usage_table(what: str, usage: Sequence[Usage]) -> list[str]:
         for row in usage
     ]
     head = (what, "calls", "errors", "median", "95 %", "answered", "last")
-    return terminal.table(head, rows, right=(1, 2, 3, 4, 5))
+    session.print_table(head, rows, right=(1, 2, 3, 4, 5))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -13,6 +12,8 @@ from localmcp.cli.session import Session
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
     from localmcp.knowledge.report import Progress
 
 Show = Callable[["Progress"], None]
@@ -26,53 +27,49 @@ def shown_progress(session: Session) -> Generator[Show | None]:
     """What to hand to the library as `progress`."""
     if session.quiet or session.as_json:
         yield None
-    elif sys.stderr.isatty():
-        with _bar(session) as show:
-            yield show
-    else:
+    elif not session.shows_progress:
         yield _Lines(session)
+    else:
+        with _bars(session, count=False) as (bar, width):
+            words = bar.add_task("looking at the files", total=None)
+            meaning = bar.add_task("", total=None, visible=False)
+
+            def show(now: Progress) -> None:
+                line = describe(now, max(width - 36, 20))
+                if now.phase == "words":
+                    bar.update(words, total=max(now.bytes_total, 1), completed=now.bytes_done, description=line)
+                    return
+                total = max(now.vectors_total, 1)
+                bar.update(words, total=1, completed=1, description="every document is found by word")
+                bar.update(meaning, total=total, completed=now.vectors_done, visible=True, description=line)
+
+            yield show
 
 
 @contextmanager
-def _bar(session: Session) -> Generator[Show]:
+def shown_counts(session: Session, words: str) -> Generator[Callable[[int, int], None]]:
+    """Show how many of how many are done, on a terminal; nothing elsewhere."""
+    if not session.shows_progress:
+        yield lambda done, total: None
+        return
+    with _bars(session, count=True) as (bar, _):
+        task = bar.add_task(visible(words), total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=max(total, 1))
+
+
+@contextmanager
+def _bars(session: Session, *, count: bool) -> Generator[tuple[Bar, int]]:
+    """Bars that vanish at the end, and the terminal's width; with `count` numbers and an estimate beside them."""
     # rich costs 45 ms, and most commands draw no bar.
     from rich.console import Console
-    from rich.progress import BarColumn, SpinnerColumn, TextColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
     console = Console(stderr=True, no_color=session.color is False, highlight=False)
-    columns = (SpinnerColumn(), BarColumn(bar_width=30), TextColumn("{task.description}", markup=False))
-    with Bar(*columns, console=console, transient=True) as bar:
-        words = bar.add_task("looking at the files", total=None)
-        meaning = bar.add_task("", total=None, visible=False)
-
-        def show(now: Progress) -> None:
-            line = describe(now, max(console.width - 36, 20))
-            if now.phase == "words":
-                bar.update(words, total=max(now.bytes_total, 1), completed=now.bytes_done, description=line)
-                return
-            total = max(now.vectors_total, 1)
-            bar.update(words, total=1, completed=1, description="every document is found by word")
-            bar.update(meaning, total=total, completed=now.vectors_done, visible=True, description=line)
-
-        yield show
-
-
-@contextmanager
-def shown_steps(session: Session, what: str, total: int) -> Generator[Callable[[int], None]]:
-    """Tells how many of `total` steps are done, on a terminal; nothing elsewhere."""
-    if session.quiet or session.as_json or not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-    from rich.progress import Progress as Bar
-
-    console = Console(stderr=True, no_color=session.color is False, highlight=False)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=30), MofNCompleteColumn())
-    with Bar(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(visible(what), total=total)
-        yield lambda done: bar.update(task, completed=done)
+    before, after = ((), (MofNCompleteColumn(), TimeRemainingColumn())) if count else ((SpinnerColumn(),), ())
+    columns = (*before, BarColumn(bar_width=30), *after, TextColumn("{task.description}", markup=False))
+    with Bar(*columns, console=console, transient=True) as bars:
+        yield bars, console.width
 
 
 class _Lines:

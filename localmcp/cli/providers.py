@@ -32,7 +32,7 @@ def providers(session: Session) -> None:
         session.print_json({"configDirectory": str(config_directory()), "count": len(states), "providers": listed})
         return
     rows = [(state.name, state.state, str(state.tools), terminal.short_path(state.where)) for state in states]
-    terminal.echo("\n".join(terminal.table(("provider", "state", "tools", "configured in"), rows, right=(2,))))
+    session.print_table(("provider", "state", "tools", "configured in"), rows, right=(2,))
     for state in states:
         _tell_more(state)
     if any(state.problems for state in states):

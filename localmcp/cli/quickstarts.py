@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from localmcp.cli import terminal
 from localmcp.cli.session import Session, group, pass_session
-from localmcp.cli.tool_options import tool_options
-from localmcp.errors import InvalidInput, LocalMCPError, NotFound
+from localmcp.cli.tool_options import tool_command
+from localmcp.errors import InvalidInput, NotFound
 from localmcp.quickstarts.catalog import Quickstarts
-
-if TYPE_CHECKING:
-    from localmcp.tools import Answer
 
 Json = dict[str, Any]
 FORMATS = {".yml": "yaml", ".yaml": "yaml", ".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl"}
@@ -31,10 +28,6 @@ def quickstarts() -> None:
       localmcp quickstarts search "geting startd"
       localmcp quickstarts show first-search
     """
-
-
-def _call(session: Session, tool: str, arguments: Json) -> Answer:
-    return session.call_in(session.existing(), tool, arguments)
 
 
 @quickstarts.command("import")
@@ -74,43 +67,29 @@ def _print_report(session: Session, report: Json) -> None:
         session.note(terminal.dim(f"… and {len(warnings) - MOST_WARNINGS} more (--json lists all)"))
 
 
-@quickstarts.command("search")
-@click.argument("words", nargs=-1)
-@tool_options(Quickstarts.search, without=("displayName",))
-@pass_session
-def search(session: Session, words: tuple[str, ...], **options: Any) -> None:
-    """Search by words of the title; typing errors and another word order are forgiven."""
-    if not (words or options["name"] or options["description"]):
+def _check_search(_session: Session, arguments: Json) -> Json:
+    if not any(arguments[name] for name in ("displayName", "name", "description")):
         raise InvalidInput("Say what to search for: words of the title, --name or --description.")
-    answer = _call(session, "searchQuickstarts", {"displayName": " ".join(words) or None, **options})
-    if answer.is_error:
-        raise LocalMCPError(answer.text)
-    session.answer(answer.value, lambda value: print_found(session, value))
+    return arguments
 
 
+@tool_command(quickstarts, "search", Quickstarts.search, prepare=_check_search, arguments={"displayName": "[WORDS]..."})
 def print_found(session: Session, value: Json) -> None:
-    for notice in value.get("notices", ()):
-        session.note(terminal.warned(notice))
+    """Search by words of the title; typing errors and another word order are forgiven."""
+    session.warn_all(value.get("notices", ()))
     if not value["results"]:
         session.note(value["message"])
         return
     for result in value["results"]:
         kind = result["matchType"].removesuffix("_match")
-        terminal.echo(
-            f"{result['score']:>4}  {terminal.bold(result['displayName'] or result['name'])}  {terminal.dim(kind)}"
-        )
+        title = terminal.bold(result["displayName"] or result["name"])
+        terminal.echo(f"{result['score']:>4}  {title}  {terminal.dim(kind)}")
         terminal.echo(f"      {terminal.dim(result['name'])}  {result['description']}")
 
 
-@quickstarts.command("list")
-@tool_options(Quickstarts.list_quickstarts)
-@pass_session
-def list_catalogue(session: Session, **options: Any) -> None:
+@tool_command(quickstarts, "list", Quickstarts.list_quickstarts)
+def list_catalogue(session: Session, value: Json) -> None:
     """List the quick starts by title."""
-    session.answer(_call(session, "listQuickstarts", options).value, lambda value: _print_list(session, value))
-
-
-def _print_list(session: Session, value: Json) -> None:
     rows = [
         (
             "★" if quickstart["favourite"] else "",
@@ -121,8 +100,7 @@ def _print_list(session: Session, value: Json) -> None:
         )
         for quickstart in value["quickstarts"]
     ]
-    if rows:
-        terminal.echo("\n".join(terminal.table(("", "name", "title", "status", "tags"), rows)))
+    session.print_table(("", "name", "title", "status", "tags"), rows)
     if value["total"] > value["count"]:
         session.note(terminal.dim(f"{value['count']} of {value['total']:,}; see --limit and --offset"))
     if not value["total"]:
@@ -131,22 +109,15 @@ def _print_list(session: Session, value: Json) -> None:
 
 
 def _status(quickstart: Json) -> str:
-    return (
-        quickstart["status"]
-        if quickstart["tasks"] or quickstart["status"] != "Not started"
-        else "link"
-        if "link" in quickstart
-        else ""
-    )
+    if quickstart["tasks"] or quickstart["status"] != "Not started":
+        return quickstart["status"]
+    return "link" if "link" in quickstart else ""
 
 
-@quickstarts.command("show")
-@click.argument("name", nargs=-1, required=True)
-@pass_session
-def show(session: Session, name: tuple[str, ...]) -> None:
+@tool_command(quickstarts, "show", Quickstarts.show, arguments={"name": "NAME..."})
+def show(_session: Session, value: Json) -> None:
     """Print a quick start, by name or title, as Markdown."""
-    shown = _call(session, "showQuickstart", {"name": " ".join(name)}).value
-    session.answer(shown, lambda value: terminal.write(value["markdown"], nl=False))
+    terminal.write(value["markdown"], nl=False)
 
 
 @quickstarts.command("favourite")
@@ -155,28 +126,26 @@ def show(session: Session, name: tuple[str, ...]) -> None:
 @pass_session
 def favourite(session: Session, names: tuple[str, ...], off: bool) -> None:
     """Mark quick starts as favourites."""
-    marked: list[Json] = [
-        _call(session, "favouriteQuickstart", {"name": name, "favourite": not off}).value for name in names
-    ]
+    marked: list[Json] = [session.call("favouriteQuickstart", name=name, favourite=not off).value for name in names]
     if session.as_json:
         session.print_json(marked)
     else:
         session.note(f"{terminal.counted(len(marked), 'favourite')} {'removed' if off else 'marked'}.")
 
 
-@quickstarts.command("progress")
-@tool_options(Quickstarts.set_progress, arguments={"name": "NAME"}, without=("passed",))
-@click.option("--failed", is_flag=True, help="Its review failed.")
-@pass_session
-def progress(session: Session, task: int | None, failed: bool, **options: Any) -> None:
-    """Record how far you are, or show it."""
-    if failed and task is None:
+def _progress(_session: Session, arguments: Json) -> Json:
+    failed: bool = arguments.pop("failed")
+    if failed and arguments["task"] is None:
         raise InvalidInput("--failed needs --task.")
-    arguments: Json = {**options, "task": task, "passed": None if task is None else not failed}
-    session.answer(_call(session, "setQuickstartProgress", arguments).value, _print_progress)
+    return {**arguments, "passed": None if arguments["task"] is None else not failed}
 
 
-def _print_progress(value: Json) -> None:
+@tool_command(
+    quickstarts, "progress", Quickstarts.set_progress, prepare=_progress, arguments={"name": "NAME"},
+    options=[click.option("--failed", is_flag=True, help="Its review failed.")], without=("passed",),
+)  # fmt: skip
+def progress(_session: Session, value: Json) -> None:
+    """Record how far you are, or show it."""
     done = f"{len(value['done'])} of {terminal.counted(value['tasks'], 'task')} done" if value["tasks"] else "no tasks"
     failed = f", failed: {', '.join(map(str, value['failed']))}" if value["failed"] else ""
     terminal.echo(f"{value['name']}: {value['status']} ({done}{failed})")
@@ -191,7 +160,7 @@ def _print_progress(value: Json) -> None:
 def export(session: Session, names: tuple[str, ...], output: Path | None, form: str | None, tag: str | None) -> None:
     """Print quick starts, all or the named ones, so that `import` reads them back without a difference."""
     chosen = form or (FORMATS.get(output.suffix.lower(), "yaml") if output else "yaml")
-    exported = _call(session, "exportQuickstarts", {"names": list(names) or None, "format": chosen, "tag": tag}).value
+    exported = session.call("exportQuickstarts", names=list(names) or None, format=chosen, tag=tag).value
     if output is None:
         session.answer(exported, lambda value: terminal.write(value["text"], nl=False))
         return

@@ -10,7 +10,7 @@ import click
 
 from localmcp import config
 from localmcp.cli import terminal
-from localmcp.cli.replication import shown_counts
+from localmcp.cli.progress import shown_counts
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import InvalidInput, NotFound
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from localmcp.workspace import Workspace
 
 Json = dict[str, Any]
-INTERRUPTED = 130
 GOES_ON = "What was embedded is kept, and the old vectors answer. The same command goes on."
 
 
@@ -53,7 +52,7 @@ def reembed(session: Session, collection: str | None, model: str | None, rollbac
     try:
         return _reembed(session, collections, model or session.settings.model, rules=collection is None)
     except KeyboardInterrupt:
-        return session.fail("interrupted", "Stopped.", GOES_ON, INTERRUPTED)
+        return session.interrupted(GOES_ON)
 
 
 def let_read(session: Session, spec: str, verified: Json) -> int:
@@ -62,7 +61,7 @@ def let_read(session: Session, spec: str, verified: Json) -> int:
         try:
             _reembed(session, _chosen(session.existing(), None), spec, rules=True, sets=True)
         except KeyboardInterrupt:
-            return session.fail("interrupted", "Stopped.", GOES_ON, INTERRUPTED)
+            return session.interrupted(GOES_ON)
     else:
         session.answer({"model": {"spec": spec, "name": verified["name"]}, "collections": [], "rules": 0}, _silent)
     _set(session, spec)
@@ -146,8 +145,7 @@ def _tell(session: Session, done: list[Reembedded], rules: int) -> None:
             session.note(f"{copy.collection}: {made} made, all of {copy.model}.")
         else:
             session.note(f"{copy.collection}: has the vectors of {copy.model} already.")
-        for note in copy.notes:
-            session.note(terminal.warned(note))
+        session.warn_all(copy.notes)
     if rules:
         session.note(f"{terminal.counted(rules, 'rule')} read.")
     if not done and not rules:
@@ -193,8 +191,7 @@ def _tell_back(session: Session, done: list[Reembedded]) -> None:
 
     for reembedded in done:
         session.note(f"{reembedded.collection}: the vectors of {reembedded.model} answer again.")
-        for note in reembedded.notes:
-            session.note(terminal.warned(note))
+        session.warn_all(reembedded.notes)
     spec = spec_of(done[0].model)
     session.note(f"Searches need the same model: localmcp config set model {spec}")
     session.note(terminal.dim("Then, for rules and for what has no vector: localmcp rules reembed && localmcp refresh"))

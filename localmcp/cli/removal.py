@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from localmcp.cli import terminal
 from localmcp.cli.session import Session, command, group, pass_session
-from localmcp.errors import NeedsConfirmation
 
 
 @command()
@@ -25,28 +22,13 @@ def remove(session: Session, targets: tuple[str, ...], collection: str | None, y
     library = session.existing().library
     removed = {row.id for target in targets for row in library.removable(target, collection=collection)}
     documents = terminal.counted(len(removed), "document")
-    if not confirmed(session, f"Put {documents} ({', '.join(targets)}) into the trash?", yes):
+    if not session.confirmed(f"Put {documents} ({', '.join(targets)}) into the trash?", yes):
         return 1
     report = library.remove(targets, collection=collection)
-    if session.as_json:
-        session.print_json({"removed": report.removed})
-        return 0
-    session.note(f"{terminal.counted(report.removed, 'document')} put into the trash.")
+    removed_words = f"{terminal.counted(report.removed, 'document')} put into the trash."
+    session.answer({"removed": report.removed}, lambda _: session.note(removed_words))
     session.note(terminal.dim("Bring one back with: localmcp trash restore ID   (localmcp trash list)"))
     return 0
-
-
-def confirmed(session: Session, question: str, yes: bool) -> bool:
-    """Return the answer to a question; it is asked only where a person can answer.
-
-    Raises:
-        NeedsConfirmation: none can, and --yes was not given.
-    """
-    if yes:
-        return True
-    if session.as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise NeedsConfirmation(f"{question} Nothing was done.", hint="Say yes with --yes.")
-    return terminal.confirm(question)
 
 
 @group()
@@ -63,13 +45,8 @@ def list_trash(session: Session) -> None:
         items = [{"id": row.uuid, "title": row.title, "path": row.uri, "trashedAt": since} for row, since in trashed]
         session.print_json({"count": len(items), "sources": items})
         return
-    rows = [
-        (row.uuid, since[:10], row.title, terminal.short_path(row.uri) if row.uri else "") for row, since in trashed
-    ]
-    if rows:
-        terminal.echo("\n".join(terminal.table(("id", "since", "title", "path"), rows)))
-    else:
-        session.note("The trash is empty.")
+    rows = [(row.uuid, day[:10], row.title, terminal.short_path(row.uri) if row.uri else "") for row, day in trashed]
+    session.print_table(("id", "since", "title", "path"), rows, empty="The trash is empty.")
 
 
 @trash.command("restore")
@@ -92,10 +69,9 @@ def restore(session: Session, ids: tuple[str, ...]) -> None:
 def empty(session: Session, days: float, yes: bool) -> int:
     """Delete what is in the trash for good."""
     library = session.existing().library
-    if not confirmed(session, "Delete what is in the trash for good?", yes):
+    if not session.confirmed("Delete what is in the trash for good?", yes):
         return 1
     purged = library.empty_trash(days)
-    session.answer(
-        {"purged": purged}, lambda _: session.note(f"{terminal.counted(purged, 'document')} deleted for good.")
-    )
+    words = f"{terminal.counted(purged, 'document')} deleted for good."
+    session.answer({"purged": purged}, lambda _: session.note(words))
     return 0

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from localmcp.cli import terminal
 from localmcp.cli.ingest import finish_vectors
-from localmcp.cli.removal import confirmed
+from localmcp.cli.progress import shown_counts
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import InvalidInput
-from localmcp.visible_text import visible
 
-INTERRUPTED = 130
 GOES_ON = "What was copied is kept. The same command goes on."
-Show = Callable[[int, int], None]
 
 
 @command()
@@ -53,9 +47,7 @@ def push(
         with shown_counts(session, f"copying {collection} to {place}") as show:
             copied = replication.push(collection, name, show)
     except KeyboardInterrupt:
-        return session.fail(
-            "interrupted", "Stopped.", "What was copied is kept. The same command goes on.", INTERRUPTED
-        )
+        return session.interrupted(GOES_ON)
     result = {
         "collection": copied.replica.collection,
         "name": copied.replica.name,
@@ -82,7 +74,7 @@ def _told(result: dict[str, Any]) -> str:
 
 
 def _stop(session: Session, collection: str, drop: bool, yes: bool) -> int:
-    if drop and not confirmed(session, f"Delete the copy of '{collection}' in Milvus?", yes):
+    if drop and not session.confirmed(f"Delete the copy of '{collection}' in Milvus?", yes):
         return 1
     replica = session.existing().replication.stop(collection, drop=drop)
     result = {"collection": replica.collection, "name": replica.name, "dropped": drop}
@@ -108,9 +100,7 @@ def pull(session: Session, collection: str, place: str, name: str | None, assume
         with shown_counts(session, f"copying {collection} from {place}") as show:
             pulled = session.workspace.replication.pull(collection, name, assume_model=assume_model, progress=show)
     except KeyboardInterrupt:
-        return session.fail(
-            "interrupted", "Stopped.", "What was copied is kept. The same command goes on.", INTERRUPTED
-        )
+        return session.interrupted(GOES_ON)
     from localmcp.retriever.incoming import pulled_json
 
     session.answer(pulled_json(pulled), lambda result: _tell_pulled(session, result))
@@ -127,26 +117,4 @@ def _tell_pulled(session: Session, result: dict[str, Any]) -> None:
     if result["incomplete"]:
         words = f"{terminal.counted(result['incomplete'], 'document')} taken with some passages missing."
         session.note(terminal.warned(words))
-    for notice in result["notices"]:
-        session.note(terminal.warned(notice))
-
-
-@contextmanager
-def shown_counts(session: Session, words: str) -> Generator[Show | None]:
-    """A bar on a terminal, nothing elsewhere."""
-    if session.quiet or session.as_json or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True, no_color=session.color is False, highlight=False)
-    columns = (
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}", markup=False),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(visible(words), total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=max(total, 1))
+    session.warn_all(result["notices"])

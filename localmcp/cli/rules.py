@@ -9,7 +9,7 @@ import click
 
 from localmcp.cli import terminal
 from localmcp.cli.session import Session, group, pass_session
-from localmcp.cli.tool_options import tool_options
+from localmcp.cli.tool_options import tool_command, tool_options
 from localmcp.errors import InvalidInput
 from localmcp.rules.catalog import RuleCatalogue
 from localmcp.rules.editing import RuleCare
@@ -29,7 +29,8 @@ class _RuleId(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]
         return value if ":" in str(value) else click.INT.convert(value, param, ctx)
 
 
-RULE_ID = _RuleId()
+def _rule_id(name: str) -> Any:
+    return click.argument(name, type=_RuleId(), metavar=name.upper())
 
 
 @group()
@@ -43,27 +44,17 @@ def rules() -> None:
     """
 
 
-@rules.command("search")
-@tool_options(
+@tool_command(
+    rules,
+    "search",
     RuleFinder.get_relevant_rules,
     arguments={"taskDescription": "TASK..."},
     spelled={"maxResults": "-n --limit", "similarityThreshold": "--threshold", "files": "--file"},
     says={"maxResults": "Rules at most; default 5"},
 )
-@pass_session
-def search_rules(session: Session, **arguments: Any) -> int:
+def search_rules(session: Session, result: Json) -> None:
     """Find the rules that a task needs, and say why."""
-    arguments["taskDescription"] = " ".join(arguments["taskDescription"])
-    answer = session.call("getRelevantRules", **arguments)
-    if answer.is_error and not session.as_json:
-        return session.fail("failure", answer.value["error"], None, 1)
-    session.answer(answer.value, lambda value: _print_relevant(session, value))
-    return 1 if answer.is_error else 0
-
-
-def _print_relevant(session: Session, result: Json) -> None:
-    for notice in result.get("notices", ()):
-        session.note(terminal.warned(notice))
+    session.warn_all(result.get("notices", ()))
     if not result["rules"]:
         terminal.echo("No rule fits this task.")
     for rule in result["rules"]:
@@ -88,6 +79,12 @@ def _print_more(title: str, listed: list[Json]) -> None:
 # ---------------------------------------------------------------- in
 
 
+def _changed(session: Session, answer: Json) -> None:
+    session.note(answer["message"])
+    if answer.get("notice"):
+        session.note(terminal.warned(answer["notice"]))
+
+
 @rules.command("add")
 @tool_options(
     RuleCatalogue.add_rule,
@@ -97,22 +94,19 @@ def _print_more(title: str, listed: list[Json]) -> None:
 @pass_session
 def add_rule(session: Session, **arguments: Any) -> int:
     """Add a rule, unless one says nearly the same."""
-    answer = _make(session, "addRule", arguments)
-    if "duplicate" in answer:
-        twin = answer["duplicate"]
-        answer["message"] = (
+    answer = session.call_in(session.workspace, "addRule", arguments)
+    if twin := answer.value.get("duplicate"):
+        answer.value["message"] = (
             f"Nothing was added: rule {twin['id']} says nearly the same: “{twin['rule_text'].rstrip('.')}”.\n"
             "Say --duplicate count (it counts towards that one) or --duplicate add (keep both)."
         )
-    return _changed(session, answer)
+    return session.answer_tool(answer, _changed)
 
 
-@rules.command("remember")
-@tool_options(RuleMemory.remember, arguments={"instruction": "INSTRUCTION"})
-@pass_session
-def remember(session: Session, **arguments: Any) -> int:
+@tool_command(rules, "remember", RuleMemory.remember, makes=True, arguments={"instruction": "INSTRUCTION"})
+def remember(session: Session, answer: Json) -> None:
     """Make a rule of an instruction in your own words, unless it was meant for the moment."""
-    return _changed(session, _make(session, "rememberDeveloperInstruction", arguments))
+    _changed(session, answer)
 
 
 @rules.command("import")
@@ -132,32 +126,22 @@ def import_rules(session: Session, paths: tuple[Path, ...], project: str | None)
 def _print_import(session: Session, report: Json) -> None:
     for skipped in report["skipped"]:
         session.note(terminal.warned(f"{terminal.short_path(skipped['where'])}: {skipped['problem']}"))
-    known_too = f", {report['known']} known_too already" if report["known"] else ""
+    known = f", {report['known']} known already" if report["known"] else ""
     files = terminal.counted(len(report["files"]), "file")
-    session.note(f"{terminal.counted(report['added'], 'rule')} added from {files}{known_too}.")
+    session.note(f"{terminal.counted(report['added'], 'rule')} added from {files}{known}.")
 
 
 # ---------------------------------------------------------------- reading
 
 
-@rules.command("list")
-@tool_options(RuleCatalogue.list_rules)
-@pass_session
-def list_rules(session: Session, **options: Any) -> None:
+@tool_command(rules, "list", RuleCatalogue.list_rules)
+def list_rules(session: Session, result: Json) -> None:
     """List the rules, newest first."""
-    result = session.call("listRules", **options).value
-    session.answer(result, lambda value: _print_list(session, value, options["offset"] or 0))
-
-
-def _print_list(session: Session, result: Json, offset: int) -> None:
     for rule in result["rules"]:
         facts = [rule["category"], rule["context"], rule.get("project", ""), ", ".join(rule.get("globs", []))]
         terminal.echo(f"{rule['id']:>4}  {rule['rule_text']}  {terminal.dim(' · '.join(filter(None, facts)))}")
-    shown = offset + result["count"]
-    if shown < result["total"]:
-        session.note(terminal.dim(f"{shown} of {result['total']:,}; more: --offset {shown}"))
-    elif not result["total"]:
-        session.note("No rules. Begin with: localmcp rules import FOLDER")
+    shown = (session.asked["offset"] or 0) + result["count"]
+    session.note_page(shown, result["total"], "No rules. Begin with: localmcp rules import FOLDER")
 
 
 @rules.command("export")
@@ -184,14 +168,9 @@ def export_rules(session: Session, kind: str, folder: Path | None, force: bool, 
     session.answer(written, lambda value: session.note(f"Written: {', '.join(value['files'])}"))
 
 
-@rules.command("stats")
-@pass_session
-def stats(session: Session) -> None:
+@tool_command(rules, "stats", RuleCatalogue.stats)
+def stats(session: Session, result: Json) -> None:
     """Count rules by category and project, and how often they were applied."""
-    session.answer(session.call("ruleStats").value, _print_stats)
-
-
-def _print_stats(result: Json) -> None:
     terminal.echo(f"{terminal.counted(result['rules'], 'rule')} in force, {result['retired']} retired")
     terminal.echo(f"applied {terminal.counted(result['uses'], 'time')}, {result['notUseful']} times not useful")
     for name, number in (result["categories"] | result["projects"]).items():
@@ -203,44 +182,22 @@ def _print_stats(result: Json) -> None:
 # ---------------------------------------------------------------- changing
 
 
-@rules.command("edit")
-@tool_options(
-    RuleCare.edit_rule,
+def _without_empty_globs(_session: Session, changes: Json) -> Json:
+    globs = changes["globs"]
+    return {**changes, "globs": [glob for glob in globs if glob]} if globs else changes
+
+
+tool_command(
+    rules, "edit", RuleCare.edit_rule, prepare=_without_empty_globs, instead={"id": _rule_id("id")},
+    help="Change a rule; what is left out stays, and an empty text takes a project or files away.",
     spelled={"rule_text": "--text", "globs": "--glob", "alwaysApply": "--always/--not-always"},
-    without=("id",),
-)
-@click.argument("rule_id", type=RULE_ID, metavar="ID")
-@pass_session
-def edit_rule(session: Session, rule_id: int, **changes: Any) -> int:
-    """Change a rule; what is left out stays, and an empty text takes a project or files away."""
-    if changes["globs"]:
-        changes["globs"] = [glob for glob in changes["globs"] if glob]
-    return _changed(session, session.call("editRule", id=rule_id, **changes).value)
-
-
-@rules.command("retire")
-@click.argument("rule_id", type=RULE_ID, metavar="ID")
-@pass_session
-def retire(session: Session, rule_id: int) -> int:
-    """Take a rule out of use; it can be restored."""
-    return _changed(session, session.call("retireRule", id=rule_id).value)
-
-
-@rules.command("restore")
-@click.argument("rule_id", type=RULE_ID, metavar="ID")
-@pass_session
-def restore(session: Session, rule_id: int) -> int:
-    """Bring a retired rule back into use."""
-    return _changed(session, session.call("restoreRule", id=rule_id).value)
-
-
-@rules.command("merge")
-@click.argument("source", type=RULE_ID)
-@click.argument("target", type=RULE_ID)
-@pass_session
-def merge(session: Session, source: int, target: int) -> int:
-    """Merge rule SOURCE into TARGET, which says the same."""
-    return _changed(session, session.call("mergeRules", source=source, target=target).value)
+)(_changed)  # fmt: skip
+for _name, _method, _help, *_arguments in (
+    ("retire", RuleCare.retire_rule, "Take a rule out of use; it can be restored.", "id"),
+    ("restore", RuleCare.restore_rule, "Bring a retired rule back into use.", "id"),
+    ("merge", RuleCare.merge_rules, "Merge rule SOURCE into TARGET, which says the same.", "source", "target"),
+):
+    tool_command(rules, _name, _method, _help, instead={name: _rule_id(name) for name in _arguments})(_changed)
 
 
 @rules.command("reembed")
@@ -250,15 +207,3 @@ def reembed(session: Session, again: bool) -> None:
     """Let the model at hand read the rules that it has not read."""
     done = session.existing().rules.embed_missing(again=again)
     session.answer({"embedded": done}, lambda _: session.note(f"{terminal.counted(done, 'rule')} read."))
-
-
-def _make(session: Session, name: str, arguments: Json) -> Json:
-    """Call a tool that may make the file."""
-    return session.call_in(session.workspace, name, arguments).value
-
-
-def _changed(session: Session, answer: Json) -> int:
-    session.answer(answer, lambda value: session.note(value["message"]))
-    if answer.get("notice"):
-        session.note(terminal.warned(answer["notice"]))
-    return 0 if answer["success"] else 1

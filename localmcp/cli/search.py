@@ -38,7 +38,6 @@ def search(session: Session, page: int, meta: tuple[str, ...], explain: bool, **
     Words of a code or a name, a question, or what the text is about: any of them will do. Misspelled words are
     corrected, and the correction is shown.
     """
-    arguments["query"] = " ".join(arguments["query"])
     arguments["pathPrefix"] = _path_prefix(arguments["pathPrefix"])
     arguments["sourceId"] = find_source_id(session, arguments["sourceId"])
     arguments["metadata"] = parse_metadata(meta) or None
@@ -110,8 +109,7 @@ def parse_metadata(pairs: tuple[str, ...]) -> Json:
 
 def print_results(session: Session, result: Json, explain: bool, before: int = 0) -> None:
     """The hits on stdout, counted on from those `before`; what the person should know about them on stderr."""
-    for notice in result.get("notices", ()):
-        session.note(terminal.warned(notice))
+    session.warn_all(result.get("notices", ()))
     for repair in result.get("repairs", ()):
         session.note(f"Searched for '{repair['replacement']}' instead of '{repair['word']}'.")
     if not result["count"]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,6 @@ from localmcp.errors import InvalidInput, LocalMCPError, NotFound
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
-    from localmcp.providers.mcp_servers.adoption import Adoption
     from localmcp.providers.mcp_servers.provider import McpServer
     from localmcp.providers.mcp_servers.servers import McpServers
 
@@ -109,7 +107,7 @@ def _print_servers(session: Session, answer: Json) -> None:
         )
         for server in answer["servers"]
     ]
-    terminal.echo("\n".join(terminal.table(("server", "state", "tools", "where"), rows, right=(2,))))
+    session.print_table(("server", "state", "tools", "where"), rows, right=(2,))
     for server in answer["servers"]:
         if server["error"]:
             terminal.echo(terminal.warned(f"{server['name']}: {server['error']}"))
@@ -232,25 +230,31 @@ def import_servers(session: Session, source: str, names: tuple[str, ...], dry_ru
     CLIENT is claude-desktop, claude-code, cursor, vscode, windsurf, zed, gemini or codex. That client's file is only
     read. localmcp itself is left out. Variables such as ${TOKEN} stay as they are and are filled in at the start.
     """
+    report = take_over(session, read_source(source), names, replace=replace, dry_run=dry_run)
+    session.answer(report, lambda value: print_import(session, value))
+
+
+def take_over(
+    session: Session, theirs: dict[Path, Json], names: Sequence[str] = (), *, replace: bool = False, dry_run: bool
+) -> Json:
+    """Write servers of other files into the user's; returns what was done. Of one name the first file's counts."""
     from localmcp.config import servers_file
     from localmcp.providers.mcp_servers.adoption import plan_adoption
     from localmcp.providers.mcp_servers.entries import write_entries
 
-    theirs = read_source(source)
     ours = {name: server.entry.raw for name, server in open_servers(session).servers.items()}
     merged = {name: entry for table in reversed(theirs.values()) for name, entry in table.items()}
     plan = plan_adoption(merged, ours, only=names, replace=replace)
     changes: dict[str, Json | None] = {step.name: step.entry for step in plan if step.is_change}
     if changes and not dry_run:
         write_entries(changes)
-    answer = {
+    return {
         "from": [str(path) for path in theirs],
         "file": str(servers_file()),
         "dryRun": dry_run,
         "changed": len(changes),
         "servers": [{"name": step.name, "action": step.action, "why": step.why or None} for step in plan],
     }
-    session.answer(answer, lambda value: _print_import(session, value, plan))
 
 
 def read_source(source: str) -> dict[Path, dict[str, Any]]:
@@ -271,19 +275,20 @@ def read_source(source: str) -> dict[Path, dict[str, Any]]:
     return {path: servers_in(read_document(path), path)}
 
 
-def _print_import(session: Session, report: Json, plan: list[Adoption]) -> None:
+def print_import(session: Session, report: Json) -> None:
+    """Tell what was, or would be, taken over from which files."""
     for path in report["from"]:
-        session.note(terminal.dim(f"from {path}"))
-    if not plan:
-        terminal.echo("There are no servers.")
-        return
-    for step in plan:
-        line = f"{step.action:9}  {step.name}"
-        terminal.echo(f"{line}  {terminal.dim(step.why)}" if step.why else line)
+        session.note(terminal.dim(f"from {terminal.short_path(path)}"))
+    if not report["servers"]:
+        terminal.echo("There are no servers to take over.")
+    for server in report["servers"]:
+        why = f"  {terminal.dim(server['why'])}" if server["why"] else ""
+        terminal.echo(f"{server['action']:9}  {server['name']}{why}")
     if report["dryRun"]:
         session.note("Nothing was changed (--dry-run).")
     elif report["changed"]:
-        session.note(f"Written to {report['file']}. Read their tools with: localmcp servers refresh")
+        written = terminal.short_path(report["file"])
+        session.note(f"Written to {written}. Read their tools with: localmcp servers refresh")
 
 
 # ---------------------------------------------------------------- approve
@@ -303,19 +308,13 @@ def approve(session: Session, name: str, yes: bool) -> None:
         changes = server.changes()
     if changes and not session.as_json:
         terminal.write(visible("\n".join(line for lines in changes.values() for line in lines) + "\n", newlines=True))
-    accepted = bool(changes) and (yes or _asked_at_terminal(session, "Accept these definitions?"))
+    accepted = bool(changes) and (yes or (session.can_ask and terminal.confirm("Accept these definitions?")))
     if accepted:
         server.approve()
     session.answer(
         {"server": name, "changes": {tool: "\n".join(lines) for tool, lines in changes.items()}, "approved": accepted},
         lambda answer: terminal.echo(_approval_in_words(answer)),
     )
-
-
-def _asked_at_terminal(session: Session, question: str) -> bool:
-    if session.as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return False
-    return terminal.confirm(question)
 
 
 def _approval_in_words(answer: Json) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from localmcp.cli import terminal
-from localmcp.errors import FileUnavailable
+from localmcp.errors import FileUnavailable, NeedsConfirmation
 from localmcp.visible_text import VisibleFormatter, visible_json
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from localmcp.workspace import Workspace
 
     Json = dict[str, Any]
+
+INTERRUPTED = 130
 
 
 class Session:
@@ -33,6 +35,8 @@ class Session:
         self.verbosity = 0
         self.seconds_for_model = 120.0
         """How long a search waits for the model before it answers by words alone, here where no other follows."""
+        self.asked: Json = {}
+        """The arguments of the tool that a command calls, for what shows its answer."""
         self.color = False if os.environ.get("NO_COLOR") else None
         """False = never, None = on a terminal (no-color.org: any value that is not empty counts)."""
 
@@ -80,9 +84,9 @@ class Session:
             raise FileUnavailable(f"{self.settings.database} does not exist yet.", hint=HOW_TO_BEGIN)
         return self.reading()
 
-    def call(self, name: str, **arguments: Any) -> Answer:
+    def call(self, tool: str, **arguments: Any) -> Answer:
         """Call a tool on a file that is there; arguments that are None are left out."""
-        return self.call_in(self.existing(), name, arguments)
+        return self.call_in(self.existing(), tool, arguments)
 
     def call_in(self, workspace: Workspace, name: str, arguments: Mapping[str, Any]) -> Answer:
         """Call a tool through the registry, the one entry of all interfaces."""
@@ -105,6 +109,14 @@ class Session:
         else:
             show(value)
 
+    def answer_tool(self, answer: Answer, show: Callable[[Session, Json], None]) -> int:
+        """Print what a tool answered; returns the exit code: 1 if it failed, or says `success: false`."""
+        value = answer.value
+        if answer.is_error and not self.as_json:
+            return self.fail("failure", value["error"], None, 1)
+        self.answer(value, lambda value: show(self, value))
+        return int(answer.is_error or not value.get("success", True))
+
     def print_json(self, value: Any) -> None:
         """One JSON document on stdout; indented where a person looks at it."""
         indent = 2 if sys.stdout.isatty() else None
@@ -115,6 +127,57 @@ class Session:
         """Words about the work, on stderr; none with --quiet or --json."""
         if not self.quiet and not self.as_json:
             terminal.echo(text, err=True, color=self.color)
+
+    def warn_all(self, notices: Sequence[str]) -> None:
+        """Words about the work that should not be missed."""
+        for notice in notices:
+            self.note(terminal.warned(notice))
+
+    def print_table(
+        self, head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = (), *, empty: str = ""
+    ) -> None:
+        """Print a table, or say that it is empty; the columns in `right` are numbers."""
+        if rows:
+            terminal.echo("\n".join(terminal.table(head, rows, right)))
+        elif empty:
+            self.note(empty)
+
+    def note_page(self, shown: int, total: int, empty: str) -> None:
+        """Say how to see the rest of a list of which the first `shown` were printed, or that there is nothing."""
+        if shown < total:
+            self.note(terminal.dim(f"{shown:,} of {total:,}; more: --offset {shown}"))
+        elif not total:
+            self.note(empty)
+
+    # ------------------------------------------------------------ asking
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether a person is there to answer a question."""
+        return not self.as_json and sys.stdin.isatty() and sys.stderr.isatty()
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether bars are drawn: a person looks at stderr, and wants more than data."""
+        return not self.quiet and not self.as_json and sys.stderr.isatty()
+
+    def confirmed(self, question: str, yes: bool) -> bool:
+        """Return the answer to a question; it is asked only where a person can answer.
+
+        Raises:
+            NeedsConfirmation: none can, and --yes was not given.
+        """
+        if yes:
+            return True
+        if not self.can_ask:
+            raise NeedsConfirmation(f"{question} Nothing was done.", hint="Say yes with --yes.")
+        return terminal.confirm(question)
+
+    # ------------------------------------------------------------ failing
+
+    def interrupted(self, hint: str) -> int:
+        """Report that the person stopped the command; returns the exit code."""
+        return self.fail("interrupted", "Stopped.", hint, INTERRUPTED)
 
     def fail(self, code: str, message: str, hint: str | None, exit_code: int) -> int:
         """Report an error on stderr, as a JSON object with --json; returns the exit code."""

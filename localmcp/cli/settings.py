@@ -35,7 +35,7 @@ def show_settings(session: Session) -> None:
         session.print_json({"file": str(configuration.config_file()), "settings": described})
         return
     rows = [(setting["name"], _shown(setting["value"]), setting["from"], setting["says"]) for setting in described]
-    terminal.echo("\n".join(terminal.table(("setting", "value", "from", "what it does"), rows)))
+    session.print_table(("setting", "value", "from", "what it does"), rows)
     session.note(terminal.dim(f"Change one with: localmcp config set NAME VALUE   ({configuration.config_file()})"))
 
 

@@ -22,7 +22,7 @@ def status(session: Session, check: bool) -> None:
     stats = session.call("get_stats").value
     copies = session.call("replication_status").value["copies"]
     result = {"file": _file(session), "model": _model(session, check), "stats": stats, "copies": copies}
-    session.answer(result, _print_status)
+    session.answer(result, lambda value: _print_status(session, value))
 
 
 def _file(session: Session) -> Json:
@@ -52,7 +52,7 @@ def _model(session: Session, check: bool) -> Json:
     return {**model, "state": "ready", "name": identity.name, "dimension": identity.dimension}
 
 
-def _print_status(result: Json) -> None:
+def _print_status(session: Session, result: Json) -> None:
     file, model, stats = result["file"], result["model"], result["stats"]
     rows = {
         "file": f"{file['path']}  {terminal.dim(terminal.size(file['bytes']))}",
@@ -77,7 +77,7 @@ def _print_status(result: Json) -> None:
     if collections:
         terminal.echo()
         head = ("collection", "documents", "passages", "model of its vectors")
-        terminal.echo("\n".join(terminal.table(head, collections, right=(1, 2))))
+        session.print_table(head, collections, right=(1, 2))
 
 
 def _copy(copy: Json) -> str:

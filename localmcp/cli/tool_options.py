@@ -1,4 +1,4 @@
-"""Options of a command that calls one tool, made from the tool: types, limits, choices, defaults and help."""
+"""Commands that call one tool, and their options, made from the tool: types, limits, choices, defaults and help."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import click
 
-from localmcp.schemas import Param, param_of
+from localmcp.cli.session import Session, pass_session
+from localmcp.schemas import Json, Param, param_of
 
 Function = Callable[..., Any]
+Show = Callable[[Session, Json], None]
 
 SHORT = {"collection": "-c --collection", "partition": "-p --partition", "limit": "-n --limit", "mode": "-m --mode"}
 """Parameters whose options have a letter, in every command."""
@@ -26,6 +28,55 @@ class _Argument(click.Argument):
         self.name = param_decls[0]
 
 
+def tool_command(
+    parent: click.Group,
+    name: str,
+    method: Function,
+    help: str | None = None,  # noqa: A002
+    *,
+    makes: bool = False,
+    ask: Callable[[Session, Json], str] | None = None,
+    options: Iterable[Callable[[Function], Function]] = (),
+    prepare: Callable[[Session, Json], Json] | None = None,
+    **described: Any,
+) -> Callable[[Show], Show]:
+    """Add a command that calls a tool and shows its answer; without `help`, the docstring of what shows it is the help.
+
+    The exit code is 1 if the tool failed, or says `success: false`.
+
+    Args:
+        makes: the file is made if there is none.
+        ask: returns what the person must say yes to before the tool is called; adds `--yes`.
+        options: click's options besides the tool's parameters, for `prepare`.
+        prepare: makes the tool's arguments of the values of the command line.
+        described: as `tool_options` takes it.
+    """
+    tool = method.__tool__.name  # pyright: ignore[reportFunctionMemberAccess]
+
+    def decorate(show: Show) -> Show:
+        def run(session: Session, **arguments: Any) -> int:
+            agreed: bool = arguments.pop("yes", False)
+            if prepare is not None:
+                arguments = prepare(session, arguments)
+            if ask is not None and not session.confirmed(ask(session, arguments), agreed):
+                return 1
+            session.asked = arguments
+            answer = session.call_in(session.workspace if makes else session.existing(), tool, arguments)
+            return session.answer_tool(answer, show)
+
+        function: Function = pass_session(run)
+        for option in (*([YES] if ask else []), *reversed(list(options))):
+            function = option(function)
+        function = tool_options(method, **described)(function)
+        parent.command(name, help=help or show.__doc__)(function)
+        return show
+
+    return decorate
+
+
+YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+
+
 def tool_options(
     method: Function,
     *,
@@ -33,34 +84,42 @@ def tool_options(
     spelled: Mapping[str, str] | None = None,
     says: Mapping[str, str] | None = None,
     without: Iterable[str] = (),
+    instead: Mapping[str, Callable[[Function], Function]] | None = None,
 ) -> Callable[[Function], Function]:
     """Add an option for every parameter of a tool's method; values arrive under the tool's names, None if left out.
 
-    `arguments`: parameter -> metavar of what is written without an option; `...` at its end takes several words.
+    `arguments`: parameter -> metavar of what is written without an option; `...` at its end takes several words, which
+    are joined for a parameter that is one text.
     `spelled`: parameter -> its options, such as `-n --limit`, where they are not the name in kebab case.
     `says`: parameter -> help, where the tool's own words are not for a command line.
     `without`: parameters that the command fills by itself.
+    `instead`: parameter -> click's option or argument that takes its place.
     """
     arguments, spelled, says = arguments or {}, {**SHORT, **(spelled or {})}, says or {}
     hints = get_type_hints(method, include_extras=True)
-    names = [name for name in inspect.signature(method).parameters if name not in ("self", *without)]
+    parameters = inspect.signature(method).parameters
+    names = [name for name in parameters if name not in ("self", *without)]
 
     def decorate(function: Function) -> Function:
         for name in reversed(names):
-            default = inspect.signature(method).parameters[name].default
-            if name in arguments:
-                several = arguments[name].endswith("...")
-                words: dict[str, Any] = {"nargs": -1, "required": default is inspect.Parameter.empty} if several else {}
-                function = click.argument(
-                    name, cls=_Argument, metavar=arguments[name], type=_type(hints[name]), **words
-                )(function)
+            hint, default = hints[name], parameters[name].default
+            if instead and name in instead:
+                added = instead[name]
+            elif name in arguments:
+                added = _argument(name, arguments[name], hint, default)
             else:
-                function = _option(name, spelled.get(name, _kebab(name)), hints[name], default, says.get(name))(
-                    function
-                )
+                added = _option(name, spelled.get(name, _kebab(name)), hint, default, says.get(name))
+            function = added(function)
         return function
 
     return decorate
+
+
+def _argument(name: str, metavar: str, hint: Any, default: Any) -> Callable[[Function], Function]:
+    words: dict[str, Any] = {"required": default is inspect.Parameter.empty}
+    if metavar.rstrip("]").endswith("..."):
+        words |= {"nargs": -1, "callback": _list_or_none if get_origin(_bare(hint)) is list else _joined_or_none}
+    return click.argument(name, cls=_Argument, metavar=metavar, type=_type(hint), **words)
 
 
 def _option(name: str, spelling: str, hint: Any, default: Any, says: str | None) -> Callable[[Function], Function]:
@@ -79,6 +138,10 @@ def _option(name: str, spelling: str, hint: Any, default: Any, says: str | None)
 
 def _list_or_none(ctx: click.Context, option: click.Parameter, values: tuple[Any, ...]) -> list[Any] | None:
     return list(values) or None
+
+
+def _joined_or_none(ctx: click.Context, argument: click.Parameter, values: tuple[Any, ...]) -> str | None:
+    return " ".join(values) or None
 
 
 def _help(text: str, kind: Any) -> str:
