@@ -188,6 +188,11 @@ class Workspace:
         self.mcp_servers.on_change(listener)
         self.configured_tools.listeners.append(listener)
 
+    def on_offers_changed(self, listener: Callable[[str], None]) -> None:
+        """Call `listener`, from another thread, when resources or prompts of another server have changed: with
+        `resources`, `prompts`, or the address of one resource."""
+        self.mcp_servers.on_offers_change(listener)
+
     def start_background(self) -> None:
         """Begin loading the model, so that no search waits for it, and looking at the added folders when idle."""
         self.embedder.start_loading()

@@ -41,7 +41,7 @@ async def _ask(name: str, entry: Json) -> list[Json]:
 
     guard = Guard()
     server_log = ServerLog(Path(state_directory()) / "logs" / "connect.log")
-    connection = Connection(parse_entry(name, entry), server_log, guard, lambda: None, asks=False)
+    connection = Connection(parse_entry(name, entry), server_log, guard, lambda what: None)
     try:
         await connection.open()
         return await connection.list_tools()

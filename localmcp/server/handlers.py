@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 from collections.abc import Callable, Sequence
@@ -18,7 +19,13 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.session import ServerSession
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, PromptsListChanged, ToolsListChanged
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    PromptsListChanged,
+    ResourcesListChanged,
+    ToolsListChanged,
+)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter
 
@@ -56,6 +63,13 @@ REMEMBERED_SESSIONS = 64
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 Context = ServerRequestContext[Any]
+
+_LISTS = {
+    "tools": (ToolsListChanged, ServerSession.send_tool_list_changed),
+    "prompts": (PromptsListChanged, ServerSession.send_prompt_list_changed),
+    "resources": (ResourcesListChanged, ServerSession.send_resource_list_changed),
+}
+"""List -> what tells of its changes: the event of 2026-07-28, and the notification before."""
 
 
 def build_server(
@@ -223,25 +237,24 @@ class ToolServer(Server[Any]):
 
     # ------------------------------------------------------------ list changes
 
-    def publish_tools_changed(self) -> None:
-        """Tell the connected clients that tools/list has changed; may be called from any thread."""
+    def publish_change(self, what: str) -> None:
+        """Tell the connected clients of a change; may be called from any thread.
+
+        Args:
+            what: `tools`, `prompts` or `resources` for a list of them, else the address of a resource.
+        """
         if self._loop is not None and not self._loop.is_closed():
-            asyncio.run_coroutine_threadsafe(self._publish(), self._loop)
+            asyncio.run_coroutine_threadsafe(self._publish(what), self._loop)
 
-    def publish_prompts_changed(self) -> None:
-        """Tell the connected clients that prompts/list has changed; may be called from any thread."""
-        if self._loop is not None and not self._loop.is_closed():
-            asyncio.run_coroutine_threadsafe(self._publish_prompts(), self._loop)
-
-    async def _publish(self) -> None:
-        await self._bus.publish(ToolsListChanged())
+    async def _publish(self, what: str) -> None:
+        if what not in _LISTS:
+            await self._offers.publish_update(what)
+            return
+        event, send = _LISTS[what]
+        await self._bus.publish(event())
         for session in tuple(self._sessions.values()):
-            await session.send_tool_list_changed()
-
-    async def _publish_prompts(self) -> None:
-        await self._bus.publish(PromptsListChanged())
-        for session in tuple(self._sessions.values()):
-            await session.send_prompt_list_changed()
+            with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+                await send(session)
 
     async def _on_listen(self, ctx: Context, params: wire.SubscriptionsListenRequestParams) -> Any:
         await self._offers.watch(list(params.notifications.resource_subscriptions or ()))
@@ -266,7 +279,8 @@ class ToolServer(Server[Any]):
             if generation != last_generation:
                 last_generation = generation
                 await self._offers.publish_changes()
-                await self._publish_prompts()
+                await self._publish("resources")
+                await self._publish("prompts")
 
     def _remember(self, ctx: Context) -> None:
         self._loop = asyncio.get_running_loop()

@@ -14,7 +14,7 @@ import mcp.types as wire
 from mcp import MCPError
 from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
-from mcp.server.subscriptions import InMemorySubscriptionBus, ResourcesListChanged, ResourceUpdated
+from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 
 from localmcp.errors import LocalMCPError
 from localmcp.server.offers import Offer, OwnOffer
@@ -126,9 +126,13 @@ class OfferHandlers:
         return wire.EmptyResult()
 
     async def watch(self, uris: list[str]) -> None:
-        """Remember the state of these documents, so that a change is noticed."""
+        """Remember the state of these documents, so that a change is noticed; servers are asked to tell of theirs."""
         for uri in uris[: MOST_WATCHED - len(self._watched)]:
             self._watched[uri] = await anyio.to_thread.run_sync(self._state, uri)
+            await self._answer("resources/subscribe", partial(self._subscribe, uri))
+
+    def _subscribe(self, uri: str) -> bool:
+        return any(offer.subscribe(uri) for offer in self._offers())
 
     def generation(self) -> int:
         """Return the file's counter of changes; 0 where it has none."""
@@ -136,17 +140,19 @@ class OfferHandlers:
         return workspace.content_generation() if isinstance(workspace, CountsChanges) else 0
 
     async def publish_changes(self) -> None:
-        """Tell subscribers which of the watched documents have changed, and that the list has."""
-        await self._bus.publish(ResourcesListChanged())
+        """Tell subscribers which of the watched documents have changed."""
         for uri, before in tuple(self._watched.items()):
             after = await anyio.to_thread.run_sync(self._state, uri)
-            if after == before:
-                continue
-            self._watched[uri] = after
-            await self._bus.publish(ResourceUpdated(uri=uri))
-            for session in tuple(self._subscribers.get(uri, {}).values()):
-                with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
-                    await session.send_resource_updated(uri)
+            if after != before:
+                self._watched[uri] = after
+                await self.publish_update(uri)
+
+    async def publish_update(self, uri: str) -> None:
+        """Tell subscribers that a resource has changed."""
+        await self._bus.publish(ResourceUpdated(uri=uri))
+        for session in tuple(self._subscribers.get(uri, {}).values()):
+            with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+                await session.send_resource_updated(uri)
 
     def _state(self, uri: str) -> str | None:
         with use_scope(self._scope()), contextlib.suppress(LocalMCPError):
@@ -168,15 +174,14 @@ class OfferHandlers:
     def _page(self, params: wire.PaginatedRequestParams | None, what: str) -> tuple[list[Json], str | None]:
         """One page of the first offer that the cursor has not passed; a cursor is `OFFER:OFFSET`."""
         number, offset = _position(params.cursor if params else None)
-        offers = self._offers()
-        if number >= len(offers):
-            return [], None
-        items, following = getattr(offers[number], what)(offset)
-        if following is not None:
-            return items, f"{number}:{following}"
-        if number + 1 < len(offers):
-            return items, f"{number + 1}:0"
-        return items, None
+        for following, offer in enumerate(self._offers()[number:], number + 1):
+            items, rest = getattr(offer, what)(offset)
+            if rest is not None:
+                return items, f"{following - 1}:{rest}"
+            if items:
+                return items, f"{following}:0" if following < len(self._offers()) else None
+            offset = 0
+        return [], None
 
     async def _answer(self, method: str, work: Callable[[], Result]) -> Result:
         def run() -> Result:

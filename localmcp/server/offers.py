@@ -37,6 +37,10 @@ class Offer(Protocol):
         """Return the contents of a resource; None = not ours."""
         ...
 
+    def subscribe(self, uri: str) -> bool:
+        """See to it that changes of a resource are told; False = not ours."""
+        ...
+
     def prompts(self, offset: int) -> tuple[list[Json], int | None]: ...
 
     def prompt(self, name: str, arguments: dict[str, str]) -> Json | None:
@@ -120,6 +124,10 @@ class OwnOffer:
             rest = f"{DOCUMENT}{document['source']['id']}?offset={document['nextOffset']}"
             contents.append({"uri": rest, "mimeType": "text/plain", "text": f"The document goes on at {rest}"})
         return contents
+
+    def subscribe(self, uri: str) -> bool:
+        """Return whether the resource is a document; changes of documents are noticed by looking."""
+        return uri.startswith(DOCUMENT)
 
     # ------------------------------------------------------------ prompts
 

@@ -72,6 +72,10 @@ class TellsOfChanges(Protocol):
         """Call `listener`, from any thread, after each change."""
         ...
 
+    def on_offers_changed(self, listener: Callable[[str], None]) -> None:
+        """The same for resources and prompts; `listener` gets what `ToolServer.publish_change` takes."""
+        ...
+
 
 def run(wire: Wire, open_workspace: Callable[[], Served], database: str | None, profile: str | None = None) -> NoReturn:
     """Serve the client on `wire`, whose first line has been read, until it leaves; ends the process."""
@@ -185,12 +189,13 @@ class Session:
         workspace.registry.refusal = self._refusal or workspace.registry.refusal
         if isinstance(workspace, TellsOfChanges):
             workspace.on_tools_changed(partial(self._tools_changed, workspace.registry))
+            workspace.on_offers_changed(self._server.publish_change)
         return workspace
 
     def _tools_changed(self, registry: Registry) -> None:
         """Tools that tools/list does not show may change without a word."""
         if registry.show_all:
-            self._server.publish_tools_changed()
+            self._server.publish_change("tools")
 
     def _after_call(self, record: CallRecord) -> None:
         """The first call shows that this copy is the one in use: clients start several and drop the others."""

@@ -167,6 +167,9 @@ class Fixtures:
             return None
         return {"messages": [{"role": "user", "content": each} for each in content]}
 
+    def subscribe(self, uri: str) -> bool:
+        return uri.startswith("test://")
+
     def complete(self, ref: Json, argument: str, value: str) -> list[str] | None:
         return [f"{value}{end}" for end in ("ris", "rk")] if ref.get("name") == "test_prompt_with_arguments" else None
 
@@ -197,10 +200,10 @@ def main() -> None:
 
         def change_tools() -> None:
             workspace.registry.add(Fixture("test_simple_text"))
-            door.publish_tools_changed()
+            door.publish_change("tools")
 
         workspace.registry.add(Fixture("test_trigger_tool_change", change_tools))
-        workspace.registry.add(Fixture("test_trigger_prompt_change", door.publish_prompts_changed))
+        workspace.registry.add(Fixture("test_trigger_prompt_change", lambda: door.publish_change("prompts")))
         sock = listen(Address(port=0))
         config = uvicorn_config(door)
         config.app = WithKey(door, workspace.api_keys.create(name="conformance").key)

@@ -129,7 +129,7 @@ def test_the_entry_that_was_written_answers_a_real_search(home: Path, run: Run) 
 
     async def use() -> dict[str, Any]:
         guard = Guard()
-        connection = Connection(entry, ServerLog(home / "server.log"), guard, lambda: None)
+        connection = Connection(entry, ServerLog(home / "server.log"), guard, lambda what: None)
         await connection.open()
         try:
             return await connection.call_tool("get_stats", {})

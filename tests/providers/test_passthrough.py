@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,13 +12,16 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
+from anyio.abc import TaskStatus
 from federation import PATIENCE, SERVERS, Farm
 from mcp import Client, MCPError
 from mcp.client.session import ClientRequestContext
+from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated
 
 import localmcp
 from localmcp.server.handlers import build_server
 from localmcp.tools import Registry, Scope, use_scope
+from localmcp.workspace import Workspace
 
 ERAS = ["legacy", "auto"]
 
@@ -171,6 +174,81 @@ async def test_resources_and_prompts_of_a_connected_server_come_under_its_namesp
     assert getattr(content, "text", "") == "water the plants" and str(content.uri) == str(resource.uri)
     assert "sdk__greet" in prompts and "Say hello to Ada." in str(prompt.messages[0].content)
     farm.close()
+
+
+@pytest.fixture(params=["old server", "new server"])
+def notes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workspace]:
+    farm = Farm(tmp_path)
+    options = ["--new"] if request.param == "new server" else []
+    farm.write(notes={"command": sys.executable, "args": [str(SERVERS / "notes.py"), *options]})
+    farm.open()[1].refresh(["notes"])
+    with localmcp.open(tmp_path / "own.db", model="hash") as opened:
+        yield opened.workspace
+    farm.close()
+
+
+NOTE_B = "localmcp://server/notes/note%3A%2F%2Fb"
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_templates_and_completion_of_a_connected_server_are_used_as_if_they_were_ours(
+    notes: Workspace, era: Any
+) -> None:
+    async with Client(build_server(lambda: notes, Scope()), mode=era) as client:
+        templates = [each.uri_template for each in (await client.list_resource_templates()).resource_templates]
+        (template,) = [each for each in templates if "server/notes" in each]
+        read = await client.read_resource(template.replace("{name}", "a"))
+        by_template = await client.complete(
+            types.ResourceTemplateReference(uri=template), {"name": "name", "value": ""}
+        )
+        prompt = types.PromptReference(name="notes__explain_note_a")
+        by_prompt = await client.complete(prompt, {"name": "about", "value": "b"})
+    assert getattr(read.contents[0], "text", "") == "first"
+    assert (by_template.completion.values, by_prompt.completion.values) == (["a"], [])
+
+
+@pytest.mark.filterwarnings("ignore:resources/subscribe is removed")
+@pytest.mark.parametrize("era", ERAS)
+async def test_changes_of_a_connected_server_are_told_to_our_clients(notes: Workspace, era: Any) -> None:
+    heard: set[str] = set()
+    whole = anyio.Event()
+
+    def note(event: str) -> None:
+        heard.add(event)
+        if heard == {"resources", "prompts", NOTE_B}:
+            whole.set()
+
+    async def receive(message: Any) -> None:
+        if isinstance(message, types.ResourceUpdatedNotification):
+            note(str(message.params.uri))
+        elif isinstance(message, types.ResourceListChangedNotification | types.PromptListChangedNotification):
+            note("resources" if isinstance(message, types.ResourceListChangedNotification) else "prompts")
+
+    server = build_server(lambda: notes, Scope())
+    notes.on_offers_changed(server.publish_change)
+    async with Client(server, mode=era, message_handler=receive) as client, anyio.create_task_group() as group:
+        await client.list_tools()
+        if era == "legacy":
+            await client.subscribe_resource(NOTE_B)
+        else:
+            await group.start(listen_to_everything, client, note)
+        posted = await client.call_tool("notes__post", {"name": "b", "text": "second"})
+        link = posted.content[0]
+        assert isinstance(link, types.ResourceLink) and str(link.uri) == NOTE_B
+        with anyio.fail_after(PATIENCE):
+            await whole.wait()
+        group.cancel_scope.cancel()
+        assert getattr((await client.read_resource(NOTE_B)).contents[0], "text", "") == "second"
+    assert notes.registry.find("notes__post") is not None and notes.registry.find("notes__research") is None
+
+
+async def listen_to_everything(client: Client, note: Callable[[str], None], *, task_status: TaskStatus[None]) -> None:
+    names = {ResourcesListChanged: "resources", PromptsListChanged: "prompts"}
+    every = {"resources_list_changed": True, "prompts_list_changed": True, "resource_subscriptions": [NOTE_B]}
+    async with client.listen(**every) as events:
+        task_status.started()
+        async for event in events:
+            note(event.uri if isinstance(event, ResourceUpdated) else names[type(event)])
 
 
 def test_who_is_bound_to_some_tools_sees_no_resources_of_other_servers(tmp_path: Path) -> None:

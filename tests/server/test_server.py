@@ -490,7 +490,7 @@ async def test_list_changes_are_published_to_modern_clients(tool_server: ToolSer
     async with Client(tool_server, mode="auto") as client:
         await client.list_tools()
         async with client.listen(tools_list_changed=True) as changes:
-            threading.Thread(target=tool_server.publish_tools_changed).start()
+            threading.Thread(target=tool_server.publish_change, args=("tools",)).start()
             async for event in changes:
                 assert isinstance(event, ToolsListChanged)
                 break
@@ -507,7 +507,7 @@ async def test_list_changes_are_published_to_clients_of_the_handshake_era(tool_s
         assert client.server_capabilities is not None and client.server_capabilities.tools is not None
         assert client.server_capabilities.tools.list_changed
         await client.list_tools()
-        threading.Thread(target=tool_server.publish_tools_changed).start()
+        threading.Thread(target=tool_server.publish_change, args=("tools",)).start()
         with anyio.fail_after(10):
             await changed.wait()
 

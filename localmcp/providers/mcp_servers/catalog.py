@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import quote
 
 from localmcp.files import write_atomically
 
@@ -17,6 +18,8 @@ Json = dict[str, Any]
 log = logging.getLogger(__name__)
 
 SEPARATOR = "__"
+SERVER_ADDRESS = "localmcp://server/"
+"""What our addresses of resources of servers begin with."""
 MOST_LETTERS = 64
 """Clients withhold every tool of a server that has one longer name."""
 
@@ -89,13 +92,15 @@ def usable_tools(tools: Iterable[Any]) -> list[Json]:
     return [
         {**definition, "inputSchema": usable_schema(definition.get("inputSchema"))}
         for definition in named
-        if _has_name(definition)
+        if _is_callable(definition)
     ]
 
 
-def _has_name(tool: Json) -> bool:
-    name = tool.get("name")
-    return isinstance(name, str) and bool(name)
+def _is_callable(tool: Json) -> bool:
+    """Whether the tool has a name, and can be called by clients that do not know tasks."""
+    name, execution = tool.get("name"), tool.get("execution")
+    needs_task = isinstance(execution, dict) and cast(Json, execution).get("taskSupport") == "required"
+    return isinstance(name, str) and bool(name) and not needs_task
 
 
 def usable_schema(schema: Any) -> Json:
@@ -120,6 +125,11 @@ def exposed_names(namespace: str, names: Iterable[str]) -> dict[str, str]:
         shown = _shorten(f"{namespace}{SEPARATOR}{_plain(name)}", name)
         exposed[_tagged(shown, name) if shown in exposed else shown] = name
     return exposed
+
+
+def shown_address(namespace: str, uri: str) -> str:
+    """Return our address of a server's resource."""
+    return f"{SERVER_ADDRESS}{namespace}/{quote(uri, safe='')}"
 
 
 def _plain(name: str) -> str:

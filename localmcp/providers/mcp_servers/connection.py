@@ -15,7 +15,15 @@ import httpx2
 import mcp_types as types
 from mcp.client.session import ClientSession, IncomingMessage
 from mcp.client.streamable_http import streamable_http_client
-from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, listen
+from mcp.client.subscriptions import (
+    ListenNotSupportedError,
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    SubscriptionLost,
+    ToolsListChanged,
+    listen,
+)
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -33,7 +41,7 @@ Json = dict[str, Any]
 
 log = logging.getLogger(__name__)
 
-MOST_PAGES = 100
+MOST_PAGES, MOST_OFFER_PAGES = 100, 10
 PROBE_SECONDS = 3.0
 """How long a server may take to answer a ping after a call has timed out, before it counts as stuck."""
 CLOSING_SECONDS = 1.6
@@ -52,7 +60,17 @@ _REQUESTS: dict[str, type[types.Request[Any, Any]]] = {
     "prompts/list": types.ListPromptsRequest,
     "prompts/get": types.GetPromptRequest,
     "tools/call": types.CallToolRequest,
+    "resources/templates/list": types.ListResourceTemplatesRequest,
+    "resources/subscribe": types.SubscribeRequest,
+    "completion/complete": types.CompleteRequest,
 }
+_LISTS: dict[type[object], str] = {
+    ToolsListChanged: "tools",
+    ResourcesListChanged: "offers",
+    PromptsListChanged: "offers",
+}
+_OFFERS = {"resources": "resources/list", "resourceTemplates": "resources/templates/list", "prompts": "prompts/list"}
+"""What a server offers besides tools: key of the answer -> request."""
 
 # httpx2 logs whole URLs, which may hold keys.
 logging.getLogger("httpx2").setLevel(logging.WARNING)
@@ -76,16 +94,17 @@ class Connection:
         entry: ServerEntry,
         server_log: ServerLog,
         guard: Guard,
-        on_tools_changed: Callable[[], None],
-        asks: bool,
+        on_change: Callable[[str], None],
+        asks: bool = False,
     ) -> None:
-        """`asks`: whether the server is told that it may ask the person."""
+        """`on_change` hears `tools` or `offers` when such a list has changed, and the address of a resource that has;
+        `asks`: whether the server is told that it may ask the person."""
         self.entry = entry
         self._asks = asks
         self._questions = PersonQuestions()
         self._log = server_log
         self._guard = guard
-        self._on_tools_changed = on_tools_changed
+        self._on_change = on_change
         self._session: ClientSession
         self._child: Child | None = None
         self._status: int | None = None
@@ -94,6 +113,7 @@ class Connection:
         self._ended = asyncio.Event()
         self._life: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None
+        self._listening: list[asyncio.Task[None]] = []
 
     @property
     def alive(self) -> bool:
@@ -177,8 +197,8 @@ class Connection:
         self._session = await stack.enter_async_context(session)
         await self._shake_hands()
         if self._session.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            listening = asyncio.create_task(self._listen())
-            stack.callback(listening.cancel)
+            self._start_listening(tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True)
+            stack.callback(self._stop_listening)
 
     @asynccontextmanager
     async def _reach(self, launch: Launch) -> AsyncGenerator[Any]:
@@ -211,13 +231,34 @@ class Connection:
 
     async def _on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
-            self._on_tools_changed()
+            self._on_change("tools")
+        elif isinstance(message, types.ResourceListChangedNotification | types.PromptListChangedNotification):
+            self._on_change("offers")
+        elif isinstance(message, types.ResourceUpdatedNotification):
+            self._on_change(message.params.uri)
 
-    async def _listen(self) -> None:
+    async def subscribe(self, uri: str) -> None:
+        """Hear of changes of a resource, as long as the connection lives; a server that tells of none is let be."""
+        if self._session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            self._start_listening(resource_subscriptions=[uri])
+            return
         try:
-            async with listen(self._session, tools_list_changed=True) as changes:
-                async for _ in changes:
-                    self._on_tools_changed()
+            await self.ask("resources/subscribe", {"uri": uri}, self.entry.start_seconds)
+        except InvalidInput as error:
+            log.info("%s", error)
+
+    def _start_listening(self, **events: Any) -> None:
+        self._listening.append(asyncio.create_task(self._listen(events)))
+
+    def _stop_listening(self) -> None:
+        for task in self._listening:
+            task.cancel()
+
+    async def _listen(self, events: Json) -> None:
+        try:
+            async with listen(self._session, **events) as changes:
+                async for change in changes:
+                    self._on_change(change.uri if isinstance(change, ResourceUpdated) else _LISTS[type(change)])
         except (MCPError, ListenNotSupportedError, SubscriptionLost, TimeoutError) as error:
             log.info("the MCP server '%s' does not tell of changes: %s", self.entry.name, error)
 
@@ -249,20 +290,32 @@ class Connection:
         return usable_tools(tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools)
 
     async def list_offers(self) -> dict[str, list[Json]]:
-        """The server's resources and prompts as it describes them, the first page of each; empty for one that has none.
+        """The server's resources, templates of resources, and prompts as it describes them.
 
         Raises:
             Unavailable: no answer.
         """
-        offers: dict[str, list[Json]] = {}
-        for kind in ("resources", "prompts"):
+        capabilities = self._session.server_capabilities or types.ServerCapabilities()
+        has = {"resources": capabilities.resources, "prompts": capabilities.prompts}
+        return {
+            key: await self._list_pages(method, key) if has[method.partition("/")[0]] else []
+            for key, method in _OFFERS.items()
+        }
+
+    async def _list_pages(self, method: str, key: str) -> list[Json]:
+        items: list[Any] = []
+        cursor: Any = None
+        for _ in range(MOST_OFFER_PAGES):
             try:
-                answer = (await self.ask(f"{kind}/list", {}, self.entry.start_seconds)).get(kind)
+                answer = await self.ask(method, {"cursor": cursor} if cursor else {}, self.entry.start_seconds)
             except InvalidInput:
-                answer = None
-            listed = cast("list[Any]", answer) if isinstance(answer, list) else []
-            offers[kind] = [cast(Json, item) for item in listed if isinstance(item, dict)]
-        return offers
+                # A server with resources need not know templates.
+                break
+            page, cursor = answer.get(key), answer.get("nextCursor")
+            items += cast("list[Any]", page) if isinstance(page, list) else []
+            if not cursor:
+                break
+        return [cast(Json, item) for item in items if isinstance(item, dict)]
 
     async def ask(self, method: str, params: Json, seconds: float | None = None) -> Json:
         """The raw result of a request that calls no tool.

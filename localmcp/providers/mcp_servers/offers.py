@@ -1,16 +1,17 @@
 """Resources and prompts of connected servers, under their namespaces; listed from what is cached, read from the server.
 
 A resource `file:///a` of the server `shop` is `localmcp://server/shop/file%3A%2F%2F%2Fa`, a prompt `greet` is
-`shop__greet`. Templates of resources and completion are not passed on.
+`shop__greet`. A template `file:///{path}` is `localmcp://server/shop/=file:///{path}`: what follows `=` is not quoted,
+so that clients can fill in the variables.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
-from localmcp.providers.mcp_servers.catalog import exposed_names
+from localmcp.providers.mcp_servers.catalog import SERVER_ADDRESS, exposed_names, shown_address
 from localmcp.tools import current_scope
 
 if TYPE_CHECKING:
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-PREFIX = "localmcp://server/"
+RAW = "="
 PAGE = 50
+_KINDS = {"resources": "resources", "resourceTemplates": "resources", "prompts": "prompts"}
 
 
 class ServerOffers:
@@ -31,15 +33,19 @@ class ServerOffers:
 
     def kinds(self) -> set[str]:
         """Return of `resources` and `prompts` what any server is known to have."""
-        return {kind for server in self._visible() for kind in ("resources", "prompts") if server.offered(kind)}
+        kinds = {kind for server in self._visible() for kind in _KINDS if server.offered(kind)}
+        return {_KINDS[kind] for kind in kinds}
 
     def resources(self, offset: int) -> tuple[list[Json], int | None]:
         """Return a page of resources, and the offset of the next page."""
         return _page([_shown_resource(server, raw) for server, raw in self._all("resources")], offset)
 
     def templates(self) -> list[Json]:
-        """Return none: a template would lose its variables in our addresses."""
-        return []
+        """Return the templates of all servers."""
+        return [
+            {**raw, "uriTemplate": f"{SERVER_ADDRESS}{server.entry.namespace}/{RAW}{raw['uriTemplate']}"}
+            for server, raw in self._all("resourceTemplates")
+        ]
 
     def read(self, uri: str) -> list[Json] | None:
         """Return the contents of a resource; None = no server of ours has it.
@@ -47,14 +53,30 @@ class ServerOffers:
         Raises:
             LocalMCPError: the server does not start or refuses.
         """
-        if not uri.startswith(PREFIX):
-            return None
-        namespace, _, address = uri.removeprefix(PREFIX).partition("/")
-        server = next((visible for visible in self._visible() if visible.entry.namespace == namespace), None)
+        server, own_uri = self._locate(uri)
         if server is None:
             return None
-        contents = server.ask("resources/read", {"uri": unquote(address)}).get("contents", [])
+        contents = server.ask("resources/read", {"uri": own_uri}).get("contents", [])
         return [{**content, "uri": uri} for content in contents]
+
+    def subscribe(self, uri: str) -> bool:
+        """Hear of changes of a resource; False = no server of ours has it.
+
+        Raises:
+            LocalMCPError: the server does not start.
+        """
+        server, own_uri = self._locate(uri)
+        if server is not None:
+            server.subscribe(own_uri, uri)
+        return server is not None
+
+    def _locate(self, uri: str) -> tuple[McpServer | None, str]:
+        """The server that has the resource, and the server's own address of it."""
+        if not uri.startswith(SERVER_ADDRESS):
+            return None, ""
+        namespace, _, address = uri.removeprefix(SERVER_ADDRESS).partition("/")
+        server = next((visible for visible in self._visible() if visible.entry.namespace == namespace), None)
+        return server, address.removeprefix(RAW) if address.startswith(RAW) else unquote(address)
 
     def prompts(self, offset: int) -> tuple[list[Json], int | None]:
         """Return a page of prompts, and the offset of the next page."""
@@ -73,8 +95,26 @@ class ServerOffers:
         return None
 
     def complete(self, ref: Json, argument: str, value: str) -> list[str] | None:
-        """Return None: completion is not passed on."""
-        return None
+        """Return what the server proposes for an argument of its prompt or template; None = not of ours.
+
+        Raises:
+            LocalMCPError: the server does not start or refuses.
+        """
+        server, own_ref = self._locate_reference(ref)
+        if server is None:
+            return None
+        asked = {"ref": own_ref, "argument": {"name": argument, "value": value}}
+        values = server.ask("completion/complete", asked).get("completion", {}).get("values", [])
+        return [str(proposal) for proposal in values]
+
+    def _locate_reference(self, ref: Json) -> tuple[McpServer | None, Json]:
+        if ref.get("type") == "ref/resource":
+            server, own_uri = self._locate(str(ref.get("uri")))
+            return server, {"type": "ref/resource", "uri": own_uri}
+        for server in self._visible():
+            if (raw := _prompts(server).get(str(ref.get("name")))) is not None:
+                return server, {"type": "ref/prompt", "name": raw["name"]}
+        return None, {}
 
     def _visible(self) -> list[McpServer]:
         scope = current_scope()
@@ -90,7 +130,7 @@ class ServerOffers:
 
 
 def _shown_resource(server: McpServer, raw: Json) -> Json:
-    return {**raw, "uri": f"{PREFIX}{server.entry.namespace}/{quote(str(raw['uri']), safe='')}"}
+    return {**raw, "uri": shown_address(server.entry.namespace, str(raw["uri"]))}
 
 
 def _prompts(server: McpServer) -> dict[str, Json]:

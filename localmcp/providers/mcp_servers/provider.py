@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from localmcp.config import servers_file
 from localmcp.errors import ConfigurationError, LocalMCPError
-from localmcp.providers.mcp_servers.catalog import SEPARATOR, CatalogueCache, exposed_names
+from localmcp.providers.mcp_servers.catalog import SEPARATOR, CatalogueCache, exposed_names, shown_address
 from localmcp.providers.mcp_servers.entries import ServerEntry, prepare
 from localmcp.schemas import check_arguments, describe_kind
 from localmcp.tools import Answer, ReportProgress, Tool, ToolMark, progress_listener
@@ -48,10 +48,17 @@ class Runtime(Protocol):
         """Read the user's file if it has changed; a server whose entry is no longer the same is retired."""
         ...
 
+    def tell_offers(self, what: str) -> None:
+        """Pass on that resources or prompts have changed."""
+        ...
+
     def wait_for_listing(self, server: McpServer) -> None:
         """Start what has never been listed and give it a moment."""
         ...
 
+
+_OPEN_TO_ALL = ("file:", "http:", "https:")
+"""Links that need no server to be followed."""
 
 # ---------------------------------------------------------------- tools
 
@@ -85,7 +92,8 @@ class RemoteTool(Tool):
         began, seconds = time.monotonic(), self._server.entry.call_seconds
         check_arguments(self.name, self.input_schema, arguments, seconds=seconds)
         rest = max(0.1, seconds - (time.monotonic() - began))
-        return as_answer(self._server.call(self.raw["name"], arguments, rest, progress_listener()))
+        result = self._server.call(self.raw["name"], arguments, rest, progress_listener())
+        return as_answer(result, self._server.entry.namespace)
 
     def signature(self) -> str:
         """The parameters in one line, as `MethodTool.signature`."""
@@ -124,14 +132,21 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def as_answer(result: Json) -> Answer:
+def as_answer(result: Json, namespace: str) -> Answer:
     """The server's result whole: its blocks as `content`, its structured content as `value` (empty when it has none),
-    and for faces that show text, the text of the blocks."""
-    blocks = tuple(cast("list[Json]", result.get("content") or []))
+    and for interfaces that show text, the text of the blocks. Links to its resources become our addresses of them."""
+    blocks = tuple(_reachable(block, namespace) for block in cast("list[Json]", result.get("content") or []))
     structured = result.get("structuredContent")
     value = cast(Json, structured) if isinstance(structured, dict) else {}
     text = "\n".join(_block_text(block) for block in blocks)
     return Answer(value, text, is_error=result.get("isError") is True, content=blocks)
+
+
+def _reachable(block: Json, namespace: str) -> Json:
+    uri = block.get("uri")
+    if block.get("type") != "resource_link" or not isinstance(uri, str) or uri.startswith(_OPEN_TO_ALL):
+        return block
+    return {**block, "uri": shown_address(namespace, uri)}
 
 
 def _block_text(block: Json) -> str:
@@ -177,6 +192,8 @@ class McpServer:
         self._on_change = on_change
         self._approved = approved
         self._offers: dict[str, list[Json]] | None = None
+        self._addresses: dict[str, set[str]] = {}
+        """Resources that somebody subscribed to -> the addresses under which they did."""
         self._lock = threading.Lock()
         self._tools: dict[str, RemoteTool] | None = None
         self._asked = False
@@ -390,17 +407,38 @@ class McpServer:
             self._flag_changes()
 
     def offered(self, kind: str) -> list[Json]:
-        """Return the `resources` or `prompts` that it is known to have, without starting it."""
+        """Return the `resources`, `resourceTemplates` or `prompts` that it is known to have, without starting it."""
+        needed = {"resources": "uri", "resourceTemplates": "uriTemplate", "prompts": "name"}[kind]
+        return [offer for offer in self._known_offers().get(kind, []) if isinstance(offer.get(needed), str)]
+
+    def _known_offers(self) -> dict[str, list[Json]]:
         if self._offers is None:
             self._offers = self._cache.load_offers(self.entry.digest)
-        needed = "uri" if kind == "resources" else "name"
-        return [offer for offer in self._offers.get(kind, []) if isinstance(offer.get(needed), str)]
+        return self._offers
 
     def learn_offers(self, offers: dict[str, list[Json]]) -> None:
         """The server told its resources and prompts; called in the background loop."""
-        if offers != (self._offers if self._offers is not None else self._cache.load_offers(self.entry.digest)):
-            self._cache.save_offers(self.entry.digest, offers)
-        self._offers = offers
+        old, self._offers = self._known_offers(), offers
+        if offers == old:
+            return
+        self._cache.save_offers(self.entry.digest, offers)
+        for shown, kinds in {"resources": ("resources", "resourceTemplates"), "prompts": ("prompts",)}.items():
+            if any(offers.get(kind, []) != old.get(kind, []) for kind in kinds):
+                self._runtime.tell_offers(shown)
+
+    def subscribe(self, uri: str, address: str) -> None:
+        """Tell whoever listens for changes of offers `address` when the server's resource `uri` changes.
+
+        Raises:
+            LocalMCPError: as `Supervisor.subscribe`.
+        """
+        self._addresses.setdefault(uri, set()).add(address)
+        self._runtime.run(self._supervisor().subscribe(uri))
+
+    def note_updated(self, uri: str) -> None:
+        """A resource has changed; called in the background loop."""
+        for address in tuple(self._addresses.get(uri, ())):
+            self._runtime.tell_offers(address)
 
     def ask(self, method: str, params: Json) -> Json:
         """The raw result of a request about its resources or prompts; starts the server if need be.

@@ -62,6 +62,7 @@ class McpServers:
         self._supervisors: dict[McpServer, Supervisor] = {}
         self._patience_ends: float | None = None
         self._listeners: tuple[Callable[[], None], ...] = ()
+        self._offer_listeners: tuple[Callable[[str], None], ...] = ()
         self.problem: ConfigurationError | None = None
         """Why the file cannot be used at all; the servers that it had before stay."""
         self.servers: dict[str, McpServer] = {}
@@ -214,6 +215,16 @@ class McpServers:
         for listener in self._listeners:
             listener()
 
+    def on_offers_change(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with `resources`, `prompts` or the address of a resource when such have changed."""
+        with self._lock:
+            self._offer_listeners = (*self._offer_listeners, listener)
+
+    def tell_offers(self, what: str) -> None:
+        """Pass on that resources or prompts of a server have changed."""
+        for listener in self._offer_listeners:
+            listener(what)
+
     def close(self) -> None:
         """End every server that was started; takes CLOSING_SECONDS at most."""
         with self._lock:
@@ -250,7 +261,7 @@ class McpServers:
         if self._guard is None:
             self._guard = Guard()
         server_log = ServerLog(self._logs / f"mcp-{server.entry.namespace}.log")
-        return Supervisor(server.entry, server_log, self._guard, server.learn, server.fail, server.learn_offers)
+        return Supervisor(server, server_log, self._guard)
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         """Wait for a coroutine in the background loop."""

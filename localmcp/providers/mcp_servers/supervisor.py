@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from localmcp.errors import LocalMCPError, Unavailable
 from localmcp.providers.mcp_servers.connection import Connection, SessionLost
@@ -21,31 +20,45 @@ log = logging.getLogger(__name__)
 LONGEST_PAUSE = 60.0
 
 
+class Supervised(Protocol):
+    """Who hears what the server tells; called in the background loop."""
+
+    @property
+    def entry(self) -> ServerEntry: ...
+
+    def learn(self, tools: list[Json]) -> None:
+        """Its tools, after each connection and change."""
+        ...
+
+    def learn_offers(self, offers: dict[str, list[Json]]) -> None:
+        """Its resources and prompts, a moment later."""
+        ...
+
+    def note_updated(self, uri: str) -> None:
+        """A resource that was subscribed to has changed."""
+        ...
+
+    def fail(self, error: LocalMCPError) -> None:
+        """Why no connection came about."""
+        ...
+
+
 class Supervisor:
     """The connections of one server, one after the other. Lives in one event loop."""
 
-    def __init__(
-        self,
-        entry: ServerEntry,
-        server_log: ServerLog,
-        guard: Guard,
-        on_tools: Callable[[list[Json]], None],
-        on_failure: Callable[[LocalMCPError], None],
-        on_offers: Callable[[dict[str, list[Json]]], None],
-    ) -> None:
-        """`on_tools` receives the server's tools after each connection and change, `on_offers` its resources and
-        prompts a moment later, `on_failure` why no connection came about."""
-        self.entry = entry
+    def __init__(self, server: Supervised, server_log: ServerLog, guard: Guard) -> None:
+        self.entry = server.entry
+        self._server = server
         self._log = server_log
         self._guard = guard
-        self._on_tools = on_tools
-        self._on_failure = on_failure
-        self._on_offers = on_offers
         self._offering: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
         self._opening: asyncio.Task[Connection] | None = None
         self._listing: asyncio.Task[None] | None = None
-        self._list_again = False
+        self._stale: set[str] = set()
+        """Lists to ask for again."""
+        self._subscribed: set[str] = set()
+        """Resources of which somebody wants to hear."""
         self._asks = False
         self._failures = 0
         """Starts that failed and connections that broke, since the last call that was answered."""
@@ -132,7 +145,7 @@ class Supervisor:
         was_alive = self.alive
         connection = await self.connect()
         if was_alive:
-            self._on_tools(await connection.list_tools())
+            self._server.learn(await connection.list_tools())
         if self._offering is not None:
             await asyncio.wait({self._offering}, timeout=self.entry.start_seconds)
 
@@ -152,27 +165,29 @@ class Supervisor:
     async def _open(self, old: Connection | None) -> Connection:
         if old is not None:
             await old.close()
-        connection = Connection(self.entry, self._log, self._guard, self._tools_changed, self._asks)
+        connection = Connection(self.entry, self._log, self._guard, self._note_change, self._asks)
         try:
             await connection.open()
             tools = await connection.list_tools()
         except LocalMCPError as error:
             await connection.close()
             self._note_failure()
-            self._on_failure(error)
+            self._server.fail(error)
             raise
         except asyncio.CancelledError:
             await connection.close()
             raise
         self._connection = connection
-        self._on_tools(tools)
+        self._server.learn(tools)
         self._offering = asyncio.create_task(self._list_offers(connection))
         return connection
 
     async def _list_offers(self, connection: Connection) -> None:
         """Ask for resources and prompts; no call waits for that."""
         try:
-            self._on_offers(await connection.list_offers())
+            self._server.learn_offers(await connection.list_offers())
+            for uri in tuple(self._subscribed):
+                await connection.subscribe(uri)
         except LocalMCPError as error:
             log.info("the resources and prompts of '%s' cannot be listed: %s", self.entry.name, error)
 
@@ -203,21 +218,35 @@ class Supervisor:
                 hint=f"Its last words: {self._log.last_line}" if self._log.last_line else f"Its log: {self._log.path}",
             )
 
+    async def subscribe(self, uri: str) -> None:
+        """Hear of changes of a resource, over this connection and those that follow.
+
+        Raises:
+            LocalMCPError: as `call`.
+        """
+        connection = await self.connect()
+        if uri not in self._subscribed:
+            self._subscribed.add(uri)
+            await connection.subscribe(uri)
+
     # ------------------------------------------------------------ list changes
 
-    def _tools_changed(self) -> None:
-        """Ask again; several notices in a row cost one more question at most."""
-        if self._listing is not None and not self._listing.done():
-            self._list_again = True
+    def _note_change(self, what: str) -> None:
+        """Ask again for a list that has changed; several notices in a row cost one more question at most."""
+        if what not in ("tools", "offers"):
+            self._server.note_updated(what)
             return
-        self._listing = asyncio.create_task(self._list())
+        self._stale.add(what)
+        if self._listing is None or self._listing.done():
+            self._listing = asyncio.create_task(self._list())
 
     async def _list(self) -> None:
-        while self._connection is not None and self._connection.alive:
-            self._list_again = False
+        while self._stale and self._connection is not None and self._connection.alive:
+            what = self._stale.pop()
             try:
-                self._on_tools(await self._connection.list_tools())
+                if what == "tools":
+                    self._server.learn(await self._connection.list_tools())
+                else:
+                    self._server.learn_offers(await self._connection.list_offers())
             except LocalMCPError as error:
-                log.warning("the changed tools of '%s' cannot be listed: %s", self.entry.name, error)
-            if not self._list_again:
-                return
+                log.warning("the changed %s of '%s' cannot be listed: %s", what, self.entry.name, error)

@@ -98,13 +98,9 @@ class Door:
             await receive()
         await send({"type": "lifespan.shutdown.complete"})
 
-    def publish_tools_changed(self) -> None:
-        """Tell clients that listen that tools/list has changed; may be called from any thread."""
-        self._mcp.server.publish_tools_changed()
-
-    def publish_prompts_changed(self) -> None:
-        """The same for prompts/list."""
-        self._mcp.server.publish_prompts_changed()
+    def publish_change(self, what: str) -> None:
+        """As `ToolServer.publish_change`."""
+        self._mcp.server.publish_change(what)
 
     def drain(self) -> None:
         """End what would stay open for ever; the requests in flight go on."""

@@ -64,6 +64,7 @@ def run(address: Address, settings: Settings, open_workspace: Callable[[], Works
     def open_and_watch() -> Workspace:
         opened = open_workspace()
         opened.on_tools_changed(partial(_tools_changed, opened, door))
+        opened.on_offers_changed(door.publish_change)
         return opened
 
     workspace = OpenOnce(open_and_watch)
@@ -83,7 +84,7 @@ def run(address: Address, settings: Settings, open_workspace: Callable[[], Works
 def _tools_changed(workspace: Workspace, door: Door) -> None:
     """Tools that tools/list does not show may change without a word."""
     if workspace.registry.show_all:
-        door.publish_tools_changed()
+        door.publish_change("tools")
 
 
 def listen(address: Address) -> socket.socket:

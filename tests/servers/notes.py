@@ -1,0 +1,94 @@
+"""An MCP server of notes: resources, a template, prompts, completion and changes; `--new`: of 2026-07-28."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+Json = dict[str, Any]
+
+NEW = "--new" in sys.argv
+MARKS = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if NEW else {}
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+CAPABILITIES = {
+    "tools": {},
+    "prompts": {"listChanged": True},
+    "resources": {"subscribe": True, "listChanged": True},
+    "completions": {},
+}
+notes = {"note://a": "first"}
+listening: dict[int | str, Json] = {}
+
+
+def say(message: Json) -> None:
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+
+def tell(event: str, kind: str, params: Json) -> None:
+    """Tell of a change: everybody in the old generation, who listens for it in the new one."""
+    if not NEW:
+        say({"method": f"notifications/{event}", "params": params})
+    for number, filters in listening.items():
+        if filters.get(kind):
+            say({"method": f"notifications/{event}", "params": {**params, "_meta": {SUBSCRIPTION: number}}})
+
+
+def post(name: str, text: str) -> Json:
+    notes[f"note://{name}"] = text
+    tell("resources/list_changed", "resourcesListChanged", {})
+    tell("prompts/list_changed", "promptsListChanged", {})
+    tell("resources/updated", "resourceSubscriptions", {"uri": f"note://{name}"})
+    link = {"type": "resource_link", "uri": f"note://{name}", "name": name}
+    return {"content": [link]}
+
+
+def result(method: str, params: Json) -> Json:
+    match method:
+        case "initialize" if not NEW:
+            info = {"name": "notes", "version": "1"}
+            return {"protocolVersion": "2025-11-25", "capabilities": CAPABILITIES, "serverInfo": info}
+        case "server/discover" if NEW:
+            return {"supportedVersions": ["2026-07-28"], "capabilities": CAPABILITIES}
+        case "tools/list":
+            late = {"name": "research", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "required"}}
+            return {"tools": [{"name": "post", "inputSchema": {"type": "object"}}, late]}
+        case "tools/call":
+            return post(**params["arguments"])
+        case "resources/list":
+            return {"resources": [{"uri": uri, "name": uri} for uri in notes]}
+        case "resources/templates/list":
+            return {"resourceTemplates": [{"uriTemplate": "note://{name}", "name": "note"}]}
+        case "resources/read":
+            return {"contents": [{"uri": params["uri"], "text": notes[params["uri"]]}]}
+        case "prompts/list":
+            return {"prompts": [{"name": f"explain {uri}"} for uri in notes]}
+        case "completion/complete":
+            names = [uri.removeprefix("note://") for uri in notes]
+            begun = params["argument"]["value"]
+            assert params["ref"].get("uri", "note://{name}") == "note://{name}"
+            assert params["ref"].get("name", "explain note://a") == "explain note://a"
+            return {"completion": {"values": [name for name in names if name.startswith(begun)]}}
+        case "resources/subscribe" if not NEW:
+            return {}
+        case _:
+            raise LookupError(method)
+
+
+def main() -> None:
+    for line in sys.stdin:
+        message = json.loads(line)
+        method, number = message["method"], message.get("id")
+        if method == "subscriptions/listen":
+            listening[number] = message["params"]["notifications"]
+            acknowledged = {"notifications": listening[number], "_meta": {SUBSCRIPTION: number}}
+            say({"method": "notifications/subscriptions/acknowledged", "params": acknowledged})
+        elif number is not None:
+            try:
+                say({"id": number, "result": {**MARKS, **result(method, message.get("params") or {})}})
+            except LookupError as error:
+                say({"id": number, "error": {"code": -32601, "message": f"no {error}"}})
+
+
+if __name__ == "__main__":
+    main()
