@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from folders import CountingEmbedder, write
 
 from localmcp.config import Settings
 from localmcp.embeddings import HashEmbedder, LazyEmbedder
+from localmcp.embeddings.encoder_embedder import EncoderEmbedder
 from localmcp.knowledge.ingest import Library
 from localmcp.storage.database import Database
 
@@ -32,6 +34,37 @@ def own_directories(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytes
     for name in ("STATE", "CONFIG", "DATA", "CACHE"):
         monkeypatch.setenv(f"LOCALMCP_{name}_DIR", str(home / name.lower()))
     return home
+
+
+_run_query, _embed_long = EncoderEmbedder._run_query, EncoderEmbedder._embed_long
+_vectors: dict[tuple[str, str, bool], Any] = {}
+
+
+@pytest.fixture(autouse=True)
+def remembered_vectors(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Let the model in this process read each text once for all tests, except those of the model itself.
+
+    Texts of rules, tools and quick starts come in many tests; reading them anew was half of the time of these.
+    """
+    if "embeddings" in request.path.parts:
+        return
+
+    def run_query(self: EncoderEmbedder, text: str) -> Any:
+        key = (self.identity.sha256, text, True)
+        if key not in _vectors:
+            _vectors[key] = _run_query(self, text)
+        return _vectors[key].copy()
+
+    def embed_long(self: EncoderEmbedder, texts: Sequence[str], rows: Sequence[int], vectors: Any) -> None:
+        keys = {row: (self.identity.sha256, texts[row], False) for row in rows}
+        if unread := [row for row in rows if keys[row] not in _vectors]:
+            _embed_long(self, texts, unread, vectors)
+        _vectors.update({keys[row]: vectors[row].copy() for row in unread})
+        for row in rows:
+            vectors[row] = _vectors[keys[row]]
+
+    monkeypatch.setattr(EncoderEmbedder, "_run_query", run_query)
+    monkeypatch.setattr(EncoderEmbedder, "_embed_long", embed_long)
 
 
 @pytest.fixture

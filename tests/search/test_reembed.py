@@ -238,6 +238,7 @@ from localmcp.storage.database import Database
 class Slow(HashEmbedder):
     def embed_passages(self, texts):
         print("batch", flush=True)
+        sys.stdin.readline()
         return super().embed_passages(texts)
 
 reembedding.BATCH = 5
@@ -251,8 +252,11 @@ print(reembedding.reembed(database, place, Slow(128)).switched, flush=True)
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
 def test_a_run_that_is_killed_goes_on_where_it_was(workspace: Workspace) -> None:
     command = [sys.executable, "-c", PROGRAM, str(workspace.database.path)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=HERE.parent)
-    assert process.stdout is not None
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE.parent)
+    assert process.stdin is not None and process.stdout is not None
+    # The fourth batch waits for a line that never comes.
+    process.stdin.write("\n\n\n")
+    process.stdin.flush()
     for _ in range(4):
         process.stdout.readline()
     process.send_signal(signal.SIGKILL)
