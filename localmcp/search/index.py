@@ -8,7 +8,7 @@ import threading
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 import apsw
@@ -20,11 +20,9 @@ from localmcp.search.candidates import ARM_DEPTH, Arms, Clock, Found, SearchOutc
 from localmcp.search.collections import Collection, choose_collections, find_model, visible_collections
 from localmcp.search.drafts import WORD_ONLY
 from localmcp.search.filters import Filters, allowed_sources
-from localmcp.search.fusion import (
-    Weights,
-)
+from localmcp.search.fusion import Weights
 from localmcp.search.fuzzy import Vocabulary
-from localmcp.search.keyword import build_query, search_words
+from localmcp.search.keyword import build_query, mix_neighbors, search_words
 from localmcp.search.vector import Block, SignIndex, exact_cosines, nearest_chunks
 from localmcp.search.vector_queue import waiting
 from localmcp.storage.database import Database, Generations, fetch_all, fetch_one, read_generations
@@ -187,8 +185,9 @@ class Index:
             blocks = self._blocks(connection, ours, elsewhere, generations, outcome)
             _vector_arm(connection, request, ours.model_id, blocks, vector, allowed, arms, near)
             clock.lap("vector")
-            if self.adaptive and request.mode == "hybrid":
-                outcome.weights = self._adapted(connection, arms)
+        _count_neighbors(connection, arms)
+        if ours is not None and self.adaptive and request.mode == "hybrid":
+            outcome.weights = self._adapted(connection, arms)
         if request.mode != "keyword":
             self._cover(connection, collections, arms, outcome)
         if ours is None:
@@ -291,6 +290,14 @@ def _vector_arm(
     arms.semantic_ranks = {chunk_id: rank for rank, chunk_id in enumerate(nearest, 1)}
     missing = [chunk_id for chunk_id in arms.keyword_ranks if chunk_id not in nearest]
     arms.cosines = nearest | exact_cosines(connection, model_id, missing, vector)
+
+
+def _count_neighbors(connection: apsw.Connection, arms: Arms) -> None:
+    """Let the passages beside a candidate count in its keyword score; the first hundred stay the first."""
+    arms.bm25 = mix_neighbors(connection, arms.bm25, [*arms.keyword_ranks, *arms.cosines])
+    ids = list(arms.keyword_ranks)
+    parts = (sorted(part, key=lambda row: (-arms.bm25[row], row)) for part in (ids[:ARM_DEPTH], ids[ARM_DEPTH:]))
+    arms.keyword_ranks = {chunk_id: rank for rank, chunk_id in enumerate(chain.from_iterable(parts), 1)}
 
 
 def _without_vectors(connection: apsw.Connection, chunk_ids: Sequence[int]) -> frozenset[int]:

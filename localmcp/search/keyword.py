@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -38,6 +38,10 @@ MOST_FACTORS = 20_000
 """Lengths for which the change is remembered."""
 MISSING_SHARE = 0.25
 """What a word that is in no passage counts in the bound: at 0 one word of eight shows 100, at 1 SciFact loses .002."""
+NEIGHBOR_SHARE = 0.4
+"""How much of a passage's score is the mean of its own and those of the passages before and after it: a document that
+answers in several places comes before one lucky passage (nDCG@10 of hybrid search: Cranfield .5675 -> .5716, sections
+of a reference .790 -> .803, German XQuAD .947 -> .954, manuals in eight languages .674 -> .678; no set loses .002)."""
 MOST_CORRECTIONS = 3
 """Likely corrections of a word that are looked up."""
 MIXED_SHARE = 0.1
@@ -300,6 +304,29 @@ def _bm25(connection: apsw.Connection, terms: Sequence[Term], depth: int, source
     factor = _length_factors(_mean_length(connection))
     scores = [(score * factor[sizes], chunk_id) for chunk_id, score, sizes in fetch_all(connection, sql, bindings)]
     return {chunk_id: -score for score, chunk_id in sorted(scores)}
+
+
+def mix_neighbors(connection: apsw.Connection, scores: dict[int, float], chunk_ids: Iterable[int]) -> dict[int, float]:
+    """Return the scores of those chunks that have one, with a share of their neighbors' scores.
+
+    Neighbors are the chunks of the same source with the ids before and after, as they were written.
+    """
+    scored = [chunk_id for chunk_id in chunk_ids if chunk_id in scores]
+    near = array("q", {chunk_id + step for chunk_id in scored for step in (-1, 0, 1)})
+    sql = """
+        select id, source_id from chunks indexed by chunk_sources where id in (select value from carray(?))
+    """
+    sources = dict(fetch_all(connection, sql, (apsw.carray(near),))) if scored else {}
+    mixed: dict[int, float] = {}
+    for chunk_id in scored:
+        around = [
+            scores.get(near_id, 0.0)
+            for near_id in (chunk_id - 1, chunk_id + 1)
+            if sources.get(near_id) == sources.get(chunk_id)
+        ]
+        mean = (scores[chunk_id] + sum(around)) / (1 + len(around))
+        mixed[chunk_id] = (1 - NEIGHBOR_SHARE) * scores[chunk_id] + NEIGHBOR_SHARE * mean
+    return mixed
 
 
 class _LengthFactors(dict[bytes | None, float]):
