@@ -8,7 +8,11 @@ Writes one folder in BEIR form per set, as `quality.py` reads them:
 - manuals_long: the first paragraph of a page finds the rest of it: questions as long as a paragraph;
 - manuals_LANGUAGE and manuals_mixed: the same in other languages, alone and all in one collection;
 - docstrings: the first sentence of a docstring finds the function's code, without the docstring;
-- sections: a heading of the reference that Python ships finds the section below it.
+- sections: a heading of the reference that Python ships finds the section below it;
+- packages: the short description of an installed package finds its long one; package_titles: the other way round,
+  among the short descriptions of 6,000 packages;
+- library: English code and manuals beside German, Italian and Spanish manuals, with 100 questions in the four
+  languages, a third of them asked in another language than the page that answers.
 
 A page that a machine does not have is left out, so figures are comparable on one machine only.
 """
@@ -21,7 +25,9 @@ import gzip
 import json
 import random
 import re
+import subprocess
 import sysconfig
+import unicodedata
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -45,8 +51,17 @@ class Pair(NamedTuple):
     text: str
 
 
+_ACCENTED = re.compile(r"\\\((?P<accent>['`:,~^])(?P<letter>[A-Za-z])|\\\*\(Aq")
+_MARKS = {"'": "\u0301", "`": "\u0300", ":": "\u0308", ",": "\u0327", "~": "\u0303", "^": "\u0302"}
+
+
+def _accented(match: re.Match[str]) -> str:
+    return unicodedata.normalize("NFC", match["letter"] + _MARKS[match["accent"]]) if match["accent"] else "'"
+
+
 def plain(roff: str) -> str:
     """Return the running text of a manual page; headings and bold words stay as lines."""
+    roff = _ACCENTED.sub(_accented, roff)
     kept = re.sub(r"^\.(?:S[HS]|B|I|BR|IR|TP)\s+", "", roff, flags=re.MULTILINE)
     text = _FONT.sub("", _MACRO.sub("", kept)).replace("\\-", "-").replace("\\(aq", "'").replace("\\e", "\\")
     return re.sub(r"\n{3,}", "\n\n", text).strip()
@@ -117,12 +132,81 @@ def section_pairs() -> Iterator[Pair]:
                 yield Pair(f"{topic}.{number}", sentence, heading, rest[:LONGEST])
 
 
+def package_pairs() -> Iterator[Pair]:
+    """Yield installed packages: the short description asks for the long one."""
+    for record in Path("/var/lib/dpkg/status").read_text(encoding="utf-8").split("\n\n"):
+        name = re.search(r"^Package: (.*)$", record, re.MULTILINE)
+        described = re.search(r"^Description: (.*)\n((?: .*\n?)+)", record, re.MULTILINE)
+        if name and described and not name[1].endswith("-dev"):
+            text = re.sub(r"^ \.?", "", described[2], flags=re.MULTILINE).strip()
+            if len(text) > 150 and len(described[1].split()) >= 4:
+                yield Pair(name[1], described[1], name[1], text)
+
+
+def title_pairs(packages: Iterable[Pair], most: int, dice: random.Random) -> list[Pair]:
+    """Return short descriptions as documents; those of installed packages are asked for by the long one's start."""
+    listed = subprocess.run(["apt-cache", "dumpavail"], capture_output=True, text=True, check=True).stdout
+    others = [line for line in sorted(set(re.findall(r"^Description: (.*)$", listed, re.MULTILINE))) if " " in line]
+    questions = {pair.question: re.split(r"(?<=[.])\s", " ".join(pair.text.split()))[0] for pair in packages}
+    asked = {short: long for short, long in questions.items() if 6 <= len(long.split()) <= 45}
+    texts = list(dict.fromkeys([*asked, *dice.sample(others, min(most, len(others)))]))
+    return [Pair(f"t{number}", asked.get(text, ""), "", text) for number, text in enumerate(texts)]
+
+
+LIBRARY = {"de": 25, "it": 30, "es": 20}
+"""Questions by language; 25 more are English."""
+
+
+def library(dice: random.Random) -> tuple[list[Pair], list[tuple[str, str]]]:
+    """Return the documents of a mixed library, and questions with the name of the page that answers.
+
+    A page that exists in English and in another language is in the library in one of the two, so that the question
+    made from the other one crosses the languages.
+    """
+    english = {name: (asked, text) for name, asked, text in manual_pages(MANUALS, 5000, dice)}
+    documents: list[Pair] = []
+    questions: list[tuple[str, str]] = []
+    abroad: list[tuple[str, str]] = []
+    claimed: set[str] = set()
+    for language, most in LIBRARY.items():
+        pages = {name: (asked, text) for name, asked, text in manual_pages(MANUALS / language, 5000, dice)}
+        both = sorted(english.keys() & pages.keys())
+        dice.shuffle(both)
+        in_english = both[: most // 3]
+        questions += [(pages.pop(name)[0], f"en.{name}") for name in in_english]
+        claimed.update(in_english)
+        abroad += [(english[name][0], f"{language}.{name}") for name in both[most // 3 : most // 3 + 4]]
+        for name in set(both) - claimed:
+            del english[name]
+        same = dice.sample(sorted(pages), most - most // 3)
+        questions += [(pages[name][0], f"{language}.{name}") for name in same]
+        documents += [Pair(f"{language}.{name}", "", name, text) for name, (_, text) in pages.items()]
+    others = dice.sample(sorted(english.keys() - claimed), 400)
+    questions += [*abroad[:8], *((english[name][0], f"en.{name}") for name in others[:17])]
+    documents += [Pair(f"en.{name}", "", name, english[name][1]) for name in [*others, *sorted(claimed)]]
+    code = [pair._replace(name=f"code.{pair.name}") for pair in docstring_pairs(460, dice)]
+    return [*documents, *code], questions
+
+
+def write_library(folder: Path, dice: random.Random) -> None:
+    """Write the mixed library; `queries.jsonl` and `qrels.tsv` as of the other sets."""
+    documents, questions = library(dice)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_lines(folder / "corpus.jsonl", [{"_id": d.name, "title": d.title, "text": d.text} for d in documents])
+    asked = [{"_id": f"q{number}", "text": question} for number, (question, _) in enumerate(questions)]
+    _write_lines(folder / "queries.jsonl", asked)
+    judged = "".join(f"q{number}\t{name}\t1\n" for number, (_, name) in enumerate(questions))
+    (folder / "qrels.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}", encoding="utf-8")
+    print(f"{folder.name}: {len(documents)} documents, {len(questions)} questions")
+
+
 def write_set(folder: Path, pairs: Iterable[Pair], dice: random.Random) -> None:
     """Write a collection in BEIR form; at most `QUERIES` of its documents are asked for."""
     documents = list({pair.name: pair for pair in pairs}.values())
     if not documents:
         return
-    asked = sorted(dice.sample(documents, min(QUERIES, len(documents))))
+    asks = [pair for pair in documents if pair.question]
+    asked = sorted(dice.sample(asks, min(QUERIES, len(asks))))
     folder.mkdir(parents=True, exist_ok=True)
     rows = [{"_id": each.name, "title": each.title, "text": each.text} for each in documents]
     _write_lines(folder / "corpus.jsonl", rows)
@@ -157,6 +241,10 @@ def main() -> None:
     write_set(options.workdir / "manuals_mixed", mixed, dice)
     write_set(options.workdir / "docstrings", docstring_pairs(options.documents, dice), dice)
     write_set(options.workdir / "sections", section_pairs(), dice)
+    packages = list(package_pairs())
+    write_set(options.workdir / "packages", packages, dice)
+    write_set(options.workdir / "package_titles", title_pairs(packages, 6000, dice), dice)
+    write_library(options.workdir / "library", random.Random(19))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Retrieval quality on judged collections: nDCG@10 of each mode, best passage per document.
+"""Retrieval quality on judged collections: nDCG@10 of each mode, best passage per document, and the share of questions
+with a right document among the first three of hybrid search.
 
     python tests/benchmarks/quality.py --workdir /tmp/bench FOLDER [FOLDER ...] [--model SPEC] [--json FILE]
 
@@ -64,12 +65,14 @@ def evaluate(workspace: Workspace, folder: Path) -> dict[str, float]:
     judged = {q: r for q, r in read_judgements(folder / "qrels.tsv").items() if q in queries}
     found: dict[str, float] = {}
     for mode in MODES:
-        scores = []
+        scores, first = [], []
         for query, relevant in judged.items():
             hits = workspace.index.search(SearchRequest(queries[query], mode, PASSAGES)).hits
             ranking = list(dict.fromkeys(hit.passage.metadata["document"] for hit in hits))
             scores.append(ndcg(ranking, relevant))
+            first.append(not relevant.isdisjoint(ranking[:3]))
         found[mode] = statistics.fmean(scores)
+    found["hybrid@3"] = statistics.fmean(first)
     return found
 
 
@@ -89,7 +92,7 @@ def main() -> None:
             index(workspace, folder)
             results[folder.name] = evaluate(workspace, folder)
         print(folder.name, {mode: round(value, 4) for mode, value in results[folder.name].items()}, flush=True)
-    means = {mode: statistics.fmean(each[mode] for each in results.values()) for mode in MODES}
+    means = {name: statistics.fmean(each[name] for each in results.values()) for name in (*MODES, "hybrid@3")}
     print("mean", {mode: round(value, 4) for mode, value in means.items()})
     if options.json:
         options.json.write_text(json.dumps({"sets": results, "mean": means}, indent=1))

@@ -310,3 +310,11 @@ def test_a_long_passage_with_the_term_as_often_is_hardly_behind_a_short_one(libr
     short, long = search(library.index, "elderflower").hits
     assert (short.passage.title, long.passage.title) == ("Short", "Long")
     assert long.keyword.raw > 0.4 * short.keyword.raw  # by the length correction of FTS5 alone: 0.32
+
+
+def test_a_passage_beside_another_that_matches_comes_before_a_lucky_one(library: Library) -> None:
+    library.put("Elderflower in a vase.\n\nA chair is in the hall.", title="Lucky", paragraphs=True)
+    library.put("Elderflower in a jar.\n\nElderflower on a plate.", title="Recipe", paragraphs=True)
+    for number in range(20):
+        library.put(f"A note on number{number} here.", title="Other")
+    assert titles(search(library.index, "elderflower"))[:2] == ["Recipe", "Recipe"]
