@@ -196,7 +196,7 @@ def _end_stuck_jobs(database: Database) -> int:
         connection.execute(
             """
             update jobs set status = 'failed', message = 'its program ended; run it again', finished_at = :now
-            where status = 'running' and heartbeat_at < :before and kind <> :ours
+            where status = 'running' and heartbeat_at < :before and kind not in (:ours, 'words')
             """,
             {**bindings, "now": utc_now()},
         )

@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import apsw
@@ -76,6 +76,8 @@ class Indexer:
     database: Database
     collection: Collection
     run: Run
+    beat: Callable[[apsw.Connection, int], None] = lambda connection, files: None
+    """Told in each write transaction how many more files are stored."""
     _claimed: set[int] = field(default_factory=set[int])
     """Sources that a moved file took over in this group: of two copies only one can have moved."""
     _files: dict[str, _File] = field(default_factory=lambda: defaultdict[str, _File](_File))
@@ -89,6 +91,7 @@ class Indexer:
         with self.database.write() as connection:
             outcomes = [self._write(connection, step, pending) for step in group]
             pending.write(connection)
+            self.beat(connection, sum(step.last for step in group))
         self.run.report.write_seconds += time.perf_counter() - start
         for step, outcome in zip(group, outcomes, strict=True):
             self._count(step, outcome)

@@ -17,6 +17,7 @@ from localmcp.config import Settings
 from localmcp.embeddings import Embedder, LazyEmbedder
 from localmcp.errors import FileUnavailable, InvalidInput, ModelMismatch, ModelUnavailable, NeedsConfirmation
 from localmcp.knowledge import ledger, trash
+from localmcp.knowledge.background import Announcement
 from localmcp.knowledge.drafting import Chunker, Origin, draft_source
 from localmcp.knowledge.indexing import Indexer
 from localmcp.knowledge.ledger import Entry, Explanation, Kind, Root
@@ -331,15 +332,22 @@ class Library:
     def _carry_out(self, collection: Collection, plans: Sequence[Plan], run: Run, *, remember: bool = True) -> None:
         tasks = [task for plan in plans for task in plan.tasks]
         embedder = self._model(collection, run) if tasks else None
+        announcement = Announcement(len(tasks))
         with self._database.write() as connection:
+            announcement.begin(connection)
             for plan in plans:
                 self._begin(connection, plan, run, remember)
             if len(tasks) >= MANY_FILES:
                 prepare_for_many(connection)
         run.expect(len(tasks), sum(task.file.size for task in tasks))
-        indexer = Indexer(self._database, collection, run)
-        for group in read_groups(tasks, chunker_for(embedder), self._settings):
-            indexer.store(group)
+        indexer = Indexer(self._database, collection, run, announcement.beat)
+        try:
+            for group in read_groups(tasks, chunker_for(embedder), self._settings):
+                indexer.store(group)
+        finally:
+            if announcement.is_shown:
+                with self._database.write() as connection:
+                    announcement.end(connection)
         self._end(plans, run)
 
     def _model(self, collection: Collection, run: Run) -> Embedder | None:

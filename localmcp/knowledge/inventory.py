@@ -6,6 +6,7 @@ import json
 import os
 import uuid
 from array import array
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,7 +15,9 @@ import apsw
 
 from localmcp.knowledge.citations import check_freshness
 from localmcp.knowledge.ledger import Root, roots_of
+from localmcp.knowledge.scans import waiting_pages, waiting_scans
 from localmcp.search.collections import Collection, choose_collections, visible_collections
+from localmcp.search.vector_queue import QUEUE_VERSION, waiting
 from localmcp.storage.database import Database, fetch_all, fetch_one
 
 State = Literal["fresh", "changed", "missing", "unverifiable", "failed"]
@@ -23,6 +26,8 @@ State = Literal["fresh", "changed", "missing", "unverifiable", "failed"]
 MOST_MATCHES = 300
 """Titles that are ranked: more that fit a few letters are not told apart by them."""
 _FIRST_WORDS = 200
+LOOKED_AT = 50_000
+"""Files of which the state on the disk is counted for folders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,27 @@ class Folder:
     """In it and below it."""
     unread: int
     """Files below it that could not be read, with or without an earlier version."""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderState:
+    """What is to be told of the documents in a folder and below it."""
+
+    changed: int = 0
+    """Files that have changed since they were read."""
+    missing: int = 0
+    """Files that are gone."""
+    waiting: int = 0
+    """Passages without a vector."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingFile:
+    """A document whose passages have no vectors yet, or a scan whose pages are not recognized yet."""
+
+    title: str
+    passages: int = 0
+    pages: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +127,56 @@ class Inventory:
             counts = dict(fetch_all(connection, _FOLDERS, _folder_values(place.id, above)))
             failed = dict(fetch_all(connection, _FAILED_FOLDERS, _folder_values(place.id, above)))
         return [Folder(name, f"{above}{name}{os.sep}", counts[name], failed.get(name, 0)) for name in sorted(counts)]
+
+    def folder_states(self, collection: str, folder: str | None = None) -> dict[str, FolderState]:
+        """Return, by name, the state of each folder right below `folder` that has something to tell; every file in it
+        is looked at on the disk, at most LOOKED_AT of them.
+
+        Raises:
+            NotFound: no such collection.
+        """
+        with self._database.read() as connection:
+            place = choose_collections(connection, [collection])[0]
+            above = _root_folder(connection, place.id) if folder is None else folder
+            values = _folder_values(place.id, above)
+            files = fetch_all(connection, _FILES_BELOW, {**values, "most": LOOKED_AT})
+            has_queue = connection.pragma("user_version") >= QUEUE_VERSION
+            passages: dict[str, int] = dict(fetch_all(connection, _WAITING_BELOW, values)) if has_queue else {}
+        counts = {"changed": Counter[str](), "missing": Counter[str]()}
+        for name, path, size, mtime_ns, sha256 in files:
+            state = check_freshness(path, size, mtime_ns, sha256, self._database.adopted)
+            if state in counts:
+                counts[state][name] += 1
+        names = {*counts["changed"], *counts["missing"], *passages}
+        return {
+            name: FolderState(counts["changed"][name], counts["missing"][name], passages.get(name, 0)) for name in names
+        }
+
+    def waiting(self, collection: str, *, limit: int = 200) -> list[WaitingFile]:
+        """Return the scans of a collection whose pages wait for text recognition, then the documents whose passages
+        wait for vectors, the next ones first.
+
+        Raises:
+            NotFound: no such collection.
+        """
+        with self._database.read() as connection:
+            place = choose_collections(connection, [collection])[0]
+            pages = waiting_scans(connection, place.id)
+            if connection.pragma("user_version") < QUEUE_VERSION:
+                return []
+            sql = """
+                select coalesce(uri, title), passages from vector_queue join sources on sources.id = source_id
+                where collection_id = ? order by passages, source_id desc limit ?
+            """
+            rows = fetch_all(connection, sql, (place.id, limit))
+        scans = [WaitingFile(scan.path, pages=scan.pages - scan.done) for scan in pages]
+        return [*scans, *(WaitingFile(*row) for row in rows)][:limit]
+
+    def count_waiting(self, collection: str) -> tuple[int, int]:
+        """Return how many passages of a collection have no vector, and how many pages of scans are not recognized."""
+        with self._database.read() as connection:
+            place = choose_collections(connection, [collection])[0]
+            return waiting(connection, [place.id]).passages, waiting_pages(connection, [place.id])
 
     def documents(
         self, collection: str, words: str = "", *, folder: str | None = None, limit: int = 200, offset: int = 0
@@ -221,6 +297,22 @@ _FOLDERS = """
         where collection_id = :collection and trashed_at is null and substr(uri, 1, :length) = :above
     )
     select substr(rest, 1, instr(rest, :separator) - 1) as name, count(*) from rests
+    where instr(rest, :separator) > 0 group by name
+"""
+_FILES_BELOW = """
+    with files as (
+        select substr(uri, :length + 1) as rest, uri, size, mtime_ns, sha256 from sources
+        where collection_id = :collection and trashed_at is null and substr(uri, 1, :length) = :above
+    )
+    select substr(rest, 1, instr(rest, :separator) - 1), uri, size, mtime_ns, sha256 from files
+    where instr(rest, :separator) > 0 limit :most
+"""
+_WAITING_BELOW = """
+    with files as (
+        select substr(uri, :length + 1) as rest, passages from vector_queue join sources on sources.id = source_id
+        where collection_id = :collection and substr(uri, 1, :length) = :above
+    )
+    select substr(rest, 1, instr(rest, :separator) - 1) as name, sum(passages) from files
     where instr(rest, :separator) > 0 group by name
 """
 _FAILED_FOLDERS = """

@@ -326,7 +326,7 @@ class Lease:
     def take(self, connection: apsw.Connection) -> bool:
         """Take or renew it, unless another worker has it. Part of the caller's write transaction."""
         row = fetch_one(connection, "select holder, rank, beat_at from leases where name = ?", (self.name,))
-        if row is not None and row[0] != self.holder and row[1] >= self.rank and _is_alive(row[0], row[2]):
+        if row is not None and row[0] != self.holder and row[1] >= self.rank and is_alive(row[0], row[2]):
             return False
         connection.execute(
             "insert or replace into leases (name, holder, rank, beat_at) values (?, ?, ?, ?)",
@@ -355,7 +355,7 @@ def front_lease(database: Database) -> Generator[Lease]:
             lease.release(connection)
 
 
-def _is_alive(holder: str, beat_at: str) -> bool:
+def is_alive(holder: str, beat_at: str) -> bool:
     oldest = datetime.now(UTC) - timedelta(seconds=LEASE_SECONDS)
     if beat_at < oldest.isoformat(timespec="milliseconds").replace("+00:00", "Z"):
         return False

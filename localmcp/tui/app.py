@@ -20,10 +20,12 @@ from textual.widgets import ContentSwitcher, Footer
 from localmcp.errors import FileUnavailable, Interrupted, LocalMCPError, NeedsConfirmation
 from localmcp.tui import theme
 from localmcp.tui.error_guard import ErrorGuard
+from localmcp.tui.job_strip import TITLES, JobStrip, can_stop
 from localmcp.tui.keymap import bindings, is_text_key, read_keymap
-from localmcp.tui.layout import ErrorLine, JobStrip, TabBar, TopLine, first_line
+from localmcp.tui.layout import ErrorLine, TabBar, TopLine, first_line
 from localmcp.tui.logs import log_file
 from localmcp.tui.messages import (
+    BackgroundChanged,
     ConnectAssistant,
     Failed,
     FileChanged,
@@ -249,6 +251,10 @@ class LocalMcpApp(ErrorGuard, App[None]):
     def job_moved(self, message: JobMoved) -> None:
         self.job_strip.show(message.title, message.progress)
 
+    @on(BackgroundChanged)
+    def background_changed(self, message: BackgroundChanged) -> None:
+        self.job_strip.show_background(message.works)
+
     @on(JobEnded)
     def job_ended(self, message: JobEnded) -> None:
         self.job_strip.clear()
@@ -258,8 +264,10 @@ class LocalMcpApp(ErrorGuard, App[None]):
             self.tell_error(message.error)
             if isinstance(message.error, NeedsConfirmation):
                 self._removals_wait(message.title, message.error)
-        elif message.report is not None:
-            self.notify(report_words(message.report), title=message.title)
+        elif message.then is not None:
+            message.then(message.result)
+        elif message.result is not None:
+            self.notify(report_words(message.result), title=message.title)
         for child in self.switcher.query(Pane):
             child.stale = True
         self.pane.come_to_front()
@@ -334,7 +342,8 @@ class LocalMcpApp(ErrorGuard, App[None]):
 
     @on(ConnectAssistant)
     def connect_assistant(self) -> None:
-        from localmcp.tui.commands import CONNECT, start
+        from localmcp.tui.command_lists import CONNECT
+        from localmcp.tui.commands import start
 
         start(self.pane, CONNECT)
 
@@ -399,26 +408,37 @@ class LocalMcpApp(ErrorGuard, App[None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Escape belongs to the pane, unless an error is shown that it can dismiss."""
         if action == "stop_job":
-            return bool(self.session.job)
+            return bool(self.session.job or any(map(can_stop, self.session.works)))
         if action == "dismiss_error":
             return len(self.screen_stack) == 1 and self.screen.query_one(ErrorLine).has_class("-on")
         return super().check_action(action, parameters)
 
     def action_stop_job(self) -> None:
-        self.session.stop_job()
+        """Stop the work of this window; without any, the first in the strip that can be stopped from here."""
+        work = next(filter(can_stop, self.session.works), None)
+        if self.session.job or work is None:
+            self.session.stop_job()
+            return
+
+        def done(_result: None) -> None:
+            self.notify("What was done stays; the rest follows when the file is opened or refreshed again.")
+
+        self.pane.ask("stop", lambda: self.session.stop_work(work), done)
 
     async def action_quit(self) -> None:
         """Leave; where work would stop, ask first."""
         from localmcp.tui.dialogs import confirm
 
-        if not self.session.job:
+        ours = [TITLES[work.kind] for work in self.session.works if work.is_ours]
+        if not self.session.job and not ours:
             self.exit()
             return
-        more = f"{self.session.job} stops. What was done stays, and the next refresh goes on with the rest."
+        what = self.session.job or ours[0]
+        more = f"{what}: it stops. What was done stays, and the rest follows when localmcp has the file open again."
         confirm(self, "Leave while this is running?", more, "Leave", self.exit)
 
     def action_dismiss_error(self) -> None:
-        self.screen.query_one(ErrorLine).clear()
+        self.screen.query_one(ErrorLine).dismiss()
 
     def get_css_variables(self) -> dict[str, str]:
         """The theme's colors, each readable on its backgrounds."""

@@ -1,7 +1,9 @@
-"""A pane of commands: the list of what can be done, and beside it what the last one answered."""
+"""A pane of commands and things: the list of what there is, and beside it what the last one answered."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 from textual import on
@@ -13,10 +15,11 @@ from textual.timer import Timer
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from localmcp.tui.commands import Command, Output, run_command, shown, start
-from localmcp.tui.dialogs import TextScreen
+from localmcp.tui.commands import Command, Entry, Output, entry_of, run_command, shown, start
+from localmcp.tui.dialogs import ChoiceScreen, TextScreen
 from localmcp.tui.keymap import bindings
 from localmcp.tui.pane import Choices, FilterLine, Pane
+from localmcp.tui.session import Session
 
 SHOW_SECONDS = 0.25
 """Before the answer of a highlighted command is fetched: going past it fetches nothing."""
@@ -26,11 +29,18 @@ class CommandPane(Pane):
     """What the panes File and Hub have in common."""
 
     COMMANDS: ClassVar[tuple[Command, ...]] = ()
+    THINGS: ClassVar[dict[str, Callable[[Session], list[Entry]]]] = {}
+    """Group -> what reads its further rows."""
+    LOOK_SECONDS: ClassVar[float] = 0.0
+    """How often those are read again while the pane is in front; 0 = when something has changed."""
     BINDINGS: ClassVar[list[BindingType]] = bindings("commands")
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.words = ""
+        self.things: dict[str, list[Entry]] = {}
+        self.entries: dict[str, Entry] = {}
+        """By the id of the row."""
         self._answers: dict[str, Content] = {}
         self._waiting: Timer | None = None
 
@@ -44,16 +54,18 @@ class CommandPane(Pane):
     def on_mount(self) -> None:
         self.list.border_title = self.TITLE
         self._fill()
+        if self.LOOK_SECONDS:
+            self.set_interval(self.LOOK_SECONDS, self._look)
 
     @property
     def list(self) -> Choices:
         return self.query_one("#commands", Choices)
 
     @property
-    def chosen(self) -> Command | None:
-        """The command that is highlighted."""
+    def chosen(self) -> Entry | None:
+        """What is highlighted."""
         option = self.list.highlighted_option
-        return self.COMMANDS[int(option.id)] if option is not None and option.id else None
+        return self.entries[option.id] if option is not None and option.id else None
 
     def focus_first(self) -> None:
         self.list.focus()
@@ -62,82 +74,112 @@ class CommandPane(Pane):
         self.words = words
         self._fill()
 
-    def file_changed(self, counters: dict[str, int]) -> None:
-        """The answers that were fetched may no longer be so."""
-        self._answers = {}
+    def _look(self) -> None:
+        if self.app.screen is self.screen and self.display:
+            self.reload()
+
+    def reload(self) -> None:
+        """Read the things again; the answers that were fetched may no longer be so."""
+        if not self.LOOK_SECONDS:
+            self._answers = {}
+        if self.session.is_open:
+            for group, read in self.THINGS.items():
+                self.ask(group, partial(self.session.look, lambda _, read=read: read(self.session)),
+                         partial(self._take, group))  # fmt: skip
+
+    def _take(self, group: str, entries: list[Entry]) -> None:
+        if entries != self.things.get(group):
+            self.things[group] = entries
+            self._fill()
 
     def _fill(self) -> None:
+        """Put the rows into the list by group; the one that was highlighted stays so."""
+        before = self.list.highlighted_option
+        rows = [*map(entry_of, self.COMMANDS), *(entry for entries in self.things.values() for entry in entries)]
+        groups = dict.fromkeys(row.group for row in rows)
+        words = self.words.casefold()
+        self.entries = {}
         options: list[Option] = []
-        group = ""
-        for number, command in enumerate(self.COMMANDS):
-            if self.words.casefold() not in f"{command.title} {command.says}".casefold():
-                continue
-            if command.group != group:
-                group = command.group
-                options.append(Option(Content.styled(group, "bold $muted"), disabled=True))
-            options.append(Option(Content(f"  {command.title}{'' if command.shows else ' …'}"), id=str(number)))
+        for group in groups:
+            fitting = [row for row in rows if row.group == group
+                       and words in f"{group} {row.title.plain} {row.about.plain}".casefold()]  # fmt: skip
+            options += [Option(Content.styled(group, "bold $muted"), disabled=True)] if fitting else []
+            for row in fitting:
+                identity = f"{group}/{row.name}"
+                self.entries[identity] = row
+                options.append(Option(Content("  ") + row.title, id=identity))
         self.list.set_options(options)
-        self.list.highlighted = 1 if options else None
+        self.list.keep_highlight(before.id if before is not None else None, 1)
 
     @on(OptionList.OptionHighlighted)
     def look_at(self) -> None:
-        """Say what the command does; of one that only reads, fetch the answer."""
-        command = self.chosen
-        if command is None:
+        """Say what the row is; of a command that only reads, fetch the answer."""
+        entry = self.chosen
+        if entry is None:
             return
         if self._waiting:
             self._waiting.stop()
         self.forget("show")
-        key = Content("enter runs it" if not command.shows else "◌ looking …")
-        self._show(command, self._answers.get(command.title, key))
-        if command.shows and command.title not in self._answers:
-            self._waiting = self.set_timer(SHOW_SECONDS, lambda: self._fetch(command))
+        shows = entry.commands[0].shows
+        keys = "enter runs it" if len(entry.commands) == 1 else "enter: what can be done"
+        self._show(entry, self._answers.get(entry.name, Content("◌ looking …" if shows else keys)))
+        if shows and entry.name not in self._answers:
+            self._waiting = self.set_timer(SHOW_SECONDS, lambda: self._fetch(entry))
 
-    def _fetch(self, command: Command) -> None:
-        if not self.session.is_open:
-            return
-        line = list(command.words)
+    def _fetch(self, entry: Entry) -> None:
+        command = entry.commands[0]
+        if self.session.is_open:
+            line = list(command.words)
+            self.ask("show", lambda: run_command(self.session, line), partial(self._keep, entry, command, line))
 
-        def show(output: Output) -> None:
-            self._keep(command, line, output)
+    def _keep(self, entry: Entry, command: Command, line: list[str], output: Output) -> None:
+        self._answers[entry.name] = shown(command, output, line)
+        if self.chosen is not None and self.chosen.name == entry.name:
+            self._show(self.chosen, self._answers[entry.name])
 
-        self.ask("show", lambda: run_command(self.session, line), show)
-
-    def _keep(self, command: Command, line: list[str], output: Output) -> None:
-        self._answers[command.title] = shown(output, line)
-        if self.chosen is command:
-            self._show(command, self._answers[command.title])
-
-    def _show(self, command: Command, answer: Content) -> None:
-        box = self.query_one("#command-answer")
-        box.border_title = Content(command.title)
-        text = Content("\n\n").join([Content.styled(command.says, "$muted"), answer])
-        self.query_one("#command-text", Static).update(text)
-        box.scroll_home(animate=False)
+    def _show(self, entry: Entry, answer: Content) -> None:
+        box, line = self.query_one("#command-answer"), self.query_one("#command-text", Static)
+        text = Content("\n\n").join([entry.about, answer])
+        if text != line.content:
+            same = str(box.border_title) == entry.name
+            box.border_title = Content(entry.name)
+            line.update(text)
+            if not same:
+                box.scroll_home(animate=False)
 
     @on(OptionList.OptionSelected)
     def action_run(self) -> None:
-        """Run the command, or read its answer over the whole screen where there is no room beside the list."""
-        command = self.chosen
-        if command is None:
+        """Do it, or ask what is to be done; where there is no room beside the list, read over the whole screen."""
+        entry = self.chosen
+        if entry is None:
             return
-        if not command.shows:
-            start(self, command, lambda line, output: self._finish(command, line, output))
-        elif self.app.size.width < 100 and command.title in self._answers:
-            self.app.push_screen(TextScreen(command.title, self._answers[command.title]))
+        command = entry.commands[0]
+        if len(entry.commands) > 1:
+            options = [Content.assemble((f" {one.title} ", "bold"), (one.says, "$muted")) for one in entry.commands]
+            screen = ChoiceScreen(entry.name, options, entry.about if self.app.size.width < 100 else None)
+            self.app.push_screen(screen, lambda n: self._start(entry, entry.commands[n]) if n is not None else None)
+        elif not command.shows:
+            self._start(entry, command)
+        elif self.app.size.width < 100 and entry.name in self._answers:
+            self.app.push_screen(TextScreen(command.title, self._answers[entry.name]))
         else:
-            self._fetch(command)
+            self._fetch(entry)
 
-    def _finish(self, command: Command, line: list[str], output: Output) -> None:
+    def _start(self, entry: Entry, command: Command) -> None:
+        start(self, command, lambda line, output: self._finish(entry, command, line, output))
+
+    def _finish(self, entry: Entry, command: Command, line: list[str], output: Output) -> None:
         # What a command changed, other answers may show.
         self._answers = {}
-        self._keep(command, line, output)
+        self._keep(entry, command, line, output)
+        self.reload()
+        self._answers[entry.name] = shown(command, output, line)
         message = f"{command.title}: {'done' if not output.code else 'failed'}"
         self.app.notify(message, severity="error" if output.code else "information")
         if self.app.size.width < 100:
-            self.app.push_screen(TextScreen(command.title, shown(output, line), copy=output.text))
+            self.app.push_screen(TextScreen(command.title, shown(command, output, line), copy=output.text))
 
     def action_copy(self) -> None:
-        if command := self.chosen:
-            self.app.copy_to_clipboard(f"localmcp {' '.join(command.words)}")
+        if (entry := self.chosen) and entry.commands[0].words:
+            self.app.copy_to_clipboard(f"localmcp {' '.join(entry.commands[0].words)}")
             self.app.notify("The command line is copied.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, cast
 
 from textual import on
@@ -16,11 +16,14 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.suggester import Suggester
 from textual.widget import Widget
-from textual.widgets import Button, Input, Static
+from textual.widgets import Button, Input, OptionList, Static
+from textual.widgets.option_list import Option
 
-from localmcp.errors import LocalMCPError
+from localmcp.errors import InvalidInput, LocalMCPError
+from localmcp.humanize import counted
 from localmcp.tui.highlight import short
 from localmcp.tui.logs import log_file
+from localmcp.tui.pane import Choices
 from localmcp.tui.session import session_of
 
 UNASKED_SECONDS = 1.0
@@ -105,6 +108,39 @@ class ConfirmScreen(ModalScreen[bool]):
     @on(Button.Pressed)
     def pressed(self, message: Button.Pressed) -> None:
         self.action_answer(message.button.id == "yes")
+
+
+class ChoiceScreen(ModalScreen[int]):
+    """A list to choose from; the answer is the place of the row in it. A row that is a plain text is a heading."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss", "Back")]
+
+    def __init__(
+        self, title: str, rows: Sequence[Content | str], above: Content | None = None, says: str = "enter chooses",
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self._title, self._rows, self._above, self._says = title, rows, above, says
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as box:
+            box.border_title, box.border_subtitle = Content(self._title), f"{self._says} · esc back"
+            if self._above is not None:
+                with VerticalScroll(classes="above", can_focus=False):
+                    yield Static(self._above)
+            yield Choices(*map(self._option, self._rows, range(len(self._rows))))
+
+    def _option(self, row: Content | str, number: int) -> Option:
+        if isinstance(row, str):
+            return Option(Content.styled(row, "bold $muted"), disabled=True)
+        return Option(row, id=str(number))
+
+    def on_mount(self) -> None:
+        self.query_one(Choices).focus()
+
+    @on(OptionList.OptionSelected)
+    def chosen(self, message: OptionList.OptionSelected) -> None:
+        message.stop()
+        self.dismiss(int(message.option_id or 0))
 
 
 class PathSuggester(Suggester):
@@ -206,6 +242,43 @@ def ask_for_folder(widget: Widget) -> None:
         check=path_problem, placeholder="~/notes",
     )  # fmt: skip
     widget.app.push_screen(screen, add)
+
+
+PAGE_FORM: dict[str, Any] = {
+    "type": "object",
+    "required": ["url"],
+    "properties": {
+        "url": {"type": "string", "title": "Address", "description": "It is fetched once, from the network, now"},
+        "title": {"type": "string", "description": "Instead of the page's own"},
+        "collection": {"type": "string", "description": "Made if it is not there"},
+        "allow_private": {"type": "boolean", "title": "Private too", "default": False,
+                          "description": "Also addresses of this machine and its network"},
+    },
+}  # fmt: skip
+
+
+def ask_for_page(widget: Widget) -> None:
+    """Ask for a web page, and fetch and index it in the background."""
+    from localmcp.knowledge.web_pages import add_page, is_url
+    from localmcp.tui.form_screen import FormScreen
+
+    session = session_of(widget)
+
+    def check(fields: dict[str, Any]) -> dict[str, Any]:
+        if not is_url(fields["url"]):
+            raise InvalidInput(f"url: '{fields['url']}' must begin with http:// or https://.")
+        return fields
+
+    def add(fields: dict[str, Any] | None) -> None:
+        if fields is not None:
+            url, workspace = fields.pop("url"), session.workspace
+            session.do(
+                f"Fetching {url}",
+                lambda tell: add_page(workspace.library, workspace.settings, url, **fields),
+                lambda indexed: widget.app.notify(f"{counted(indexed.added, 'passage')} of {url} indexed."),
+            )
+
+    widget.app.push_screen(FormScreen("Add a web page", PAGE_FORM, check, verb="Fetch"), add)
 
 
 def confirm(

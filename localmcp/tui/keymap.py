@@ -102,6 +102,7 @@ KEYS: dict[str, dict[str, Key]] = {
     },
     "library": {
         "add": Key("a", "add", "Add"),
+        "page": Key("w", "add_page", "Add a web page", shown=False),
         "refresh": Key("r", "refresh", "Refresh"),
         "mark": Key("m", "mark", "Mark"),
         "remove": Key("d", "remove", "Remove"),

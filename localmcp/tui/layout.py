@@ -1,10 +1,10 @@
-"""The lines around every pane: the file, the panes, running jobs, and what went wrong."""
+"""The lines around every pane: the file, the panes, and what went wrong."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from textual import events
 from textual.content import Content
@@ -13,12 +13,8 @@ from textual.widgets import Static
 
 from localmcp.errors import LocalMCPError, NeedsConfirmation
 from localmcp.humanize import counted
-from localmcp.tui.highlight import bar
 from localmcp.tui.messages import TurnTo
 from localmcp.visible_text import visible
-
-if TYPE_CHECKING:
-    from localmcp.knowledge.report import Progress
 
 
 class TopLine(Static):
@@ -120,57 +116,30 @@ class TabBar(Static):
                 self.post_message(TurnTo(name))
 
 
-class JobStrip(Static):
-    """The work in the background: what it is, how far, how long it still takes; hidden when there is none."""
-
-    def show(self, title: str, progress: Progress | None = None) -> None:
-        """Show that work, and how far it is once that is known."""
-        parts: list[Content] = [Content.assemble(("◌ ", "bold $accent"), (title, "bold"))]
-        if progress is not None:
-            parts.append(Content(progress_words(progress)))
-        parts.append(Content.styled("ctrl+x stops it", "$muted"))
-        self.update(Content("  ").join(parts))
-        self.add_class("-on")
-
-    def clear(self) -> None:
-        """Hide it: the work is done."""
-        self.remove_class("-on")
-
-
-def progress_words(progress: Progress) -> str:
-    """Return `▰▰▱▱▱ words: 12 of 40 files · 8 s left`."""
-    if progress.phase == "meaning":
-        done, total, what = progress.vectors_done, progress.vectors_total, "vectors"
-    else:
-        done, total = progress.done, progress.total
-        what = f"words: {progress.done:,} of {counted(progress.total, 'file')}"
-    waiting = f" · {counted(progress.waiting, 'passage')} without vectors" if progress.waiting else ""
-    left = f" · {duration(progress.seconds_left)} left" if progress.seconds_left is not None else ""
-    return f"{bar(100 * done / total if total else 0, 10)} {what}{waiting}{left}"
-
-
-def duration(seconds: float) -> str:
-    """Return `8 s`, `3 min`, `2 h`."""
-    if seconds < 90:
-        return f"{max(seconds, 1):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.0f} h"
-
-
 class ErrorLine(Static):
     """One line that says what went wrong, why, and what to do; hidden when nothing did."""
 
     error: BaseException | None = None
+    _dismissed = ""
 
     def tell(self, error: BaseException) -> None:
-        """Show an error."""
+        """Show an error; one that the person has dismissed does not come again by itself."""
         self.error = error
+        if first_line(error) == self._dismissed:
+            return
         key = "f2 answers" if isinstance(error, NeedsConfirmation) else "f2 details"
         self.update(Content.assemble(("✗ ", "bold $error"), first_line(error), (f"   {key}", "$muted")))
         self.add_class("-on")
 
     def clear(self) -> None:
         """Hide the error."""
+        self._dismissed = ""
         self.remove_class("-on")
+
+    def dismiss(self) -> None:
+        """Hide the error, and do not show it again until something else has happened."""
+        self.clear()
+        self._dismissed = first_line(self.error) if self.error else ""
 
     def on_click(self) -> None:
         self.app.run_worker(self.app.run_action("show_error"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from localmcp.knowledge.inventory import Inventory
@@ -25,6 +25,12 @@ class Contents:
     trashed: tuple[Trashed, ...]
 
 
+def without_waiting(contents: Contents) -> Contents:
+    """Return contents that are equal unless documents came or went, or something begins or ceases to wait."""
+    rows = [replace(row, model="", waiting=bool(row.waiting or row.pages), pages=0) for row in contents.collections]
+    return replace(contents, collections=rows)
+
+
 def contents_of(workspace: Workspace) -> Contents:
     """Collections of the file, then those of mounted ones, and the trash."""
     stats = workspace.knowledge.get_stats()["collections"]
@@ -36,10 +42,11 @@ def contents_of(workspace: Workspace) -> Contents:
             row["chunks"],
             row["model"] or "",
             workspace.inventory.count_unread(row["name"]),
+            *workspace.inventory.count_waiting(row["name"]),
         )
         for row in stats
     ]
-    own = [row for row in collections if row.documents or row.unread]
+    own = [row for row in collections if row.documents or row.unread or row.pages]
     return Contents(own + _mounted_collections(workspace), trashed)
 
 
@@ -53,7 +60,7 @@ def _mounted_collections(workspace: Workspace) -> list[CollectionRow]:
             names = [collection.name for collection in visible_collections(connection)]
         inventory = Inventory(index.database)
         counts = {name: inventory.documents(name, limit=1).total for name in names}
-        return [CollectionRow(name, count, 0, "", 0, origin) for name, count in counts.items() if count]
+        return [CollectionRow(name, count, 0, "", 0, origin=origin) for name, count in counts.items() if count]
 
     return [row for rows in workspace.federation.look(look) for row in rows]
 

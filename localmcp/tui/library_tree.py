@@ -12,7 +12,7 @@ from rich.text import Text
 from textual.widgets.tree import TreeNode
 
 from localmcp.humanize import counted
-from localmcp.knowledge.inventory import Folder, Item, PassageLine, Unread
+from localmcp.knowledge.inventory import Folder, FolderState, Item, PassageLine, Unread, WaitingFile
 from localmcp.tui.highlight import cut_right, short
 from localmcp.tui.pane import Branches
 from localmcp.tui.theme import color
@@ -41,6 +41,10 @@ class CollectionRow:
     passages: int
     model: str
     unread: int
+    waiting: int = 0
+    """Passages without a vector."""
+    pages: int = 0
+    """Of scans whose text is not recognized yet."""
     origin: str | None = None
     """The mounted file that it is in, which is read-only; None for yours."""
 
@@ -51,6 +55,21 @@ class UnreadFiles:
 
     collection: str
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingFiles:
+    """What of a collection waits for vectors, or for text recognition."""
+
+    collection: str
+    passages: int
+    pages: int
+
+    @property
+    def words(self) -> str:
+        parts = [f"{counted(self.passages, 'passage')} without vectors" if self.passages else ""]
+        parts.append(f"{counted(self.pages, 'page')} of scans not recognized" if self.pages else "")
+        return ", ".join(filter(None, parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +122,8 @@ class LibraryTree(Branches):
         self._windows: dict[int, Window] = {}
         self.marked: dict[str, Item] = {}
         """Documents that the next removal takes, by their ids."""
+        self.folder_states: dict[str, FolderState] = {}
+        """By the folder's path."""
 
     # ------------------------------------------------------------ rows
 
@@ -116,11 +137,13 @@ class LibraryTree(Branches):
         self._windows.pop(node.id, None)
         node.remove_children()
         if isinstance(node.data, CollectionRow):
-            self._add_unread(node, node.data)
+            self._add_fixed(node, node.data)
 
-    def _add_unread(self, node: TreeNode[Any], collection: CollectionRow) -> None:
+    def _add_fixed(self, node: TreeNode[Any], collection: CollectionRow) -> None:
         if collection.unread:
             node.add("", data=UnreadFiles(collection.name, collection.unread))
+        if collection.waiting or collection.pages:
+            node.add("", data=WaitingFiles(collection.name, collection.waiting, collection.pages))
 
     def put_page(self, node: TreeNode[Any], rows: Sequence[Any], offset: int, total: int) -> None:
         """Show a page of a branch beside what is built; the cursor stays on the row it was on, or goes to the first
@@ -132,7 +155,7 @@ class LibraryTree(Branches):
         for child in [child for child in node.children if isinstance(child.data, More)]:
             child.remove()
         # Behind what always comes first: the files that could not be read, and folders.
-        fixed = len([child for child in node.children if isinstance(child.data, UnreadFiles | Folder)])
+        fixed = fixed_rows(node)
         new = [self._add(node, row, fixed + n if before else None) for n, row in enumerate(rows)]
         window.nodes = [*new, *window.nodes] if before else [*window.nodes, *new]
         window.first = offset if before else window.first
@@ -169,7 +192,7 @@ class LibraryTree(Branches):
 
     def put_folders(self, node: TreeNode[Any], folders: Sequence[Folder]) -> None:
         """Show the folders of a branch, closed."""
-        first = len([child for child in node.children if isinstance(child.data, UnreadFiles)])
+        first = fixed_rows(node)
         for place, folder in enumerate(folders):
             where = first + place
             node.add("", data=folder, before=where if where < len(node.children) else None)
@@ -177,8 +200,16 @@ class LibraryTree(Branches):
     def add_collection(self, collection: CollectionRow) -> TreeNode[Any]:
         """A collection, closed."""
         node = self.root.add(collection.name, data=collection)
-        self._add_unread(node, collection)
+        self._add_fixed(node, collection)
         return node
+
+    def update_waiting(self, node: TreeNode[Any], collection: CollectionRow) -> None:
+        """Take over how much of a collection waits, where nothing else has changed."""
+        node.data = collection
+        for child in node.children:
+            if isinstance(child.data, WaitingFiles):
+                child.data = WaitingFiles(collection.name, collection.waiting, collection.pages)
+        self.refresh()
 
     # ------------------------------------------------------------ drawing
 
@@ -201,7 +232,13 @@ class LibraryTree(Branches):
         elif isinstance(data, Folder):
             text.append(cut_right(f"{data.name}{os.sep}", max(self.size.width - 20, 8)), style)
             text.append(f"  {data.documents:,}", self._dim())
+            state = self.folder_states.get(data.path, FolderState())
             text.append(f"  ✗ {data.unread:,}" if data.unread else "", self._color("error"))
+            text.append(f"  ✎ {state.changed:,}" if state.changed else "", self._color("warning"))
+            text.append(f"  ○ {state.missing:,}" if state.missing else "", self._color("foreground"))
+            text.append(f"  ◌ {state.waiting:,}" if state.waiting else "", self._color("accent"))
+        elif isinstance(data, WaitingFiles):
+            text.append(f"◌ {data.words}", self._color("accent"))
         elif isinstance(data, UnreadFiles):
             text.append(f"✗ {counted(data.count, 'file')} could not be read", self._color("error"))
         elif isinstance(data, PassageLine):
@@ -234,9 +271,21 @@ def _words(row: Any) -> str:
         words = passage_words(row)
     elif isinstance(row, Unread):
         words = f"✗ {short(row.path)}"
+    elif isinstance(row, WaitingFile):
+        words = f"◌ {short(row.title)}  {waits_for(row)}"
     else:
         words = str(row)
     return words.replace("[", "\\[")
+
+
+def waits_for(row: WaitingFile) -> str:
+    """`3 passages`, `2 pages`."""
+    return counted(row.pages, "page") if row.pages else counted(row.passages, "passage")
+
+
+def fixed_rows(node: TreeNode[Any]) -> int:
+    """How many rows of a branch come before its pages, whatever is shown of them."""
+    return len([child for child in node.children if isinstance(child.data, UnreadFiles | WaitingFiles | Folder)])
 
 
 def origin_of(node: TreeNode[Any]) -> str | None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from textual.message import Message
 
 if TYPE_CHECKING:
+    from localmcp.knowledge.background import Work
     from localmcp.knowledge.inventory import Item
-    from localmcp.knowledge.report import Progress, Report
+    from localmcp.knowledge.report import Progress
     from localmcp.storage.interruption import Interruption
 
 
@@ -88,8 +89,17 @@ class JobEnded(Message):
     """Work in the background is done, or failed."""
 
     title: str
-    report: Report | None
+    result: Any
     error: BaseException | None
+    then: Callable[[Any], object] | None = None
+    """What is done with the result; None: it is a report, which is told."""
+
+
+@dataclass
+class BackgroundChanged(Message):
+    """What goes on behind the file, whichever process does it."""
+
+    works: list[Work]
 
 
 @dataclass

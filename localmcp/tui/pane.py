@@ -155,6 +155,11 @@ class Pane(Vertical, Asking):
         for line in self.query(FilterLine):
             line.open()
 
+    def key_escape(self) -> None:
+        """Show everything again, where a filter is left."""
+        for line in self.query(FilterLine):
+            line.action_leave()
+
     def apply_filter(self, words: str) -> None:
         """Show only what holds these words; empty = everything."""
 
@@ -204,9 +209,10 @@ class FilterLine(Input):
 
     def action_leave(self) -> None:
         """Show everything again."""
-        self.value = ""
-        self.add_class("hidden")
-        self.pane.focus_first()
+        if not self.has_class("hidden"):
+            self.value = ""
+            self.add_class("hidden")
+            self.pane.focus_first()
 
 
 def visible_value(value: Any) -> Any:
@@ -233,7 +239,7 @@ class Choices(OptionList):
     def keep_highlight(self, identity: str | None, fallback: int = 0) -> None:
         """Highlight the option of that id again after the options were replaced."""
         ids = [option.id for option in self.options]
-        if identity in ids:
+        if identity is not None and identity in ids:
             self.highlighted = ids.index(identity)
         elif self.option_count:
             self.highlighted = min(fallback, self.option_count - 1)

@@ -1,4 +1,4 @@
-"""Filters of a search: the ones in the line as chips, and the screen that puts them there."""
+"""Filters of a search: the ones in the line as chips, and the list that puts them there."""
 
 from __future__ import annotations
 
@@ -6,18 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from textual.app import ComposeResult
-from textual.binding import BindingType
-from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
-from textual.widgets import OptionList
-from textual.widgets.option_list import Option
 
 from localmcp.knowledge.query_line import FILTERS, parse_query_line
-from localmcp.tui.pane import Choices
 
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace
@@ -76,39 +69,14 @@ def choices_for(workspace: Workspace) -> list[Choice]:
     return [*choices, *(Choice(STATE, state, words) for state, words in STATES.items())]
 
 
-class FilterScreen(ModalScreen[Choice]):
-    """Every value that can be chosen; the answer is one, without a value where the filter is to go."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss", "Back")]
-
-    def __init__(self, choices: Sequence[Choice], active: set[tuple[str, str]]) -> None:
-        """`active`: (filter, value) that are set."""
-        super().__init__()
-        self._choices = choices
-        self._active = active
-
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog") as box:
-            box.border_title = "Filter the search"
-            box.border_subtitle = "enter sets or clears · esc back"
-            yield Choices(*self._options())
-
-    def _options(self) -> list[Option]:
-        options: list[Option] = []
-        for number, choice in enumerate(self._choices):
-            if number == 0 or self._choices[number - 1].name != choice.name:
-                options.append(Option(Content.styled(choice.name, "bold $muted"), disabled=True))
-            mark = "✓" if (choice.name, choice.value) in self._active else " "
-            text = Content.assemble((f" {mark} ", "$accent"), choice.value, (f"  {choice.note}", "$muted"))
-            options.append(Option(text, id=str(number)))
-        return options
-
-    def on_mount(self) -> None:
-        self.query_one(Choices).focus()
-
-    def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
-        """Set the value, or clear it where it is set."""
-        message.stop()
-        choice = self._choices[int(message.option_id or 0)]
-        is_set = (choice.name, choice.value) in self._active
-        self.dismiss(Choice(choice.name, "") if is_set else choice)
+def filter_rows(choices: Sequence[Choice], active: set[tuple[str, str]]) -> list[tuple[Content | str, Choice | None]]:
+    """Return the rows of a list to choose from: the filters as headings, and their values with what choosing one sets;
+    a value in `active`, (filter, value) that are set, is cleared."""
+    rows: list[tuple[Content | str, Choice | None]] = []
+    for number, choice in enumerate(choices):
+        if number == 0 or choices[number - 1].name != choice.name:
+            rows.append((choice.name, None))
+        is_set = (choice.name, choice.value) in active
+        text = Content.assemble((" ✓ " if is_set else "   ", "$accent"), choice.value, (f"  {choice.note}", "$muted"))
+        rows.append((text, Choice(choice.name, "") if is_set else choice))
+    return rows

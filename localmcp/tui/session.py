@@ -16,17 +16,28 @@ from textual.message import Message
 from textual.widget import Widget
 
 from localmcp.errors import Interrupted, LocalMCPError
-from localmcp.tui.messages import FileChanged, FileTrouble, JobEnded, JobMoved, JobStarted, ModelChanged, Opened
+from localmcp.tui.messages import (
+    BackgroundChanged,
+    FileChanged,
+    FileTrouble,
+    JobEnded,
+    JobMoved,
+    JobStarted,
+    ModelChanged,
+    Opened,
+)
 from localmcp.tui.search_memory import SearchMemory
 from localmcp.tui.services import Services
 
 if TYPE_CHECKING:
-    from localmcp.knowledge.report import Progress, Report
+    from localmcp.knowledge import background
+    from localmcp.knowledge.report import Progress
     from localmcp.tools import Answer, Scope
     from localmcp.workspace import Workspace
 
-    Tell = Callable[[Progress], None]
-    Work = Callable[[Tell], Report]
+    Tell = Callable[[Progress | None], None]
+    """Told how far work is, or only that it goes on; raises Interrupted where it is to stop."""
+    Work = Callable[[Tell], Any]
     """Long work: told how to tell its progress, it returns its report."""
 
 T = TypeVar("T")
@@ -34,6 +45,11 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.4
 """How often the file is asked whether it changed: what another process adds is seen within a second."""
+
+CLOSING_SECONDS = 1.0
+"""How long leaving waits for work to stop: a command that it runs is ended meanwhile."""
+LOOKS_FOR_WORK = 2
+"""Every so many looks, work in the background is looked at."""
 
 REFRESH = "Refresh"
 """Title of looking at all files again."""
@@ -69,17 +85,21 @@ class Session:
         """Title of the work in the background; empty when there is none."""
         self._workspace: Workspace | None = None
         self._error: BaseException | None = None
+        self._worker: threading.Thread | None = None
         self._ready = threading.Event()
         self._closed = threading.Event()
         self._stops_job = threading.Event()
-        self._jobs: SimpleQueue[tuple[str, Work]] = SimpleQueue()
+        self._jobs: SimpleQueue[tuple[str, Work, Callable[[Any], object] | None]] = SimpleQueue()
+        self.works: list[background.Work] = []
+        """What goes on behind the file, in any process."""
 
     # ------------------------------------------------------------ opening
 
     def start(self) -> None:
         """Open the workspace in a thread, after the first paint: its modules take 0.2 s to import."""
-        for target in (self._open, self._do_jobs):
-            threading.Thread(target=target, name=f"localmcp-tui{target.__name__}", daemon=True).start()
+        self._worker = threading.Thread(target=self._do_jobs, name="localmcp-tui-jobs", daemon=True)
+        self._worker.start()
+        threading.Thread(target=self._open, name="localmcp-tui-open", daemon=True).start()
 
     def _open(self) -> None:
         try:
@@ -135,8 +155,10 @@ class Session:
         return ""
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the file, once the work that was told to stop has stopped."""
         self._closed.set()
+        if self._worker is not None and self.job:
+            self._worker.join(CLOSING_SECONDS)
         if self._workspace is not None:
             self._workspace.close()
 
@@ -210,46 +232,60 @@ class Session:
                 continue
             if counters is not None and not self._closed.is_set():
                 self._post(FileChanged(counters))
+            works = watch.works()
+            if works is not None and not self._closed.is_set():
+                self.works = works
+                self._post(BackgroundChanged(works))
 
     # ------------------------------------------------------------ work in the background
 
-    def do(self, title: str, work: Work) -> None:
-        """Run `work` after what is already waiting; it is told as `JobMoved` and `JobEnded`."""
-        self._jobs.put((title, work))
+    def do(self, title: str, work: Work, then: Callable[[Any], object] | None = None) -> None:
+        """Run `work` after what is already waiting, and `then` with its result; told as `JobMoved` and `JobEnded`."""
+        self._jobs.put((title, work, then))
         self._post(JobStarted(title))
 
     def refresh(self, *, confirmed: bool = False) -> None:
         """Look at everything that was added again; `confirmed`: many files are gone on purpose."""
 
-        def work(tell: Tell) -> Report:
+        def work(tell: Tell) -> Any:
             return self.workspace.library.refresh(confirm_removals=confirmed, progress=tell)
 
         self.do(REFRESH, work)
 
     def _do_jobs(self) -> None:
         while not self._closed.is_set():
-            title, work = self._jobs.get()
+            title, work, then = self._jobs.get()
             self._stops_job.clear()
             self.job = title
-            report, failure = None, None
+            result, failure = None, None
             try:
-                report = work(partial(self._tell, title))
+                result = work(partial(self._tell, title))
             except LocalMCPError as error:
                 failure = error
             except Exception as error:
                 log.exception("%s failed", title)
                 failure = error
             self.job = ""
-            self._post(JobEnded(title, report, failure))
+            self._post(JobEnded(title, result, failure, then))
 
     def stop_job(self) -> None:
         """Stop the work in the background after the file it is at; what was done stays."""
         self._stops_job.set()
 
-    def _tell(self, title: str, progress: Progress) -> None:
+    def stop_work(self, work: background.Work) -> None:
+        """Stop work behind the file; for a thread that may wait."""
+        from localmcp.knowledge import background
+
+        if work.job_id:
+            background.stop(self.workspace.database, work.job_id)
+        else:
+            self.workspace.upkeep.stop()
+
+    def _tell(self, title: str, progress: Progress | None) -> None:
         if self._stops_job.is_set() or self._closed.is_set():
             raise Interrupted(f"{title} was stopped.")
-        self._post(JobMoved(title, progress))
+        if progress is not None:
+            self._post(JobMoved(title, progress))
 
 
 class _HasSession(Protocol):
@@ -270,6 +306,19 @@ class _Watch:
         self._last: dict[str, int] | None = None
         self._identity: tuple[int, int] | None = None
         self._trouble = ""
+        self._works: list[background.Work] = []
+        self._looks = 0
+
+    def works(self) -> list[background.Work] | None:
+        """What goes on behind the file, if that changed since the last look; None if not, or between two looks."""
+        self._looks += 1
+        if self._looks % LOOKS_FOR_WORK or not self._database.is_open:
+            return None
+        from localmcp.knowledge.background import work_on
+
+        with self._database.read() as connection:
+            before, self._works = self._works, work_on(connection)
+        return self._works if self._works != before else None
 
     def look(self) -> dict[str, int] | None:
         """The counters, if they changed since the last look.

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
-from textual.widgets import OptionList, Static
+from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from localmcp.config import sample_directory
@@ -59,6 +56,8 @@ class Welcome(Choices):
 
     def action_samples(self) -> None:
         """Index the samples in the background; searching can begin at once."""
+        from localmcp.tui.dialogs import ChoiceScreen
+
         session = session_of(self)
 
         def index_samples(tell: Tell) -> Report:
@@ -66,7 +65,14 @@ class Welcome(Choices):
             return session.workspace.library.add_paths([place], collection=SAMPLES, remember=False, progress=tell)
 
         session.do("Samples", index_samples)
-        self.app.push_screen(FirstQueries())
+        rows = [Content.assemble((f" {query}  ", "bold"), (why, "$muted")) for query, why in FIRST_QUERIES]
+        above = Content("Searching can begin already; passages appear as they are ready. Try:\n")
+        screen = ChoiceScreen("The samples are being read", rows, above, "enter searches")
+        self.app.push_screen(screen, self._search)
+
+    def _search(self, place: int | None) -> None:
+        if place is not None:
+            self.app.post_message(SearchFor(FIRST_QUERIES[place][0]))
 
     def action_add(self) -> None:
         from localmcp.tui.dialogs import ask_for_folder
@@ -75,26 +81,3 @@ class Welcome(Choices):
 
     def action_client(self) -> None:
         self.post_message(ConnectAssistant())
-
-
-class FirstQueries(ModalScreen[None]):
-    """Something to search for while the samples are being read."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss", "Back")]
-
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog") as box:
-            box.border_title = "The samples are being read"
-            box.border_subtitle = "enter searches · esc types your own"
-            yield Static("Searching can begin already; passages appear as they are ready. Try:\n")
-            yield Choices(
-                *(Option(Content.assemble((f" {query}  ", "bold"), (why, "$muted"))) for query, why in FIRST_QUERIES)
-            )
-
-    def on_mount(self) -> None:
-        self.query_one(Choices).focus()
-
-    def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
-        """Search for it."""
-        self.dismiss()
-        self.app.post_message(SearchFor(FIRST_QUERIES[message.option_index][0]))

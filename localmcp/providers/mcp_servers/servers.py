@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
@@ -34,6 +35,8 @@ Result = TypeVar("Result")
 FIRST_LISTING_SECONDS = 1.5
 """How long the first search waits, in all, for servers whose tools are not yet known."""
 CLOSING_SECONDS = 1.8
+MOST_LOG_BYTES = 8000
+"""Of the end of a log that is looked at."""
 
 
 class McpServers:
@@ -196,6 +199,18 @@ class McpServers:
         self._cache.forget(entry.digest)
         self._approved.forget(entry.digest)
 
+    def log_end(self, server: McpServer, lines: int = 12) -> list[str]:
+        """Return the last lines that a server wrote to its log, in any process; none if it wrote nothing."""
+        try:
+            with self._log_of(server.entry).open("rb") as file:
+                file.seek(max(file.seek(0, os.SEEK_END) - MOST_LOG_BYTES, 0))
+                return file.read().decode(errors="replace").splitlines()[-lines:]
+        except OSError:
+            return []
+
+    def _log_of(self, entry: ServerEntry) -> Path:
+        return self._logs / f"mcp-{entry.namespace}.log"
+
     def introduction(self) -> str:
         """Return what the servers that the caller may use are for, in at most 60 words; nothing is started for it."""
         if not self.servers:
@@ -260,8 +275,7 @@ class McpServers:
             self._loop = BackgroundLoop()
         if self._guard is None:
             self._guard = Guard()
-        server_log = ServerLog(self._logs / f"mcp-{server.entry.namespace}.log")
-        return Supervisor(server, server_log, self._guard)
+        return Supervisor(server, ServerLog(self._log_of(server.entry)), self._guard)
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         """Wait for a coroutine in the background loop."""

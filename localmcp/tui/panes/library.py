@@ -15,10 +15,17 @@ from textual.widgets.tree import TreeNode
 
 from localmcp.errors import NotFound
 from localmcp.humanize import counted
-from localmcp.knowledge.inventory import Folder, Inventory, Item, PassageLine, Unread
+from localmcp.knowledge.inventory import Folder, FolderState, Inventory, Item, PassageLine, Unread, WaitingFile
 from localmcp.tui.highlight import citation_text, short
 from localmcp.tui.keymap import bindings
-from localmcp.tui.library_model import EVERYTHING, Contents, contents_of, inventory_of, targets_of_collection
+from localmcp.tui.library_model import (
+    EVERYTHING,
+    Contents,
+    contents_of,
+    inventory_of,
+    targets_of_collection,
+    without_waiting,
+)
 from localmcp.tui.library_tree import (
     PAGE,
     STATE_MARKS,
@@ -28,8 +35,11 @@ from localmcp.tui.library_tree import (
     Trash,
     Trashed,
     UnreadFiles,
+    WaitingFiles,
     collection_of,
+    fixed_rows,
     origin_of,
+    waits_for,
 )
 from localmcp.tui.messages import Failed, ReadDocument
 from localmcp.tui.pane import FilterLine, Pane
@@ -39,6 +49,10 @@ if TYPE_CHECKING:
     from localmcp.knowledge.report import Report
     from localmcp.tui.session import Tell
     from localmcp.workspace import Workspace
+
+
+PREVIEW_PASSAGES = 4
+"""Shown of a document beside the tree, after the first."""
 
 
 class LibraryPane(Pane):
@@ -58,6 +72,10 @@ class LibraryPane(Pane):
         self.words = ""
         """What titles and paths must hold."""
         self._line_to_restore = -1
+        self._contents: Contents | None = None
+        self._is_due = False
+        """Whether documents may have changed, though not their number."""
+        self._generation: int | None = None
         self.undoable: list[str] = []
         """Ids of what the last removal took."""
 
@@ -93,6 +111,15 @@ class LibraryPane(Pane):
 
     # ------------------------------------------------------------ the first level
 
+    def come_to_front(self) -> None:
+        self._is_due = self._is_due or self.stale
+        super().come_to_front()
+
+    def file_changed(self, counters: dict[str, int]) -> None:
+        self._is_due = self._is_due or counters.get("content") != self._generation
+        self._generation = counters.get("content")
+        self.reload()
+
     def reload(self) -> None:
         if self.session.is_open:
             self.ask("contents", self._read_contents, self._show_contents)
@@ -101,7 +128,13 @@ class LibraryPane(Pane):
         return self.session.look(contents_of) if self.session.exists else Contents([], ())
 
     def _show_contents(self, contents: Contents) -> None:
-        """Build the first level again; branches that were open are opened, and the cursor stays on its line."""
+        """Build the first level again; branches that were open are opened, and the cursor stays on its line. Where only
+        vectors were made, the branches stay as they are."""
+        before, self._contents = self._contents, contents
+        if before is not None and without_waiting(before) == without_waiting(contents) and not self._is_due:
+            self._update_waiting(contents)
+            return
+        self._is_due = False
         stock = self.query_one("#stock", ContentSwitcher)
         stock.current = "collections" if contents.collections or contents.trashed or self.session.job else "nothing"
         tree = self.tree_view
@@ -122,6 +155,12 @@ class LibraryPane(Pane):
                 node.expand()
         self.call_after_refresh(self._restore_cursor)
 
+    def _update_waiting(self, contents: Contents) -> None:
+        rows = {_key(row): row for row in contents.collections}
+        for node in self.tree_view.root.children:
+            if isinstance(node.data, CollectionRow):
+                self.tree_view.update_waiting(node, rows[_key(node.data)])
+
     def _restore_cursor(self) -> None:
         tree = self.tree_view
         if 0 <= self._line_to_restore <= tree.last_line:
@@ -137,7 +176,7 @@ class LibraryPane(Pane):
         node = message.node
         if isinstance(node.data, Trash) and not node.children:
             self.tree_view.put_page(node, node.data.items[:PAGE], 0, len(node.data.items))
-        elif isinstance(node.data, CollectionRow) and len(node.children) <= bool(node.data.unread):
+        elif isinstance(node.data, CollectionRow) and len(node.children) <= fixed_rows(node):
             self._fetch(node, 0)
             self._fetch_folders(node)
         elif not node.children:
@@ -159,6 +198,20 @@ class LibraryPane(Pane):
     def _put_folders(self, node: TreeNode[Any], folders: Sequence[Folder]) -> None:
         if node.parent is not None and node in node.parent.children and not _has_folders(node):
             self.tree_view.put_folders(node, folders)
+            data, collection, origin = node.data, collection_of(node), origin_of(node)
+            if folders and collection is not None:
+                below = data.path if isinstance(data, Folder) else None
+                self.ask(
+                    f"states {node.id}",
+                    lambda: self._inventory(origin).folder_states(collection.name, below),
+                    lambda states: self._put_states(folders, states),
+                )
+
+    def _put_states(self, folders: Sequence[Folder], states: dict[str, FolderState]) -> None:
+        """Show what the files of folders are like, which takes a look at each of them."""
+        by_path = {folder.path: states[folder.name] for folder in folders if folder.name in states}
+        self.tree_view.folder_states |= by_path
+        self.tree_view.refresh()
 
     def _fetch(self, node: TreeNode[Any], offset: int) -> None:
         """Ask for a page of what is below a node."""
@@ -178,6 +231,12 @@ class LibraryPane(Pane):
             self.ask(
                 group,
                 lambda: self._inventory(origin).unread(data.collection),
+                lambda files: self._put(node, files, 0, len(files)),
+            )
+        elif isinstance(data, WaitingFiles):
+            self.ask(
+                group,
+                lambda: self._inventory(origin).waiting(data.collection),
                 lambda files: self._put(node, files, 0, len(files)),
             )
         elif isinstance(data, Item):
@@ -224,15 +283,18 @@ class LibraryPane(Pane):
         elif isinstance(data, CollectionRow):
             self._show_about(data.name, self._about_collection(data))
         elif isinstance(data, Folder):
-            failed = f"\n{counted(data.unread, 'file')} could not be read" if data.unread else ""
-            words = f"{short(data.path)}\n\n{counted(data.documents, 'document')}{failed}"
-            self._show_about(data.name, Content(f"{words}\n\nSearch only here:  path:{short(data.path)}"))
+            self._show_about(data.name, self._about_folder(data))
+        elif isinstance(data, WaitingFiles):
+            words = f"{data.words}\n\nThey are found by their words meanwhile; the work goes on while localmcp runs."
+            self._show_about("What waits", Content(words))
+        elif isinstance(data, WaitingFile):
+            self._show_about("What waits", Content(f"{short(data.title)}\n\n{waits_for(data)} to go"))
         elif isinstance(data, Item):
-            self.ask("about", lambda: self._facts_of(data), lambda facts: self._show_about(data.title, facts))
+            origin = origin_of(message.node)
+            self.ask("about", lambda: self._facts_of(data, origin), lambda facts: self._show_about(data.title, facts))
         elif isinstance(data, PassageLine):
-            self.ask(
-                "about", lambda: self._text_of(data), lambda text: self._show_about(data.heading or "Passage", text)
-            )
+            title, origin = data.heading or "Passage", origin_of(message.node)
+            self.ask("about", lambda: self._text_of(data, origin), lambda text: self._show_about(title, text))
         elif isinstance(data, Trashed):
             words = f"{data.title}\n{data.path or ''}\n\nRemoved {data.since[:10]}; u brings it back."
             self._show_about("In the trash", Content(words))
@@ -258,8 +320,22 @@ class LibraryPane(Pane):
         ]
         return Content("\n".join(filter(None, lines)) + f"\n\nSearch only here:  collection:{collection.name}")
 
-    def _facts_of(self, item: Item) -> Content:
-        """Everything that is known of a document, and why its file is as it is."""
+    def _about_folder(self, folder: Folder) -> Content:
+        state = self.tree_view.folder_states.get(folder.path, FolderState())
+        lines = [
+            short(folder.path),
+            "",
+            counted(folder.documents, "document"),
+            f"✗ {counted(folder.unread, 'file')} could not be read" if folder.unread else "",
+            f"✎ {counted(state.changed, 'file')} changed since: r reads them again" if state.changed else "",
+            f"○ {counted(state.missing, 'file')} gone: r puts them into the trash" if state.missing else "",
+            f"◌ {counted(state.waiting, 'passage')} without vectors" if state.waiting else "",
+        ]
+        shown = "\n".join(line for number, line in enumerate(lines) if line or number == 1)
+        return Content(f"{shown}\n\nSearch only here:  path:{short(folder.path)}")
+
+    def _facts_of(self, item: Item, origin: str | None) -> Content:
+        """Everything that is known of a document, why its file is as it is, and how its text begins."""
         path = item.path
         why = self.session.look(lambda w: w.library.why(path)["explanation"]) if path else "a text without a file"
         mark, words, style = STATE_MARKS[item.state]
@@ -271,11 +347,18 @@ class LibraryPane(Pane):
             Content.styled(why, "$muted"),
             Content.styled(f"id {item.id}", "$muted"),
         ]
-        return Content("\n").join(line for line in lines if line.plain)
+        facts = Content("\n").join(line for line in lines if line.plain)
+        first = next(iter(self._inventory(origin).passages(item.id, limit=1)), None)
+        if first is None:
+            return facts
+        return Content("\n\n").join([facts, self._text_of(first, origin, PREVIEW_PASSAGES)])
 
-    def _text_of(self, passage: PassageLine) -> Content:
-        around = self.session.look(lambda workspace: workspace.knowledge.get_context(passage.id, 0))
-        return Content(around["chunks"][0]["content"].strip("\n"))
+    def _text_of(self, passage: PassageLine, origin: str | None, following: int = 0) -> Content:
+        """A passage, and those behind it."""
+        identity = f"{origin}/{passage.id}" if origin else passage.id
+        around = self.session.look(lambda workspace: workspace.knowledge.get_context(identity, following))
+        texts = [chunk["content"].strip("\n") for chunk in around["chunks"] if chunk["relativePosition"] >= 0]
+        return Content("\n\n".join(texts))
 
     # ------------------------------------------------------------ actions
 
@@ -289,6 +372,11 @@ class LibraryPane(Pane):
         from localmcp.tui.dialogs import ask_for_folder
 
         ask_for_folder(self)
+
+    def action_add_page(self) -> None:
+        from localmcp.tui.dialogs import ask_for_page
+
+        ask_for_page(self)
 
     def action_refresh(self) -> None:
         """Look at everything that was added again, in the background."""

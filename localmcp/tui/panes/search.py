@@ -24,7 +24,7 @@ from localmcp.tui.messages import QuestionChanged
 from localmcp.tui.pane import Choices, Pane
 from localmcp.tui.passage_view import PassageView
 from localmcp.tui.search_arguments import Asked, run_search
-from localmcp.tui.search_filters import STATE, Choice, FilterScreen, chips_of, choices_for, with_filter
+from localmcp.tui.search_filters import STATE, Choice, chips_of, choices_for, filter_rows, with_filter
 from localmcp.tui.search_rows import FoldedRow, HitRow, QueryRow, Row, query_rows, rows_of
 from localmcp.tui.session import Draft
 from localmcp.tui.welcome import Welcome
@@ -381,9 +381,13 @@ class SearchPane(Pane):
         self.ask("filters", lambda: self.session.look(choices_for), self._open_filters)
 
     def _open_filters(self, choices: list[Choice]) -> None:
+        from localmcp.tui.dialogs import ChoiceScreen
+
         parsed = parse_query_line(self.line.value)
         active = {(name, value) for name, values in parsed.filters.items() for value in values} | {(STATE, self.state)}
-        self.app.push_screen(FilterScreen(choices, active), self._set_filter)
+        rows = filter_rows(choices, active)
+        screen = ChoiceScreen("Filter the search", [row for row, _ in rows], says="enter sets or clears")
+        self.app.push_screen(screen, lambda place: self._set_filter(rows[place][1]) if place is not None else None)
 
     def _set_filter(self, choice: Choice | None) -> None:
         if choice is None:

@@ -1,0 +1,128 @@
+"""The strip above the keys: work in the background, here and in other processes, how far it is, and how long yet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from textual.content import Content
+from textual.widgets import Static
+
+from localmcp.humanize import counted
+from localmcp.tui.highlight import bar
+
+if TYPE_CHECKING:
+    from localmcp.knowledge.background import Work
+    from localmcp.knowledge.report import Progress
+
+MOST_LINES = 3
+TITLES = {
+    "words": "Reading files", "meaning": "Making vectors", "scans": "Recognizing text",
+    "model": "Another model reads everything", "push": "Copying to Milvus",
+}  # fmt: skip
+EARLIEST_SECONDS = 3.0
+"""Of work, before its pace says anything."""
+
+
+class Pace:
+    """How fast something that is counted goes."""
+
+    def __init__(self, work: Work) -> None:
+        self._begin, self._at = time.monotonic(), _place(work)
+        self.most = work.total
+
+    def left(self, work: Work) -> float | None:
+        """Return the seconds left; None until that can be told."""
+        self.most = max(self.most, work.total)
+        seconds, moved = time.monotonic() - self._begin, _place(work) - self._at
+        remaining = work.total - work.done
+        return remaining * seconds / moved if seconds >= EARLIEST_SECONDS and moved > 0 and remaining > 0 else None
+
+
+def _place(work: Work) -> int:
+    """Grows while the work goes on: where only what is left is known, that shrinks."""
+    return work.done - work.total if work.kind in ("meaning", "scans") else work.done
+
+
+class JobStrip(Static):
+    """What goes on; hidden when nothing does."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._job: Content | None = None
+        self._works: Sequence[Work] = ()
+        self._paces: dict[tuple[str, int], Pace] = {}
+
+    def show(self, title: str, progress: Progress | None = None) -> None:
+        """Show the work of this window, and how far it is once that is known."""
+        parts: list[Content] = [Content.assemble(("◌ ", "bold $accent"), (title, "bold"))]
+        if progress is not None:
+            parts.append(Content(progress_words(progress)))
+        parts.append(Content.styled("ctrl+x stops it", "$muted"))
+        self._job = Content("  ").join(parts)
+        self._draw()
+
+    def clear(self) -> None:
+        """The work of this window is done."""
+        self._job = None
+        self._draw()
+
+    def show_background(self, works: Sequence[Work]) -> None:
+        """Show what else goes on, here and in other processes."""
+        self._works = works
+        self._paces = {
+            (work.kind, work.process): self._paces.get((work.kind, work.process)) or Pace(work) for work in works
+        }
+        self._draw()
+
+    def _draw(self) -> None:
+        # The work of this window says more of itself.
+        works = [work for work in self._works if self._job is None or not work.is_ours]
+        lines = [self._line(work, number == 0 and self._job is None) for number, work in enumerate(works)]
+        lines = [*([self._job] if self._job else []), *lines][:MOST_LINES]
+        self.update(Content("\n").join(lines))
+        self.set_class(bool(lines), "-on")
+
+    def _line(self, work: Work, is_first: bool) -> Content:
+        pace = self._paces[work.kind, work.process]
+        left = pace.left(work)
+        who = "this window" if work.is_ours else f"process {work.process}" if work.process else "another process"
+        parts = [Content.assemble(("◌ ", "bold $accent"), (TITLES[work.kind], "bold"), (f" · {who}", "$muted"))]
+        parts.append(Content(work_words(work, pace.most) + (f" · {duration(left)} left" if left is not None else "")))
+        if is_first and can_stop(work):
+            parts.append(Content.styled("ctrl+x stops it", "$muted"))
+        return Content("  ").join(parts)
+
+
+def can_stop(work: Work) -> bool:
+    """Whether this window can stop it."""
+    return bool(work.job_id) or (work.is_ours and work.kind in ("meaning", "scans"))
+
+
+def work_words(work: Work, most: int) -> str:
+    """Return `▰▰▱▱▱ 12 of 40 files`, or what is left. `most`: the largest total that was seen."""
+    if work.kind in ("meaning", "scans"):
+        left = counted(work.passages, "passage") if work.kind == "meaning" else counted(work.total, "page")
+        return f"{bar(100 * (most - work.total) / most if most else 0, 10)} {left} left"
+    what = "file" if work.kind == "words" else "passage"
+    return f"{bar(100 * work.done / work.total if work.total else 0, 10)} {work.done:,} of {counted(work.total, what)}"
+
+
+def progress_words(progress: Progress) -> str:
+    """Return `▰▰▱▱▱ words: 12 of 40 files · 8 s left`."""
+    if progress.phase == "meaning":
+        done, total, what = progress.vectors_done, progress.vectors_total, "vectors"
+    else:
+        done, total = progress.done, progress.total
+        what = f"words: {progress.done:,} of {counted(progress.total, 'file')}"
+    waiting = f" · {counted(progress.waiting, 'passage')} without vectors" if progress.waiting else ""
+    left = f" · {duration(progress.seconds_left)} left" if progress.seconds_left is not None else ""
+    return f"{bar(100 * done / total if total else 0, 10)} {what}{waiting}{left}"
+
+
+def duration(seconds: float) -> str:
+    """Return `8 s`, `3 min`, `2 h`."""
+    if seconds < 90:
+        return f"{max(seconds, 1):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.0f} h"
