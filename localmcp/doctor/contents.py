@@ -104,7 +104,9 @@ def _jobs(connection: apsw.Connection) -> Iterator[Check]:
         yield warn("jobs", says, MEND)
 
 
-STUCK_JOBS = "select count(*) from jobs where status = 'running' and heartbeat_at < :before and kind not in (:ours, 'words')"
+STUCK_JOBS = """
+    select count(*) from jobs where status = 'running' and heartbeat_at < :before and kind not in (:ours, 'words')
+"""
 
 
 def abandoned_before() -> str:
