@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 import apsw
@@ -27,7 +26,7 @@ from localmcp.knowledge.search import PassageSearch
 from localmcp.knowledge.source_list import ORDERS, SOURCE, Listing, in_order, list_documents, source_item
 from localmcp.knowledge.statistics import collection_stats, embedded_chunks, mount_stats
 from localmcp.search.collections import visible_collections
-from localmcp.search.dates import parse_moment
+from localmcp.search.dates import parse_range
 from localmcp.search.index import Index
 from localmcp.search.model_languages import unread_languages
 from localmcp.search.passages import find_passage, passages_of_source
@@ -177,14 +176,14 @@ class KnowledgeBase(PassageSearch):
             Literal["changed", "added", "title"] | None, Param("Last changed first (default), last added, by title")
         ] = None,
         since: Annotated[str | None, Param("Only changed since: 2026-11-01, yesterday")] = None,
+        until: str | None = None,
         pathPrefix: Annotated[str | None, Param("Only below this folder")] = None,
     ) -> SourcesResult:
         """List the documents in the knowledge base, the last changed first."""
         mount, name = parse_collection(collection)
         missing: list[NotFound] = []
         sorting = order or ("changed" if current_scope().lean else "added")
-        moment = parse_moment("since", since, datetime.now(UTC).date()) if since else None
-        listing = Listing(name, sorting, moment, pathPrefix)
+        listing = Listing(name, sorting, *parse_range(since, until), pathPrefix)
 
         def look(index: Index, origin: str | None) -> tuple[list[SourceItem], int, str | None] | None:
             try:

@@ -6,7 +6,6 @@ import base64
 import binascii
 import hashlib
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
@@ -18,7 +17,7 @@ from localmcp.knowledge.names import explain_empty_filter, resolve_source
 from localmcp.knowledge.origins import Id, parse_collection, shown_id
 from localmcp.knowledge.result_order import WINDOW, fitting, group_by_document, shortened, spread
 from localmcp.search.candidates import Hit, Mode, SearchOutcome, SearchRequest
-from localmcp.search.dates import parse_moment
+from localmcp.search.dates import parse_range
 from localmcp.search.federation import Federation
 from localmcp.search.filters import Filters
 from localmcp.search.fusion import MatchType
@@ -169,7 +168,7 @@ class PassageSearch:
             raise InvalidInput("Query parameter is required")
         origin, name = parse_collection(collection)
         source = resolve_source(self.federation, "sourceId", sourceId) if sourceId else None
-        dates = _range(since, until)
+        dates = parse_range(since, until)
         filters = replace(_filters(partition, source, sourceType, pathPrefix, metadata), since=dates[0], until=dates[1])
         names = (name,) if name else None
         origin = origin or (source.origin if source else None)
@@ -212,14 +211,6 @@ class PassageSearch:
             remarks = explain_empty_filter(connection, source_type, partition, path_prefix)
         if remarks:
             result["message"] = " ".join(remarks)
-
-
-def _range(since: str | None, until: str | None) -> tuple[str | None, str | None]:
-    today = datetime.now(UTC).date()
-    return (
-        parse_moment("since", since, today) if since else None,
-        parse_moment("until", until, today, end=True) if until else None,
-    )
 
 
 def _filters(
@@ -287,7 +278,7 @@ def _search_result(
     if shown < outcome.total:
         result["nextCursor"] = page.cursor(shown)
     if explain:
-        result["explain"] = _explanation(outcome) | ({"recency": request.latest} if request.latest else {})
+        result["explain"] = _explanation(outcome) | ({"recency": outcome.recency} if outcome.recency else {})
     return result
 
 

@@ -30,7 +30,8 @@ class Listing:
     collection: str | None
     order: str
     since: str | None
-    """As `parse_moment` gives it."""
+    until: str | None
+    """As `parse_range` gives them."""
     path_prefix: str | None
 
 
@@ -64,6 +65,9 @@ def list_documents(
         if listing.since is not None:
             conditions.append(f"datetime({_CHANGED} / 1000, 'unixepoch') >= ?")
             bindings.append(listing.since)
+        if listing.until is not None:
+            conditions.append(f"datetime({_CHANGED} / 1000, 'unixepoch') < ?")
+            bindings.append(listing.until)
         if listing.path_prefix:
             folder = os.path.expanduser(listing.path_prefix)
             conditions.append("uri >= ? and uri < ?")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import apsw
@@ -15,7 +15,8 @@ from localmcp.search.candidates import SearchRequest
 from localmcp.search.chunk_rows import find_partition, load_rows
 from localmcp.search.collections import Collection, find_model
 from localmcp.search.conditions import Condition, comparisons, parse_condition
-from localmcp.search.filters import Filters
+from localmcp.search.dates import parse_range
+from localmcp.search.filters import Filters, allowed_sources
 from localmcp.search.index import Index
 from localmcp.search.multi_query import Match, best_matches, nearest_to_any
 from localmcp.search.sqlite_backend import SqliteBackend
@@ -48,6 +49,8 @@ class Question:
     top_k: int
     partition: str | None
     condition: Condition | None
+    dates: tuple[str | None, str | None] = (None, None)
+    """First moment of a document's date, and the first after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +116,12 @@ class Retriever:
         ] = None,
         mode: Literal["semantic", "hybrid"] | None = None,
         matched_text: bool | None = None,
+        since: str | None = None,
+        until: str | None = None,
     ) -> Json:
         """Search a collection by several texts at once."""
         question = _question(collection_name, texts, top_k, partition_name, filter)
+        question = replace(question, dates=parse_range(since, until))
         place = self._place(collection_name)
         notices: list[str] = []
         if mode == "hybrid":
@@ -144,14 +150,19 @@ class Retriever:
 
     def _semantic(self, place: Place, name: str, question: Question) -> list[Answered]:
         vectors = self.embedder.embed_queries(question.texts, wait=MODEL_WAIT_SECONDS).astype("<f4", copy=False)
+        if place.collection is None and any(question.dates):
+            raise InvalidInput(f"since, until: collection '{name}' is on Milvus only, where documents have no date.")
         if place.collection is None:
             return self._on_server(name, question, vectors)
-        if place.replica is not None:
+        # Dates are in the file only.
+        if place.replica is not None and not any(question.dates):
             return self._by_replica(place, question, vectors)
         return self._in_file(place.collection, question, vectors)
 
     def _in_file(self, collection: Collection, question: Question, vectors: Vectors) -> list[Answered]:
         """One snapshot, one pass over the sign codes of all texts."""
+        import numpy as np
+
         with self.database.read() as connection:
             require_our_model(connection, collection, self.embedder.get().identity)
             part = self.sqlite.part(
@@ -159,9 +170,11 @@ class Retriever:
             )
             if part is None:
                 return []
-            matches = nearest_to_any(
-                connection, part.model_id, part.blocks, vectors, question.top_k, part.allowed, part.few
-            )
+            allowed = part.allowed
+            if any(question.dates):
+                dated = allowed_sources(connection, [collection], _filters(question))
+                allowed = dated if allowed is None else np.intersect1d(allowed, dated)
+            matches = nearest_to_any(connection, part.model_id, part.blocks, vectors, question.top_k, allowed, part.few)
             return _with_rows(connection, collection, matches)
 
     def _by_replica(self, place: Place, question: Question, vectors: Vectors) -> list[Answered]:
@@ -220,7 +233,7 @@ class Retriever:
             with self.database.read() as connection:
                 find_partition(connection, place.collection, question.partition)
         self.embedder.embed_queries(question.texts, wait=MODEL_WAIT_SECONDS)
-        filters = Filters(partitions=(question.partition,) if question.partition else (), condition=question.condition)
+        filters = replace(_filters(question), condition=question.condition)
         scores: list[dict[int, float]] = []
         for text in question.texts:
             request = SearchRequest(text, "hybrid", question.top_k, 0, (place.collection.name,), filters)
@@ -265,6 +278,12 @@ def _question(
         if not text:
             raise InvalidInput(f"texts[{number}] must hold at least one visible character")
     return Question(cleaned, min(top_k, MOST_RESULTS), partition or None, parse_condition(condition))
+
+
+def _filters(question: Question) -> Filters:
+    """Return the question's partition and dates."""
+    since, until = question.dates
+    return Filters(partitions=(question.partition,) if question.partition else (), since=since, until=until)
 
 
 def _cleaned(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Literal
 
 import apsw
 
-from localmcp.search.dates import Dated, Sort, asks_for_latest, load_dates, order_by_date
+from localmcp.search.dates import Dated, Latest, Sort, asks_for_latest, load_dates, order_by_date
 from localmcp.search.drafts import heading_of
 from localmcp.search.filters import Filters
 from localmcp.search.fusion import (
@@ -55,8 +55,8 @@ class SearchRequest:
     sort: Sort = "relevance"
 
     @property
-    def latest(self) -> str | None:
-        """The word by which the question asks for the latest of several documents."""
+    def latest(self) -> Latest | None:
+        """How the question asks for the latest of several documents."""
         return asks_for_latest(self.text[:QUESTION_CHARACTERS])
 
     @property
@@ -127,6 +127,8 @@ class SearchOutcome:
     """Share of the passages searched that have a vector, or never get one; 0..1."""
     searched: dict[str, int] = field(default_factory=dict[str, int])
     """Collections, vectors compared by sign, sources left after filters."""
+    recency: str | None = None
+    """The word of the question for which newer documents were preferred."""
 
 
 @dataclass(slots=True)
@@ -138,6 +140,8 @@ class Arms:
     keyword_ranks: dict[int, int] = field(default_factory=dict[int, int])
     by_word_only: frozenset[int] = frozenset()
     """Candidates that have no vector yet, among others that have."""
+    other_language: frozenset[int] = frozenset()
+    """Candidates in another language than the question."""
 
     def is_deep(self, fused: Fused) -> bool:
         """Whether neither arm has it among its first hundred."""
@@ -179,7 +183,11 @@ class Found:
         return judge(query, nearest, calibrated=self.calibrated)
 
     def _relevance(self, chunk_id: int, judged_by: Judge) -> float:
-        return judged_by.relevance(self.arms.cosines.get(chunk_id), self.arms.bm25.get(chunk_id, 0.0))
+        arms = self.arms
+        other_language = chunk_id in arms.other_language
+        return judged_by.relevance(
+            arms.cosines.get(chunk_id), arms.bm25.get(chunk_id, 0.0), other_language=other_language
+        )
 
     @property
     def best_keyword(self) -> float:
@@ -213,24 +221,33 @@ class Found:
     def _by_date(self, connection: apsw.Connection, fused: list[Fused]) -> list[Fused]:
         if not self.request.by_date:
             return fused
-        first = fused[:ARM_DEPTH]
-        dates = load_dates(connection, [candidate.id for candidate in first])
-        dated = [Dated(candidate.combined, dates.get(candidate.id, "")) for candidate in first]
-        order = order_by_date(dated, self.request.sort, latest=self.request.latest is not None)
-        return [*(first[number] for number in order), *fused[ARM_DEPTH:]]
+        dates = load_dates(connection, [candidate.id for candidate in fused[:ARM_DEPTH]])
+        dated = [Dated(candidate.combined, *dates.get(candidate.id, ("", ""))) for candidate in fused[:ARM_DEPTH]]
+        return [fused[number] for number in ordered_by_date(self.request, dated, self.outcome)] + fused[ARM_DEPTH:]
 
     def load(self, connection: apsw.Connection, page: Sequence[Fused]) -> list[Hit]:
         """The candidates with their texts; one that has left the file meanwhile is left out."""
         codes, judged_by = unique_codes(self.outcome.query), self._judge()
         dates = load_dates(connection, [fused.id for fused in page])
         hits = _load_hits(connection, page, self.arms, self.outcome)
-        return [self._judged(replace(hit, date=dates.get(hit.passage.chunk_id)), codes, judged_by) for hit in hits]
+        return [
+            self._judged(replace(hit, date=dates.get(hit.passage.chunk_id, (None,))[0]), codes, judged_by)
+            for hit in hits
+        ]
 
     def _judged(self, hit: Hit, codes: set[str], judged_by: Judge) -> Hit:
         relevance = self._relevance(hit.passage.chunk_id, judged_by)
         if codes and not codes.isdisjoint(hit.matched):
             relevance = max(relevance, UNIQUE_CODE)
         return replace(hit, relevance=relevance)
+
+
+def ordered_by_date(request: SearchRequest, dated: Sequence[Dated], outcome: SearchOutcome) -> list[int]:
+    """Return the order by date of the first candidates; the outcome says for which word newer ones were preferred."""
+    order = order_by_date(dated, request.sort, request.latest)
+    if request.latest and order != sorted(order):
+        outcome.recency = request.latest.word
+    return order
 
 
 class Clock:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Literal, NamedTuple
@@ -15,7 +16,7 @@ import apsw
 
 from localmcp.errors import InvalidInput
 from localmcp.storage.database import fetch_all
-from localmcp.wording.normalize import words
+from localmcp.wording.normalize import stop_words, words
 
 Sort = Literal["relevance", "newest"]
 
@@ -28,23 +29,37 @@ SOURCE_DATE = f"""coalesce(
 FORMS = "a date such as 2026-03-14, 2026-03 or 2026, or a span back from today such as 30d, 2w, 6m, 1y or last week"
 NEAR = 0.75
 """Share of the best score from which a passage is about as good as the best, so that its date may decide."""
-NEWEST_BONUS = 20.0
-"""Points of 100 that the newest of them gains on the oldest, where the question asks for the latest."""
-
 _SPAN = re.compile(r"(\d{1,4}) ?(d|w|m|y|days?|weeks?|months?|years?)(?: ago)?")
 _DAYS = {"d": 1, "w": 7, "m": 30, "y": 365}
 _NAMED = {"today": 0, "yesterday": 1, "last week": 7, "last month": 30, "last year": 365}
 _DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?")
 
-_NEWEST = frozenset("latest newest neueste neuesten neuester neuestes aktuellste".split())
+_NEWEST = frozenset(
+    (
+        "latest newest last neueste neuesten neuester neuestes aktuellste letzte letzten letztes "
+        "ultimo ultima dernier derniere"
+    ).split()
+)
 _RECENT = {"recent": ("most", "plus"), "recente": ("piu", "mais"), "reciente": ("mas",)}
-_LAST = frozenset("last letzte letzten letztes ultimo ultima dernier derniere".split())
-_EVENTS = (
-    "meeting report bill letter release sitzung abend protokoll rechnung brief riunione verbale assemblea "
-    "fattura lettera reunion acta factura carta compte facture lettre reuniao ata fatura"
-).split()
+_FUNCTION_WORDS = frozenset[str]().union(
+    *(stop_words(language) for language in ("english", "german", "italian", "spanish", "french", "portuguese"))
+)
 _REACH = 3
-"""An event counts so many words before or after "last": the last team meeting, das letzte Protokoll."""
+"""What the word may modify: so many words before or after it, as in the last team meeting, acta más reciente."""
+_LEAST_PART = 4
+"""Letters of a word that may be a part of another: Sitzung and Vorstandssitzung, bill and bills."""
+
+
+class Latest(NamedTuple):
+    """What a question for the latest of several documents says."""
+
+    word: str
+    subjects: frozenset[str]
+    """Folded words that it may modify: what there are several of."""
+
+    def is_in(self, title: str) -> bool:
+        """Return whether a title holds one of the subjects."""
+        return any(_is_alike(subject, word) for subject in self.subjects for word in words(title))
 
 
 class Dated(NamedTuple):
@@ -52,6 +67,7 @@ class Dated(NamedTuple):
 
     score: float
     date: str
+    title: str = ""
 
 
 def parse_moment(name: str, text: str, today: date, *, end: bool = False) -> str:
@@ -76,6 +92,15 @@ def parse_moment(name: str, text: str, today: date, *, end: bool = False) -> str
         raise InvalidInput(f"{name}: '{text[:40]}' is no date; use {FORMS}.") from error
 
 
+def parse_range(since: str | None, until: str | None) -> tuple[str | None, str | None]:
+    """Return the first moment of a range of dates and the first after it. Raises what `parse_moment` raises."""
+    today = datetime.now(UTC).date()
+    return (
+        parse_moment("since", since, today) if since else None,
+        parse_moment("until", until, today, end=True) if until else None,
+    )
+
+
 def _period(match: re.Match[str]) -> tuple[date, date]:
     """Return the first day of a year, month or day, and the first day after it."""
     year, month, day = int(match[1]), int(match[2] or 1), int(match[3] or 1)
@@ -89,44 +114,55 @@ def _moment(day: date) -> str:
     return f"{day.isoformat()} 00:00:00"
 
 
-def asks_for_latest(text: str) -> str | None:
-    """Return the word by which a question asks for the latest of several documents, or None."""
+def asks_for_latest(text: str) -> Latest | None:
+    """Return the word by which a question may ask for the latest of several documents, and what it modifies."""
     read = words(text)
     for number, word in enumerate(read):
-        if word in _NEWEST or read[number - 1 : number] and read[number - 1] in _RECENT.get(word, ()):
-            return word
-        beside = read[max(number - 1, 0) : number] + read[number + 1 : number + 1 + _REACH]
-        if word in _LAST and any(other.endswith(event) for other in beside for event in _EVENTS):
-            return word
+        before = read[max(number - _REACH, 0) : number]
+        if word in _NEWEST or (before and before[-1] in _RECENT.get(word, ())):
+            subjects = {*before, *read[number + 1 : number + 1 + _REACH]} - {*_RECENT.get(word, ())}
+            return Latest(word, frozenset(subjects - _FUNCTION_WORDS))
     return None
 
 
-def load_dates(connection: apsw.Connection, chunk_ids: Iterable[int]) -> dict[int, str]:
-    """Return chunk id -> date of its document."""
+def _series(title: str) -> tuple[str, ...]:
+    """Return what titles of a series have in common: their words without numbers."""
+    return tuple(word for word in words(title) if not any(character.isdigit() for character in word))
+
+
+def _is_alike(subject: str, word: str) -> bool:
+    shorter, longer = sorted((subject, word), key=len)
+    return shorter == longer or (len(shorter) >= _LEAST_PART and shorter in longer)
+
+
+def load_dates(connection: apsw.Connection, chunk_ids: Iterable[int]) -> dict[int, tuple[str, str]]:
+    """Return chunk id -> date and title of its document."""
     sql = f"""
-        select chunks.id, {SOURCE_DATE} from chunks join sources on sources.id = source_id
+        select chunks.id, {SOURCE_DATE}, title from chunks join sources on sources.id = source_id
         where chunks.id in (select value from carray(?))
     """
     ids = array("q", chunk_ids)
-    return dict(fetch_all(connection, sql, (apsw.carray(ids),))) if ids else {}
+    rows = fetch_all(connection, sql, (apsw.carray(ids),)) if ids else []
+    return {chunk_id: (day, title) for chunk_id, day, title in rows}
 
 
-def order_by_date(candidates: Sequence[Dated], sort: Sort, *, latest: bool) -> list[int]:
+def order_by_date(candidates: Sequence[Dated], sort: Sort, latest: Latest | None = None) -> list[int]:
     """Return the numbers of candidates, which come best first, in the order in which they are shown.
 
-    `newest`: those about as good as the best, newest first, then the others. `latest`: those about as good as the best
-    gain by their date. Otherwise nothing changes.
+    `newest`: those about as good as the best, newest first, then the others. `latest`: of those about as good as the
+    best, the ones whose title holds what the question asks the latest of, or that are of a series, newest first in the
+    places that they have.
     """
     numbers = list(range(len(candidates)))
     if not candidates or not (latest or sort == "newest"):
         return numbers
-    best = candidates[0].score
-    near = [number for number in numbers if candidates[number].score >= NEAR * best]
-    if sort == "newest":
-        newest_first = sorted(near, key=lambda number: candidates[number].date, reverse=True)
-        return newest_first + numbers[len(near) :]
-    dates = sorted({candidates[number].date for number in near})
-    gain = NEWEST_BONUS / max(len(dates) - 1, 1)
-    place = {day: gain * rank for rank, day in enumerate(dates)}
-    by_both = sorted(near, key=lambda number: -candidates[number].score - place[candidates[number].date])
-    return by_both + numbers[len(near) :]
+    near = [number for number in numbers if candidates[number].score >= NEAR * candidates[0].score]
+    if latest and sort != "newest":
+        titles = {candidates[number].title for number in near}
+        series = Counter(common for title in titles if (common := _series(title)))
+        eligible = {title for title in titles if latest.is_in(title) or series[_series(title)] > 1}
+        near = [number for number in near if candidates[number].title in eligible]
+    newest_first = sorted(near, key=lambda number: candidates[number].date, reverse=True)
+    for place, number in zip(near, newest_first, strict=True):
+        numbers[place] = number
+    return numbers

@@ -16,9 +16,18 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from localmcp.errors import AccessDenied, ConfigurationError, FileUnavailable, Interrupted, LocalMCPError, NotFound
-from localmcp.search.candidates import ARM_DEPTH, WITHOUT_MEANING, Found, Hit, Mode, SearchOutcome, SearchRequest
+from localmcp.search.candidates import (
+    ARM_DEPTH,
+    WITHOUT_MEANING,
+    Found,
+    Hit,
+    Mode,
+    SearchOutcome,
+    SearchRequest,
+    ordered_by_date,
+)
 from localmcp.search.collections import visible_collections
-from localmcp.search.dates import Dated, load_dates, order_by_date
+from localmcp.search.dates import Dated, load_dates
 from localmcp.search.fusion import COSINE_CEILING, Fused, full_keyword_match
 from localmcp.search.index import Index
 from localmcp.search.keyword import MISSING_SHARE, KeywordQuery, Term, inverse_frequency
@@ -299,10 +308,10 @@ def _join(request: SearchRequest, gathered: _Round) -> SearchOutcome:
         key=lambda ranked: ranked[:5],
     )
     candidates = [(number, fused) for _, _, _, number, _, fused in ordered]
-    if request.by_date:
-        candidates = _by_date(request, parts, candidates)
-    page = candidates[request.offset : request.offset + request.limit]
     first = parts[0].found.outcome if parts else SearchOutcome([], 0)
+    if request.by_date:
+        candidates = _by_date(request, parts, candidates, first)
+    page = candidates[request.offset : request.offset + request.limit]
     hits = _load(parts, page, gathered.notices)
     return SearchOutcome(
         hits=hits,
@@ -314,20 +323,21 @@ def _join(request: SearchRequest, gathered: _Round) -> SearchOutcome:
         milliseconds=first.milliseconds,
         coverage=_coverage(parts),
         searched=_searched(parts),
+        recency=first.recency,
     )
 
 
 def _by_date(
-    request: SearchRequest, parts: Sequence[_Part], candidates: list[tuple[int, Fused]]
+    request: SearchRequest, parts: Sequence[_Part], candidates: list[tuple[int, Fused]], outcome: SearchOutcome
 ) -> list[tuple[int, Fused]]:
     first = candidates[:ARM_DEPTH]
-    dates: dict[tuple[int, int], str] = {}
+    dates: dict[tuple[int, int], tuple[str, str]] = {}
     for number in {number for number, _ in first}:
         with parts[number].database.read() as connection:
             dates_by_id = load_dates(connection, [fused.id for owner, fused in first if owner == number])
-        dates |= {(number, chunk_id): day for chunk_id, day in dates_by_id.items()}
-    dated = [Dated(fused.combined, dates.get((number, fused.id), "")) for number, fused in first]
-    order = order_by_date(dated, request.sort, latest=request.latest is not None)
+        dates |= {(number, chunk_id): dated for chunk_id, dated in dates_by_id.items()}
+    dated = [Dated(fused.combined, *dates.get((number, fused.id), ("", ""))) for number, fused in first]
+    order = ordered_by_date(request, dated, outcome)
     return [*(first[number] for number in order), *candidates[ARM_DEPTH:]]
 
 

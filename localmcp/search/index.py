@@ -26,6 +26,7 @@ from localmcp.search.keyword import build_query, mix_neighbors, search_words
 from localmcp.search.vector import Block, SignIndex, exact_cosines, nearest_chunks
 from localmcp.search.vector_queue import waiting
 from localmcp.storage.database import Database, Generations, fetch_all, fetch_one, read_generations
+from localmcp.wording.normalize import detect_language
 
 if TYPE_CHECKING:
     import numpy as np
@@ -190,6 +191,8 @@ class Index:
             outcome.weights = self._adapted(connection, arms)
         if request.mode != "keyword":
             self._cover(connection, collections, arms, outcome)
+        if ours is not None and request.mode == "hybrid":
+            arms.other_language = _in_other_language(connection, request.text, [*arms.cosines])
         if ours is None:
             return Found(request, outcome, "keyword", floor, arms)
         identity = self.embedder.get().identity
@@ -309,6 +312,22 @@ def _without_vectors(connection: apsw.Connection, chunk_ids: Sequence[int]) -> f
         where chunks.id in (select value from carray(?)) and kind != ?
     """
     return frozenset(row[0] for row in fetch_all(connection, sql, (apsw.carray(array("q", chunk_ids)), WORD_ONLY)))
+
+
+def _in_other_language(connection: apsw.Connection, question: str, chunk_ids: Sequence[int]) -> frozenset[int]:
+    """Return the chunks in another language than the question; none where its language is undecided."""
+    language = detect_language(question)
+    if language is None:
+        return frozenset()
+    groups = [row[0] for row in fetch_all(connection, "select id from groups where language != ?", (language,))]
+    if not groups or not chunk_ids:
+        return frozenset()
+    sql = """
+        select id from chunks
+        where id in (select value from carray(?)) and group_id in (select value from carray(?))
+    """
+    bindings = (apsw.carray(array("q", chunk_ids)), apsw.carray(array("q", groups)))
+    return frozenset(row[0] for row in fetch_all(connection, sql, bindings))
 
 
 def _depth(request: SearchRequest) -> int:

@@ -69,6 +69,17 @@ class TestFinding:
         [first] = retrieve(workspace, TEXTS[4][0], top_k=1)
         assert first == {"id": ids[4], "text": TEXTS[4][0], "score": pytest.approx(1.0), "metadata": TEXTS[4][1]}
 
+    @pytest.mark.parametrize("mode", ["semantic", "hybrid"])
+    def test_a_range_of_dates_narrows_what_is_searched(self, workspace: Workspace, mode: str) -> None:
+        records = [{"text": f"Bread diary of {day}", "metadata": {"date": day}} for day in ("2024-03-01", "2025-03-01")]
+        call(workspace, "insert_records", collection_name="papers", records=records)
+        options = {"mode": mode, "until": "2026-01-01"}
+        in_2025 = retrieve(workspace, "bread diary", since="2025", **options)
+        assert [result["text"] for result in in_2025] == ["Bread diary of 2025-03-01"]
+        assert len(retrieve(workspace, "bread diary", **options)) == 2
+        question = {"collection_name": "papers", "texts": ["bread"], "since": "soon"}
+        assert "since: 'soon' is no date" in refusal(workspace, **question)
+
     def test_several_texts_give_one_list_best_first_each_chunk_once(self, workspace: Workspace, ids: list[int]) -> None:
         asked = [TEXTS[0][0], TEXTS[3][0], "bread"]
         results = retrieve(workspace, *asked, matched_text=True)

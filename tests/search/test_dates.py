@@ -50,20 +50,26 @@ def test_questions_for_the_latest_are_recognized_in_six_languages(question: str)
     assert asks_for_latest(question)
 
 
-@pytest.mark.parametrize("question", ["last name", "get the last element of a list", "recent changes", "at last", ""])
+@pytest.mark.parametrize("question", ["lasting peace", "recent changes", "what is new", ""])
 def test_other_questions_are_not(question: str) -> None:
     assert asks_for_latest(question) is None
 
 
 def test_without_a_question_for_the_latest_the_order_stays() -> None:
-    candidates = [Dated(90, "2020-01-01"), Dated(89, "2026-01-01")]
-    assert order_by_date(candidates, "relevance", latest=False) == [0, 1]
-    assert order_by_date(candidates, "relevance", latest=True) == [1, 0]
+    candidates = [Dated(90, "2020-01-01", "Water bill"), Dated(89, "2026-01-01", "Water bills")]
+    assert order_by_date(candidates, "relevance") == [0, 1]
+    assert order_by_date(candidates, "relevance", asks_for_latest("latest bill")) == [1, 0]
+
+
+def test_what_the_word_modifies_decides_which_documents_are_put_by_date() -> None:
+    candidates = [Dated(90, "2020-01-01", "Diary"), Dated(89, "2021-01-01", "Bill"), Dated(88, "2026-01-01", "Bill")]
+    assert order_by_date(candidates, "relevance", asks_for_latest("the latest bill in my diaries")) == [0, 2, 1]
+    assert order_by_date(candidates, "relevance", asks_for_latest("name of the latest epoch")) == [0, 1, 2]
 
 
 def test_newest_first_leaves_weak_candidates_behind() -> None:
     candidates = [Dated(90, "2020-01-01"), Dated(80, "2021-01-01"), Dated(20, "2026-01-01")]
-    assert order_by_date(candidates, "newest", latest=False) == [1, 0, 2]
+    assert order_by_date(candidates, "newest") == [1, 0, 2]
 
 
 @pytest.fixture
