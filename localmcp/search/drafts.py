@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
-from localmcp.wording.normalize import CACHED_WORDS, index_runs, runs, words_of_run
+from localmcp.wording.normalize import index_runs, runs, stems, words_of_run
 
 WORD_ONLY = "data"
 """`kind` of passages that are indexed by word only."""
@@ -34,8 +35,13 @@ class WordCounts:
     """In how many passages each word, and each stem, occurs."""
 
     words: Counter[str] = field(default_factory=Counter[str])
-    """Folded surface words, those of letters alone: spelling is corrected to them."""
+    """Folded surface words."""
     terms: Counter[str] = field(default_factory=Counter[str])
+
+    @property
+    def correctable(self) -> dict[str, int]:
+        """The words to which spelling is corrected: those of letters alone."""
+        return {word: count for word, count in self.words.items() if word.isalpha() and len(word) <= LONGEST_WORD}
 
     def update(self, other: WordCounts) -> None:
         """Add what another has counted."""
@@ -101,20 +107,7 @@ def index_words(
     """Return a passage as the keyword index sees it, and count its words. `text_runs`: `runs(text)`, if at hand."""
     heading_runs, text_runs = runs(heading), text_runs or runs(text)
     title, body = index_runs(heading_runs, language), index_runs(text_runs, language)
-    title_terms, body_terms = title.split(), body.split()
-    counts.terms.update({*title_terms, *body_terms})
-    counts.words.update(set[str]().union(*map(_surface_words, {*heading_runs, *text_runs})))
-    return IndexedWords(title, body, len(title_terms) + len(body_terms))
-
-
-class _SurfaceWords(dict[str, tuple[str, ...]]):
-    """The words of a run to which spelling is corrected."""
-
-    def __missing__(self, run: str) -> tuple[str, ...]:
-        if len(self) >= CACHED_WORDS:
-            self.clear()
-        words = self[run] = tuple(word for word in words_of_run(run) if word.isalpha() and len(word) <= LONGEST_WORD)
-        return words
-
-
-_surface_words = _SurfaceWords().__getitem__
+    distinct = set(chain.from_iterable(map(words_of_run, {*heading_runs, *text_runs})))
+    counts.terms.update(set(stems(distinct, language)))
+    counts.words.update(distinct)
+    return IndexedWords(title, body, len(title.split()) + len(body.split()))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePath
+from string import ascii_letters
 
 RULE = "lock files, minified code, tables of numbers and encoded data are found by word only"
 LEAST_CHARACTERS = 200
 """Shorter passages are taken as text."""
 MOST_LETTERS = 0.2
 """A table of numbers has at most this share of letters among its visible characters."""
+LEAST_RUN = 40
+"""Characters without a space from which a run may be encoded data."""
 LEAST_ENCODED = 0.5
 """Encoded data fills at least this share of the visible characters."""
 LONG_LINE, MOST_SPACE = 400, 0.05
@@ -20,7 +23,7 @@ _FILES = frozenset(
     pipfile.lock composer.lock gemfile.lock go.sum flake.lock bun.lock""".split()
 )
 _ENDINGS = (".min.js", ".min.css", ".min.mjs", ".js.map", ".css.map")
-_ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{40,}")
+_ENCODED = re.compile(rf"[A-Za-z0-9+/=_-]{{{LEAST_RUN},}}")
 _HAS_DIGIT_AND_LETTERS = re.compile(r"(?=.*\d)(?=.*[a-z])(?=.*[A-Z])|(?=.*\d)[0-9a-fA-F]+\Z", re.DOTALL)
 _SPACELESS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u9fff\uac00-\ud7ff]")
 
@@ -33,13 +36,20 @@ def is_data_file(path: str) -> bool:
 
 def is_data(text: str) -> bool:
     """Whether a passage is a table of numbers, encoded data or minified code."""
-    visible = "".join(text.split())
+    parts = text.split()
+    visible = "".join(parts)
     if len(visible) < LEAST_CHARACTERS:
         return False
-    letters = sum(map(str.isalpha, visible))
-    if letters <= MOST_LETTERS * len(visible):
+    if _letters(visible) <= MOST_LETTERS * len(visible):
         return any(map(str.isdigit, visible))
-    return _is_encoded(text, len(visible)) or _is_minified(text)
+    longest = max(map(len, parts))
+    return (longest >= LEAST_RUN and _is_encoded(text, len(visible))) or _is_minified(text)
+
+
+def _letters(text: str) -> int:
+    if not text.isascii():
+        return sum(map(str.isalpha, text))
+    return len(text) - len(text.encode().translate(None, ascii_letters.encode()))
 
 
 def _is_encoded(text: str, visible: int) -> bool:

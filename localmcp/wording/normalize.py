@@ -5,6 +5,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
@@ -294,12 +295,13 @@ def detect_language(text: str) -> str | None:
 
 def language_of_runs(text_runs: Iterable[str]) -> str | None:
     """The language of a text of at most `MOST_CHARACTERS_READ` characters, from its runs."""
-    read = [word for run in text_runs for word in words_of_run(run)][:MOST_WORDS_READ]
-    votes = Counter(dict.fromkeys(_STOP_WORDS, 0))
-    for word, count in Counter(word for word in read if word in _VOTES).items():
+    read = list(islice(chain.from_iterable(map(words_of_run, text_runs)), MOST_WORDS_READ))
+    votes = dict.fromkeys(_STOP_WORDS, 0)
+    for word, count in Counter(filter(_VOTES.__contains__, read)).items():
         for language in _VOTES[word]:
             votes[language] += count
-    (language, most), (_, second) = votes.most_common(2)
+    second, most = sorted(votes.values())[-2:]
+    language = next(name for name, count in votes.items() if count == most)
     enough = 1 if len(read) <= 8 and second == 0 else 2
     if most >= max(enough, LEAST_SHARE * len(read)) and most - second >= max(1, most / 8):
         return language
