@@ -100,7 +100,7 @@ class Workspace:
         self.places.copies = self.replication
         self.index.elsewhere = self.places if self.milvus is not None else None
         self.retriever = Retriever(self.database, self.index, self.embedder, self.places)
-        self.collections = Collections(self.database, self.index, self.places)
+        self.collections = Collections(self.database, self.places)
         self.records = Records(self.database, self.embedder, self.places, self.library.remove)
         self.registry = Registry()
         self.registry.explain = self.database.explain

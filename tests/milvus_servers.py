@@ -24,7 +24,6 @@ import pytest
 
 from localmcp.milvus.backend import MilvusBackend
 from localmcp.milvus.client import Server
-from localmcp.search.backend import Backend
 
 TIMEOUT = 30.0
 
@@ -138,7 +137,7 @@ def open_backend(uri: str, timeout: float = TIMEOUT, token: str = "") -> MilvusB
 
 
 @contextmanager
-def on_lite_file(folder: Path) -> Iterator[Backend]:
+def on_lite_file(folder: Path) -> Iterator[MilvusBackend]:
     backend = open_backend(str(folder / "milvus.db"))
     try:
         yield backend
@@ -147,7 +146,7 @@ def on_lite_file(folder: Path) -> Iterator[Backend]:
 
 
 @contextmanager
-def on_lite_server(_folder: Path) -> Iterator[Backend]:
+def on_lite_server(_folder: Path) -> Iterator[MilvusBackend]:
     backend = open_backend(shared_server().uri)
     try:
         yield backend
@@ -156,7 +155,7 @@ def on_lite_server(_folder: Path) -> Iterator[Backend]:
 
 
 @contextmanager
-def on_real_server(_folder: Path) -> Iterator[Backend]:
+def on_real_server(_folder: Path) -> Iterator[MilvusBackend]:
     backend = open_backend(real_server(), timeout=60)
     try:
         yield backend
@@ -164,7 +163,7 @@ def on_real_server(_folder: Path) -> Iterator[Backend]:
         backend.close()
 
 
-backends: dict[str, Callable[[Path], AbstractContextManager[Backend]]] = {
+backends: dict[str, Callable[[Path], AbstractContextManager[MilvusBackend]]] = {
     "milvus-lite": on_lite_file,
     "milvus-server": on_lite_server,
     "milvus-real": on_real_server,

@@ -1,4 +1,4 @@
-"""`localmcp help`: the pages of the manual, which ship with the package."""
+"""`localmcp help` and `completion`: the pages of the manual, which ship with the package, and what a shell needs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from importlib.resources import files
 
 import click
+from click.shell_completion import get_completion_class
 
 from localmcp.cli import terminal
 from localmcp.cli.session import Session, command, pass_session
@@ -68,3 +69,23 @@ def _print_page(session: Session, text: str) -> None:
 
     console = Console(width=terminal.columns(), no_color=session.color is False)
     console.print(Markdown(text, hyperlinks=False, code_theme="ansi_dark"))
+
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@command()
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the completion script of a shell.
+
+    \b
+      localmcp completion bash > ~/.local/share/bash-completion/completions/localmcp
+      localmcp completion zsh  > a file "_localmcp" in a folder of $fpath
+      localmcp completion fish > ~/.config/fish/completions/localmcp.fish
+    """
+    maker = get_completion_class(shell)
+    if maker is None:
+        raise click.UsageError(f"click knows no completion for {shell}.")
+    terminal.write(maker(ctx.find_root().command, {}, "localmcp", "_LOCALMCP_COMPLETE").source())

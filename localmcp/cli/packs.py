@@ -1,16 +1,20 @@
-"""`localmcp pack` and `verify`: a file to give away, and whether one that was received is whole."""
+"""`localmcp pack`, `verify`, `mount`, `unmount`, `mounts` and `merge`: files to give away, and those received."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from localmcp.cli import terminal
+from localmcp.cli.files import existing_file
 from localmcp.cli.ingest import finish_vectors
 from localmcp.cli.session import Session, command, pass_session
+
+if TYPE_CHECKING:
+    from localmcp.workspace import Workspace
 
 Json = dict[str, Any]
 SHOWN_SOURCES = 20
@@ -110,3 +114,140 @@ def _told(manifest: Json, counts: Json) -> list[tuple[str, str]]:
         ("holds", ", ".join(f"{number:,} {name}" for name, number in counts.items() if number)),
         ("digest", manifest.get("digest", "")),
     ]
+
+
+@command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--as", "name", metavar="NAME", help="What its results are marked with; its file name when left out.")
+@pass_session
+def mount(session: Session, file: Path, name: str | None) -> None:
+    """Search a file together with yours.
+
+    It stays where it is and is never changed. Its passages, quick starts and rules are marked with its name;
+    `localmcp search -c mount:NAME …` searches it alone. What is mounted is remembered on this machine, not in your
+    file.
+    """
+    workspace = session.workspace
+    # Searching needs a file of the person's, be it empty.
+    with workspace.database.read():
+        pass
+    entry = workspace.mounts.mount(file, name)
+    result = next(listed for listed in _listed(workspace) if listed["name"] == entry.name)
+    session.answer(
+        result, lambda value: terminal.echo(f"Mounted {value['path']} as {value['name']}: {_contents(value)}")
+    )
+
+
+@command()
+@click.argument("name")
+@pass_session
+def unmount(session: Session, name: str) -> None:
+    """Search a mounted file no longer. It is not deleted."""
+    entry = session.reading().mounts.unmount(name)
+    result = {"unmounted": entry.name, "path": str(entry.path)}
+    session.answer(result, lambda _: terminal.echo(f"Unmounted {entry.name} ({entry.path})"))
+
+
+@command()
+@pass_session
+def mounts(session: Session) -> None:
+    """List the files that are searched together with yours."""
+    session.answer({"mounts": _listed(session.reading())}, _print_mounts)
+
+
+def _print_mounts(result: Json) -> None:
+    if not result["mounts"]:
+        terminal.echo("Nothing is mounted.")
+        return
+    rows = [(mount["name"], _contents(mount), mount["path"]) for mount in result["mounts"]]
+    terminal.echo("\n".join(terminal.table(("name", "what is in it", "file"), rows)))
+
+
+def _contents(mount: Json) -> str:
+    if mount["problem"]:
+        return terminal.warned(mount["problem"])
+    return contents(mount)
+
+
+def contents(mount: Json) -> str:
+    """`3 documents, 12 passages, 2 quick starts, 5 rules`; the last two only where there are any."""
+    parts = [terminal.counted(mount["sources"], "document"), terminal.counted(mount["chunks"], "passage")]
+    more = (("quick start", mount.get("quickstarts")), ("rule", mount.get("rules")))
+    return ", ".join([*parts, *(terminal.counted(number, name) for name, number in more if number)])
+
+
+def _listed(workspace: Workspace) -> list[Json]:
+    """What is remembered, and what is in it now."""
+    from localmcp.errors import LocalMCPError
+
+    opened = {file.name: file for file in workspace.mounts.files()[0]}
+    listed: list[Json] = []
+    for entry in workspace.mounts.entries():
+        about: Json = {"name": entry.name, "path": str(entry.path), "mountedAt": entry.mounted_at, "problem": None}
+        try:
+            if entry.name not in opened:
+                raise LocalMCPError("it is not there")
+            about |= opened[entry.name].describe()
+        except LocalMCPError as error:
+            about["problem"] = error.message
+        listed.append(about)
+    return listed
+
+
+SHOWN_CONFLICTS = 20
+
+
+@command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("-c", "--collection", "collections", multiple=True, help="Only this collection; may be repeated.")
+@click.option("--dry-run", is_flag=True, help="Say what would happen; change nothing.")
+@click.option("--no-wait", is_flag=True, help="Return when everything is found by its words.")
+@pass_session
+def merge(session: Session, file: Path, collections: tuple[str, ...], dry_run: bool, no_wait: bool) -> None:
+    """Take the documents, quick starts and rules of another file into yours.
+
+    A document whose content is there already is left out. Where a place or title is the same and the content is not,
+    both are kept and listed; of quick starts of one name, yours stays. Vectors are taken over if the same model made
+    them, and made again if not. Stopped in the middle, the same command goes on.
+    """
+    from localmcp.packs.merge import MergeReport
+    from localmcp.tools import Scope
+
+    existing_file(file)
+
+    def say(report: MergeReport) -> None:
+        if session.verbosity:
+            session.note(f"{report.added:,} documents, {report.chunks:,} passages …")
+
+    workspace = session.existing() if dry_run else session.workspace
+    merging = workspace.merging(lambda name, arguments: workspace.registry.call(name, arguments, Scope(caller="cli")))
+    report = merging.run(file, collections or None, dry_run=dry_run, wait=not no_wait, say=say)
+    result = {"path": str(file.expanduser().absolute()), "dryRun": dry_run, **_camel(asdict(report))}
+    session.answer(result, lambda value: terminal.echo("\n".join(_lines(value))))
+
+
+def _camel(report: Json) -> Json:
+    names = {name: "".join([part.title() if i else part for i, part in enumerate(name.split("_"))]) for name in report}
+    return {names[name]: value for name, value in report.items()}
+
+
+def _lines(result: Json) -> list[str]:
+    would = "would be " if result["dryRun"] else ""
+    passages = terminal.counted(result["chunks"], "passage")
+    lines = [
+        f"{terminal.counted(result['added'], 'document')} {would}added ({passages}), {result['known']:,} known",
+        f"vectors: {result['vectorsReused']:,} taken over, {result['vectorsMade']:,} made, "
+        f"{result['vectorsMissing']:,} {'to make' if result['dryRun'] else 'still missing'}",
+    ]
+    if result["quickstartsAdded"] or result["quickstartsKnown"]:
+        lines.append(f"quick starts: {result['quickstartsAdded']:,} {would}added, {result['quickstartsKnown']:,} known")
+    if result["rulesAdded"] or result["rulesKnown"]:
+        lines.append(f"rules: {result['rulesAdded']:,} {would}added, {result['rulesKnown']:,} known")
+    lines += [
+        f"{terminal.warned('conflict')}  {conflict['kind']} {conflict['name']}: {conflict['outcome']}"
+        for conflict in result["conflicts"][:SHOWN_CONFLICTS]
+    ]
+    if len(result["conflicts"]) > SHOWN_CONFLICTS:
+        lines.append(terminal.dim(f"{len(result['conflicts']) - SHOWN_CONFLICTS} more conflicts: --json"))
+    lines += [f"{terminal.warned('left out')}  {skipped}" for skipped in result["skipped"]]
+    return [*lines, *(terminal.dim(notice) for notice in result["notices"])]

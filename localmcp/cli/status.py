@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from localmcp.cli import terminal
-from localmcp.cli.mounts import contents
+from localmcp.cli.packs import contents
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import LocalMCPError
 

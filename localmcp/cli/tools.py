@@ -1,20 +1,22 @@
-"""`localmcp tools`: every tool an assistant has, by hand: list, search, show, call; and where they come from."""
+"""`localmcp tools` and `call`: every tool an assistant has, by hand: list, search, show, call."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
 from localmcp.cli import terminal
-from localmcp.cli.session import Group, Session, pass_session
+from localmcp.cli.files import read_bytes
+from localmcp.cli.session import Group, Session, command, pass_session
 from localmcp.errors import InvalidInput
 
 if TYPE_CHECKING:
     from localmcp.tool_search.query import ToolDescription
-    from localmcp.tools import Tool
+    from localmcp.tools import Answer, Tool
 
 Json = dict[str, Any]
 ELSEWHERE = {
@@ -143,7 +145,6 @@ def search(
     classic is the plain ladder: name, keywords, description. best also weighs what the words mean, and says so when
     nothing fits.
     """
-    from localmcp.cli.tool_catalog import read_catalog
     from localmcp.discovery import NOTHING_FOUND, rank_tools
 
     discovery = session.reading().discovery
@@ -187,7 +188,7 @@ def _hit(tool: ToolDescription, score: float, detail: bool) -> Json:
 @click.argument("arguments", nargs=-1, metavar="[JSON|@FILE|-|KEY=VALUE...]")
 @click.option("--text", is_flag=True, help="Print the text that a model reads instead of the structured result.")
 @pass_session
-def call(session: Session, name: str, arguments: tuple[str, ...], text: bool) -> int:
+def call_by_name(session: Session, name: str, arguments: tuple[str, ...], text: bool) -> int:
     """Call any tool: with JSON as in `localmcp call`, or with key=value.
 
     A value is taken as the tool's schema wants it, text or JSON; a key that is values twice makes a list.
@@ -195,8 +196,6 @@ def call(session: Session, name: str, arguments: tuple[str, ...], text: bool) ->
     \b
       localmcp tools call search query="restore a backup" limit=3
     """
-    from localmcp.cli.calls import call_tool, read_arguments
-
     if not arguments:
         values: Json = {}
     elif len(arguments) == 1 and (arguments[0] == "-" or arguments[0][:1] in ("{", "[", "@")):
@@ -241,3 +240,115 @@ def _joined(values: list[Any], spec: Json) -> Any:
     if len(values) == 1 and (spec.get("type") != "array" or isinstance(values[0], list)):
         return cast(Any, values[0])
     return values
+
+
+@command()
+@click.argument("tool")
+@click.argument("arguments", default="{}", metavar="[JSON|@FILE|-]")
+@click.option("--text", is_flag=True, help="Print the text that a model reads instead of the structured result.")
+@pass_session
+def call(session: Session, tool: str, arguments: str, text: bool) -> int:
+    """Call any tool with JSON arguments: written here, in @FILE, or on stdin (-).
+
+    \b
+      localmcp call search '{"query": "restore a backup", "limit": 3}'
+    """
+    return call_tool(session, tool, read_arguments(arguments), text)
+
+
+def call_tool(session: Session, tool: str, arguments: dict[str, Any], text: bool) -> int:
+    """Call a tool and print its result, or the text that a model reads; the exit code."""
+    reads = session.reading().registry.get(tool).mark.read_only
+    session.workspace.database.may_create = not reads
+    answer = session.call_in(session.workspace, tool, arguments)
+    if text and not session.as_json:
+        terminal.write(answer.text)
+    else:
+        session.print_json(_whole(answer))
+    return 1 if answer.is_error else 0
+
+
+def _whole(answer: Answer) -> Any:
+    """The structured result; what another MCP server answered is told whole, pictures too."""
+    if answer.content is None:
+        return answer.value
+    return {"content": list(answer.content), "structuredContent": answer.value or None, "isError": answer.is_error}
+
+
+def read_arguments(source: str) -> dict[str, Any]:
+    """The arguments as an object.
+
+    Raises:
+        InvalidInput: the file cannot be read, or its text is not a JSON object.
+        NotFound: there is no such file.
+    """
+    try:
+        value = json.loads(_read(source))
+    except ValueError as error:
+        raise InvalidInput(
+            f"The arguments are not JSON: {error}.", hint="""Write an object in quotes: '{"query": "..."}'"""
+        ) from error
+    if not isinstance(value, dict):
+        raise InvalidInput(f"The arguments must be a JSON object, not {type(value).__name__}.")
+    return value  # pyright: ignore[reportUnknownVariableType]
+
+
+def _read(source: str) -> str:
+    if source == "-" or source.startswith("@"):
+        return read_bytes(source.removeprefix("@")).decode("utf-8-sig")
+    return source
+
+
+HINT = (
+    'A catalog is a JSON list such as [{"name": "send_mail", "description": "Send a message", "keywords": ["mail"]}].'
+)
+
+
+def read_catalog(file: str) -> list[ToolDescription]:
+    """The tools of a file, or of stdin for `-`; of two with one name the first.
+
+    The answer of tools/list, an object with `tools`, is read as well, and `inputSchema` is as good as `input_schema`.
+
+    Raises:
+        InvalidInput: it cannot be read; the message names the entry and the field.
+    """
+    try:
+        value: Any = json.loads(read_bytes(file).decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{file} is not JSON: {error}.", hint=HINT) from error
+    if isinstance(value, dict):
+        value = cast(Json, value).get("tools")
+    if not isinstance(value, list):
+        raise InvalidInput(f"{file} does not hold a list of tools.", hint=HINT)
+    entries = [_tool_of(file, number, entry) for number, entry in enumerate(cast("Iterable[Any]", value), 1)]
+    return list({entry.name: entry for entry in reversed(entries)}.values())[::-1]
+
+
+def _tool_of(file: str, number: int, entry: Any) -> ToolDescription:
+    from localmcp.tool_search.query import ToolDescription
+
+    if not isinstance(entry, dict):
+        raise InvalidInput(f"{file}, entry {number}: must be an object, not {_kind(entry)}.", hint=HINT)
+    fields = cast(Json, entry)
+    name = fields.get("name")
+    if not isinstance(name, str) or not name:
+        raise InvalidInput(f"{file}, entry {number}: name must be a text that is not empty.", hint=HINT)
+    place = f"{file}, entry {number} ({name})"
+    description, keywords = fields.get("description"), fields.get("keywords")
+    schema = fields.get("input_schema", fields.get("inputSchema"))
+    if description is not None and not isinstance(description, str):
+        raise InvalidInput(f"{place}: description must be a text, not {_kind(description)}.")
+    if keywords is not None and not _are_texts(keywords):
+        raise InvalidInput(f"{place}: keywords must be a list of texts.")
+    if schema is not None and not isinstance(schema, dict):
+        raise InvalidInput(f"{place}: input_schema must be an object, not {_kind(schema)}.")
+    return ToolDescription(name, description or "", tuple(keywords or ()), schema=cast(Json, schema or {}))
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(entry, str) for entry in cast("list[Any]", value))
+
+
+def _kind(value: Any) -> str:
+    names = {"NoneType": "null", "str": "a text", "int": "a number", "float": "a number", "bool": "true or false"}
+    return names.get(type(value).__name__, "a list" if isinstance(value, list) else "an object")

@@ -130,22 +130,12 @@ class MilvusBackend:
         self._client.call("drop_collection", shape.name)
         self._forget(collection)
 
-    def create_partition(self, collection: str, partition: str) -> None:
+    def _make_partition(self, collection: str, partition: str) -> None:
         """Make it if it is not there."""
         name = self._our_shape(collection).name
         encoded = encode_name(partition, "partition")
         if not self._client.call("has_partition", name, encoded):
             self._client.call("create_partition", name, encoded)
-
-    def drop_partition(self, collection: str, partition: str) -> None:
-        shape = self._our_shape(collection)
-        encoded = self._known_partition(shape, partition)
-        if encoded == DEFAULT_PARTITION:
-            raise InvalidInput(f"partition '{partition}' is where everything else stands; it stays.")
-        if not self._is_lite():
-            # A server refuses to drop what is in memory; Lite cannot release a single partition.
-            self._client.call("release_partitions", shape.name, [encoded])
-        self._client.call("drop_partition", shape.name, encoded)
 
     # ------------------------------------------------------------ writing
 
@@ -163,7 +153,7 @@ class MilvusBackend:
         for partition in dict.fromkeys(record.partition for record in records):
             part = [record for record in records if record.partition == partition]
             if partition != DEFAULT_PARTITION:
-                self.create_partition(collection, partition)
+                self._make_partition(collection, partition)
             for rows in batches(part, shape):
                 if moved:
                     self._delete_elsewhere(shape, [row[schema.KEY] for row in rows], partition)

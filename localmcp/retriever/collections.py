@@ -12,10 +12,15 @@ from localmcp.search.backend import DEFAULT_PARTITION
 from localmcp.search.backend_choice import Place, Places
 from localmcp.search.chunk_rows import find_partition
 from localmcp.search.clearing import drop_collection, drop_partition
-from localmcp.search.collections import Collection, choose_collections, ensure_collection, visible_collections
-from localmcp.search.index import Index
+from localmcp.search.collection_vectors import describe_vectors
+from localmcp.search.collections import (
+    Collection,
+    choose_collections,
+    ensure_collection,
+    ensure_partition,
+    visible_collections,
+)
 from localmcp.search.replicas import replica_of
-from localmcp.search.sqlite_backend import SqliteBackend
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.tools import Param, current_scope, tool
 
@@ -86,10 +91,9 @@ class Dropped(TypedDict):
 class Collections:
     """Makes collections, tells of them, and takes them away."""
 
-    def __init__(self, database: Database, index: Index, places: Places) -> None:
+    def __init__(self, database: Database, places: Places) -> None:
         self.database = database
         self.places = places
-        self.sqlite = SqliteBackend(database, index)
 
     # ------------------------------------------------------------ making
 
@@ -126,11 +130,12 @@ class Collections:
     )
     def create_partition(self, collection_name: Name, partition_name: PartitionName) -> Made:
         """Make a part of a collection, which can then be searched alone: by type, date, domain."""
-        with self.database.read() as connection:
+        with self.database.write() as connection:
             [collection] = choose_collections(connection, [collection_name])
             sql = "select 1 from partitions where collection_id = ? and name = ?"
             before = fetch_one(connection, sql, (collection.id, partition_name))
-        self.sqlite.create_partition(collection.name, partition_name)
+            if partition_name != DEFAULT_PARTITION:
+                ensure_partition(connection, collection, partition_name)
         return {"name": partition_name, "created": before is None and partition_name != DEFAULT_PARTITION}
 
     # ------------------------------------------------------------ telling
@@ -202,8 +207,8 @@ class Collections:
         return self._describe(place.collection, place)
 
     def _describe(self, collection: Collection, place: Place) -> DescribedCollection:
-        space = self.sqlite.describe(collection.name)
         with self.database.read() as connection:
+            space = describe_vectors(connection, collection.name)
             documents, chunks = _counts(connection, collection.id)
             created = fetch_one(connection, "select created_at from collections where id = ?", (collection.id,))
             copy = replica_of(connection, collection.id)

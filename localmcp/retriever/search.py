@@ -13,13 +13,13 @@ from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch, NotFound
 from localmcp.search.backend_choice import Place, Places
 from localmcp.search.candidates import SearchRequest
 from localmcp.search.chunk_rows import find_partition, load_rows
+from localmcp.search.collection_vectors import find_part
 from localmcp.search.collections import Collection, find_model
 from localmcp.search.conditions import Condition, comparisons, parse_condition
 from localmcp.search.dates import parse_range
 from localmcp.search.filters import Filters, allowed_sources
 from localmcp.search.index import Index
 from localmcp.search.multi_query import Match, best_matches, nearest_to_any
-from localmcp.search.sqlite_backend import SqliteBackend
 from localmcp.search.vector import exact_cosines
 from localmcp.storage.database import Database, fetch_one
 from localmcp.tools import Json, Param, integer_or_string, tool
@@ -72,7 +72,6 @@ class Retriever:
         self.index = index
         self.embedder = embedder
         self.places = places
-        self.sqlite = SqliteBackend(database, index)
 
     @tool(
         "retriever",
@@ -165,8 +164,8 @@ class Retriever:
 
         with self.database.read() as connection:
             require_our_model(connection, collection, self.embedder.get().identity)
-            part = self.sqlite.part(
-                connection, collection.name, question.partition, question.condition, vectors.shape[1]
+            part = find_part(
+                connection, self.index, collection.name, question.partition, question.condition, vectors.shape[1]
             )
             if part is None:
                 return []

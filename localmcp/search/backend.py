@@ -1,8 +1,8 @@
-"""What a place that holds and searches vectors can do; the SQLite file and Milvus both do it."""
+"""Vectors outside the file: their records, and what whoever holds them can do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -56,41 +56,18 @@ class Space:
     """Partition -> vectors; counts are -1 where the backend cannot tell."""
 
 
-class Backend(Protocol):
-    """Holds and searches the vectors of collections. Thread-safe; every call ends within its time-out.
+class RemoteIndex(Protocol):
+    """Vectors of collections that another program holds, such as Milvus. Every call ends within its time-out.
 
-    Every method raises `Unavailable` when the place cannot be reached or does not answer in time, `AccessDenied` for
-    bad credentials, `NotFound` for a missing collection or partition, `ModelMismatch` for a vector of another length.
+    Every method raises `Unavailable` when it cannot be reached or does not answer in time, `AccessDenied` for bad
+    credentials, `NotFound` for a missing collection or partition, `ModelMismatch` for a vector of another length.
     """
-
-    @property
-    def name(self) -> str:
-        """`sqlite` or `milvus`."""
-        ...
-
-    def describe(self, collection: str) -> Space: ...
 
     def collections(self) -> list[str]:
         """Names, sorted."""
         ...
 
-    def create(self, collection: str, dimension: int, model: str) -> None:
-        """Make the collection if it is not there."""
-        ...
-
-    def drop(self, collection: str) -> None: ...
-
-    def create_partition(self, collection: str, partition: str) -> None: ...
-
-    def drop_partition(self, collection: str, partition: str) -> None: ...
-
-    def upsert(self, collection: str, records: Sequence[Record]) -> None:
-        """Insert, or replace those of the same id."""
-        ...
-
-    def delete(self, collection: str, ids: Sequence[int]) -> None:
-        """Unknown ids are passed over."""
-        ...
+    def describe(self, collection: str) -> Space: ...
 
     def search(
         self,
@@ -108,16 +85,10 @@ class Backend(Protocol):
             queries: float32 unit vectors, shape (queries, dimension).
             partition: only this one; None = all.
             condition: only records whose metadata fulfil it.
-            exact: compare every vector, where the backend has a faster way.
+            exact: compare every vector, where there is a faster way.
         """
         ...
 
     def fetch(self, collection: str, ids: Sequence[int]) -> dict[int, Record]:
         """The records of those ids; missing ones are left out."""
         ...
-
-    def records(self, collection: str, batch: int = 500) -> Iterator[list[Record]]:
-        """Every record, by id, in batches."""
-        ...
-
-    def close(self) -> None: ...

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 import apsw
 
 from localmcp.errors import LocalMCPError, Unavailable
-from localmcp.search.backend import Backend
+from localmcp.search.backend import RemoteIndex
 from localmcp.search.candidates import SearchRequest
 from localmcp.search.collections import Collection, choose_collections, visible_collections
 from localmcp.search.conditions import And, Comparison, Condition, Scalar
@@ -61,7 +61,7 @@ class Copies(Protocol):
 class Places:
     """Chooses for every collection; `search` asks the server through it."""
 
-    def __init__(self, database: Database, milvus: Backend | None, copies: Copies | None = None) -> None:
+    def __init__(self, database: Database, milvus: RemoteIndex | None, copies: Copies | None = None) -> None:
         self.database = database
         self.milvus = milvus
         self.copies = copies

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from file_backend import Backend, FileBackend
 from milvus_servers import backend_params, backends
 
 from localmcp.embeddings import HashEmbedder, LazyEmbedder
-from localmcp.errors import InvalidInput, ModelMismatch, NotFound
-from localmcp.search.backend import DEFAULT_PARTITION, Backend, Neighbor, Record
+from localmcp.errors import ModelMismatch, NotFound
+from localmcp.search.backend import DEFAULT_PARTITION, Neighbor, Record
 from localmcp.search.conditions import evaluate, parse_condition
 from localmcp.search.index import Index
-from localmcp.search.sqlite_backend import SqliteBackend
 from localmcp.storage.database import Database
 
 DIMENSION = 64
@@ -60,8 +60,8 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]
     database.close()
 
 
-def sqlite_backend(database: Database) -> SqliteBackend:
-    return SqliteBackend(database, Index(database, LazyEmbedder(lambda: HashEmbedder(DIMENSION))))
+def sqlite_backend(database: Database) -> FileBackend:
+    return FileBackend(database, Index(database, LazyEmbedder(lambda: HashEmbedder(DIMENSION))))
 
 
 def unit(seed: int) -> Any:
@@ -122,7 +122,6 @@ class TestCollections:
             lambda: backend.search("nope", unit(1)[None, :], 3),
             lambda: backend.upsert("nope", [record(1)]),
             lambda: backend.fetch("nope", [1]),
-            lambda: backend.create_partition("nope", "part"),
         ):
             with pytest.raises(NotFound):
                 call()
@@ -139,17 +138,9 @@ class TestPartitions:
         assert sorted(found(filled, 1, partition="reports")) == [3, 4, 5]
         assert sorted(found(filled, 1, partition=DEFAULT_PARTITION)) == [1, 2, 6]
 
-    def test_are_made_empty_and_dropped_with_what_is_in_them(self, filled: Backend) -> None:
-        filled.create_partition("papers", "empty")
-        assert found(filled, 1, partition="empty") == []
-        filled.drop_partition("papers", "reports")
-        assert sorted(found(filled, 1)) == [1, 2, 6]
-        with pytest.raises(NotFound, match="partition 'reports' not found"):
-            found(filled, 1, partition="reports")
-
-    def test_the_default_one_stays(self, filled: Backend) -> None:
-        with pytest.raises(InvalidInput):
-            filled.drop_partition("papers", DEFAULT_PARTITION)
+    def test_that_are_missing_are_said_to_be(self, filled: Backend) -> None:
+        with pytest.raises(NotFound, match="partition 'nope' not found"):
+            found(filled, 1, partition="nope")
 
 
 class TestRecords:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from file_backend import FileBackend
 
 from localmcp.config import Settings
 from localmcp.embeddings import HashEmbedder, LazyEmbedder
@@ -16,7 +17,6 @@ from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable, Unava
 from localmcp.search.backend_choice import Places
 from localmcp.search.index import Index
 from localmcp.search.replicas import begin_replica, write_complete
-from localmcp.search.sqlite_backend import SqliteBackend
 from localmcp.storage.database import Database, fetch_all
 from localmcp.tools import Answer, Scope
 from localmcp.workspace import Workspace
@@ -258,7 +258,7 @@ class TestCaching:
             np.testing.assert_array_equal(answer, answers[0][number % 5 :])
 
 
-class Server(SqliteBackend):
+class Server(FileBackend):
     """Another file in the place of a Milvus server; it can be unplugged."""
 
     down = False
@@ -285,7 +285,7 @@ def server(workspace: Workspace, tmp_path: Path) -> Iterator[Server]:
 
 def push(workspace: Workspace, server: Server, ids: Sequence[int]) -> None:
     """Copy those records of `papers`, and say that they are searched there."""
-    ours = workspace.retriever.sqlite
+    ours = FileBackend(workspace.database, workspace.index)
     space = ours.describe("papers")
     server.create("papers", space.dimension, space.model)
     server.upsert("papers", list(ours.fetch("papers", ids).values()))
@@ -368,5 +368,5 @@ def _scores(workspace: Workspace, text: str, chunk_id: int) -> list[float]:
 
 
 def _everything(workspace: Workspace) -> tuple[list[int], Any]:
-    records = [each for batch in workspace.retriever.sqlite.records("papers") for each in batch]
+    records = [each for batch in FileBackend(workspace.database, workspace.index).records("papers") for each in batch]
     return [each.id for each in records], np.stack([each.vector for each in records])

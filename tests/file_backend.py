@@ -1,27 +1,24 @@
-"""The vectors of the file, as a backend: each record is a source with one chunk, documents are there as they are."""
+"""A file in the place of a Milvus server: the same operations on vectors, so that both can be held against each other.
+
+Each record is a source with one chunk; documents are there as they are.
+"""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import apsw
+import numpy as np
+from numpy.typing import NDArray
 
 from localmcp.errors import InvalidInput, ModelMismatch
+from localmcp.milvus.backend import MilvusBackend
 from localmcp.search.backend import DEFAULT_PARTITION, Neighbor, Record, Space
-from localmcp.search.chunk_rows import (
-    Row,
-    asks_for_pages,
-    chunks_fulfilling,
-    find_partition,
-    load_rows,
-    partition_names,
-    sources_fulfilling,
-    whole_sources,
-)
+from localmcp.search.chunk_rows import Row, find_partition, load_rows, whole_sources
 from localmcp.search.clearing import drop_collection, drop_partition
+from localmcp.search.collection_vectors import describe_vectors, find_part
 from localmcp.search.collections import (
     Collection,
     choose_collections,
@@ -33,36 +30,15 @@ from localmcp.search.conditions import Condition
 from localmcp.search.index import Index
 from localmcp.search.records import RecordText, draft_whole
 from localmcp.search.sources import put_source, restore_source, trash_sources
-from localmcp.search.vector import Block, nearest_chunks, remove_signs, remove_vectors, vector_id
-from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one, read_generations
+from localmcp.search.vector import nearest_chunks, remove_signs, remove_vectors, vector_id
+from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
 from localmcp.storage.migrations import VECTOR_ID_BITS, utc_now
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Ids = NDArray[np.int64]
-    Vectors = NDArray[np.float32]
-
-FEW = 400
-"""So many vectors are compared one by one: narrowing them would read as many."""
+Vectors = NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What one search may look at, in one snapshot."""
-
-    collection: Collection
-    model_id: int
-    blocks: list[Block]
-    allowed: Ids | None
-    """Ids of the sources, sorted; None = all of the collection."""
-    few: bool
-    """So few vectors that all are compared."""
-
-
-class SqliteBackend:
-    """Holds and searches vectors in the file. Sees the collections that the scope sees."""
+class FileBackend:
+    """Holds and searches vectors in a file, as `MilvusBackend` does on a server."""
 
     name = "sqlite"
 
@@ -70,23 +46,9 @@ class SqliteBackend:
         self.database = database
         self.index = index
 
-    # ------------------------------------------------------------ collections and partitions
-
     def describe(self, collection: str) -> Space:
-        """Counts of what is searched by meaning; chunks without a vector and the trash are not counted."""
-        import numpy as np
-
         with self.database.read() as connection:
-            stored = _find(connection, collection)
-            model, dimension = _model(connection, stored.model_id)
-            sql = "select sources from signs where collection_id = ? and model_id = ?"
-            blobs = [row[0] for row in fetch_all(connection, sql, (stored.id, stored.model_id))]
-            sources, counts = np.unique(np.frombuffer(b"".join(blobs), dtype=np.int64), return_counts=True)
-            partitions = {DEFAULT_PARTITION: 0, **dict.fromkeys(partition_names(connection, stored.id), 0)}
-            belongs = dict(fetch_all(connection, _PARTITION_OF_SOURCE, (stored.id,)))
-        for source, count in zip(sources.tolist(), counts.tolist(), strict=True):
-            partitions[belongs[source]] += count
-        return Space(stored.name, dimension, model, sum(partitions.values()), partitions)
+            return describe_vectors(connection, collection)
 
     def collections(self) -> list[str]:
         """Names, sorted."""
@@ -103,10 +65,7 @@ class SqliteBackend:
             stored = ensure_collection(connection, collection)
             model_id = _ensure_model(connection, model, dimension)
             if stored.model_id not in (None, model_id):
-                theirs, size = _model(connection, stored.model_id)
-                raise ModelMismatch(
-                    f"Collection '{stored.name}' is there already, with vectors of '{theirs}' ({size} dimensions)."
-                )
+                raise ModelMismatch(f"Collection '{stored.name}' is there already, with vectors of another model.")
             connection.execute("update collections set model_id = ? where id = ?", (model_id, stored.id))
 
     def drop(self, collection: str) -> None:
@@ -130,8 +89,6 @@ class SqliteBackend:
             raise InvalidInput(f"partition '{DEFAULT_PARTITION}' is where everything else stands; it stays.")
         drop_partition(self.database, stored.id, partition_id)
 
-    # ------------------------------------------------------------ searching
-
     def search(
         self,
         collection: str,
@@ -144,42 +101,25 @@ class SqliteBackend:
     ) -> list[list[Neighbor]]:
         """The nearest of each query, best first; equal scores by id. All queries see one snapshot."""
         with self.database.read() as connection:
-            part = self.part(connection, collection, partition, condition, queries.shape[1])
+            part = find_part(connection, self.index, collection, partition, condition, queries.shape[1])
             if part is None:
                 return [[] for _ in queries]
             exact = exact or part.few
             return [
-                [Neighbor(*pair) for pair in _nearest(connection, part, query.astype("<f4", copy=False), limit, exact)]
+                [
+                    Neighbor(*pair)
+                    for pair in nearest_chunks(
+                        connection,
+                        part.model_id,
+                        part.blocks,
+                        query.astype("<f4", copy=False),
+                        limit,
+                        part.allowed,
+                        exact,
+                    )
+                ]
                 for query in queries
             ]
-
-    def part(
-        self, connection: apsw.Connection, collection: str, partition: str | None, condition: Condition | None,
-        dimension: int,
-    ) -> Part | None:  # fmt: skip
-        """What a search with vectors of that dimension may look at; None when the collection holds no vector.
-
-        Raises:
-            NotFound: no such collection or partition.
-            ModelMismatch: its vectors have another dimension.
-        """
-        stored = _find(connection, collection)
-        partition_id = find_partition(connection, stored, partition) if partition is not None else None
-        if stored.model_id is None:
-            return None
-        name, size = _model(connection, stored.model_id)
-        if size != dimension:
-            raise ModelMismatch(
-                f"collection '{stored.name}' holds vectors of '{name.partition('#')[0]}' with {size} dimensions, "
-                f"the model at hand makes {dimension}."
-            )
-        blocks = self.index.sign_blocks(connection, stored.model_id, read_generations(connection), [stored.id])
-        allowed = None
-        if partition is not None or condition is not None:
-            allowed = sources_fulfilling(connection, stored.id, partition, partition_id, condition)
-        if condition is not None and asks_for_pages(condition):
-            blocks = _only(blocks, _allowed_chunks(connection, stored.id, condition))
-        return Part(stored, stored.model_id, blocks, allowed, sum(len(block.ids) for block in blocks) <= FEW)
 
     # ------------------------------------------------------------ records
 
@@ -236,23 +176,11 @@ class SqliteBackend:
         """Nothing to close: the file belongs to others."""
 
 
-# ---------------------------------------------------------------- finding
+Backend = FileBackend | MilvusBackend
 
 
 def _find(connection: apsw.Connection, name: str) -> Collection:
     return choose_collections(connection, [name])[0]
-
-
-_PARTITION_OF_SOURCE = f"""
-    select sources.id, coalesce(partitions.name, '{DEFAULT_PARTITION}') from sources
-    left join partitions on partitions.id = partition_id where sources.collection_id = ?
-"""
-
-
-def _model(connection: apsw.Connection, model_id: int | None) -> tuple[str, int]:
-    """`name#fingerprint` and dimension; empty and 0 for none."""
-    sql = "select name || '#' || fingerprint, dimension from models where id = ?"
-    return fetch_one(connection, sql, (model_id,)) or ("", 0)
 
 
 def _ensure_model(connection: apsw.Connection, model: str, dimension: int) -> int:
@@ -274,34 +202,6 @@ def _ensure_model(connection: apsw.Connection, model: str, dimension: int) -> in
     return model_id
 
 
-# ---------------------------------------------------------------- restricting
-
-
-def _allowed_chunks(connection: apsw.Connection, collection_id: int, condition: Condition) -> Ids:
-    import numpy as np
-
-    return np.array(chunks_fulfilling(connection, collection_id, condition), dtype=np.int64)
-
-
-def _only(blocks: Sequence[Block], chunk_ids: Ids) -> list[Block]:
-    """The blocks with nothing but those chunks in them."""
-    import numpy as np
-
-    kept = [(block, np.isin(block.ids, chunk_ids)) for block in blocks]
-    return [
-        Block(block.segments, block.ids[stays], block.sources[stays], np.ascontiguousarray(block.bits[:, stays]))
-        for block, stays in kept
-        if stays.any()
-    ]
-
-
-def _nearest(connection: apsw.Connection, part: Part, query: Any, limit: int, exact: bool) -> list[tuple[int, float]]:
-    return nearest_chunks(connection, part.model_id, part.blocks, query, limit, part.allowed, exact)
-
-
-# ---------------------------------------------------------------- rows
-
-
 def _load_vectors(connection: apsw.Connection, model_id: int | None, ids: Sequence[int]) -> dict[int, Any]:
     import numpy as np
 
@@ -315,9 +215,6 @@ def _load_vectors(connection: apsw.Connection, model_id: int | None, ids: Sequen
 
 def _record(row: Row, vector: Any) -> Record:
     return Record(row.id, vector, row.text, row.metadata, row.partition)
-
-
-# ---------------------------------------------------------------- writing
 
 
 def _put(connection: apsw.Connection, collection: Collection, model_id: int, record: Record) -> None:
