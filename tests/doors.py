@@ -57,7 +57,7 @@ class OpenDoor:
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
         """One request; `key`: "" = the admin key, None = none. A body that is no bytes is sent as JSON."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         sent = {"Content-Type": "application/json", **(headers or {})}
         if key is not None:
             sent["Authorization"] = f"Bearer {key or self.key}"
@@ -82,7 +82,7 @@ class OpenDoor:
     def raw(self, data: bytes) -> bytes:
         """Bytes as they are; all that comes back until the door closes the connection, which it must."""
         parts = b""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=30) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection:
             # A door that has answered and closed may reset what is still on its way to it.
             with suppress(ConnectionError):
                 connection.sendall(data)
@@ -120,7 +120,7 @@ def open_door(file: Path, **settings: Any) -> Iterator[OpenDoor]:
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[sock])), daemon=True)
     thread.start()
     # Before that, the lines it logs at its beginning mingle with those of the first requests.
-    assert server.opened.wait(30)
+    assert server.opened.wait(60)
     try:
         yield OpenDoor(workspace, port, server)
     finally:

@@ -15,7 +15,7 @@ from localmcp.providers.mcp_servers.servers import McpServers
 from localmcp.tools import Registry
 
 SERVERS = Path(__file__).parent / "servers"
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds after which a test gives up waiting for what must come; nothing waits this long when all is well."""
 
 

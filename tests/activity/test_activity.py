@@ -542,7 +542,7 @@ def test_follow_prints_calls_as_they_come_until_it_is_interrupted(used: Workspac
     used.activity.flush()
     assert json.loads(run.stdout.readline())["arguments"] == {"name": "Anna"}
     run.send_signal(signal.SIGINT)
-    run.communicate(timeout=30)
+    run.communicate(timeout=60)
     assert run.returncode == 130
 
 

@@ -185,7 +185,7 @@ def test_an_interruption_while_it_starts_prints_no_traceback(tmp_path: Path) -> 
     )  # fmt: skip
     time.sleep(0.15)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=60)
     assert "localmcp/" not in errors or "Traceback" not in errors
 
 

@@ -436,7 +436,7 @@ class TestEndpoint:
         release = threading.Event()
 
         def stall(request: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
-            release.wait(30)
+            release.wait(60)
             return 204, {}, b""
 
         endpoint.replies = [stall]
@@ -562,7 +562,7 @@ class Gate:
 
     def __call__(self) -> Embedder:
         self.calls += 1
-        assert self.open.wait(30)
+        assert self.open.wait(60)
         result = self.results.pop(0)
         if isinstance(result, Exception):
             raise result
@@ -657,7 +657,7 @@ class TestLazyLoading:
         opened: list[Embedder] = []
         lazy = LazyEmbedder(lambda: opened.append(HashEmbedder()) or opened[-1], idle_seconds=0.05)
         first = lazy.embed_query("text")
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while lazy.loaded and time.monotonic() < deadline:
             time.sleep(0.01)
         assert not lazy.loaded
@@ -725,7 +725,7 @@ class TestQueryCache:
         class Slow(CountingEmbedder):
             def embed_query(self, text: str) -> Any:
                 entered.set()
-                assert release.wait(30)
+                assert release.wait(60)
                 return super().embed_query(text)
 
         embedder = Slow()
@@ -734,7 +734,7 @@ class TestQueryCache:
         threads = [threading.Thread(target=lambda: found.append(lazy.embed_query("same"))) for _ in range(4)]
         for thread in threads:
             thread.start()
-        assert entered.wait(30)
+        assert entered.wait(60)
         release.set()
         for thread in threads:
             thread.join()

@@ -45,7 +45,7 @@ class ChatServer:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 server.requests.append((self.path, body, dict(self.headers)))
                 if server.release is not None:
-                    server.release.wait(5)
+                    server.release.wait(60)
                 status, reply = server.replies.pop(0)
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(reply)))

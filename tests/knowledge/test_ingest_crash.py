@@ -247,7 +247,7 @@ def test_a_stop_while_the_meaning_is_read_ends_soon_and_is_no_failure(
                 break
         time.sleep(0.05)
     process.send_signal(number)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "found by word only" in err
     assert disagreements(database) == []

@@ -178,7 +178,7 @@ def test_long_work_is_answered_with_a_job_that_can_be_asked_for(database: Databa
 
     class Slow(HashEmbedder):
         def embed_passages(self, texts: Sequence[str]) -> Any:
-            assert go_on.wait(20)
+            assert go_on.wait(60)
             return super().embed_passages(texts)
 
     at = Setting(database, Settings(folders=(allowed,)), Slow(64), wait=0)
@@ -216,12 +216,12 @@ def test_a_cancelled_job_stops_at_the_next_file_and_keeps_what_is_indexed(databa
     class Slow(HashEmbedder):
         def embed_passages(self, texts: Sequence[str]) -> Any:
             started.set()
-            assert go_on.wait(20)
+            assert go_on.wait(60)
             return super().embed_passages(texts)
 
     at = Setting(database, Settings(folders=(allowed,)), Slow(64), wait=0)
     job = at.call("add_path", path=str(allowed))["jobId"]
-    assert started.wait(20)
+    assert started.wait(60)
     threading.Timer(0.2, go_on.set).start()
     ended = at.call("cancel_job", jobId=job)
     assert (ended["status"], ended["message"]) == ("failed", "Cancelled; what was written so far stays.")
@@ -243,7 +243,7 @@ def test_adding_a_folder_answers_when_its_words_are_in_with_a_job_for_the_meanin
 
     class Waiting(HashEmbedder):
         def embed_passages(self, texts: Sequence[str]) -> Any:
-            assert may_embed.wait(30)
+            assert may_embed.wait(60)
             return super().embed_passages(texts)
 
     at = Setting(database, Settings(folders=(allowed,)), Waiting(64))

@@ -30,7 +30,7 @@ def test_an_idle_program_notices_a_new_file(
     monkeypatch.setattr(workspace.library, "refresh", lambda wait: (refresh(wait=wait), refreshed.set())[0])
     upkeep = Upkeep(workspace.library, 0.05)
     upkeep.start()
-    assert refreshed.wait(20)
+    assert refreshed.wait(60)
     upkeep.stop()
     assert workspace.knowledge.search("barometers", mode="keyword")["count"] == 1
     workspace.close()
@@ -56,7 +56,7 @@ def test_a_folder_that_vanished_is_left_alone_and_the_thread_goes_on(
     monkeypatch.setattr(workspace.library, "refresh", count)
     upkeep = Upkeep(workspace.library, 0.05)
     upkeep.start()
-    assert rounds.acquire(timeout=20) and rounds.acquire(timeout=20)
+    assert rounds.acquire(timeout=60) and rounds.acquire(timeout=60)
     upkeep.stop()
     assert workspace.knowledge.get_stats()["totalSources"] == 20
     workspace.close()
@@ -72,7 +72,7 @@ def test_what_was_added_without_waiting_is_found_by_meaning_soon(
     monkeypatch.setattr("localmcp.knowledge.upkeep.POLL_SECONDS", 0.02)
     upkeep = Upkeep(workspace.library, 0)
     upkeep.start()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while workspace.knowledge.get_stats()["chunksWithoutEmbeddings"] and time.monotonic() < deadline:
         time.sleep(0.02)
     upkeep.stop()
@@ -90,7 +90,7 @@ def test_calls_that_keep_the_folders_waiting_do_not_keep_the_meaning_from_being_
     upkeep = Upkeep(workspace.library, 0.05)
     upkeep.note_call(None)  # type: ignore[arg-type]
     upkeep.start()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while workspace.knowledge.get_stats()["chunksWithoutEmbeddings"] and time.monotonic() < deadline:
         upkeep.note_call(None)  # type: ignore[arg-type]
         time.sleep(0.02)

@@ -99,7 +99,7 @@ def test_the_first_listing_does_not_wait_for_a_slow_server_and_a_later_one_has_i
     assert "still starting" in caplog.text
     assert wait_until(lambda: opened.servers["slow"].condition == "starting")
     farm.open_gate("slow")
-    assert opened.servers["slow"].listed.wait(20)
+    assert opened.servers["slow"].listed.wait(60)
     assert "slow__echo" in names(registry)
     farm.open_gate("slower")
 
@@ -384,7 +384,7 @@ def test_a_tool_that_a_server_adds_is_found_told_and_remembered(farm: Farm) -> N
     echo, changed = registry.get("shop__echo"), threading.Event()
     opened.on_change(changed.set)
     registry.call("shop__grow")
-    assert changed.wait(20)
+    assert changed.wait(60)
     assert registry.call("shop__grown").text == "grown was called"
     assert registry.get("shop__echo") is echo
     assert "shop__grown" in names(farm.open()[0])
@@ -500,7 +500,7 @@ def test_a_server_over_http_gets_its_headers_and_its_end_is_told(
     changed = threading.Event()
     opened.on_change(changed.set)
     registry.call("shop__grow")
-    assert changed.wait(20)
+    assert changed.wait(60)
     assert registry.call("shop__grown").text == "I am new"
     server.kill()
     server.wait()
@@ -518,7 +518,7 @@ def test_a_server_made_with_the_sdk_sends_images_and_changes_over_its_pipes(farm
     changed = threading.Event()
     opened.on_change(changed.set)
     registry.call("shop__grow")
-    assert changed.wait(20)
+    assert changed.wait(60)
     assert "shop__grown" in names(registry)
 
 

@@ -229,7 +229,7 @@ def test_closing_the_workspace_ends_what_still_runs(tmp_path: Path) -> None:
     while not (pid_file.exists() and pid_file.read_text()):
         time.sleep(0.01)
     workspace.close()
-    thread.join(20)
+    thread.join(60)
     assert answers[0].is_error
     assert gone(int(pid_file.read_text()))
 

@@ -198,7 +198,7 @@ def test_however_localmcp_ends_no_server_is_left(farm: Farm, way: str) -> None:
             localmcp.stdin.close()
         else:
             localmcp.send_signal(signal.Signals[way])
-        localmcp.wait(20)
+        localmcp.wait(60)
     assert wait_until(lambda: not is_alive(pid))
 
 

@@ -54,7 +54,7 @@ class Odd:
     def wait(self, words: Annotated[str, Param("Said at the end")] = "done") -> Echo:
         """Waits to be released."""
         self.entered.set()
-        self.release.wait(20)
+        self.release.wait(60)
         return {"words": words}
 
     @tool("halves", title="Halves", visible=False)
@@ -228,7 +228,7 @@ async def test_the_sdks_sse_client_is_answered_on_its_stream(door: OpenDoor) -> 
 
 
 def _open_stream(door: OpenDoor, key: str | None = None) -> tuple[http.client.HTTPConnection, Any, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", door.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", door.port, timeout=60)
     headers = {"Authorization": f"Bearer {key or door.key}", "Accept": "text/event-stream"}
     connection.request("GET", "/api/mcp", headers=headers)
     stream = connection.getresponse()

@@ -37,7 +37,7 @@ class Slow:
     def slow(self) -> Said:
         """Take time."""
         self.entered.set()
-        self.release.wait(20)
+        self.release.wait(60)
         return {"words": "finished"}
 
 
@@ -61,12 +61,12 @@ def test_a_request_in_flight_finishes_when_the_door_closes(door: OpenDoor, path:
 
     asking = threading.Thread(target=ask)
     asking.start()
-    assert slow.entered.wait(20)
+    assert slow.entered.wait(60)
     door.server.should_exit = True
-    assert door.server.closing.wait(20)
+    assert door.server.closing.wait(60)
     _wait_until_closed(door.port)
     slow.release.set()
-    asking.join(20)
+    asking.join(60)
     assert replies[0].status == 200 and b"finished" in replies[0].body
 
 
@@ -74,7 +74,7 @@ def _wait_until_closed(port: int) -> None:
     """Until nobody accepts connections any more."""
     while True:
         try:
-            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+            socket.create_connection(("127.0.0.1", port), timeout=60).close()
         except ConnectionRefusedError:
             return
         except ConnectionError:
@@ -83,7 +83,7 @@ def _wait_until_closed(port: int) -> None:
 
 
 def test_a_stream_ends_as_a_whole_when_the_door_closes(door: OpenDoor) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", door.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", door.port, timeout=60)
     headers = {"Authorization": f"Bearer {door.key}", "Accept": "text/event-stream"}
     connection.request("GET", "/api/mcp", headers=headers)
     stream = connection.getresponse()
@@ -101,7 +101,7 @@ def test_a_subscription_ends_when_the_door_closes(door: OpenDoor) -> None:
     }
     params = {"_meta": meta, "notifications": {"toolsListChanged": True}}
     message = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}
-    connection = http.client.HTTPConnection("127.0.0.1", door.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", door.port, timeout=60)
     headers = {
         "Authorization": f"Bearer {door.key}",
         "Content-Type": "application/json",
@@ -126,7 +126,7 @@ def test_a_request_that_trickles_in_is_given_up(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(serving, "REQUEST_SECONDS", 0.2)
     head = f"POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {door.key}\r\nContent-Length: 50\r\n\r\n{{"
     for beginning in (b"", b"GET /health HTT", head.encode()):
-        with socket.create_connection(("127.0.0.1", door.port), timeout=20) as connection:
+        with socket.create_connection(("127.0.0.1", door.port), timeout=60) as connection:
             connection.sendall(beginning)
             said = b""
             while part := connection.recv(65536):
@@ -201,7 +201,7 @@ def test_the_program_serves_and_ends_with_0_when_told_to(tmp_path: Path, number:
     lines = [json.loads(process.stderr.readline())]
     address = lines[0]["message"].removeprefix("Listening on http://")
     host, _, port = address.partition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=30)
+    connection = http.client.HTTPConnection(host, int(port), timeout=60)
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"})
     connection.request("POST", "/api/mcp", body, {"Authorization": f"Bearer {key}"})
     assert json.loads(connection.getresponse().read()) == {"jsonrpc": "2.0", "id": 1, "result": {}}
@@ -209,7 +209,7 @@ def test_the_program_serves_and_ends_with_0_when_told_to(tmp_path: Path, number:
     process.send_signal(number)
     lines += [json.loads(line) for line in process.stderr]
     process.stderr.close()
-    assert process.wait(30) == 0
+    assert process.wait(60) == 0
     said = [each["message"] for each in lines]
     assert any(each.startswith("Registered ") for each in said)
     assert "HTTP Transport request received" in said
@@ -223,7 +223,7 @@ def test_a_program_whose_log_nobody_reads_goes_on_answering(tmp_path: Path) -> N
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stderr is not None
         address = process.stderr.readline().partition("Listening on http://")[2].partition(" ")[0].strip()
-        connection = http.client.HTTPConnection(address.rstrip(":"), timeout=30)
+        connection = http.client.HTTPConnection(address.rstrip(":"), timeout=60)
         try:
             # Two lines of 200 characters a request; a pipe holds 64 kB at most.
             for _ in range(400):
@@ -235,7 +235,7 @@ def test_a_program_whose_log_nobody_reads_goes_on_answering(tmp_path: Path) -> N
         finally:
             connection.close()
         process.terminate()
-        assert process.wait(30) == (0 if sys.platform != "win32" else 1)
+        assert process.wait(60) == (0 if sys.platform != "win32" else 1)
 
 
 # ---------------------------------------------------------------- every face on one file

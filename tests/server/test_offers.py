@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,18 @@ async def test_a_key_reads_no_resource_that_its_tools_and_collections_do_not_ope
             await client.read_resource(DOCUMENT + "Soup")
 
 
+async def change_the_soup_until(told: anyio.Event, workspace: Workspace) -> None:
+    """Change it again and again: nothing tells when the server has begun to watch."""
+    with anyio.fail_after(60):
+        for number in count():
+            text = f"A soup of {number} leeks."
+            await anyio.to_thread.run_sync(lambda text=text: workspace.library.add_text(text, "Soup", replace=True))
+            with anyio.move_on_after(1):
+                await told.wait()
+            if told.is_set():
+                return
+
+
 @pytest.mark.filterwarnings("ignore:resources/subscribe is removed")
 async def test_a_subscriber_is_told_when_a_document_changes(filled: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("localmcp.server.handlers.WATCH_SECONDS", 0.05)
@@ -136,10 +149,7 @@ async def test_a_subscriber_is_told_when_a_document_changes(filled: Workspace, m
     server = build_server(lambda: filled, SCOPE)
     async with Client(server, mode="legacy", message_handler=receive) as client:
         await client.subscribe_resource(uri)
-        await anyio.sleep(0.1)
-        await anyio.to_thread.run_sync(lambda: filled.library.add_text("A soup of leeks.", "Soup", replace=True))
-        with anyio.fail_after(10):
-            await told.wait()
+        await change_the_soup_until(told, filled)
 
 
 async def test_a_listener_is_told_when_a_document_changes(filled: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,11 +159,17 @@ async def test_a_listener_is_told_when_a_document_changes(filled: Workspace, mon
         Client(build_server(lambda: filled, SCOPE)) as client,
         client.listen(resource_subscriptions=[uri]) as subscription,
     ):
-        await anyio.sleep(0.1)
-        await anyio.to_thread.run_sync(lambda: filled.library.add_text("A soup of leeks.", "Soup", replace=True))
-        with anyio.fail_after(10):
-            event = await anext(aiter(subscription))
-        assert event == ResourceUpdated(uri=uri)
+        events: list[Any] = []
+        told = anyio.Event()
+
+        async def receive() -> None:
+            events.append(await anext(aiter(subscription)))
+            told.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(receive)
+            await change_the_soup_until(told, filled)
+        assert events == [ResourceUpdated(uri=uri)]
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -508,7 +508,7 @@ async def test_list_changes_are_published_to_clients_of_the_handshake_era(tool_s
         assert client.server_capabilities.tools.list_changed
         await client.list_tools()
         threading.Thread(target=tool_server.publish_change, args=("tools",)).start()
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             await changed.wait()
 
 

@@ -494,7 +494,7 @@ def test_readers_do_not_wait_for_the_writer_of_their_own_process(database: Datab
         connection.execute("insert into collections (name, created_at) values ('new', '')")
         reader = threading.Thread(target=look)
         reader.start()
-        reader.join(timeout=30)
+        reader.join(timeout=60)
         assert found == [0]
     look()
     assert found == [0, 1]

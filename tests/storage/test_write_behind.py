@@ -57,7 +57,7 @@ def test_items_are_written_by_the_thread_in_their_order(database: Database) -> N
     database.ensure_writable()
     for name in "abc":
         writer.add(name)
-    assert written.wait(timeout=30)
+    assert written.wait(timeout=60)
     writer.close()
     assert names_in(database.path) == ["a", "b", "c"]
 

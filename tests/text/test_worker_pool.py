@@ -196,5 +196,5 @@ def test_workers_die_with_their_parent_and_do_not_hear_ctrl_c(tmp_path):
             member.send_signal(signal.SIGINT)
         assert all(member.is_running() for member in workers)
         parent.kill()
-        _, alive = psutil.wait_procs(workers, timeout=5)
+        _, alive = psutil.wait_procs(workers, timeout=60)
     assert alive == []

@@ -429,7 +429,7 @@ def test_giving_up_prints_nothing(hashed: Path) -> None:
 async def test_what_takes_long_is_named_while_one_waits(tmp_path: Path) -> None:
     async with open_tui(make_library(tmp_path)) as tui:
         goes_on = threading.Event()
-        tui.pane.ask("search", lambda: goes_on.wait(20), lambda _: None)
+        tui.pane.ask("search", lambda: goes_on.wait(60), lambda _: None)
         for _ in range(200):
             await tui.pilot.pause(0.02)
             if "waiting for the search" in tui.text():
