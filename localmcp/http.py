@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
+import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -162,6 +165,36 @@ class JsonEndpoint:
                 f"{self.where} refused the connection.", hint="Start the server (with Ollama: ollama serve)."
             )
         return ModelUnavailable(f"{self.where} cannot be reached: {reason}.", hint="Check the URL and the network.")
+
+
+class Deadline:
+    """Shuts the connections of a request when its time is over, whatever the server sends meanwhile: the socket's own
+    time-out counts anew for every byte of a status line, a header or the size of a chunk."""
+
+    def __init__(self, seconds: float) -> None:
+        self.passed = False
+        self._sockets: list[socket.socket] = []
+        self._timer = threading.Timer(seconds, self._shut)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Deadline:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def watch(self, opened: socket.socket) -> None:
+        """Shut this one too."""
+        self._sockets.append(opened)
+        if self.passed:
+            self._shut()
+
+    def _shut(self) -> None:
+        self.passed = True
+        for opened in self._sockets:
+            with suppress(OSError):
+                opened.shutdown(socket.SHUT_RDWR)
 
 
 def usable_key(api_key: str | None) -> str:

@@ -6,14 +6,15 @@ import http.client
 import ipaddress
 import socket
 import ssl
-import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
 from localmcp.config import Settings
 from localmcp.errors import AccessDenied, InvalidInput, Unavailable, UnreadableDocument
+from localmcp.http import Deadline
 from localmcp.knowledge.reading import limits_of
 from localmcp.storage.migrations import utc_now
 from localmcp.text.document import Document
@@ -83,10 +84,18 @@ def fetch_page(url: str, *, max_bytes: int, allow_private: bool = False) -> Page
         UnreadableDocument: it is not text, or too large.
         Unavailable: the host cannot be reached, or does not answer with a page.
     """
-    deadline = time.monotonic() + DEADLINE_SECONDS
+    with Deadline(DEADLINE_SECONDS) as deadline:
+        try:
+            return _follow(url, max_bytes, allow_private, deadline)
+        except Unavailable as error:
+            if deadline.passed:
+                raise Unavailable(f"{url} takes longer than {DEADLINE_SECONDS:.0f} s to answer.") from error
+            raise
+
+
+def _follow(url: str, max_bytes: int, allow_private: bool, deadline: Deadline) -> Page:
     for _ in range(MOST_REDIRECTS + 1):
-        answer = _get(url, allow_private)
-        with answer:
+        with _get(url, allow_private, deadline) as answer:
             if answer.status in (301, 302, 303, 307, 308) and (target := answer.getheader("Location")):
                 url = urljoin(url, target)
                 continue
@@ -115,7 +124,7 @@ def _read_in_worker(page: Page, _start: None) -> Iterator[Document]:
     yield read_bytes(page.data, page.name)
 
 
-def _get(url: str, allow_private: bool) -> http.client.HTTPResponse:
+def _get(url: str, allow_private: bool, deadline: Deadline) -> http.client.HTTPResponse:
     parts = urlsplit(url)
     try:
         host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
@@ -123,13 +132,18 @@ def _get(url: str, allow_private: bool) -> http.client.HTTPResponse:
         raise InvalidInput(f"{url} is no web address: {error}.") from error
     if parts.scheme not in ("http", "https") or not host:
         raise InvalidInput(f"{url} is no web address; it must begin with http:// or https://.")
+    if parts.username is not None:
+        raise InvalidInput(f"The address of {host} holds a user name or a password; pages are fetched without.")
     address = _public_address(host, port, allow_private)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     headers = {"User-Agent": "localmcp", "Accept": "text/html, text/*, application/pdf", "Accept-Encoding": "identity"}
     try:
         connection = _connect(parts.scheme, host, address, port)
-        connection.request("GET", path.encode("ascii", "replace").decode(), headers=headers)
-        return connection.getresponse()
+        # The response keeps the stream open until it is closed itself.
+        with closing(connection.sock):
+            deadline.watch(connection.sock)
+            connection.request("GET", path.encode("ascii", "replace").decode(), headers=headers)
+            return connection.getresponse()
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise Unavailable(f"{url} cannot be fetched: {error or type(error).__name__}.") from error
 
@@ -174,7 +188,7 @@ def is_public(address: str) -> bool:
     return ip.is_global and not ip.is_multicast
 
 
-def _read(answer: http.client.HTTPResponse, url: str, max_bytes: int, deadline: float) -> Page:
+def _read(answer: http.client.HTTPResponse, url: str, max_bytes: int, deadline: Deadline) -> Page:
     kind = answer.headers.get_content_type()
     if not (kind.startswith("text/") or kind in _SUFFIXES):
         raise UnreadableDocument(f"{url} is {kind}, not text.")
@@ -184,10 +198,11 @@ def _read(answer: http.client.HTTPResponse, url: str, max_bytes: int, deadline: 
             data += block
             if len(data) > max_bytes:
                 raise UnreadableDocument(f"{url} is larger than {max_bytes // 1_000_000} MB (setting max_file_mb).")
-            if time.monotonic() > deadline:
-                raise Unavailable(f"{url} takes longer than {DEADLINE_SECONDS:.0f} s to answer.")
     except (OSError, http.client.HTTPException) as error:
         raise Unavailable(f"{url} cannot be fetched: {error or type(error).__name__}.") from error
+    if deadline.passed:
+        # A connection that was shut ends like a whole page.
+        raise Unavailable(f"{url} did not answer in time.")
     parts = urlsplit(url)
     stem = parts.path.rstrip("/").rpartition("/")[2].rpartition(".")[0] or parts.hostname or "page"
     return Page(url, bytes(data), stem.replace(".", " ") + _SUFFIXES.get(kind, ".txt"))

@@ -7,17 +7,15 @@ import json
 import logging
 import os
 import re
-import socket
-import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 from localmcp.errors import ConfigurationError, InvalidInput, Unavailable
+from localmcp.http import Deadline
 from localmcp.providers.fields import Fields, Source
 from localmcp.providers.manifests import (
     ManifestProvider,
@@ -230,7 +228,7 @@ def _exchange(call: Call, request: Request) -> tuple[int, str, bytes]:
     from urllib.error import HTTPError
 
     deadline = time.monotonic() + call.timeout
-    watch = _Deadline(call.timeout)
+    watch = Deadline(call.timeout)
     try:
         with watch, _build_opener(call, watch).open(request, timeout=call.timeout) as response:
             return _take(response, response.status, deadline)
@@ -249,31 +247,6 @@ def _exchange(call: Call, request: Request) -> tuple[int, str, bytes]:
         raise
 
 
-class _Deadline:
-    """Shuts the connections of a call when its time is over, whatever the server sends meanwhile: the socket's own
-    time-out counts anew for every byte of a status line, a header or the size of a chunk."""
-
-    def __init__(self, seconds: float) -> None:
-        self._sockets: list[socket.socket] = []
-        self._timer = threading.Timer(seconds, self._shut)
-        self._timer.daemon = True
-
-    def __enter__(self) -> None:
-        self._timer.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-
-    def watch(self, opened: socket.socket) -> None:
-        """Shut this one too."""
-        self._sockets.append(opened)
-
-    def _shut(self) -> None:
-        for opened in self._sockets:
-            with suppress(OSError):
-                opened.shutdown(socket.SHUT_RDWR)
-
-
 def _take(response: Any, status: int, deadline: float) -> tuple[int, str, bytes]:
     """What a response holds, read piece by piece: the socket's own time-out counts anew for every byte.
 
@@ -290,7 +263,7 @@ def _take(response: Any, status: int, deadline: float) -> tuple[int, str, bytes]
     return status, str(response.headers.get("Content-Type", "")).lower(), bytes(body)
 
 
-def _build_opener(call: Call, watch: _Deadline) -> OpenerDirector:
+def _build_opener(call: Call, watch: Deadline) -> OpenerDirector:
     from http.client import HTTPConnection, HTTPSConnection
     from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, ProxyHandler, build_opener
 

@@ -1,6 +1,7 @@
 """A web page becomes a document with its address; what is private, no text or too large is refused."""
 
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -21,6 +22,14 @@ class Site(BaseHTTPRequestHandler):
     }
 
     def do_GET(self):
+        if self.path.startswith("/drip"):
+            self.drip()
+            return
+        if self.path == "/away":
+            self.send_response(302)
+            self.send_header("Location", f"http://127.0.0.2:{self.server.server_port}/ferry")
+            self.end_headers()
+            return
         if self.path in ("/moved", "/loop"):
             self.send_response(302)
             self.send_header("Location", "/ferry" if self.path == "/moved" else "/loop")
@@ -34,6 +43,22 @@ class Site(BaseHTTPRequestHandler):
         self.send_header("Content-Type", kind)
         self.end_headers()
         self.wfile.write(body)
+
+    def drip(self):
+        """A byte now and then, for ever: of a header, of the size of a chunk, or of the page."""
+        kind = b"Content-Type: text/plain\r\n"
+        heads = {
+            "/drip-head": b"X: ",
+            "/drip-chunk": kind + b"Transfer-Encoding: chunked\r\n\r\n",
+            "/drip": kind + b"\r\n",
+        }
+        try:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n" + heads[self.path])
+            while True:
+                self.wfile.write(b"0")
+                time.sleep(0.02)
+        except OSError:
+            pass
 
     def log_message(self, *_arguments):
         pass
@@ -89,3 +114,22 @@ def test_what_is_no_page_is_refused(site, path, error, reason):
 def test_other_schemes_are_no_web_addresses():
     with pytest.raises(InvalidInput, match="no web address"):
         fetch("file:///etc/passwd")
+
+
+@pytest.mark.parametrize("path", ["/drip", "/drip-head", "/drip-chunk"])
+def test_a_page_that_drips_is_given_up(site, monkeypatch, path):
+    monkeypatch.setattr("localmcp.knowledge.web_pages.DEADLINE_SECONDS", 0.3)
+    with pytest.raises(Unavailable, match="takes longer than"):
+        fetch_page(site + path, max_bytes=1_000_000, allow_private=True)
+
+
+def test_a_redirect_to_a_private_address_is_refused(site, monkeypatch):
+    monkeypatch.setattr("localmcp.knowledge.web_pages.is_public", lambda address: address == "127.0.0.1")
+    with pytest.raises(AccessDenied, match=r"127\.0\.0\.2"):
+        fetch_page(f"{site}/away", max_bytes=1000)
+
+
+def test_an_address_with_a_password_is_refused_and_does_not_show_it(site):
+    with pytest.raises(InvalidInput) as refused:
+        fetch(site.replace("http://", "http://me:secret@"))
+    assert "secret" not in str(refused.value)
