@@ -21,7 +21,7 @@ MOST_SENT_BYTES = 900_000
 """Structured answer and text block together: clients refuse results of 1 MB."""
 LONGEST_ENTRY = 60
 """Characters that an entry of an outline takes, about."""
-_LINES = re.compile(r"\s*(\d{1,9})\s*(?:(-|:|\.\.)\s*(\d{1,9})?)?\s*")
+_LINES = re.compile(r"(\d{1,9})(?:\s*(-|:|\.\.)\s*(\d{1,9})?)?")
 
 _ROW = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
@@ -32,7 +32,7 @@ def parse_lines(text: str) -> tuple[int, int]:
     Raises:
         InvalidInput: it is no range of lines.
     """
-    match = _LINES.fullmatch(text)
+    match = _LINES.fullmatch(text.strip())
     if match is None:
         raise InvalidInput(f"lines: '{text}' is no range of lines; write 20-80, or 500- for the rest.")
     first = int(match[1])
