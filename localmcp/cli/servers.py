@@ -326,6 +326,52 @@ def _approval_in_words(answer: Json) -> str:
     )
 
 
+# ---------------------------------------------------------------- login and logout
+
+
+@servers.command("login")
+@click.option("--no-browser", is_flag=True, help="Only print the address; open it yourself.")
+@click.option("--timeout", type=click.FloatRange(1, 3600), default=300, help="Seconds to sign in (300).")
+@click.argument("name", metavar="NAME")
+@pass_session
+def login(session: Session, name: str, no_browser: bool, timeout: float) -> int:
+    """Sign in to a remote server in the browser, and read its tools.
+
+    The tokens are kept in the state directory, readable only by you, and refreshed when they expire.
+    """
+    import asyncio
+
+    from localmcp.providers.mcp_servers.authorization import sign_in
+
+    def show(url: str) -> None:
+        terminal.echo(f"Sign in at: {visible(url)}", err=True)
+        if not no_browser:
+            click.launch(url)
+
+    signed_in = asyncio.run(sign_in(open_servers(session).server(name).entry, show, timeout))
+    outcome = _outcome(_refreshed(session, [name])[name])
+    session.answer({"server": name, "signedIn": signed_in, **outcome}, lambda answer: _print_login(session, answer))
+    return UNAVAILABLE if "error" in outcome else 0
+
+
+def _print_login(session: Session, answer: Json) -> None:
+    name = terminal.bold(answer["server"])
+    terminal.echo(f"Signed in to {name}." if answer["signedIn"] else f"{name} asks for no sign-in.")
+    _print_outcomes(session, [{"name": answer["server"], **answer}])
+
+
+@servers.command("logout")
+@click.argument("name", metavar="NAME")
+@pass_session
+def logout(session: Session, name: str) -> None:
+    """Forget the tokens of a server that you signed in to."""
+    from localmcp.providers.mcp_servers.authorization import forget_login
+
+    existed = forget_login(open_servers(session).server(name).entry)
+    said = f"Signed out of {name}." if existed else f"You were not signed in to {name}."
+    session.answer({"server": name, "signedOut": existed}, lambda _: terminal.echo(said))
+
+
 # ---------------------------------------------------------------- refresh
 
 

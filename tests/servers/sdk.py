@@ -88,6 +88,7 @@ def serve_http() -> None:
 
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))
+    sock.listen(64)
     print(sock.getsockname()[1], flush=True)
     uvicorn.Server(uvicorn.Config(guarded, log_level="error")).run(sockets=[sock])
 

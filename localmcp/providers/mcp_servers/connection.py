@@ -30,8 +30,9 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from localmcp.errors import InvalidInput, LocalMCPError, Unavailable
+from localmcp.providers.mcp_servers.authorization import TokensReplaced, kept_login, login_needed
 from localmcp.providers.mcp_servers.catalog import usable_tools
-from localmcp.providers.mcp_servers.entries import Launch, ServerEntry, prepare
+from localmcp.providers.mcp_servers.entries import LOOPBACK, Launch, ServerEntry, prepare
 from localmcp.providers.mcp_servers.person_questions import PersonQuestions
 from localmcp.providers.mcp_servers.process import Child, Guard, ServerLog, run_child, without_surrogates
 from localmcp.schemas import compact_json
@@ -45,13 +46,12 @@ MOST_PAGES, MOST_OFFER_PAGES = 100, 10
 PROBE_SECONDS = 3.0
 """How long a server may take to answer a ping after a call has timed out, before it counts as stuck."""
 CLOSING_SECONDS = 1.6
-NOT_FOUND = 404
+NOT_FOUND, UNAUTHORIZED = 404, 401
 MAX_ANSWER = 5 * 1024 * 1024
 """Characters of one answer as JSON: no model reads more, and every copy on the way takes memory."""
 MOST_ROUNDS = 10
 """How often one call may ask the person."""
 MAX_EVENT = 64 * 1024 * 1024
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _OTHER_ERA = (types.METHOD_NOT_FOUND, types.INVALID_REQUEST, types.INVALID_PARAMS, types.UNSUPPORTED_PROTOCOL_VERSION)
 
 _REQUESTS: dict[str, type[types.Request[Any, Any]]] = {
@@ -113,6 +113,8 @@ class Connection:
         self._ended = asyncio.Event()
         self._life: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None
+        self._refusal: Unavailable | None = None
+        """Why requests cannot be signed any more."""
         self._listening: list[asyncio.Task[None]] = []
 
     @property
@@ -208,15 +210,20 @@ class Connection:
         client = httpx2.AsyncClient(
             headers=dict(launch.headers),
             timeout=httpx2.Timeout(self.entry.start_seconds, read=300.0),
+            auth=kept_login(self.entry, launch.url, self._note_refusal),
             event_hooks={"response": [remember_status]},
             # What is meant for this machine must not leave it through a proxy from the environment.
-            trust_env=urlsplit(launch.url).hostname not in _LOOPBACK,
+            trust_env=urlsplit(launch.url).hostname not in LOOPBACK,
         )
         async with (
             client,
             streamable_http_client(launch.url, http_client=client, max_sse_event_size=MAX_EVENT) as streams,
         ):
             yield streams
+
+    def _note_refusal(self, error: Unavailable) -> None:
+        self._refusal = error
+        self._leave.set()
 
     async def _shake_hands(self) -> None:
         """The handshake of 2025, which every server of today answers, else the discovery of 2026."""
@@ -410,6 +417,8 @@ class Connection:
             self._probing = asyncio.create_task(self._probe())
             seconds = f"{self.entry.call_seconds:g} seconds"
             return self._unavailable(f"did not answer {tool} within {seconds}", "It may need more: set its `timeout`.")
+        if self._refusal is not None or self._status == UNAUTHORIZED:
+            return self._explain_refusal()
         if code == types.INVALID_REQUEST and self._status == NOT_FOUND:
             self._leave.set()
             return SessionLost(f"The MCP server '{self.entry.name}' has forgotten our session.")
@@ -420,6 +429,12 @@ class Connection:
         if isinstance(error, ValidationError):
             return self._unavailable(f"answered {tool} with something that is no MCP result")
         return await self._explain_end(tool)
+
+    def _explain_refusal(self) -> LocalMCPError:
+        """What to do about a 401; with the tokens of another process the call can be repeated, since it was refused."""
+        if isinstance(self._refusal, TokensReplaced):
+            return SessionLost(self._refusal.message)
+        return self._refusal or login_needed(self.entry)
 
     async def _explain_end(self, tool: str) -> Unavailable:
         # No later call may take this connection, though it may take a moment to come to its end.
@@ -433,12 +448,14 @@ class Connection:
     def _explain_start(self, error: BaseException) -> LocalMCPError:
         if isinstance(error, LocalMCPError):
             return error
+        if self._status == UNAUTHORIZED:
+            return self._explain_refusal()
         if isinstance(error, MCPError) and error.code == types.CONNECTION_CLOSED:
             ending = f" ({self._child.ending})" if self._child and self._child.ending else ""
             return self._unavailable(f"ended during its start{ending}")
         if isinstance(error, MCPError):
             message = self._log.masked(error.message)
-            return self._unavailable(f"refused the handshake: {message}{self._http_status()}", self._status_hint())
+            return self._unavailable(f"refused the handshake: {message}{self._http_status()}")
         if isinstance(error, httpx2.HTTPError):
             return self._unavailable(f"cannot be reached at {self.entry.where}: {error or type(error).__name__}")
         if isinstance(error, OSError) and self._child is None:
@@ -448,9 +465,6 @@ class Connection:
 
     def _http_status(self) -> str:
         return f" (HTTP {self._status})" if self._status is not None and self._status >= 400 else ""
-
-    def _status_hint(self) -> str:
-        return "Check the keys in its `headers`." if self._status in (401, 403) else ""
 
     def _unavailable(self, what: str, hint: str = "") -> Unavailable:
         last = self._log.last_line

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from localmcp.config import servers_file
 from localmcp.errors import ConfigurationError
+from localmcp.files import PRIVATE_FILE, write_atomically
 from localmcp.providers.client_configuration import MCP_SERVERS, TABLES, read_document, servers_in
 
 Json = dict[str, Any]
@@ -23,6 +24,7 @@ MOST_SECONDS = 999.0
 """From 1000 on a time-out is read as milliseconds, which is what other clients write."""
 
 _STARTING_KEYS = ("command", "args", "env", "cwd", "url", "headers", "type")
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _HTTP = ("http", "streamable-http", "streamable_http", "streamablehttp")
 _VARIABLE = re.compile(r"\$\{(?:env:)?([^}:]+)(?::-([^}]*))?\}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9-]+")
@@ -53,6 +55,8 @@ class ServerEntry:
     namespace: str = ""
     description: str = ""
     """What assistants are told that it is for, instead of words from its tools' names."""
+    oauth: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """For servers with logins: `clientId`, `clientSecret`, `callbackPort` of a client that the person registered."""
     problem: str = ""
     """Why it cannot be used; empty when it can."""
 
@@ -109,6 +113,7 @@ def _parse(name: str, raw: Json) -> ServerEntry:
         call_seconds=_seconds(raw, "timeout", CALL_SECONDS),
         namespace=normalise_namespace(_text(raw, "namespace") or name),
         description=_text(raw, "description"),
+        oauth=_table(raw, "oauth"),
     )
 
 
@@ -269,11 +274,8 @@ def write_entries(changes: Mapping[str, Json | None]) -> Path:
             table[name] = entry
     document = {key: value for key, value in document.items() if key not in TABLES}
     document[MCP_SERVERS] = table
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
-    # Keys of other services are in it, so it is the person's alone from its first byte.
-    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        json.dump(document, file, ensure_ascii=False, indent=2)
-        file.write("\n")
-    beside.replace(path)
+    if path.exists():
+        # Keys of other services are in it.
+        path.chmod(PRIVATE_FILE)
+    write_atomically(path, f"{json.dumps(document, ensure_ascii=False, indent=2)}\n")
     return path

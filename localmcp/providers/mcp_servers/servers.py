@@ -195,9 +195,12 @@ class McpServers:
             return dict(zip(names, pool.map(one, names), strict=True))
 
     def forget(self, entry: ServerEntry) -> None:
-        """Drop what is kept of a server's tools."""
+        """Drop what is kept of a server: its tools, what was approved of them, and the login."""
         self._cache.forget(entry.digest)
         self._approved.forget(entry.digest)
+        from localmcp.providers.mcp_servers.authorization import forget_login
+
+        forget_login(entry)
 
     def log_end(self, server: McpServer, lines: int = 12) -> list[str]:
         """Return the last lines that a server wrote to its log, in any process; none if it wrote nothing."""

@@ -8,6 +8,7 @@ import time
 from typing import Any, Protocol
 
 from localmcp.errors import LocalMCPError, Unavailable
+from localmcp.providers.mcp_servers.authorization import LoginNeeded
 from localmcp.providers.mcp_servers.connection import Connection, SessionLost
 from localmcp.providers.mcp_servers.entries import ServerEntry
 from localmcp.providers.mcp_servers.process import Guard, ServerLog
@@ -171,7 +172,9 @@ class Supervisor:
             tools = await connection.list_tools()
         except LocalMCPError as error:
             await connection.close()
-            self._note_failure()
+            if not isinstance(error, LoginNeeded):
+                # The person may sign in at any moment.
+                self._note_failure()
             self._server.fail(error)
             raise
         except asyncio.CancelledError:
