@@ -17,6 +17,9 @@ _HIT_FIELDS = (
     "keywordScore", "combinedScore", "matchType",
 )  # fmt: skip
 """The fields that the contract promises (S3-4, C3-3)."""
+_OF_FILE = ("created", "dateFrom", "sheets", "slides", "pages", "language", "encoding")
+"""Metadata that say nothing of a passage, or that its `date` says; `get_document` has them."""
+_SCORES = ("semanticScore", "keywordScore", "combinedScore")
 _SEARCH_FIELDS = (
     "query", "mode", "count", "message", "notices", "repairs", "didYouMean", "nextCursor", "lowConfidence",
     "confidence", "coverage", "explain",
@@ -43,21 +46,28 @@ def _picked(table: Mapping[str, Any], fields: Iterable[str]) -> Json:
 def lean_search(result: Any) -> Answer:
     """Return the answer of `search`: hits grouped by document, confidence and corrections first."""
     structured = _picked(result, _SEARCH_FIELDS)
-    structured["results"] = [_lean_hit(hit, "explain" in result) for hit in result["results"]]
+    if "explain" in result:
+        structured["results"] = result["results"]
+        return _answer(structured, search_text(result))
+    folder = _shared_folder([hit["citation"].get("path") for hit in result["results"]])
+    if folder:
+        structured["pathsBelow"] = folder
+    structured["results"] = [_lean_hit(hit, folder) for hit in result["results"]]
     return _answer(structured, search_text(result))
 
 
-def _lean_hit(hit: Json, explained: bool) -> Json:
-    if explained:
-        return hit
+def _lean_hit(hit: Json, folder: str) -> Json:
     lean = _picked(hit, (*_HIT_FIELDS, "relevance", "origin", "signals", "morePassages"))
-    lean["citation"] = {"label": hit["citation"]["label"]}
+    # A tenth is finer than what the scores can tell.
+    lean |= {field: round(hit[field], 1) for field in _SCORES if field in hit}
+    label: str = hit["citation"]["label"]
+    lean["citation"] = {"label": label.removeprefix(folder).replace(f" › {hit['sourceTitle']} › ", " › ")}
     if hit["collection"] != "default":
         lean["collection"] = hit["collection"]
     if hit["freshness"] in ("changed", "missing"):
         lean["freshness"] = hit["freshness"]
-    if hit["metadata"]:
-        lean["metadata"] = hit["metadata"]
+    if metadata := {key: value for key, value in hit["metadata"].items() if key not in _OF_FILE}:
+        lean["metadata"] = metadata
     return lean
 
 
