@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from localmcp.errors import LocalMCPError, UnreadableDocument
 from localmcp.text.document import Document, failed_member
-from localmcp.text.worker import begin_member
+from localmcp.text.worker import begin_member, one_member
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 MOST_MEMBERS = 100_000
@@ -55,10 +55,11 @@ def read_archive(
 
 def _read_member(path: str, unpack: Callable[[int], bytes], read: ReadDocuments, max_bytes: int) -> Iterator[Document]:
     try:
-        for document in read(io.BytesIO(unpack(max_bytes)), PurePosixPath(path).name):
-            inner = f"{path}/{document.member}" if document.member else path
-            parent = f"{path}/{document.parent}" if document.parent else (path if document.member else "")
-            yield replace(document, member=inner, parent=parent)
+        with one_member():
+            for document in read(io.BytesIO(unpack(max_bytes)), PurePosixPath(path).name):
+                inner = f"{path}/{document.member}" if document.member else path
+                parent = f"{path}/{document.parent}" if document.parent else (path if document.member else "")
+                yield replace(document, member=inner, parent=parent)
     except LocalMCPError as error:
         yield failed_member(path, error)
     except _DAMAGE as error:

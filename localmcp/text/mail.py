@@ -76,7 +76,8 @@ def _split_mailbox(file: BinaryIO, begin: int, max_bytes: int) -> Iterator[tuple
     lines: list[bytes] = []
     blank = True
     while line := file.readline(1 << 16):
-        if blank and line.startswith(b"From ") and position > offset:
+        # Some programs leave a line of a text that begins with "From " as it is.
+        if blank and _MAILBOX_START.match(line) and position > offset:
             yield offset, position, b"".join(lines) if size <= max_bytes else None
             offset, size, lines = position, 0, []
         position += len(line)
@@ -211,6 +212,10 @@ def _header(message: EmailMessage, key: str) -> str:
     if len(raw) > LONGEST_HEADER:
         return one_line(raw)
     try:
+        raw.encode()
+    except UnicodeEncodeError:  # Bytes that no encoding was declared for.
+        return one_line(decode_text(raw.encode("ascii", "surrogateescape"))[0])
+    try:
         return one_line(str(message[key] or ""))
     except Exception:  # Broken headers make the parser raise anything; as they are, they still say something.
         return one_line(raw)
@@ -231,7 +236,30 @@ def _body(message: EmailMessage, name: str) -> str:
     if text.strip():
         return text
     html = message.get_body(("html",))
-    return html_markdown(_decoded(html), name) if html else ""
+    if html:
+        return html_markdown(_decoded(html), name)
+    invitation = next((part for part in message.walk() if part.get_content_type() == "text/calendar"), None)
+    return calendar_text(_decoded(invitation)) if invitation else text
+
+
+_CALENDAR_LINE = re.compile(r"(SUMMARY|DTSTART|DTEND|LOCATION|ORGANIZER|DESCRIPTION)(?:;[^:\n]{0,500})?:(.*)")
+_CALENDAR_NAMES = {"DTSTART": "From", "DTEND": "To"}
+
+
+def calendar_text(calendar: str) -> str:
+    """Return what, when and where of the events in a calendar (RFC 5545), a line each."""
+    events = re.findall(r"(?s)BEGIN:VEVENT(.*?)END:VEVENT", re.sub(r"\r?\n[ \t]", "", calendar))
+    return "\n\n".join("\n".join(_event_lines(event)) for event in events)
+
+
+def _event_lines(event: str) -> Iterator[str]:
+    for match in map(_CALENDAR_LINE.fullmatch, event.replace("\r", "").split("\n")):
+        if match and match[2].strip():
+            value = re.sub(r"\\([,;\\])", r"\1", match[2].replace("\\n", " ").removeprefix("mailto:"))
+            if match[1] in _CALENDAR_NAMES:
+                value = re.sub(r"^(\d{4})(\d\d)(\d\d)", r"\1-\2-\3", value)
+                value = re.sub(r"T(\d\d)(\d\d)(?:00)?", r" \1:\2", value)
+            yield f"{_CALENDAR_NAMES.get(match[1], match[1].capitalize())}: {value}"
 
 
 def _decoded(part: Any) -> str:

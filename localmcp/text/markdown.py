@@ -59,7 +59,10 @@ def markdown_head(text: str) -> tuple[dict[str, Any], str]:
 
 
 def _front_matter(text: str) -> tuple[dict[str, Any], int]:
-    """The YAML between two `---` lines at the top, as JSON values, and the offset at which the body begins."""
+    """The YAML between two `---` lines at the top, or the TOML between two `+++` lines, as JSON values, and the offset
+    at which the body begins."""
+    if toml := re.match(r"\+\+\+[ \t]*\r?\n(.{0,65536}?)^\+\+\+[ \t]*\r?$", text, re.S | re.M):
+        return _read_toml(toml[1]), toml.end()
     match = re.match(r"---[ \t]*\r?\n(.{0,65536}?)^(?:---|\.\.\.)[ \t]*\r?$", text, re.S | re.M)
     if not match:
         return {}, 0
@@ -70,6 +73,16 @@ def _front_matter(text: str) -> tuple[dict[str, Any], int]:
         logger.debug("front matter is not YAML: %s", error)
         front = dict[str, Any]()
     return (cast("dict[str, Any]", front), match.end()) if isinstance(front, dict) else ({}, 0)
+
+
+def _read_toml(text: str) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return json_value(tomllib.loads(text.replace("\r\n", "\n")))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        logger.debug("front matter is not TOML: %s", error)
+        return {}
 
 
 def _is_tame(yaml: Any, text: str) -> bool:

@@ -52,7 +52,20 @@ _TEX_HEADINGS = {"part": 1, "chapter": 1, "section": 2, "subsection": 3, "subsub
 _TEX_HEADING = re.compile(
     rf"\\({'|'.join(_TEX_HEADINGS)})\*?(?:\[[^\]\n]*\])?\{{([^{{}}\n]*(?:\{{[^{{}}\n]*\}}[^{{}}\n]*)*)\}}"
 )
-_TEX_ABOUT = re.compile(r"\\(title|author|date)\{([^{}]{0,500})\}")
+_TEX_ABOUT = re.compile(r"\\(title|author|date)\{((?:[^{}]|\{[^{}]{0,200}\}){0,500})\}")
+_TEX_LETTERS = {
+    "ss": "ß",
+    "ae": "æ",
+    "AE": "Æ",
+    "oe": "œ",
+    "OE": "Œ",
+    "o": "ø",
+    "O": "Ø",
+    "aa": "å",
+    "AA": "Å",
+    "l": "ł",
+}
+_TEX_LETTER = re.compile(rf"\\({'|'.join(_TEX_LETTERS)})(?![a-zA-Z])(?:\{{\}}|[ ])?")
 _TEX_DROPPED = re.compile(
     r"\\(?:cite[tp]?|ref|eqref|label|pageref|index|includegraphics|bibliographystyle|bibliography|usepackage|input|"
     r"vspace|hspace|centering|maketitle|tableofcontents|newpage|noindent|begin|end)\*?"
@@ -70,7 +83,8 @@ def read_tex(data: bytes, name: str) -> Document:
     about = {match[1]: _tex_text(match[2]) for match in _TEX_ABOUT.finditer(text[:20_000])}
     begin = text.find("\\begin{document}")
     preamble = text.count("\n", 0, begin) if begin >= 0 else 0
-    lines = [_tex_line(line) if number >= preamble else "" for number, line in enumerate(text.split("\n"))]
+    body = text.partition("\n\\end{document}")[0].split("\n")
+    lines = [_tex_line(line) if number >= preamble else "" for number, line in enumerate(body)]
     metadata |= {"author": about["author"]} if about.get("author") else {}
     return _document(name, lines, "tex", metadata, [], about.get("title", ""), about.get("date", ""))
 
@@ -78,20 +92,24 @@ def read_tex(data: bytes, name: str) -> Document:
 def _tex_line(line: str) -> str:
     line = re.sub(r"(?<!\\)%.*", "", line)
     if heading := _TEX_HEADING.search(line):
-        return f"{'#' * _TEX_HEADINGS[heading[1]]} {_tex_text(heading[2])}"
+        title, behind = _tex_text(heading[2]), _tex_text(line[heading.end() :]).strip()
+        # Lines stay those of the file: a heading with text behind it is a part of that text.
+        return f"**{title}** {behind}" if behind else f"{'#' * _TEX_HEADINGS[heading[1]]} {title}"
     line = re.sub(r"\\item\b(?:\[([^\]\n]*)\])?[ \t]*", lambda item: f"- {item[1] + ': ' if item[1] else ''}", line)
     return _tex_text(line)
 
 
 def _tex_text(text: str) -> str:
     text = _TEX_ACCENT.sub(lambda accent: unicodedata.normalize("NFC", accent[2] + _ACCENTS[accent[1]]), text)
+    text = _TEX_LETTER.sub(lambda letter: _TEX_LETTERS[letter[1]], text.replace("\\footnote{", " {"))
     text = _TEX_DROPPED.sub("", text)
     for _ in range(5):
         unwrapped = _TEX_COMMAND.sub(lambda command: command[1] or "", text)
         if unwrapped == text:
             break
         text = unwrapped
-    text = re.sub(r"\\([%&_#${}])", r"\1", re.sub(r"(?<!\\)[{}]", "", text))
+    text = re.sub(r"(?<!\\)[ ]*&[ ]*", " | ", re.sub(r"(?<!\\)[{}]", "", text))
+    text = re.sub(r"\\([%&_#${}])", r"\1", text)
     return text.replace("~", " ").replace("---", "—").replace("``", "“").replace("''", "”").replace("\\\\", "")
 
 

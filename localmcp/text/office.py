@@ -34,8 +34,9 @@ def read_properties(package: Package) -> dict[str, Any]:
 
 
 def document_date(properties: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields `date` and `date_from` of a document with these properties."""
-    date = properties.pop("modified", "") or properties.get("created", "")
+    """Return the fields `date` and `date_from` of a document with these properties: the later one, since a template's
+    change may be older than the document."""
+    date = max(properties.pop("modified", ""), properties.get("created", ""))
     return {"date": date, "date_from": "document properties"} if date else {}
 
 

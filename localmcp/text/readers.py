@@ -11,6 +11,7 @@ import re
 import stat
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, BinaryIO
 
@@ -64,12 +65,14 @@ def read_bytes(data: bytes, name: str) -> Document:
 
 
 def read_documents(
-    file: BinaryIO, name: str, start: Any = None, *, max_bytes: int = MAX_BYTES, archive: bool = False
-) -> Iterator[Document]:
+    file: BinaryIO, name: str, start: Any = None, *, max_bytes: int = MAX_BYTES, archive: bool = False,
+    nested: bool = True,
+) -> Iterator[Document]:  # fmt: skip
     """Yield the documents in an open file: one, or those of a container (mail, mailbox, conversations, archive).
 
     `start`: where to go on in a container, as `worker.begin_member` was told. `max_bytes` bounds each member.
-    `archive`: read .zip and .tar files as folders. A member that cannot be read has a `failure`.
+    `archive`: read .zip and .tar files as folders, with `nested` also those inside them. A member that cannot be read
+    has a `failure`.
 
     Raises:
         UnreadableDocument: why the file as a whole cannot be turned into text.
@@ -87,7 +90,9 @@ def read_documents(
         yield from read_conversations(file, name, start)
         return
     if kind == "archive":
-        yield from read_archive(file, name, read_documents, start, max_bytes=max_bytes)
+        # An archive in an archive is read, one in that is not: what it unpacks to stays bounded.
+        read_member = partial(read_documents, archive=nested, nested=False)
+        yield from read_archive(file, name, read_member, start, max_bytes=max_bytes)
         return
     data = file.read(max_bytes + 1)
     if len(data) > max_bytes:

@@ -34,6 +34,7 @@ class _Group:
     skipped: bool = False
     field: str = ""
     """Property of the document that is written here."""
+    note: bool = False
     fallback: int = 1
     """Bytes that stand after a Unicode character for older programs."""
 
@@ -116,7 +117,9 @@ class _Writer:
                 raise UnreadableDocument(f"{self.name} is refused: its groups are nested too deeply.")
             self._groups.append(self._groups[-1])
         elif len(self._groups) > 1:
-            self._groups.pop()
+            left = self._groups.pop()
+            if left.note and not self._groups[-1].note and not left.skipped:
+                self._pieces.append(")")
 
     def _word(self, word: bytes, number: int | None) -> None:
         group = self._groups[-1]
@@ -155,6 +158,7 @@ class _Writer:
             self._row = []
         elif word in (b"footnote", b"annotation"):
             self._pieces.append(" (")
+            self._groups[-1] = replace(self._groups[-1], note=True)
         elif word in _CHARACTERS:
             self._pieces.append(_CHARACTERS[word])
 

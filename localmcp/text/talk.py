@@ -167,6 +167,9 @@ def _claude_turns(conversation: Any) -> Iterator[tuple[str, str, str]]:
         content: Any = message.get("content") or []
         parts: list[Any] = [part.get("text") for part in content if part.get("type") == "text"]
         words = "\n\n".join(part for part in parts if part) or str(message.get("text") or "")
+        for attachment in message.get("attachments") or []:
+            if text := str(attachment.get("extracted_content") or ""):
+                words += f"\n\nAttached {attachment.get('file_name') or 'file'}:\n\n{text}"
         if words.strip():
             speaker = "User" if message.get("sender") == "human" else "Assistant"
             yield speaker, _moment(message.get("created_at"))[:10], words.strip()

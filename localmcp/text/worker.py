@@ -14,12 +14,13 @@ import struct
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 from localmcp.errors import LocalMCPError, UnreadableDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
 HEADER = struct.Struct("<cdI")
 """Kind of a frame, the worker's processor time in seconds, bytes that follow."""
@@ -45,6 +46,8 @@ class _Channel:
 
 
 _channel: _Channel | None = None
+_inside = 0
+"""How many containers the current member is in, which are read as one."""
 
 
 def begin_member(name: str, resume: object) -> None:
@@ -52,9 +55,20 @@ def begin_member(name: str, resume: object) -> None:
 
     `resume`: handed to the function as `start` should this member be killed, so that it goes on behind it.
     """
-    if _channel:
+    if _channel and not _inside:
         _channel.text = 0
         _channel.send(MEMBER, (name, resume))
+
+
+@contextmanager
+def one_member() -> Generator[None]:
+    """Take what begins inside as a part of the current member: a container in a container is read again as a whole."""
+    global _inside
+    _inside += 1
+    try:
+        yield
+    finally:
+        _inside -= 1
 
 
 def count_text(characters: int) -> None:

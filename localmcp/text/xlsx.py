@@ -16,6 +16,7 @@ EXCEL_ROWS = 1_048_576
 EXCEL_COLUMNS = 16_384
 _DATE_FORMATS = frozenset([*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)])
 """Numbers of the formats for dates and times that every workbook has (ECMA-376, 18.8.30)."""
+_PERCENT_FORMATS = frozenset((9, 10))
 _LAST_DAY = 2_958_465
 """9999-12-31 as Excel counts."""
 
@@ -60,7 +61,7 @@ class _Book:
         self.from_1904 = False
         self._package = package
         self._strings = _read_strings(package, related(parts, "sharedStrings"))
-        self._dated = _dated_styles(package, related(parts, "styles"))
+        self._styles = _number_styles(package, related(parts, "styles"))
 
     def write_rows(self, path: str, writer: SheetWriter) -> None:
         """Write the rows of a sheet that hold anything."""
@@ -89,8 +90,11 @@ class _Book:
             number = float(value)
         except ValueError:
             return " ".join(value.split())
-        if style.isdecimal() and int(style) in self._dated and 0 <= number <= _LAST_DAY:
+        shown_as = self._styles.get(int(style), "") if style.isdecimal() else ""
+        if shown_as == "date" and 0 <= number <= _LAST_DAY:
             return self._date(number)
+        if shown_as == "percent":
+            return f"{100 * number:.12g} %"
         return str(int(number)) if number.is_integer() and abs(number) < 1e15 else f"{number:.15g}"
 
     def _date(self, days: float) -> str:
@@ -123,7 +127,8 @@ class _SheetReader:
         self._column = -1
         self._kind = self._style = ""
         self._value: list[str] = []
-        self._in_value = False
+        self._formula = ""
+        self._in_value = self._in_formula = False
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         if tag == "row":
@@ -132,6 +137,9 @@ class _SheetReader:
             self._column = _column(attributes.get("r", ""), self._column + 1)
             self._kind, self._style = attributes.get("t", "n"), attributes.get("s", "")
             self._value.clear()
+            self._formula = ""
+        elif tag == "f":
+            self._in_formula = True
         elif tag in ("v", "t"):
             self._in_value = True
         elif tag == "rPh":
@@ -147,12 +155,19 @@ class _SheetReader:
     def text(self, piece: str) -> None:
         if self._in_value:
             self._value.append(piece)
+        elif self._in_formula:
+            self._formula += piece
 
     def end(self, tag: str) -> None:
         if tag in ("v", "t"):
             self._in_value = False
-        elif tag == "c" and self._value and self._column < EXCEL_COLUMNS:
-            self._cells[self._column] = self._kind, self._style, "".join(self._value)
+        elif tag == "f":
+            self._in_formula = False
+        elif tag == "c" and self._column < EXCEL_COLUMNS:
+            if any(self._value):
+                self._cells[self._column] = self._kind, self._style, "".join(self._value)
+            elif self._formula:  # Some programs write what is to be computed, and no value.
+                self._cells[self._column] = "str", "", f"={self._formula}"
         elif tag == "row" and self._cells:
             self._write(self._row, self._cells)
 
@@ -229,23 +244,22 @@ class _CommentReader(_StringReader):
             self.comments.append((self._reference, " ".join(text.split())))
 
 
-def _dated_styles(package: Package, paths: list[str]) -> set[int]:
-    """Return the numbers of the cell styles that show a number as a date or time."""
-    dated: set[int] = set()
-    formats: dict[str, bool] = {}
+def _number_styles(package: Package, paths: list[str]) -> dict[int, str]:
+    """Return number of a cell style -> `date` or `percent`, where it shows a number as such."""
+    styles: dict[int, str] = {}
+    formats = dict.fromkeys(map(str, _DATE_FORMATS), "date") | dict.fromkeys(map(str, _PERCENT_FORMATS), "percent")
     for path in paths:
         in_cells, number = False, 0
         for element in package.elements(path) if path in package else ():
             if element.tag == "numFmt":
                 code = re.sub(r'"[^"]*"|\\.|\[[^\]]*\]', "", element.attributes.get("formatCode", ""))
-                formats[element.attributes.get("numFmtId", "")] = bool(re.search(r"[ymdhs]", code, re.I))
+                dated = "date" if re.search(r"[ymdhs]", code, re.I) else ""
+                formats[element.attributes.get("numFmtId", "")] = dated or ("percent" if "%" in code else "")
             elif element.tag in ("cellXfs", "cellStyleXfs"):
                 in_cells = element.tag == "cellXfs"
             elif element.tag == "cellStyles":
                 in_cells = False
             elif element.tag == "xf" and in_cells:
-                identifier = element.attributes.get("numFmtId", "0")
-                if formats.get(identifier, identifier.isdecimal() and int(identifier) in _DATE_FORMATS):
-                    dated.add(number)
+                styles[number] = formats.get(element.attributes.get("numFmtId", "0"), "")
                 number += 1
-    return dated
+    return styles

@@ -1,0 +1,132 @@
+"""Files as programs write them that go their own way: every fact in them is read, and nothing else."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import zipfile
+
+import pytest
+from made_files import make_zip
+
+from localmcp.text.document import Document
+from localmcp.text.readers import read_bytes, read_documents
+
+HEAD = b"From: jo@x.example\r\nDate: Mon, 3 Mar 2025 10:00:00 +0100\r\nMIME-Version: 1.0\r\n"
+EVENT = (
+    "BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nSUMMARY:Dentist\\, upstairs\r\nDTSTART;TZID=Europe/Rome:20250310T090000\r\n"
+    "LOCATION:Room 4 of the very long\r\n  corridor\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
+)
+
+
+def read_all(data: bytes, name: str) -> list[Document]:
+    return list(read_documents(io.BytesIO(data), name, archive=True))
+
+
+def test_a_sentence_behind_a_heading_of_latex_is_read() -> None:
+    source = r"""\title{On \emph{Reeds}}
+\begin{document}
+\section{Method}\label{m} We cut \textbf{bulrush} at 45\% moisture on the Stra\ss e.\footnote{In May.}
+\begin{tabular}{ll} Cell & 7 \\ \end{tabular}
+\end{document}
+Rubbish."""
+    document = read_bytes(source.encode(), "paper.tex")
+    assert document.title == "On Reeds"
+    assert "**Method** We cut bulrush at 45% moisture on the Straße. In May." in document.text
+    assert "Cell | 7" in document.text and "Rubbish" not in document.text
+
+
+def test_front_matter_may_be_toml() -> None:
+    document = read_bytes(b"+++\ntitle = 'Hives'\ndate = 2025-04-05\ntags = ['bees']\n+++\nText.\n", "note.md")
+    assert (document.title, document.date, document.metadata["tags"]) == ("Hives", "2025-04-05", ["bees"])
+    assert read_bytes(b"+++\ntitle = [\n+++\nText.\n", "note.md").title == "note"
+
+
+def test_a_line_that_begins_with_from_does_not_end_a_mail() -> None:
+    mails = (
+        b"From a@x Tue Mar  4 10:00:00 2025\n%s\nOne.\n\nFrom here on it rains.\n\n"
+        b"From b@x Tue Mar  4 11:00:00 2025\n%s\nTwo.\n"
+    )
+    documents = read_all(mails % (HEAD, HEAD), "box.mbox")
+    assert [document.failure for document in documents] == ["", ""]
+    assert documents[0].text.endswith("From here on it rains.")
+
+
+def test_a_subject_in_bytes_that_no_encoding_was_declared_for_is_read() -> None:
+    [mail] = read_all(HEAD + "Subject: Münze für 5 €\r\n\r\nText".encode("cp1252"), "mail.eml")
+    assert mail.title == "Münze für 5 €"
+
+
+def test_an_invitation_without_other_text_says_what_when_and_where() -> None:
+    head = HEAD + b"Subject: Invitation\r\nContent-Type: text/calendar; charset=utf-8; method=REQUEST\r\n\r\n"
+    [mail] = read_all(head + EVENT.encode(), "invitation.eml")
+    assert mail.text.endswith(
+        "Summary: Dentist, upstairs\nFrom: 2025-03-10 09:00\nLocation: Room 4 of the very long corridor"
+    )
+
+
+def test_an_archive_in_an_archive_is_read_and_one_in_that_is_not() -> None:
+    inner = io.BytesIO()
+    with tarfile.open(fileobj=inner, mode="w:gz") as archive:
+        for name, data in (("deep/note.txt", b"Chicory."), ("more.zip", make_zip({"a.txt": "Never."}))):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    first, second = read_all(make_zip({"inner.tar.gz": inner.getvalue()}), "outer.zip")
+    assert (first.member, first.text) == ("inner.tar.gz/deep/note.txt", "Chicory.")
+    assert "zip archive" in second.failure
+
+
+def test_what_was_attached_in_a_conversation_is_read() -> None:
+    message = {
+        "sender": "human", "text": "Where to?", "content": [],
+        "attachments": [{"file_name": "plan.txt", "extracted_content": "Tarn, two nights."}],
+    }  # fmt: skip
+    export = json.dumps([{"uuid": "1", "name": "Trip", "chat_messages": [message]}]).encode()
+    [conversation] = read_all(export, "conversations.json")
+    assert conversation.text == "User: Where to?\n\nAttached plan.txt:\n\nTarn, two nights."
+
+
+def test_a_note_of_rtf_ends_where_it_ends() -> None:
+    assert read_bytes(rb"{\rtf1 Price{\footnote without tax} is 5.\par}", "a.rtf").text == "Price (without tax) is 5."
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        ('<c r="B2" s="1"><v>0.125</v></c>', "Value: 12.5 %"),
+        ('<c r="B2"><f>D2*2</f></c>', "Value: =D2*2"),
+        ('<c r="B2"><f>D2*2</f><v>8</v></c>', "Value: 8"),
+    ],
+)
+def test_cells_are_read_as_they_are_shown(cell: str, shown: str) -> None:
+    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+    relations = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    listed = "http://schemas.openxmlformats.org/package/2006/relationships"
+    rows = f'<row r="1">{_text("A1", "Name")}{_text("B1", "Value")}</row><row r="2">{_text("A2", "Rate")}{cell}</row>'
+    parts = {
+        "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{relations}"><sheets>'
+        '<sheet name="One" sheetId="1" r:id="r1"/></sheets></workbook>',
+        "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{listed}">'
+        f'<Relationship Id="r1" Type="{relations}/worksheet" Target="sheet.xml"/>'
+        f'<Relationship Id="r2" Type="{relations}/styles" Target="styles.xml"/></Relationships>',
+        "xl/styles.xml": f'<styleSheet xmlns="{main}"><numFmts><numFmt numFmtId="170" formatCode="0.0%"/></numFmts>'
+        '<cellXfs><xf numFmtId="0"/><xf numFmtId="170"/></cellXfs></styleSheet>',
+        "xl/sheet.xml": f'<worksheet xmlns="{main}"><sheetData>{rows}</sheetData></worksheet>',
+    }
+    assert shown in read_bytes(make_zip(parts), "book.xlsx").text
+
+
+def _text(place: str, text: str) -> str:
+    return f'<c r="{place}" t="inlineStr"><is><t>{text}</t></is></c>'
+
+
+def test_a_password_protects_a_member_only() -> None:
+    data = bytearray(make_zip({"a.txt": "Locked.", "b.txt": "Open."}))
+    for signature in (b"PK\x03\x04", b"PK\x01\x02"):
+        at = data.index(signature) + (6 if signature == b"PK\x03\x04" else 8)
+        data[at] |= 1
+    assert zipfile.is_zipfile(io.BytesIO(bytes(data)))
+    locked, readable = read_all(bytes(data), "some.zip")
+    assert locked.failure == "It is password-protected." and readable.text == "Open."
