@@ -167,7 +167,8 @@ def _claude_turns(conversation: Any) -> Iterator[tuple[str, str, str]]:
         content: Any = message.get("content") or []
         parts: list[Any] = [part.get("text") for part in content if part.get("type") == "text"]
         words = "\n\n".join(part for part in parts if part) or str(message.get("text") or "")
-        for attachment in message.get("attachments") or []:
+        attachments: list[Any] = message.get("attachments") or []
+        for attachment in attachments:
             if text := str(attachment.get("extracted_content") or ""):
                 words += f"\n\nAttached {attachment.get('file_name') or 'file'}:\n\n{text}"
         if words.strip():
