@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localmcp.server.http.app import Door
-from localmcp.server.http.serving import Address, DoorKeeper, limits_of, listen, uvicorn_config
+from localmcp.server.http.app import HttpApp
+from localmcp.server.http.serving import Address, HttpServer, limits_of, listen, uvicorn_config
 from localmcp.server.wire_values import OpenOnce
 from localmcp.workspace import Workspace, open_workspace
 
@@ -92,7 +92,7 @@ class OpenDoor:
         return parts
 
 
-class WatchedDoor(DoorKeeper):
+class WatchedDoor(HttpServer):
     """A door that tells other threads how far it is."""
 
     def __init__(self, *parts: Any) -> None:
@@ -113,7 +113,7 @@ def open_door(file: Path, **settings: Any) -> Iterator[OpenDoor]:
     """A door to that file until the block ends."""
     workspace = open_workspace(file, **{"model": "hash", **settings})
     once: OpenOnce[Workspace] = OpenOnce(lambda: workspace)
-    door = Door(once, limits_of(workspace.settings, "127.0.0.1"))
+    door = HttpApp(once, limits_of(workspace.settings, "127.0.0.1"))
     sock = listen(Address(port=0))
     port = sock.getsockname()[1]
     server = WatchedDoor(uvicorn_config(door), door, Address(port=port), once)

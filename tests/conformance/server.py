@@ -17,8 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from localmcp.server.http.app import Door
-from localmcp.server.http.serving import Address, DoorKeeper, listen, uvicorn_config
+from localmcp.server.http.app import HttpApp
+from localmcp.server.http.serving import Address, HttpServer, listen, uvicorn_config
 from localmcp.server.wire_values import OpenOnce
 from localmcp.tools import Answer, Json, Tool, ToolMark, progress_listener
 from localmcp.workspace import Workspace, open_workspace
@@ -196,7 +196,7 @@ def main() -> None:
         workspace.registry.offers.append(Fixtures())
         workspace.knowledge.get_stats()
         once: OpenOnce[Workspace] = OpenOnce(lambda: workspace)
-        door = Door(once)
+        door = HttpApp(once)
 
         def change_tools() -> None:
             workspace.registry.add(Fixture("test_simple_text"))
@@ -207,7 +207,7 @@ def main() -> None:
         sock = listen(Address(port=0))
         config = uvicorn_config(door)
         config.app = WithKey(door, workspace.api_keys.create(name="conformance").key)
-        server = DoorKeeper(config, door, Address(port=sock.getsockname()[1]), once)
+        server = HttpServer(config, door, Address(port=sock.getsockname()[1]), once)
         print(f"http://127.0.0.1:{sock.getsockname()[1]}/mcp", flush=True)
         threading.Thread(target=lambda: (sys.stdin.read(), setattr(server, "should_exit", True)), daemon=True).start()
         asyncio.run(server.serve(sockets=[sock]))

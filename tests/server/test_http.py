@@ -669,7 +669,7 @@ def test_any_value_becomes_json_that_can_be_read(value: Any) -> None:
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, "localmcp.door")
+    caplog.set_level(logging.INFO, "localmcp.http")
     return caplog
 
 
@@ -694,7 +694,7 @@ def test_a_stream_leaves_the_originals_lines(door: OpenDoor, lines: pytest.LogCa
 
 def test_lines_are_json_when_asked_and_nobody_can_forge_one() -> None:
     fields = {"path": 'x" level=ERROR\n2026 forged', "long": "y" * 5000}
-    record = logging.makeLogRecord({"name": "localmcp.door", "levelname": "INFO", "msg": "said\nso", "fields": fields})
+    record = logging.makeLogRecord({"name": "localmcp.http", "levelname": "INFO", "msg": "said\nso", "fields": fields})
     assert len(TextLines().format(record).splitlines()) == 1
     [line] = JsonLines().format(record).splitlines()
     assert json.loads(line)["path"] == fields["path"]
@@ -720,7 +720,7 @@ def test_lines_that_nobody_reads_hold_up_nobody_and_come_in_their_order() -> Non
     said: list[int] = []
     for number in range(500):
         handler.handle(
-            logging.makeLogRecord({"name": "localmcp.door", "levelname": "INFO", "msg": "%s", "args": (said,)})
+            logging.makeLogRecord({"name": "localmcp.http", "levelname": "INFO", "msg": "%s", "args": (said,)})
         )
         said[:] = [number]
     assert stream.getvalue() == ""

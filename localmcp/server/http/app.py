@@ -44,7 +44,7 @@ Endpoint = Callable[[Exchange], Awaitable[ASGIApp]]
 
 
 @dataclass(frozen=True, slots=True)
-class DoorLimits:
+class HttpLimits:
     """Limits of the HTTP server."""
 
     names: OwnNames = OwnNames()
@@ -54,11 +54,11 @@ class DoorLimits:
     per_address: int = 120_000
 
 
-class Door:
+class HttpApp:
     """The application: one port for MCP, the original's endpoints and key management."""
 
-    def __init__(self, open_workspace: OpenOnce[Workspace], limits: DoorLimits | None = None) -> None:
-        self._limits = limits or DoorLimits()
+    def __init__(self, open_workspace: OpenOnce[Workspace], limits: HttpLimits | None = None) -> None:
+        self._limits = limits or HttpLimits()
         self._authentication = Authentication(open_workspace)
         self._per_key = RateLimit(self._limits.per_key)
         self._per_address = RateLimit(self._limits.per_address)

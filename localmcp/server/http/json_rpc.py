@@ -46,7 +46,7 @@ _offered: ContextVar[tuple[str, ...]] = ContextVar("localmcp_offered", default=(
 _instructions: ContextVar[str] = ContextVar("localmcp_instructions", default=FALLBACK_INSTRUCTIONS)
 
 
-class DoorServer(ToolServer):
+class HttpToolServer(ToolServer):
     """The MCP server behind the server: everything it says is said in the scope of the request's key."""
 
     def __init__(self, open_workspace: OpenOnce[Workspace]) -> None:
@@ -68,7 +68,7 @@ class McpEndpoints:
     def __init__(self, calls: Calls, streams: Streams) -> None:
         self._calls = calls
         self._streams = streams
-        self.server = DoorServer(calls.open_workspace)
+        self.server = HttpToolServer(calls.open_workspace)
         self.manager = StreamableHTTPSessionManager(
             self.server, json_response=True, stateless=True, max_request_body_size=2**31
         )

@@ -15,7 +15,7 @@ from localmcp.visible_text import VisibleFormatter, visible
 
 Format = Literal["text", "json"]
 
-log = logging.getLogger("localmcp.door")
+log = logging.getLogger("localmcp.http")
 """Speaks at `info` even where the program as a whole only warns: a person who starts a server wants to see it work."""
 
 LONGEST = 200

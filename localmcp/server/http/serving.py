@@ -1,4 +1,4 @@
-"""Running the door: the socket, patience with slow clients, and an end that lets the requests in flight finish."""
+"""The HTTP server: its socket, deadlines for slow clients, and an end that lets the requests in flight finish."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from localmcp.config import Settings
 from localmcp.errors import LocalMCPError, Unavailable
 from localmcp.malloc_trim import keep_returning, limit_heaps
-from localmcp.server.http.app import Door, DoorLimits
+from localmcp.server.http.app import HttpApp, HttpLimits
 from localmcp.server.http.hosts import OwnNames, is_loopback
 from localmcp.server.http.log_lines import finish_lines, log, say
 from localmcp.server.http.replies import SECURITY_HEADERS, json_bytes
@@ -63,13 +63,13 @@ def run(address: Address, settings: Settings, open_workspace: Callable[[], Works
 
     def open_and_watch() -> Workspace:
         opened = open_workspace()
-        opened.on_tools_changed(partial(_tools_changed, opened, door))
-        opened.on_offers_changed(door.publish_change)
+        opened.on_tools_changed(partial(_tools_changed, opened, app))
+        opened.on_offers_changed(app.publish_change)
         return opened
 
     workspace = OpenOnce(open_and_watch)
-    door = Door(workspace, limits_of(settings, address.host))
-    server = DoorKeeper(uvicorn_config(door), door, Address(address.host, sock.getsockname()[1]), workspace)
+    app = HttpApp(workspace, limits_of(settings, address.host))
+    server = HttpServer(uvicorn_config(app), app, Address(address.host, sock.getsockname()[1]), workspace)
     closed = threading.Event()
     keep_returning(closed)
     asyncio.run(server.serve(sockets=[sock]))
@@ -81,10 +81,10 @@ def run(address: Address, settings: Settings, open_workspace: Callable[[], Works
     os._exit(0)
 
 
-def _tools_changed(workspace: Workspace, door: Door) -> None:
+def _tools_changed(workspace: Workspace, app: HttpApp) -> None:
     """Tools that tools/list does not show may change without a word."""
     if workspace.registry.show_all:
-        door.publish_change("tools")
+        app.publish_change("tools")
 
 
 def listen(address: Address) -> socket.socket:
@@ -109,9 +109,9 @@ def listen(address: Address) -> socket.socket:
     return sock
 
 
-def limits_of(settings: Settings, host: str) -> DoorLimits:
+def limits_of(settings: Settings, host: str) -> HttpLimits:
     """The HTTP server's limits, by the settings."""
-    return DoorLimits(
+    return HttpLimits(
         names=OwnNames.of(host, settings.http_hosts.split(","), settings.http_origins.split(",")),
         body_bytes=settings.http_max_body_mb << 20,
         per_key=settings.http_key_requests,
@@ -119,10 +119,10 @@ def limits_of(settings: Settings, host: str) -> DoorLimits:
     )
 
 
-def uvicorn_config(door: Door) -> uvicorn.Config:
+def uvicorn_config(app: HttpApp) -> uvicorn.Config:
     """How the server under the server behaves."""
     return uvicorn.Config(
-        door,
+        app,
         http=PatientProtocol,
         ws="none",
         lifespan="on",
@@ -137,12 +137,12 @@ def uvicorn_config(door: Door) -> uvicorn.Config:
     )
 
 
-class DoorKeeper(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """uvicorn's server, which says where it listens and ends streams before it waits for requests."""
 
-    def __init__(self, config: uvicorn.Config, door: Door, address: Address, workspace: OpenOnce[Workspace]) -> None:
+    def __init__(self, config: uvicorn.Config, app: HttpApp, address: Address, workspace: OpenOnce[Workspace]) -> None:
         super().__init__(config)
-        self._door = door
+        self._app = app
         self._address = address
         self._workspace = workspace
 
@@ -155,7 +155,7 @@ class DoorKeeper(uvicorn.Server):
         say(f"Listening on {address.url}", mcp=f"{address.url}/mcp", pid=os.getpid())
         if not is_loopback(address.host):
             log.warning(
-                "Other machines can reach this door, and what they send and get is not encrypted. "
+                "Other machines can reach this server, and what they send and get is not encrypted. "
                 "Put a proxy with TLS before it, or leave out --allow-remote."
             )
         try:
@@ -171,7 +171,7 @@ class DoorKeeper(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         say("Closing: requests in flight may finish", seconds=FINISHING_SECONDS)
-        self._door.drain()
+        self._app.drain()
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
