@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -95,162 +95,90 @@ def _variable(name: str) -> str | None:
 
 def _setting(
     default: Any,
-    *,
-    env: str,
     says: str,
+    *,
+    env: str = "",
     choices: tuple[str, ...] = (),
-    least: float | None = None,
-    most: float | None = None,
+    between: tuple[float, float] | None = None,
     secret: bool = False,
 ) -> Any:
-    metadata = {"env": env, "says": says, "choices": choices, "least": least, "most": most, "secret": secret}
+    """A setting, what it decides, and what is accepted; `env` is its variable where `_variable_of` names another."""
+    metadata = {"env": env, "says": says, "choices": choices, "between": between, "secret": secret}
     if callable(default):
         return field(default_factory=default, metadata=metadata)
     return field(default=default, metadata=metadata, repr=not secret)
+
+
+def _variable_of(setting: Field[Any]) -> str:
+    """`LOCALMCP_LOG_LEVEL` for log_level; Milvus has its own prefix already."""
+    name = setting.name.upper()
+    return setting.metadata["env"] or (name if name.startswith("MILVUS_") else f"LOCALMCP_{name}")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What a person can choose. Field names are the keys of `config.toml`."""
 
-    database: Path = _setting(default_database, env="LOCALMCP_DB", says="The one SQLite file.")
+    database: Path = _setting(default_database, "The one SQLite file.", env="LOCALMCP_DB")
     model: str = _setting(
         "default",
-        env="LOCALMCP_MODEL",
-        says="Embedding model: default, multilingual, hash, fastembed:NAME, folder:PATH, ollama:NAME, openai:NAME,"
+        "Embedding model: default, multilingual, hash, fastembed:NAME, folder:PATH, ollama:NAME, openai:NAME,"
         " URL#NAME.",
     )
-    model_api_key: str = _setting(
-        "", env="LOCALMCP_MODEL_API_KEY", says="Key for an embedding endpoint; never logged.", secret=True
-    )
-    language_model: str = _setting(
-        "",
-        env="LOCALMCP_LANGUAGE_MODEL",
-        says="Model that helps `ask`: ollama:MODEL, openai:MODEL or URL#MODEL; empty = none.",
-    )
-    language_model_key: str = _setting(
-        "",
-        env="LOCALMCP_LANGUAGE_MODEL_KEY",
-        says="Key for the language model's endpoint; never logged.",
-        secret=True,
-    )
-    language_model_timeout: float = _setting(
-        60.0, env="LOCALMCP_LANGUAGE_MODEL_TIMEOUT", says="Seconds to wait for its answer.", least=0.1, most=3600
-    )
-    threads: int = _setting(
-        0,
-        env="LOCALMCP_THREADS",
-        says="Threads of the embedding model; 0 = as many as cores, up to 4.",
-        least=0,
-        most=64,
-    )
-    collection: str = _setting("default", env="LOCALMCP_COLLECTION", says="Where documents go when none is named.")
-    semantic_weight: float = _setting(
-        0.7,
-        env="LOCALMCP_SEMANTIC_WEIGHT",
-        says="Weight of meaning in hybrid search; words get the rest.",
-        least=0,
-        most=1,
-    )
+    model_api_key: str = _setting("", "Key for an embedding endpoint; never logged.", secret=True)
+    language_model: str = _setting("", "Model that helps `ask`: ollama:MODEL, openai:MODEL or URL#MODEL; empty = none.")
+    language_model_key: str = _setting("", "Key for the language model's endpoint; never logged.", secret=True)
+    language_model_timeout: float = _setting(60.0, "Seconds to wait for its answer.", between=(0.1, 3600))
+    threads: int = _setting(0, "Threads of the embedding model; 0 = as many as cores, up to 4.", between=(0, 64))
+    collection: str = _setting("default", "Where documents go when none is named.")
+    semantic_weight: float = _setting(0.7, "Weight of meaning in hybrid search; words get the rest.", between=(0, 1))
     adaptive_weight: bool = _setting(
-        True,
-        env="LOCALMCP_ADAPTIVE_WEIGHT",
-        says="Measure how well the model knows each kind of text, and weight meaning by that instead.",
+        True, "Measure how well the model knows each kind of text, and weight meaning by that instead."
     )
     rules_max_results: int = _setting(
-        5, env="SIMILARITY_SEARCH_MAX_RESULTS", says="Rules returned at most.", least=1, most=100
+        5, "Rules returned at most.", env="SIMILARITY_SEARCH_MAX_RESULTS", between=(1, 100)
     )
     rules_threshold: float = _setting(
         0.7,
+        "Relevance from which a rule is returned; 0.7 = clearly relevant.",
         env="SIMILARITY_SEARCH_THRESHOLD",
-        says="Relevance from which a rule is returned; 0.7 = clearly relevant.",
-        least=-1,
-        most=1,
+        between=(-1, 1),
     )
-    folders: tuple[Path, ...] = _setting(
-        (), env="LOCALMCP_FOLDERS", says="Folders an assistant may add files from, besides those you added."
-    )
-    max_file_mb: int = _setting(50, env="LOCALMCP_MAX_FILE_MB", says="Larger files are skipped.", least=1, most=2000)
+    folders: tuple[Path, ...] = _setting((), "Folders an assistant may add files from, besides those you added.")
+    max_file_mb: int = _setting(50, "Larger files are skipped.", between=(1, 2000))
     reader_seconds: int = _setting(
-        12,
-        env="LOCALMCP_READER_SECONDS",
-        says="Processor time that reading one document may take; 3 s more for every MB of its text.",
-        least=1,
-        most=3600,
+        12, "Processor time that reading one document may take; 3 s more for every MB of its text.", between=(1, 3600)
     )
-    reader_memory_mb: int = _setting(
-        1000, env="LOCALMCP_READER_MEMORY_MB", says="Memory that reading one document may take.", least=200, most=64_000
-    )
-    max_text_mb: int = _setting(
-        50, env="LOCALMCP_MAX_TEXT_MB", says="Documents with more text than this are refused.", least=1, most=2000
-    )
+    reader_memory_mb: int = _setting(1000, "Memory that reading one document may take.", between=(200, 64_000))
+    max_text_mb: int = _setting(50, "Documents with more text than this are refused.", between=(1, 2000))
     refresh_seconds: int = _setting(
-        60,
-        env="LOCALMCP_REFRESH_SECONDS",
-        says="How often an idle server looks at the added folders; 0 = never.",
-        least=0,
-        most=86400,
+        60, "How often an idle server looks at the added folders; 0 = never.", between=(0, 86400)
     )
-    trash_days: int = _setting(
-        30, env="LOCALMCP_TRASH_DAYS", says="Days that removed documents are kept.", least=0, most=3650
-    )
+    trash_days: int = _setting(30, "Days that removed documents are kept.", between=(0, 3650))
     milvus_address: str = _setting(
-        "",
-        env="MILVUS_ADDRESS",
-        says="Milvus for collections that outgrow this machine: http(s)://HOST:PORT, or a Milvus Lite file.db.",
+        "", "Milvus for collections that outgrow this machine: http(s)://HOST:PORT, or a Milvus Lite file.db."
     )
-    milvus_username: str = _setting("", env="MILVUS_USERNAME", says="User of the Milvus server.")
-    milvus_password: str = _setting("", env="MILVUS_PASSWORD", says="Password of that user; never logged.", secret=True)
-    milvus_token: str = _setting(
-        "", env="MILVUS_TOKEN", says="Token instead of user and password; never logged.", secret=True
-    )
-    milvus_database: str = _setting("", env="MILVUS_DATABASE", says="Database on the server; empty = its default.")
-    milvus_tls: bool = _setting(False, env="MILVUS_TLS", says="Encrypt the connection; an https:// address does too.")
-    milvus_ca_file: str = _setting("", env="MILVUS_CA_FILE", says="Certificate (PEM) by which the server is known.")
-    milvus_timeout: float = _setting(
-        10.0, env="MILVUS_TIMEOUT", says="Seconds that one request to Milvus may take.", least=0.1, most=600
-    )
-    http_port: int = _setting(8080, env="LOCALMCP_HTTP_PORT", says="Port of `serve --http`.", least=0, most=65535)
-    http_hosts: str = _setting(
-        "", env="LOCALMCP_HTTP_HOSTS", says="Further names of this machine that requests may use, with commas."
-    )
-    http_origins: str = _setting(
-        "", env="LOCALMCP_HTTP_ORIGINS", says="Web pages, besides this machine's own, that may call: https://NAME, ..."
-    )
-    http_max_body_mb: int = _setting(
-        4, env="LOCALMCP_HTTP_MAX_BODY_MB", says="Larger requests over HTTP are refused.", least=1, most=64
-    )
-    http_key_requests: int = _setting(
-        60_000, env="LOCALMCP_HTTP_KEY_REQUESTS", says="Requests a minute of one key; 0 = any.", least=0, most=10**9
-    )
-    http_address_requests: int = _setting(
-        120_000,
-        env="LOCALMCP_HTTP_ADDRESS_REQUESTS",
-        says="Requests a minute from one address; 0 = any.",
-        least=0,
-        most=10**9,
-    )
-    log_format: str = _setting(
-        "text", env="LOCALMCP_LOG_FORMAT", says="Log lines of `serve --http`.", choices=("text", "json")
-    )
-    show_all_tools: bool = _setting(False, env="LOCALMCP_SHOW_ALL_TOOLS", says="List the discoverable tools too.")
-    theme: str = _setting(
-        "localmcp", env="LOCALMCP_THEME", says="Colors of the TUI; `terminal` takes those of your terminal."
-    )
-    log_level: str = _setting(
-        "warning",
-        env="LOCALMCP_LOG_LEVEL",
-        says="Messages on stderr.",
-        choices=("debug", "info", "warning", "error"),
-    )
-    log_calls: bool = _setting(True, env="LOCALMCP_LOG_CALLS", says="Keep a log of calls in the file (localmcp log).")
-    log_arguments: bool = _setting(
-        True, env="LOCALMCP_LOG_ARGUMENTS", says="Keep what was asked in it too, secrets masked, at most 2 kB a call."
-    )
-    log_days: int = _setting(30, env="LOCALMCP_LOG_DAYS", says="Days that calls are kept.", least=1, most=3650)
-    log_max_mb: int = _setting(
-        20, env="LOCALMCP_LOG_MAX_MB", says="Size of the log; the oldest calls go first.", least=1, most=10000
-    )
+    milvus_username: str = _setting("", "User of the Milvus server.")
+    milvus_password: str = _setting("", "Password of that user; never logged.", secret=True)
+    milvus_token: str = _setting("", "Token instead of user and password; never logged.", secret=True)
+    milvus_database: str = _setting("", "Database on the server; empty = its default.")
+    milvus_tls: bool = _setting(False, "Encrypt the connection; an https:// address does too.")
+    milvus_ca_file: str = _setting("", "Certificate (PEM) by which the server is known.")
+    milvus_timeout: float = _setting(10.0, "Seconds that one request to Milvus may take.", between=(0.1, 600))
+    http_port: int = _setting(8080, "Port of `serve --http`.", between=(0, 65535))
+    http_hosts: str = _setting("", "Further names of this machine that requests may use, with commas.")
+    http_origins: str = _setting("", "Web pages, besides this machine's own, that may call: https://NAME, ...")
+    http_max_body_mb: int = _setting(4, "Larger requests over HTTP are refused.", between=(1, 64))
+    http_key_requests: int = _setting(60_000, "Requests a minute of one key; 0 = any.", between=(0, 10**9))
+    http_address_requests: int = _setting(120_000, "Requests a minute from one address; 0 = any.", between=(0, 10**9))
+    log_format: str = _setting("text", "Log lines of `serve --http`.", choices=("text", "json"))
+    show_all_tools: bool = _setting(False, "List the discoverable tools too.")
+    theme: str = _setting("localmcp", "Colors of the TUI; `terminal` takes those of your terminal.")
+    log_level: str = _setting("warning", "Messages on stderr.", choices=("debug", "info", "warning", "error"))
+    log_calls: bool = _setting(True, "Keep a log of calls in the file (localmcp log).")
+    log_arguments: bool = _setting(True, "Keep what was asked in it too, secrets masked, at most 2 kB a call.")
+    log_days: int = _setting(30, "Days that calls are kept.", between=(1, 3650))
+    log_max_mb: int = _setting(20, "Size of the log; the oldest calls go first.", between=(1, 10000))
 
 
 def setting_names() -> list[str]:
@@ -267,12 +195,7 @@ def describe_settings() -> list[dict[str, Any]]:
     """Each setting with its variable, its default and one sentence."""
     defaults = Settings()
     return [
-        {
-            "name": f.name,
-            "env": f.metadata["env"],
-            "default": getattr(defaults, f.name),
-            "says": f.metadata["says"],
-        }
+        {"name": f.name, "env": _variable_of(f), "default": getattr(defaults, f.name), "says": f.metadata["says"]}
         for f in fields(Settings)
     ]
 
@@ -283,15 +206,14 @@ def load_settings(**overrides: Any) -> Settings:
     Raises:
         ConfigurationError: a value that cannot be used, naming where it was set.
     """
-    values: dict[str, Any] = {}
-    for name, raw in read_config_file().items():
-        values[name] = parse_setting(name, raw, f"{config_file()}")
+    where = str(config_file())
+    values = {name: parse_setting(name, raw, where) for name, raw in read_config_file().items()}
     for f in fields(Settings):
-        raw = _variable(f.metadata["env"])
+        raw = _variable(_variable_of(f))
         if raw is None and f.name == "model":
             raw = _similarity_model()
         if raw is not None:
-            values[f.name] = parse_setting(f.name, raw, f"the variable {f.metadata['env']}")
+            values[f.name] = parse_setting(f.name, raw, f"the variable {_variable_of(f)}")
     for name, raw in overrides.items():
         if raw is not None:
             values[name] = parse_setting(name, raw, "the command line")
@@ -392,11 +314,11 @@ def parse_setting(name: str, raw: Any, where: str) -> Any:
 
 
 def _check_range(value: Any, metadata: Mapping[str, Any]) -> None:
-    choices, least, most = metadata["choices"], metadata["least"], metadata["most"]
+    choices, between = metadata["choices"], metadata["between"]
     if choices and value not in choices:
         raise ValueError(f"it must be one of {', '.join(choices)}")
-    if least is not None and not least <= value <= most:
-        raise ValueError(f"it must be between {least} and {most}")
+    if between is not None and not between[0] <= value <= between[1]:
+        raise ValueError(f"it must be between {between[0]} and {between[1]}")
 
 
 def _parse_path(raw: Any) -> Path:
@@ -410,20 +332,13 @@ def _parse_paths(raw: Any) -> tuple[Path, ...]:
     return tuple(_parse_path(part) for part in parts)
 
 
+_BOOLEANS = {**dict.fromkeys(("true", "1", "yes", "on"), True), **dict.fromkeys(("false", "0", "no", "off"), False)}
+
+
 def _parse_bool(raw: Any) -> bool:
-    values = {
-        "true": True,
-        "1": True,
-        "yes": True,
-        "on": True,
-        "false": False,
-        "0": False,
-        "no": False,
-        "off": False,
-    }
-    if str(raw).lower() not in values:
+    if str(raw).lower() not in _BOOLEANS:
         raise ValueError("it must be true or false")
-    return values[str(raw).lower()]
+    return _BOOLEANS[str(raw).lower()]
 
 
 def _parse_int(raw: Any) -> int:

@@ -20,13 +20,20 @@ LocalMCPError                       1  failure
     └── ModelMismatch               4  vectors of two models would be mixed
 """
 
+import re
+
 
 class LocalMCPError(Exception):
     """Base of all deliberate errors: a sentence for the person, an exit code, and a next step."""
 
     exit_code = 1
     code = "failure"
-    """A stable word for programs (`error.code` in JSON output)."""
+    """A stable word for programs (`error.code` in JSON output): the name of a class below, unless it says another."""
+
+    def __init_subclass__(cls) -> None:
+        # A class of another module has the word of its base.
+        if cls.__module__ == __name__ and "code" not in vars(cls):
+            cls.code = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower()
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -42,17 +49,16 @@ class InvalidInput(LocalMCPError):
     """A value that cannot be used."""
 
     exit_code = 2
-    code = "invalid_input"
 
 
 class UnknownTool(InvalidInput):
     """No tool of that name is visible to the caller."""
 
-    code = "unknown_tool"
-
 
 class ToolNotFound(UnknownTool):
     """What a provider of tools raises for another's name, and a registry for an unknown one (S1-4)."""
+
+    code = "unknown_tool"
 
     def __init__(self, name: str = "", *, hint: str | None = None) -> None:
         super().__init__(f"Tool not found: {name}" if name else "Tool not found", hint=hint)
@@ -61,19 +67,13 @@ class ToolNotFound(UnknownTool):
 class NotFound(LocalMCPError):
     """The thing named does not exist, or the caller may not see it."""
 
-    code = "not_found"
-
 
 class UnreadableDocument(LocalMCPError):
     """A file that cannot be turned into text; the message says why."""
 
-    code = "unreadable_document"
-
 
 class ScannedDocument(UnreadableDocument):
     """Its pages are pictures: text recognition reads them later, or would if it were installed."""
-
-    code = "scanned_document"
 
     def __init__(self, name: str, pages: int, *, can_be_read: bool) -> None:
         counted = "1 page" if pages == 1 else f"{pages:,} pages"
@@ -95,7 +95,6 @@ class MissingExtra(UnreadableDocument):
     """The library that reads this format is an optional extra and is not installed."""
 
     exit_code = 3
-    code = "missing_extra"
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(
@@ -108,38 +107,27 @@ class MissingExtra(UnreadableDocument):
 class AccessDenied(LocalMCPError):
     """The caller asked for something outside what it was given."""
 
-    code = "access_denied"
-
 
 class NeedsConfirmation(LocalMCPError):
     """An action that would remove much is stopped until the person confirms it."""
 
-    code = "needs_confirmation"
-
 
 class Interrupted(LocalMCPError):
     """A search that was stopped because its caller no longer waits."""
-
-    code = "interrupted"
 
 
 class Unavailable(LocalMCPError):
     """Something needed is not there right now; trying again later can help."""
 
     exit_code = 3
-    code = "unavailable"
 
 
 class FileUnavailable(Unavailable):
     """The database file cannot be opened, locked or written."""
 
-    code = "file_unavailable"
-
 
 class ModelUnavailable(Unavailable):
     """The embedding model, or the language model, cannot be loaded or reached."""
-
-    code = "model_unavailable"
 
 
 class ConfigurationError(LocalMCPError):
@@ -152,16 +140,10 @@ class ConfigurationError(LocalMCPError):
 class NotOurFile(ConfigurationError):
     """The file is not a localmcp database, or its schema is not ours."""
 
-    code = "not_our_file"
-
 
 class FileTooNew(ConfigurationError):
     """The file was written by a newer localmcp; it is left untouched."""
 
-    code = "file_too_new"
-
 
 class ModelMismatch(ConfigurationError):
     """The vectors asked for belong to another model than the one at hand."""
-
-    code = "model_mismatch"

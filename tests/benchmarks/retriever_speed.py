@@ -26,6 +26,7 @@ from search_speed import DIMENSION, SEED, ClusterEmbedder, Corpus, build, reside
 from localmcp.embeddings import DefaultEmbedder, LazyEmbedder
 from localmcp.retriever.search import Retriever
 from localmcp.search.backend_choice import Places
+from localmcp.search.collection_vectors import find_part
 from localmcp.search.index import Index
 from localmcp.search.multi_query import nearest_to_any
 from localmcp.search.vector import nearest_chunks
@@ -114,7 +115,7 @@ def measure_calls(retriever: Retriever, texts: Sequence[str]) -> dict[str, float
 def measure_arm(retriever: Retriever, vectors: Any) -> dict[str, float]:
     """The vector arm alone, and the share of the true ten (of ten texts together, and of one) that it finds."""
     with retriever.database.read() as connection:
-        part = retriever.sqlite.part(connection, "default", None, None, DIMENSION)
+        part = find_part(connection, retriever.index, "default", None, None, DIMENSION)
         assert part is not None
 
         def one(number: int, exact: bool = False) -> list[tuple[int, float]]:
@@ -145,10 +146,12 @@ def measure_milvus(retriever: Retriever, vectors: Any, workdir: Path) -> dict[st
     """The same questions to a Milvus Lite file with the same vectors, and whether the ten nearest (exact) agree."""
     import tempfile
 
+    from tests.file_backend import FileBackend
+
     from localmcp.milvus.backend import MilvusBackend
     from localmcp.milvus.client import Server
 
-    ours = retriever.sqlite
+    ours = FileBackend(retriever.database, retriever.index)
     with tempfile.TemporaryDirectory(dir=workdir) as folder:
         backend = MilvusBackend(Server(str(Path(folder) / "milvus.db"), timeout=120.0))
         space = ours.describe("default")
