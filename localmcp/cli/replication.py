@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -101,9 +102,7 @@ def pull(session: Session, collection: str, place: str, name: str | None, assume
             pulled = session.workspace.replication.pull(collection, name, assume_model=assume_model, progress=show)
     except KeyboardInterrupt:
         return session.interrupted(GOES_ON)
-    from localmcp.retriever.incoming import pulled_json
-
-    session.answer(pulled_json(pulled), lambda result: _tell_pulled(session, result))
+    session.answer(asdict(pulled), lambda result: _tell_pulled(session, result))
     return 0
 
 

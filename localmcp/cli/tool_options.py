@@ -18,6 +18,8 @@ Show = Callable[[Session, Json], None]
 
 SHORT = {"collection": "-c --collection", "partition": "-p --partition", "limit": "-n --limit", "mode": "-m --mode"}
 """Parameters whose options have a letter, in every command."""
+SAYS = {"until": "Only changed until then: 2026-11-01, yesterday", "since": "Only changed since: 2026-11-01, yesterday"}
+"""Help for parameters whose meaning a language model knows without a word."""
 
 
 class _Argument(click.Argument):
@@ -125,7 +127,10 @@ def _argument(name: str, metavar: str, hint: Any, default: Any) -> Callable[[Fun
 def _option(name: str, spelling: str, hint: Any, default: Any, says: str | None) -> Callable[[Function], Function]:
     kind, param = _bare(hint), param_of(hint) or Param("")
     shown = default not in (None, "", False, inspect.Parameter.empty) and kind is not bool
-    attributes: dict[str, Any] = {"help": _help(says or param.description, kind), "default": default if shown else None}
+    attributes: dict[str, Any] = {
+        "help": _help(says or param.description or SAYS.get(name, ""), kind),
+        "default": default if shown else None,
+    }
     attributes["show_default"] = shown
     if get_origin(kind) is list:
         attributes |= {"multiple": True, "callback": _list_or_none}

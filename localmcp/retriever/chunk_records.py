@@ -92,21 +92,9 @@ def draft_document(
         chunk.digest: np.asarray(record.vector, dtype="<f4").tobytes()
         for chunk, record in zip(chunks, ordered, strict=True)
     }
-    draft = SourceDraft(
-        collection_id,
-        partition_id,
-        source["title"],
-        source["source_type"],
-        source["format"],
-        source["uri"],
-        source["sha256"],
-        source["size"],
-        source["mtime_ns"] if ours else None,
-        source["language"],
-        metadata,
-        chunks,
-    )
-    return draft, embeddings
+    columns: Json = {**source, "mtime_ns": source["mtime_ns"] if ours else None}
+    columns = {name: columns[name] for name in _SOURCE[:-2]}
+    return SourceDraft(collection_id, partition_id, **columns, metadata=metadata, chunks=chunks), embeddings
 
 
 def _own_metadata(record: StoredRecord) -> Json:
@@ -121,17 +109,6 @@ def _chunk(record: StoredRecord) -> Json:
 
 def _draft_chunk(record: StoredRecord) -> ChunkDraft:
     chunk = _chunk(record)
-    return ChunkDraft(
-        chunk["start"],
-        chunk["stop"],
-        record.text,
-        tuple(json.loads(chunk["headings"])),
-        chunk["first_line"],
-        chunk["last_line"],
-        chunk["first_page"],
-        chunk["last_page"],
-        chunk["language"],
-        chunk["kind"],
-        bytes.fromhex(chunk["digest"]),
-        (None, uuid.UUID(chunk["uuid"]).bytes),
-    )
+    columns = {name: chunk[name] for name in (*_CHUNK[1:], "language", "kind")}
+    columns |= {"headings": tuple(json.loads(chunk["headings"])), "digest": bytes.fromhex(chunk["digest"])}
+    return ChunkDraft(**columns, text=record.text, identity=(None, uuid.UUID(chunk["uuid"]).bytes))

@@ -257,9 +257,3 @@ def _keep_uuid(connection: apsw.Connection, source_id: int, identity: str) -> No
     """The document keeps its id, unless another collection of this file has it."""
     sql = "update sources set uuid = :uuid where id = :id and not exists (select 1 from sources where uuid = :uuid)"
     connection.execute(sql, {"uuid": identity, "id": source_id})
-
-
-def pulled_json(pulled: Pulled) -> Json:
-    """What a pull came to, for tools and `--json`."""
-    names = ("collection", "read", "added", "updated", "unchanged", "trashed", "empty", "incomplete", "notices")
-    return {name: getattr(pulled, name) for name in names}

@@ -131,7 +131,8 @@ class Sender:
         """Make the collection in Milvus; True if it was there, of this file and this model."""
         if name in self._milvus.collections():
             about = self._milvus.about(name) or {}
-            if not _is_same_origin(about.get("origin"), origin):
+            theirs: dict[str, Any] = about.get("origin") or {}
+            if any(theirs.get(key) != origin[key] for key in ("file", "collectionId")):
                 whose = "another localmcp file" if about else "another program"
                 raise InvalidInput(
                     f"Milvus has a collection '{name}' already, made by {whose}.", hint="Choose a name with --as NAME."
@@ -344,7 +345,3 @@ def _origin(connection: Any, collection: Collection) -> dict[str, Any]:
         "collectionId": collection.id,
         "identity": dict(zip(names, row, strict=True)),
     }
-
-
-def _is_same_origin(theirs: dict[str, Any] | None, ours: dict[str, Any]) -> bool:
-    return theirs is not None and all(theirs.get(key) == ours[key] for key in ("file", "collectionId"))

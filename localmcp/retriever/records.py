@@ -25,7 +25,7 @@ from localmcp.retriever.writing import (
     window_of,
 )
 from localmcp.search.backend import DEFAULT_PARTITION
-from localmcp.search.backend_choice import Place, Places
+from localmcp.search.backend_choice import Places
 from localmcp.search.chunk_rows import chunks_fulfilling, whole_sources
 from localmcp.search.collections import choose_collections, claim_collection, ensure_collection, ensure_model
 from localmcp.search.conditions import parse_condition
@@ -113,11 +113,8 @@ class Records:
             for record in new
         ]
         ids = self.insert(collection_name, new, split=split)
-        return {
-            "ids": [row_id for group in ids for row_id in group],
-            "count": len(ids),
-            "collection_name": collection_name,
-        }
+        chunk_ids = [row_id for group in ids for row_id in group]
+        return {"ids": chunk_ids, "count": len(ids), "collection_name": collection_name}
 
     def insert(self, collection: str, records: Sequence[NewRecord], *, split: bool = False) -> list[list[int]]:
         """Store records, all or none; returns the chunk ids of each.
@@ -154,7 +151,9 @@ class Records:
                 hint=f"Bring it here: localmcp pull {collection}",
             )
         embedder = self.embedder.get()
-        self._require_model(place, embedder)
+        if place.collection is not None:
+            with self.database.read() as connection:
+                require_our_model(connection, place.collection, embedder.identity)
         return embedder
 
     def _is_foreign(self, collection: str) -> bool:
@@ -163,11 +162,6 @@ class Records:
         except Unavailable:
             # A server that is down does not keep anybody from writing into the file.
             return False
-
-    def _require_model(self, place: Place, embedder: Embedder) -> None:
-        if place.collection is not None:
-            with self.database.read() as connection:
-                require_our_model(connection, place.collection, embedder.identity)
 
     # ------------------------------------------------------------ changes
 
@@ -283,19 +277,14 @@ class _Source:
 
 def _sources_of(connection: apsw.Connection, source_ids: Sequence[int], partition: str | None) -> list[_Source]:
     """The sources of those ids, in that partition if one is named."""
-    rows = (
-        fetch_all(
-            connection,
-            """
+    if not source_ids:
+        return []
+    sql = """
         select sources.id, sources.uuid, uri, coalesce(partitions.name, :default) from sources
         left join partitions on partitions.id = partition_id
         where sources.id in (select value from carray(:ids)) order by sources.id
-        """,
-            {"ids": apsw.carray(array("q", source_ids)), "default": DEFAULT_PARTITION},
-        )
-        if source_ids
-        else []
-    )
+    """
+    rows = fetch_all(connection, sql, {"ids": apsw.carray(array("q", source_ids)), "default": DEFAULT_PARTITION})
     sql = "select id from chunks where source_id = ?"
     return [
         _Source(source_id, uuid, uri, tuple(row[0] for row in fetch_all(connection, sql, (source_id,))))

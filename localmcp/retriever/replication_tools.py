@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from localmcp.retriever.incoming import pulled_json
 from localmcp.retriever.outgoing import Copied, Progress
 from localmcp.retriever.replication import Replication
 from localmcp.search.replicas import Replica
@@ -18,6 +17,7 @@ from localmcp.tools import Json, Param, current_scope, progress_listener, tool
 
 WAIT_SECONDS = 20.0
 """A tool answers within this time, finished or not."""
+GOES_ON = "It goes on; ask replication_status, or call this again."
 
 
 class CopyState(TypedDict):
@@ -114,15 +114,13 @@ class ReplicationTools:
         from then on; later changes follow. Call it again to go on where it was stopped, or to check the copy."""
         task = self._run("push", collection, lambda tell: self._replication.push(collection, name, tell))
         if task.result is None:
-            message = "It goes on; ask replication_status, or call this again."
-            return {
+            so_far: PushResult = {
                 "status": "running",
                 "collection": collection,
                 "name": name or collection,
                 "vectors": task.done,
-                "total": task.total,
-                "message": message,
             }
+            return {**so_far, "total": task.total, "message": GOES_ON}
         copied: Copied = task.result
         return {
             "status": "done",
@@ -159,15 +157,9 @@ class ReplicationTools:
             lambda tell: self._replication.pull(collection, name, assume_model=assumeModel, progress=tell),
         )
         if task.result is None:
-            message = "It goes on; ask replication_status, or call this again."
-            return {
-                "status": "running",
-                "collection": name or collection,
-                "read": task.done,
-                "total": task.total,
-                "message": message,
-            }
-        return {"status": "done", **pulled_json(task.result)}  # pyright: ignore[reportReturnType]
+            so_far: PullResult = {"status": "running", "collection": name or collection, "read": task.done}
+            return {**so_far, "total": task.total, "message": GOES_ON}
+        return {"status": "done", **asdict(task.result)}  # pyright: ignore[reportReturnType]
 
     @tool(
         "stop_replication",

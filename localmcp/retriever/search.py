@@ -76,17 +76,7 @@ class Retriever:
     @tool(
         "retriever",
         title="Retrieve",
-        keywords=(
-            "vector",
-            "embedding",
-            "similar",
-            "milvus",
-            "collection",
-            "partition",
-            "top_k",
-            "nearest",
-            "retrieve",
-        ),
+        keywords=tuple("vector embedding similar milvus collection partition top_k nearest retrieve".split()),
         examples=(
             "retrieve {texts} from the collection {collection_name}",
             "find vectors near {texts} in the collection {collection_name}",

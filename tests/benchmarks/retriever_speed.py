@@ -146,10 +146,9 @@ def measure_milvus(retriever: Retriever, vectors: Any, workdir: Path) -> dict[st
     """The same questions to a Milvus Lite file with the same vectors, and whether the ten nearest (exact) agree."""
     import tempfile
 
-    from tests.file_backend import FileBackend
-
     from localmcp.milvus.backend import MilvusBackend
     from localmcp.milvus.client import Server
+    from tests.file_backend import FileBackend
 
     ours = FileBackend(retriever.database, retriever.index)
     with tempfile.TemporaryDirectory(dir=workdir) as folder:
