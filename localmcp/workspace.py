@@ -108,7 +108,7 @@ class Workspace:
         self.tool_finder = ToolFinder(self.embedder, cache_directory() / "discovery", self.tool_usage.count)
         self.discovery = Discovery(self.registry, self.tool_finder)
         self.registry.suggest = self.discovery.suggest
-        self.tool_ranking = ToolRanking(self.embedder, cache_directory())
+        self.tool_ranking = ToolRanking(self.tool_finder, self.discovery.describe)
         self.router = Router(self.registry, self.tool_ranking, self._open_language_model)
         for service in (
             self.knowledge,

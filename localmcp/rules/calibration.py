@@ -41,7 +41,7 @@ class Calibration:
     work: float = 4.58
     """Slope over how much the task sounds like work at a computer."""
     offset: float = -1.24
-    share: float = 0.65
+    share: float = 0.4
     """A rule belongs when it reaches this share of the best one's similarity."""
     sharpness: float = 12.0
     """Slope over the distance from that share."""

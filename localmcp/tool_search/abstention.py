@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-SIGNS = ("bias", "relevance", "share", "verb_missing", "verb_told", "out_of_scope")
-"""Of the most relevant tool: its relevance, its share among the tools (the softmax of their relevances), and what
-happens to the query's verb; and of the query: whether it is rather meant for other programs."""
+SIGNS = ("bias", "relevance", "share", "verb_missing", "out_of_scope")
+"""Of the most relevant tool: its relevance, its share among the tools (the softmax of their relevances), and whether
+it lacks the query's verb; and of the query: whether it is rather meant for other programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +34,16 @@ class Weights:
 
 
 WITH_MODEL = Weights(
-    order=(7.32, 6.77, 3.44, 1.91, 3.97, -0.85, -2.83),
-    signs=(-1.47, 0.29, 1.15, -1.37, -0.74, -6.62),
-    sure=0.28,
+    order=(7.77, 7.73, 3.21, 1.54, 3.47, -0.78, -2.3),
+    signs=(-1.47, 0.22, 1.5, -1.5, -6.62),
+    sure=0.0,
     possible=-2.2,
 )
 WITHOUT_MODEL = Weights(
-    order=(0.0, 0.0, 0.0, 5.17, 7.5, -1.1, -2.81),
-    signs=(-2.47, 0.36, 0.36, -1.13, -0.56, 0.0),
-    sure=0.73,
-    possible=-2.0,
+    order=(0.0, 0.0, 0.0, 4.59, 6.81, -1.03, -2.44),
+    signs=(-1.47, 0.19, 0.98, -1.15, 0.0),
+    sure=0.5,
+    possible=-1.7,
 )
 
 
@@ -66,7 +66,7 @@ def signs_of(relevances: NDArray[np.float32], features: Features) -> tuple[float
     best = int(relevances.argmax())
     share = 1 / float(np.exp(np.maximum(relevances - relevances[best], -30)).sum())
     missing = float(features.rows[best, FEATURES.index("verb_missing")])
-    return 1.0, float(relevances[best]), share, missing, float(features.verb_told[best]), features.out_of_scope
+    return 1.0, float(relevances[best]), share, missing, features.out_of_scope
 
 
 def log_odds(features: Features) -> NDArray[np.float32]:

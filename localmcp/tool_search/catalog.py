@@ -134,17 +134,17 @@ class ToolCatalog:
                 places_by_name.setdefault(verb, []).append(place)
         return {verb: np.array(places, np.intp) for verb, places in places_by_name.items()}
 
-    def doers(self, verbs: frozenset[str]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which tools have one of these stems as their verb, and which do not but speak of one; both (tools,)."""
+    def doers(self, verbs: frozenset[str]) -> NDArray[np.bool_]:
+        """Return which tools have one of these stems as their verb, or speak of one: shape (tools,)."""
         import numpy as np
 
-        named, in_text = np.zeros(len(self.tools), bool), np.zeros(len(self.tools), bool)
+        doing = np.zeros(len(self.tools), bool)
         for verb in verbs:
             if (places := self._having_the_verb.get(verb)) is not None:
-                named[places] = True
+                doing[places] = True
             if (held := self.holders.get(verb)) is not None:
-                in_text[held[0]] = True
-        return named, in_text & ~named
+                doing[held[0]] = True
+        return doing
 
     @cached_property
     def surfaces(self) -> Mapping[str, int]:
@@ -225,7 +225,7 @@ class ToolVectors:
     """What meaning is compared by."""
 
     first: NDArray[np.float32]
-    """Name with the first sentence: unit rows (tools, dimension)."""
+    """Server and name with the first sentence: unit rows (tools, dimension)."""
     named: NDArray[np.float32]
     """Name alone: unit rows (tools, dimension)."""
     others: NDArray[np.float32]

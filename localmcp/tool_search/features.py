@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 COSINES = ("cosine", "other_cosine", "name_cosine")
-"""Of the query with the tool's name and first sentence; with the nearer of its description and examples; with its name
-alone. On the scale of the default model."""
+"""Of the query with the tool's server, name and first sentence; with the nearer of its description and examples; with
+its name alone. On the scale of the default model."""
 WORDS = ("known", "strength", "other_action", "verb_missing")
 """known: share of the query's words, of those that any tool has, that this tool has, weighted by field and rarity;
 strength: how much weight of words that is, 1 - exp(-weight / 3); other_action: 1 if the query asks for a kind of
@@ -32,8 +32,6 @@ class Features:
 
     rows: NDArray[np.float32]
     """(tools, FEATURES); the cosines are 0 without a model."""
-    verb_told: NDArray[np.bool_]
-    """(tools,): where the query's verb is only in the tool's texts, not its own."""
     with_model: bool = False
     out_of_scope: float = 0.0
     """How much nearer the query is to something that people ask of other programs, see `background_requests`."""
@@ -54,11 +52,10 @@ def word_features(query: Query, catalog: ToolCatalog) -> Features:
     weights, possible = shares @ rarity, float(rarity @ (holders > 0)) or 1.0
     asked = action_bits(query.actions)
     other_action = (catalog.actions != 0) & bool(asked) & ((catalog.actions & asked) == 0)
-    named, in_text = catalog.doers(query.verbs)
-    missing = ~(named | in_text) if query.verbs else np.zeros(size, bool)
+    missing = ~catalog.doers(query.verbs) if query.verbs else np.zeros(size, bool)
     none = np.zeros(size, np.float32)
     rows = np.stack([none, none, none, weights / possible, 1 - np.exp(-weights / 3), other_action, missing], axis=1)
-    return Features(rows.astype(np.float32), in_text)
+    return Features(rows.astype(np.float32))
 
 
 def _nearest_text(vectors: ToolVectors, places: NDArray[np.intp], row: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -86,4 +83,4 @@ def all_features(row: NDArray[np.float32], vectors: ToolVectors, by_words: Featu
         rows[best, 1] = vectors.to_scale(_nearest_text(vectors, best, row))
         rows[best, 2] = vectors.to_scale(vectors.named[best] @ row)
     margin = out_of_scope_margin(vectors.to_scale(vectors.requests @ row), vectors.to_scale(vectors.requested))
-    return Features(rows, by_words.verb_told, True, margin)
+    return Features(rows, True, margin)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from localmcp.wording.normalize import fold, stem
@@ -124,6 +124,7 @@ class PhraseMatch:
 _PART = re.compile(r"\{(\w+)(?::(singular))?(?:=([^}]*))?\}|([^\W_]+(?:['’|][^\W_]+)*)|([+*/=%])")
 
 
+@cache
 def parse_phrase(text: str) -> Phrase:
     """An example phrase, taken apart by the notation above."""
     items: list[Literal | Slot] = []

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, cast
 
 from localmcp.tool_search.name_match import Rungs, ToolMetadata
-from localmcp.tool_search.synonyms import SHORT_FORMS, actions_of
+from localmcp.tool_search.synonyms import actions_of
 from localmcp.tool_search.verbs import known_verbs, looking, verbs_asked
 from localmcp.wording.normalize import fold, stem, words
 from localmcp.wording.sentences import Token, function_words, tokenize
@@ -69,7 +69,7 @@ class ToolText:
     parts: tuple[str, ...]
     """The parts of the name without the namespace, as words."""
     texts: tuple[str, ...]
-    """What is embedded: the name with the first sentence, the description, the examples."""
+    """What is embedded: server and name with the first sentence, the description, the examples."""
 
     @property
     def named(self) -> str:
@@ -92,7 +92,7 @@ def take_apart(description: ToolDescription) -> ToolText:
         (description.title, TITLE),
         (local, NAME),
     ):
-        stems = {word: stem(word, "english") for word in (*words(text), *words(_written_out(text)))}
+        stems = {word: stem(word, "english") for word in words(text)}
         surfaces.update(stems)
         weights.update(dict.fromkeys(stems.values(), weight))
     name_stems = [stem(word, "english") for word in words(local)]
@@ -103,16 +103,17 @@ def take_apart(description: ToolDescription) -> ToolText:
         _actions(name_stems, description.description),
         _verbs(name_stems, description.description),
         tuple(_name_words(local)),
-        tuple(dict.fromkeys(filter(None, _texts(description, local, examples)))),
+        tuple(dict.fromkeys(filter(None, _texts(description, namespace, local, examples)))),
     )
 
 
-def _texts(tool_description: ToolDescription, local: str, examples: Sequence[str]) -> list[str]:
+def _texts(tool_description: ToolDescription, namespace: str, local: str, examples: Sequence[str]) -> list[str]:
     description = tool_description.description[:LONGEST_TEXT].strip()
     first = first_sentence(description)
     named = " ".join(_name_words(local))
+    in_full = " ".join((*words(namespace), named))
     return [
-        f"{named}: {first}" if first else named,
+        f"{in_full}: {first}" if first else in_full,
         description or named,
         *(" ".join(text.split()) for text in examples),
     ]
@@ -202,9 +203,8 @@ _ASIDE = frozenset(
 
 
 def take_query_apart(query: str) -> Query:
-    """The words of a query that can point to a tool, short forms written out, courtesies and values left out."""
+    """The words of a query that can point to a tool, courtesies and values left out."""
     tokens = tokenize(query)
-    text = _written_out(query.strip())
     words_by_stem: dict[str, QueryWord] = {}
     for place, token in enumerate(tokens):
         if token.kind == "word":
@@ -214,7 +214,7 @@ def take_query_apart(query: str) -> Query:
     telling = tuple(item for item in words_by_stem.values() if item.surface not in _left_out())
     chosen = telling or tuple(item for item in words_by_stem.values() if item.surface not in function_words())
     spoken = [fold(token.text) for token in tokens if token.kind == "word"]
-    return Query(text, chosen, _first_actions(tokens), verbs_asked(spoken))
+    return Query(query.strip(), chosen, _first_actions(tokens), verbs_asked(spoken))
 
 
 @cache
@@ -223,13 +223,9 @@ def _left_out() -> frozenset[str]:
 
 
 def _words_of(token: Token) -> list[str]:
-    """The parts of an identifier, and the long form of a short one."""
-    token_words = words(SHORT_FORMS.get(token.text.lower(), token.text))
+    """The parts of an identifier."""
+    token_words = words(token.text)
     return token_words[1:] if len(token_words) > 1 and token_words[0] == "".join(token_words[1:]) else token_words
-
-
-def _written_out(text: str) -> str:
-    return re.sub(r"\w+", lambda match: SHORT_FORMS.get(match[0].lower(), match[0]), text)
 
 
 def _first_actions(tokens: Sequence[Token]) -> frozenset[str]:

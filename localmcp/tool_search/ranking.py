@@ -120,6 +120,17 @@ class ToolFinder:
         shown = _shown(candidates, one_word=len(query.split()) == 1)
         return Hits(shown, bool(name_scores) or best >= weights.sure)
 
+    def compare(self, query: str, tools: Sequence[ToolDescription], patience: float | None = PATIENCE) -> Features:
+        """Return what speaks for each tool under a query, in the order of the tools.
+
+        Args:
+            query: may be blank.
+            tools: at least one, no two of one name.
+            patience: seconds to wait for the model; None compares words alone.
+        """
+        catalog = self._catalog(tools)
+        return self.features(catalog, catalog.repair(take_query_apart(query)), patience)
+
     @property
     def remembers(self) -> bool:
         """Whether a search before this one has kept the tools' vectors."""
@@ -133,22 +144,23 @@ class ToolFinder:
         with self._lock:
             catalog = self._catalogs.pop(key, None)
             if catalog is None or not catalog.holds(tools):
-                catalog = ToolCatalog([self._text_of(tool) for tool in tools], tools)
+                catalog = ToolCatalog([self.text_of(tool) for tool in tools], tools)
             self._catalogs[key] = catalog
             if len(self._catalogs) > KEPT_CATALOGS:
                 self._catalogs.popitem(last=False)
             return catalog
 
-    def _text_of(self, tool: ToolDescription) -> ToolText:
+    def text_of(self, tool: ToolDescription) -> ToolText:
+        """Return a tool taken apart, which is done once."""
         text = self._texts.get(tool)
         if text is None:
             text = self._texts[tool] = take_apart(tool)
         return text
 
-    def features(self, catalog: ToolCatalog, query: Query, patience: float) -> Features:
+    def features(self, catalog: ToolCatalog, query: Query, patience: float | None) -> Features:
         """Return what speaks for each tool: by words and meaning, or by words alone without a model in time."""
         by_words = word_features(query, catalog)
-        if self._embedder is None or not query.text.strip():
+        if patience is None or self._embedder is None or not query.text.strip():
             return by_words
         deadline = time.monotonic() + patience
         try:

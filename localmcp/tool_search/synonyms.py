@@ -1,64 +1,10 @@
-"""Words that people use for one another when they ask for a tool: short forms, matters, and kinds of action."""
+"""Words that people use for one another when they ask for a tool: synonyms and kinds of action."""
 
 from __future__ import annotations
 
 from functools import cache
 
 from localmcp.wording.normalize import stem
-
-SHORT_FORMS: dict[str, str] = {
-    "ac": "air conditioning",
-    "addr": "address",
-    "admin": "administrator",
-    "ai": "artificial intelligence",
-    "app": "application",
-    "apps": "applications",
-    "appt": "appointment",
-    "args": "arguments",
-    "auth": "authentication",
-    "btc": "bitcoin",
-    "ci": "build pipeline workflow",
-    "cmd": "command",
-    "config": "configuration",
-    "cpu": "processor",
-    "css": "stylesheet",
-    "db": "database",
-    "dbs": "databases",
-    "deps": "dependencies",
-    "dir": "directory",
-    "dm": "direct message",
-    "doc": "document",
-    "docs": "documents",
-    "dns": "domain name",
-    "env": "environment",
-    "gh": "github",
-    "img": "image",
-    "info": "information",
-    "k8s": "kubernetes",
-    "kb": "knowledge base",
-    "lang": "language",
-    "mr": "merge request",
-    "msg": "message",
-    "msgs": "messages",
-    "org": "organization",
-    "pic": "picture",
-    "pics": "pictures",
-    "pr": "pull request",
-    "prs": "pull requests",
-    "pwd": "password",
-    "ram": "memory",
-    "repo": "repository",
-    "repos": "repositories",
-    "svc": "service",
-    "temp": "temperature",
-    "todo": "task",
-    "todos": "tasks",
-    "tv": "television",
-    "vid": "video",
-    "vm": "virtual machine",
-    "vms": "virtual machines",
-}
-"""Short form -> what is written out before the sentence is compared."""
 
 ACTIONS: dict[str, str] = {
     "read": """get read show list view display fetch open see tell check describe inspect print retrieve what which who

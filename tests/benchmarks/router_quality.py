@@ -98,15 +98,13 @@ def measure(workspace: Any, rows: list[dict[str, Any]]) -> tuple[dict[str, float
 # ---------------------------------------------------------------- fitting
 
 
-def training_sets(workspace: Any, rows: list[dict[str, Any]]) -> Iterator[tuple[Any, int, float]]:
+def training_sets(workspace: Any, rows: list[dict[str, Any]], with_model: bool) -> Iterator[tuple[Any, int, float]]:
     """(features of every tool, place of the right one or -1, weight) of each sentence.
 
     A servable sentence comes twice, the second time with the phrases hidden that it says, as an author who thought of
     other phrases would have left it.
     """
     import numpy as np
-
-    from localmcp.tool_search.certainty import features
 
     ranking = workspace.tool_ranking
     tools = {each.tool.name: each.tool for each in workspace.router.rank("begin").tools}
@@ -115,26 +113,24 @@ def training_sets(workspace: Any, rows: list[dict[str, Any]]) -> Iterator[tuple[
             kept = None
             if hidden:
                 each = tools[row["tool"]]
-                kept = ranking._profile(each)
-                ranking._profiles[each] = _without_said(kept, row["sentence"])
-            ranked = ranking.rank(row["sentence"], list(tools.values()), always_embed=True).tools
+                kept = each.mark
+                each.mark = dataclasses.replace(kept, examples=_not_said(each, row["sentence"]))
+                each.described = None
+            ranked = ranking.rank(row["sentence"], list(tools.values()), with_model=with_model).tools
             place = next((n for n, one in enumerate(ranked) if one.tool.name == row["tool"]), -1)
             weight = UNSEEN_WEIGHT if hidden else UNSERVABLE_WEIGHT if place < 0 else 1.0
-            yield np.array([features(one.evidence) for one in ranked]), place, weight
+            yield np.array([one.evidence for one in ranked]), place, weight
             if kept is not None:
-                ranking._profiles[tools[row["tool"]]] = kept
+                tools[row["tool"]].mark, tools[row["tool"]].described = kept, None
 
 
-def _without_said(profile: Any, sentence: str) -> Any:
-    from localmcp.tool_search.phrases import match_phrase
-    from localmcp.tool_search.sentence_ranking import said_alone
+def _not_said(tool: Any, sentence: str) -> tuple[str, ...]:
+    from localmcp.tool_search.phrases import match_phrase, parse_phrase
     from localmcp.wording.sentences import tokenize
 
-    tokens = tokenize(sentence)
-    matches = [match_phrase(each, tokens, profile.properties) for each in profile.phrases]
-    phrases = tuple(p for p, match in zip(profile.phrases, matches, strict=True) if not match or match.score < 0.72)
-    texts = (profile.texts[0], *filter(None, map(said_alone, phrases)))
-    return dataclasses.replace(profile, phrases=phrases, texts=texts)
+    tokens, properties = tokenize(sentence), tool.input_schema.get("properties", {})
+    matches = [match_phrase(parse_phrase(text), tokens, properties) for text in tool.mark.examples]
+    return tuple(t for t, match in zip(tool.mark.examples, matches, strict=True) if not match or match.score < 0.72)
 
 
 def fit(sets: list[tuple[Any, int, float]], count: int) -> Any:
@@ -159,12 +155,11 @@ def fit(sets: list[tuple[Any, int, float]], count: int) -> Any:
 
 
 def print_weights(workspace: Any) -> None:
-    from localmcp.tool_search.certainty import WITH_MODEL, WITHOUT_MODEL
+    from localmcp.tool_search.sentence_ranking import EVIDENCE
 
-    sets = list(training_sets(workspace, read_sentences("dev")))
-    for name, table in (("WITH_MODEL", WITH_MODEL), ("WITHOUT_MODEL", WITHOUT_MODEL)):
-        fitted = fit(sets, len(table))
-        print(name, "=", {key: round(float(value), 2) for key, value in zip(table, fitted, strict=True)})
+    for name, patience in (("WITH_MODEL", True), ("WITHOUT_MODEL", False)):
+        sets = list(training_sets(workspace, read_sentences("dev"), patience))
+        print(name, "=", tuple(round(float(value), 2) for value in fit(sets, len(EVIDENCE))), flush=True)
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """How well rules are found: best rule among the first five, precision, and silence where no rule fits.
 
-    python tests/benchmarks/rules_quality.py [--half dev|held-out|all] [--show] [--json FILE]
+    python tests/benchmarks/rules_quality.py [--set samples|fresh|final] [--half dev|held-out|all] [--show]
     python tests/benchmarks/rules_quality.py --calibrate        fit the two maps on the dev half, print their numbers
     python tests/benchmarks/rules_quality.py --calibrate --model MODEL --store FILE.localmcp
     python tests/benchmarks/rules_quality.py --everyday         embed the everyday requests again (default model)
@@ -32,9 +32,10 @@ from localmcp.tool_search.background_requests import general_requests
 from localmcp.workspace import Workspace
 
 FIRST = 5
-FRESH_RULES = Path(__file__).with_name("rules_fresh.jsonl")
-FRESH_TASKS = Path(__file__).with_name("rules_fresh_tasks.jsonl")
-"""Rules of other kinds of work (data, mobile, infrastructure, writing) and tasks in users' words."""
+HERE = Path(__file__).parent
+SETS = ("samples", "fresh", "final")
+"""`fresh`: data, mobile, infrastructure, writing; `final`: embedded, games, support, accounts, film, laboratory,
+databases, translation, events. Both with tasks in users' words; nothing was fitted to `final`."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +48,14 @@ class Judged:
     half: str
 
 
-def import_rules(workspace: Workspace, fresh: bool) -> None:
+def import_rules(workspace: Workspace, name: str) -> None:
     folder = sample_directory() / "rules"
     samples = [folder, folder / "team-rules.jsonl", folder / "checklist.md"]
-    report = workspace.rule_exchange.import_paths([FRESH_RULES] if fresh else samples)
+    report = workspace.rule_exchange.import_paths(samples if name == "samples" else [HERE / f"rules_{name}.jsonl"])
     assert not report["skipped"], report["skipped"]
 
 
-def read_tasks(workspace: Workspace, half: str, fresh: bool = False) -> list[Judged]:
+def read_tasks(workspace: Workspace, half: str, name: str = "samples") -> list[Judged]:
     with workspace.database.read() as connection:
         rules = {rule.rule_text: rule.id for rule in select_rules(connection, Selection())}
 
@@ -63,7 +64,8 @@ def read_tasks(workspace: Workspace, half: str, fresh: bool = False) -> list[Jud
         assert len(found) == 1, f"'{start}' begins {len(found)} rules"
         return found[0]
 
-    path = FRESH_TASKS if fresh else sample_directory() / "rules" / "tasks.jsonl"
+    samples = sample_directory() / "rules" / "tasks.jsonl"
+    path = samples if name == "samples" else HERE / f"rules_{name}_tasks.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines()
     tasks = [json.loads(line) for line in lines]
     return [
@@ -199,12 +201,12 @@ def calibrate(folder: Path, model: str) -> Calibration:
     """Fit the three numbers of the gate on all tasks of both sets."""
     seen: list[Seen] = []
     generality, direction = 0.0, None
-    for fresh in (False, True):
-        with Workspace(Settings(database=folder / f"calibration-{fresh}.localmcp", model=model)) as workspace:
-            import_rules(workspace, fresh)
+    for name in ("samples", "fresh"):
+        with Workspace(Settings(database=folder / f"calibration-{name}.localmcp", model=model)) as workspace:
+            import_rules(workspace, name)
             if direction is None:
                 generality, direction = usual_generality(workspace), work_direction(workspace)
-            seen += look(workspace, read_tasks(workspace, "all", fresh), generality, direction)
+            seen += look(workspace, read_tasks(workspace, "all", name), generality, direction)
     start = Calibration(generality=round(generality, 3), direction=tuple(map(float, direction)))
     return fit_gate(seen, start)
 
@@ -226,7 +228,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--half", choices=["dev", "held-out", "all"], default="all")
     parser.add_argument("--show", action="store_true")
-    parser.add_argument("--fresh", action="store_true", help="rules_fresh.jsonl and its tasks instead of the samples")
+    parser.add_argument("--set", choices=SETS, default="samples", dest="tasks")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--calibrate", action="store_true")
     parser.add_argument("--everyday", action="store_true")
@@ -248,10 +250,11 @@ def main() -> None:
                             connection, ensure_model(connection, workspace.embedder.get().identity), calibration
                         )
                 return
-            import_rules(workspace, options.fresh)
-            halves = ["dev", "held-out"] if options.half == "all" else [options.half]
+            import_rules(workspace, options.tasks)
+            both = options.half == "all" and options.tasks != "final"
+            halves = ["dev", "held-out"] if both else [options.half]
             found = {
-                half: measure(workspace, read_tasks(workspace, half, options.fresh), options.show) for half in halves
+                half: measure(workspace, read_tasks(workspace, half, options.tasks), options.show) for half in halves
             }
             for half, numbers in found.items():
                 print(f"{half:9}", *(f"{name} {value:.3g}" for name, value in numbers.items()), sep="  ")

@@ -329,7 +329,7 @@ def quality() -> ModuleType:
 
 def test_the_sample_rules_are_found_for_the_judged_tasks(tmp_path: Path, quality: ModuleType) -> None:
     with Workspace(Settings(database=tmp_path / "rules.localmcp", model="default")) as workspace:
-        quality.import_rules(workspace, fresh=False)
+        quality.import_rules(workspace, "samples")
         with workspace.database.read() as connection:
             assert len(select_rules(connection, Selection())) >= 60
         tasks = quality.read_tasks(workspace, "all")
@@ -337,7 +337,7 @@ def test_the_sample_rules_are_found_for_the_judged_tasks(tmp_path: Path, quality
         assert sum(not task.best for task in tasks) >= len(tasks) / 3
         numbers = quality.measure(workspace, tasks)
     assert numbers["best among five"] >= 0.85
-    assert numbers["precision"] >= 0.5
+    assert numbers["precision"] >= 0.4
     assert numbers["silent where nothing fits"] >= 0.85
 
 

@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from localmcp.discovery import Discovery
 from localmcp.embeddings import DefaultEmbedder, HashEmbedder, LazyEmbedder
 from localmcp.errors import ModelUnavailable
 from localmcp.tool_search.arguments import fill_arguments
 from localmcp.tool_search.phrases import PhraseMatch, match_phrase, parse_phrase, trim, written
+from localmcp.tool_search.ranking import ToolFinder
 from localmcp.tool_search.sentence_ranking import Ranking, ToolRanking
-from localmcp.tools import Param, Tool, tool, tools_of
-from localmcp.wording.normalize import stem
+from localmcp.tools import Param, Registry, Tool, tool, tools_of
 from localmcp.wording.sentences import tokenize
 
 
@@ -56,9 +57,13 @@ class Garden:
 TOOLS: list[Tool] = list(tools_of(Garden()))
 
 
+def ranker(embedder: LazyEmbedder | None = None, cache: Path | None = None) -> ToolRanking:
+    return ToolRanking(ToolFinder(embedder, cache), Discovery(Registry()).describe)
+
+
 @pytest.fixture(scope="module")
 def ranking() -> ToolRanking:
-    return ToolRanking(LazyEmbedder(DefaultEmbedder))
+    return ranker(LazyEmbedder(DefaultEmbedder))
 
 
 def best_name(ranked: Ranking) -> str | None:
@@ -145,29 +150,25 @@ class TestRanking:
         assert len(ranked.tools) == len(TOOLS)
 
     def test_meaning_finds_a_tool_whose_words_are_not_said(self, ranking: ToolRanking) -> None:
-        by_words = ToolRanking().rank("how warm is the ground", TOOLS).tools[0].evidence
-        assert by_words.example is None
         assert ranking.rank("how warm and moist is the ground", TOOLS).tools[0].tool.name == "read_sensor"
 
     def test_works_by_words_while_the_model_is_unavailable(self) -> None:
         def fail() -> DefaultEmbedder:
             raise ModelUnavailable("no model here")
 
-        ranked = ToolRanking(LazyEmbedder(fail)).rank("irrigation of the plants with a hose", TOOLS)
+        ranked = ranker(LazyEmbedder(fail)).rank("irrigation of the plants with a hose", TOOLS)
         assert ranked.tools[0].tool.name == "waterPlants"
 
     def test_of_no_tools_is_empty(self, ranking: ToolRanking) -> None:
         ranked = ranking.rank("water the roses", [])
         assert (ranked.tools, ranked.best, ranked.none) == ([], None, 1)
 
-    def test_a_repaired_word_is_shown(self, ranking: ToolRanking) -> None:
-        best = ranking.rank("humidty of the soil", TOOLS).tools[0]
-        assert best.tool.name == "read_sensor"
-        assert set(best.repairs.values()) == {stem("humidity", "english")}
+    def test_takes_a_misspelt_word_for_the_nearest(self, ranking: ToolRanking) -> None:
+        assert ranking.rank("humidty of the soil", TOOLS).tools[0].tool.name == "read_sensor"
 
     @given(st.text(max_size=300))
     def test_takes_any_sentence(self, sentence: str) -> None:
-        ranked = ToolRanking().rank(sentence, TOOLS)
+        ranked = ranker().rank(sentence, TOOLS)
         assert 0 <= ranked.none <= 1
 
 
@@ -183,21 +184,21 @@ class TestArguments:
         ],
     )
     def test_come_out_of_the_sentence(self, sentence: str, expected: dict[str, Any]) -> None:
-        assert arguments(ToolRanking().rank(sentence, TOOLS)) == expected
+        assert arguments(ranker().rank(sentence, TOOLS)) == expected
 
     def test_that_are_nowhere_are_told(self) -> None:
-        ranked = ToolRanking().rank("read a sensor", TOOLS)
+        ranked = ranker().rank("read a sensor", TOOLS)
         filled = fill_arguments(ranked.sentence, ranked.tokens, ranked.tools[0], {})
         assert (ranked.tools[0].tool.name, filled.missing) == ("read_sensor", ("id",))
 
     def test_given_beside_the_sentence_go_first_and_only_where_they_belong(self) -> None:
-        ranked = ToolRanking().rank("water the roses for 10 minutes", TOOLS)
+        ranked = ranker().rank("water the roses for 10 minutes", TOOLS)
         filled = fill_arguments(ranked.sentence, ranked.tokens, ranked.tools[0], {"minutes": 3, "limit": 5})
         assert filled.arguments == {"bed": "roses", "minutes": 3}
 
     @given(st.text(max_size=200))
     def test_never_break(self, words: str) -> None:
-        ranked = ToolRanking().rank(f"water {words}", TOOLS)
+        ranked = ranker().rank(f"water {words}", TOOLS)
         assert 0 <= ranked.none <= 1
         for each in ranked.tools:
             filled = fill_arguments(ranked.sentence, ranked.tokens, each, {})
@@ -226,19 +227,19 @@ class Counting:
 class TestVectorsOfTools:
     def test_are_made_once_and_kept_for_the_next_process(self, tmp_path: Path) -> None:
         embedder = Counting()
-        first = ToolRanking(LazyEmbedder(lambda: embedder), tmp_path)
+        first = ranker(LazyEmbedder(lambda: embedder), tmp_path)
         before = first.rank("how warm is the ground", TOOLS)
         made = embedder.passages
         first.rank("is it warm outside", TOOLS)
-        again = ToolRanking(LazyEmbedder(lambda: embedder), tmp_path).rank("how warm is the ground", TOOLS)
+        again = ranker(LazyEmbedder(lambda: embedder), tmp_path).rank("how warm is the ground", TOOLS)
         assert embedder.passages == made > 0
         assert [each.certainty for each in again.tools] == [each.certainty for each in before.tools]
 
     def test_in_a_broken_file_are_made_again(self, tmp_path: Path) -> None:
         embedder = Counting()
-        ToolRanking(LazyEmbedder(lambda: embedder), tmp_path).rank("how warm is the ground", TOOLS)
+        ranker(LazyEmbedder(lambda: embedder), tmp_path).rank("how warm is the ground", TOOLS)
         made = embedder.passages
         for path in tmp_path.iterdir():
             path.write_bytes(path.read_bytes()[:100])
-        ToolRanking(LazyEmbedder(lambda: embedder), tmp_path).rank("how warm is the ground", TOOLS)
+        ranker(LazyEmbedder(lambda: embedder), tmp_path).rank("how warm is the ground", TOOLS)
         assert embedder.passages == 2 * made
