@@ -167,6 +167,22 @@ def test_language_is_told_by_function_words_and_left_open_when_they_are_missing(
     assert detect_language(text) == language
 
 
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Hvordan kan jeg se, hvad der blev sagt til mig efter mødet?", "danish"),
+        ("Hvordan kan jeg se hva som ble sagt til meg etter møtet?", "norwegian"),
+        ("Hur kan jag se vad som blev sagt till mig efter mötet och var det var?", "swedish"),
+        ("Miten voin nähdä, mitä kokouksessa sanottiin, jos en ollut siellä, ja milloin se oli?", "finnish"),
+        ("Hogyan lehet megnézni, hogy mit mondtak az ülésen, ha valaki nem volt ott?", "hungarian"),
+        ("Cum pot să văd ce s-a spus la întâlnire dacă nu am fost acolo?", "romanian"),
+        ("Toplantıda ne söylendiğini daha sonra nasıl görebilirim ve bu kadar geç olan neden var?", "turkish"),
+    ],
+)
+def test_every_language_with_a_stemmer_and_a_latin_alphabet_is_told(text: str, language: str):
+    assert detect_language(text) == language
+
+
 def test_stop_words_are_folded_and_default_to_english_and_italian():
     for language in SUPPORTED_LANGUAGES:
         assert all(words(word) == [word] for word in stop_words(language))
