@@ -245,21 +245,24 @@ _STOP_WORDS = {
             het hij hoe hoeveel hun iets ik in is ja je kan kunnen maar me meer men met mij mijn na naar niet niets
             nog nu of om omdat onder ons ook op over te tegen toch tot u uit uw van veel voor waar waarom wanneer was
             wat we wel welke werd wie wij worden wordt zal ze zei zich zij zijn zo zonder zou""",
-        "danish": """af blev bliver dem der det dig efter eller er et fra har havde hende hvad hvilke hvordan hvorfor ikke
-            jeg kan med meget mig nar nogen noget nogle og ogsa pa sig skal som til ud ved vi vores være""",
-        "norwegian": """av ble blir der det deg etter eller er et fra har hadde henne hva hvilke hvordan hvorfor ikke jeg
-            kan med mye meg nar noen noe og ogsa pa seg skal som til ut ved vi være""",
-        "swedish": """att av blev blir da dem det dig efter eller en ett fran ha har hur icke ingen inte jag kan kunde man
-            med mellan mig mycket nagon nagot nar och om pa sig ska skall som till upp ut utan vad vara vi vilka vilken
-            ar aven""",
-        "finnish": """ei eivat ettei etta han joka jonka jos jotka kaikki kanssa kuin kun mika miksi milloin missa miten
-            mita mutta myos niin nyt oli olla olivat ovat seka siita sita tai tama tassa taman vai vain voi""",
-        "hungarian": """az azt azok csak egy ehhez ennek es ez ezt hogy hogyan kell lehet lett meg mikor mint minden
-            nem nincs pedig vagy van volt""",
-        "romanian": """acest aceasta acesta ai al ale ar au avea ca cand cat ce cel cele cu cum da de din dupa este eu fara
-            fi fost in intre la lui mai nu pe pentru prin sa sau se si sunt spre un una unei unui va""",
-        "turkish": """ama ancak bir biri bu bunu cok daha degil diye eger en gibi hangi hep hic icin ile ise kadar mi ne
-            neden nasil olan olarak oldu oldugu olmak olur sonra tarafindan tum ve veya ya yok""",
+        "danish": """af blev bliver dem der det dig efter eller er et fra har havde hende hvad hvilke hvordan
+            hvorfor ikke jeg kan med meget mig nar nogen noget nogle og ogsa pa sig skal som til ud ved vi vores
+            være""",
+        "norwegian": """av ble blir der det deg etter eller er et fra har hadde henne hva hvilke hvordan hvorfor
+            ikke jeg kan med mye meg nar noen noe og ogsa pa seg skal som til ut ved vi være""",
+        "swedish": """att av blev blir da dem det dig efter eller en ett fran ha har hur icke ingen inte jag kan
+            kunde man med mellan mig mycket nagon nagot nar och om pa sig ska skall som till upp ut utan vad
+            vara vi vilka vilken ar aven""",
+        "finnish": """ei eivat ettei etta han joka jonka jos jotka kaikki kanssa kuin kun mika miksi milloin
+            missa miten mita mutta myos niin nyt oli olla olivat ovat seka siita sita tai tama tassa taman vai
+            vain voi""",
+        "hungarian": """az azt azok csak egy ehhez ennek es ez ezt hogy hogyan kell lehet lett meg mikor mint
+            minden nem nincs pedig vagy van volt""",
+        "romanian": """acest aceasta acesta ai al ale ar au avea ca cand cat ce cel cele cu cum da de din dupa
+            este eu fara fi fost in intre la lui mai nu pe pentru prin sa sau se si sunt spre un una unei unui
+            va""",
+        "turkish": """ama ancak bir biri bu bunu cok daha degil diye eger en gibi hangi hep hic icin ile ise
+            kadar mi ne neden nasil olan olarak oldu oldugu olmak olur sonra tarafindan tum ve veya ya yok""",
     }.items()
 }
 """Folded function words, short on purpose: they tell languages apart, and those of a query say nothing."""
