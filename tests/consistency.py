@@ -41,8 +41,10 @@ def _structure(connection: apsw.Connection) -> list[str]:
 
 
 def _indexes(connection: apsw.Connection) -> list[str]:
-    """Live chunks = rows of the keyword index = sign codes; bound collections have a vector for each chunk."""
+    """Live chunks = rows of the keyword index; these and rules = sign codes, where they have a vector."""
     live = {row[0] for row in fetch_all(connection, _LIVE)}
+    of_rules = "select embedding & (1 << 40) - 1 from rules where embedding is not null"
+    rules = {row[0] for row in fetch_all(connection, of_rules)}
     found: list[str] = []
     indexed = {row[0] for row in fetch_all(connection, "select rowid from chunks_fts")}
     if indexed != live:
@@ -51,13 +53,13 @@ def _indexes(connection: apsw.Connection) -> list[str]:
     for (blob,) in fetch_all(connection, "select ids from signs"):
         codes.update(array("q", blob))
     vectors = {row[0] for row in fetch_all(connection, "select chunk_id from embeddings")}
-    if set(codes) != live & vectors or max(codes.values(), default=1) > 1:
-        found.append(f"{len(live & vectors)} live vectors, {codes.total()} sign codes of {len(codes)} chunks")
-    stored = {row[0] for row in fetch_all(connection, "select id from chunks")}
+    if set(codes) != (live | rules) & vectors or max(codes.values(), default=1) > 1:
+        found.append(f"{len((live | rules) & vectors)} live vectors, {codes.total()} sign codes of {len(codes)} chunks")
+    stored = rules | {row[0] for row in fetch_all(connection, "select id from chunks")}
     if wrong := miscounted(connection):
         found.append(f"{wrong} documents wait for other vectors than the queue says")
     if not vectors <= stored:
-        found.append(f"{len(vectors - stored)} vectors of no chunk")
+        found.append(f"{len(vectors - stored)} vectors of nothing")
     return found
 
 
@@ -108,12 +110,13 @@ def _spans(connection: apsw.Connection) -> list[str]:
 
 
 def _ledger(connection: apsw.Connection) -> list[str]:
-    """Every indexed path has its source, and every file's source its path."""
+    """Every indexed path has its source, and every file its path; that of a container comes last."""
     orphans = fetch_one(
         connection,
         """
         select count(*) from ledger where status = 'indexed' and not exists (
-            select 1 from sources where sources.id = ledger.source_id and uri = path and trashed_at is null)
+            select 1 from sources where sources.id = ledger.source_id
+                and coalesce(metadata ->> '$.container', uri) = path and trashed_at is null)
         """,
     )
     unlisted = fetch_one(
@@ -121,6 +124,7 @@ def _ledger(connection: apsw.Connection) -> list[str]:
         """
         select count(*) from sources where trashed_at is null and mtime_ns is not null and not exists (
             select 1 from ledger where source_id = sources.id and path = uri)
+        and metadata ->> '$.container' is null
         """,
     )
     return [*([f"{orphans} ledger rows without a source"] if orphans else []),

@@ -115,8 +115,11 @@ def read_file(chunker: Chunker, max_bytes: int, task: ReadTask, start: Any = Non
         reason = str(error)
     except MemoryError:
         raise
+    except RecursionError:
+        reason = "it is nested too deeply"
     except Exception as error:
-        log.exception("%s cannot be indexed", task.origin.uri)
+        # A hostile file must not fill the terminal; `localmcp why` tells the reason, `-v` where it was raised.
+        log.debug("%s cannot be indexed", task.origin.uri, exc_info=True)
         reason = f"unexpected {type(error).__name__}: {error}"[:300]
     yield replace(reading, failed=reason, seconds=time.perf_counter() - begin)
 

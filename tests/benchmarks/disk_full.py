@@ -1,4 +1,5 @@
-"""Answers FULL at every n-th write of an ingest, a refresh, a reembed and an optimize, one n after the other.
+"""Answers FULL at every n-th write of an ingest (of files, of mail and archives), a refresh, a reembed, a merge, an
+import of rules, and an optimize, one n after the other.
 
     python tests/benchmarks/disk_full.py [--only ingest] [--step 1] [--files 12] [--sections 25]
 
@@ -24,7 +25,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
 from consistency import disagreements  # noqa: E402
 from full_disk import full_disk  # noqa: E402
-from kill_everything import contents, generate  # noqa: E402
+from kill_everything import contents, generate, generate_containers, generate_imports  # noqa: E402
 
 from localmcp.doctor.optimization import optimize  # noqa: E402
 from localmcp.embeddings import HashEmbedder  # noqa: E402
@@ -32,15 +33,33 @@ from localmcp.errors import FileUnavailable  # noqa: E402
 from localmcp.search.collections import choose_collections  # noqa: E402
 from localmcp.search.reembedding import reembed  # noqa: E402
 from localmcp.storage.database import Database  # noqa: E402
+from localmcp.tools import Scope  # noqa: E402
 from localmcp.workspace import open_workspace  # noqa: E402
 
 Work = Callable[[Path], object]
 
 
-def ingest(docs: Path) -> Work:
+def ingest(*docs: Path) -> Work:
     def work(path: Path) -> object:
         with open_workspace(path, model="hash:64", log_calls=False) as workspace:
-            return workspace.library.add_paths([docs])
+            return workspace.library.add_paths(docs)
+
+    return work
+
+
+def merge(other: Path) -> Work:
+    def work(path: Path) -> object:
+        with open_workspace(path, model="hash:64", log_calls=False) as workspace:
+            return workspace.merging(lambda tool, values: workspace.registry.call(tool, values)).run(other)
+
+    return work
+
+
+def import_rules(folder: Path) -> Work:
+    def work(path: Path) -> object:
+        with open_workspace(path, model="hash:64", log_calls=False) as workspace:
+            text = (folder / "rules.md").read_text()
+            return workspace.registry.call("importRules", {"text": text}, Scope(caller="cli"))
 
     return work
 
@@ -86,7 +105,7 @@ def try_all(name: str, work: Work, base: Path | None, place: Path, step: int) ->
             wrong += 1
             print(f"  {name}, write {at}: {'; '.join(problems)}", flush=True)
     seconds = time.perf_counter() - begin
-    print(f"{name:<9} {disk.writes:>5} writes, {refused} refused, {wrong} wrong, {seconds:.0f} s", flush=True)
+    print(f"{name:<10} {disk.writes:>5} writes, {refused} refused, {wrong} wrong, {seconds:.0f} s", flush=True)
     return wrong
 
 
@@ -131,12 +150,19 @@ def main() -> int:
         work.mkdir()
         generate(docs, options.files, options.sections, 1)
         base = place / "base.localmcp"
+        generate(place / "more", options.files, 5, 3)
+        ingest(place / "more")(place / "other.localmcp")
+        generate_containers(place / "mail", 12)
+        generate_imports(place / "imports", 20)
         ingest(docs)(base)
         generate(docs / "new", 5, 5, 2)
         (docs / "0001.md").unlink()
         operations: dict[str, tuple[Work, Path | None]] = {
             "ingest": (ingest(docs), None),
             "refresh": (refresh, base),
+            "containers": (ingest(*sorted((place / "mail").iterdir())), None),
+            "merge": (merge(place / "other.localmcp"), base),
+            "rules": (import_rules(place / "imports"), base),
             "reembed": (change_model, base),
             "optimize": (make_better, base),
         }

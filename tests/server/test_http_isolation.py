@@ -17,6 +17,7 @@ import pytest
 from doors import OpenDoor, open_door
 from folders import write
 
+from localmcp.server.offers import DOCUMENT, RULES_PROMPT, TEMPLATE
 from localmcp.tools import Scope, use_scope
 
 SECRET = "zeppelin"
@@ -211,8 +212,12 @@ class TwoFiles:
 
     def _add(self, door: OpenDoor, collection: str, folder: Path, partition: str | None) -> None:
         arguments = {"path": str(folder), "collection": collection, "partition": partition}
-        answer = door.workspace.registry.call("add_path", arguments, Scope())
-        assert answer.value["status"] == "done", answer.value
+        state = door.workspace.registry.call("add_path", arguments, Scope()).value
+        for _ in range(10):
+            if state["status"] == "running":
+                waiting = {"jobId": state["jobId"], "waitSeconds": 20}
+                state = door.workspace.registry.call("job_status", waiting, Scope()).value
+        assert state["status"] == "done", state
 
     def _pieces(self, door: OpenDoor, collection: str, folder: Path) -> tuple[str, str]:
         with use_scope(Scope()):
@@ -301,6 +306,29 @@ def test_what_is_told_at_connecting_names_no_other_collection(files: TwoFiles) -
     params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     replies = [door.rpc("initialize", params, key=key).body for door, key in zip(files.doors, files.keys, strict=True)]
     assert replies[0] == replies[1] and b"vault" not in replies[1]
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("resources/list", {}),
+        ("resources/templates/list", {}),
+        ("resources/read", {"uri": f"{DOCUMENT}<vault_source>"}),
+        ("resources/read", {"uri": f"{DOCUMENT}<vault_file>"}),
+        ("prompts/list", {}),
+        ("prompts/get", {"name": RULES_PROMPT, "arguments": {"task": f"moor the {SECRET}"}}),
+        ("completion/complete", {"ref": {"type": "ref/resource", "uri": TEMPLATE},
+                                 "argument": {"name": "sourceId", "value": "The Zep"}}),
+    ],
+)  # fmt: skip
+def test_what_is_offered_besides_tools_tells_of_no_other_collection(
+    files: TwoFiles, method: str, params: dict[str, Any]
+) -> None:
+    alone, both = (
+        normal(door.rpc(method, fill(params, names), key=key).body.decode())
+        for door, names, key in zip(files.doors, files.names, files.keys, strict=True)
+    )
+    assert both == alone
 
 
 def test_endpoints_of_management_tell_of_no_other_collection(files: TwoFiles) -> None:
