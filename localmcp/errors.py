@@ -75,7 +75,7 @@ class UnreadableDocument(LocalMCPError):
 class ScannedDocument(UnreadableDocument):
     """Its pages are pictures: text recognition reads them later, or would if it were installed."""
 
-    def __init__(self, name: str, pages: int, *, can_be_read: bool) -> None:
+    def __init__(self, name: str, pages: int, *, can_be_read: bool, data: bytes = b"") -> None:
         counted = "1 page" if pages == 1 else f"{pages:,} pages"
         if can_be_read:
             super().__init__(f"{self.WAITS}: {counted}")
@@ -86,6 +86,8 @@ class ScannedDocument(UnreadableDocument):
             )
         self.pages = pages
         self.can_be_read = can_be_read
+        self.data = data
+        """The document, so that one inside a container can be read again."""
 
     WAITS = "waits for text recognition"
     """Begins the reason of a file whose pages are read when everything else is done."""

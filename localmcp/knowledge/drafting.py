@@ -187,6 +187,11 @@ def _why_skipped(path: Path, size: int, max_bytes: int) -> str | None:
 
 
 def _drafted(reading: Reading, document: Document, chunker: Chunker, task: ReadTask) -> Reading:
+    if document.scan:
+        digest = hashlib.sha256(document.scan).hexdigest()
+        return replace(
+            reading, skipped=document.failure, member=document.member, sha256=digest, size=len(document.scan)
+        )
     if document.failure:
         return replace(reading, failed=document.failure, member=document.member)
     origin = replace(task.origin, sha256=reading.sha256 or "", size=reading.size, mtime_ns=reading.mtime_ns)

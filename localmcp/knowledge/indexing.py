@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import apsw
 
 from localmcp.knowledge.drafting import Reading, member_uri
-from localmcp.knowledge.ledger import Entry, mark, record
+from localmcp.knowledge.ledger import Entry, mark, record, record_scans
 from localmcp.knowledge.reading import Step, Task
 from localmcp.knowledge.report import Run
 from localmcp.knowledge.trash import documents_in
@@ -57,6 +57,8 @@ class _File:
     chunks: int = 0
     documents: int = 0
     problems: list[str] = field(default_factory=list[str])
+    scans: list[Entry] = field(default_factory=list[Entry])
+    """Documents in it whose pages are pictures."""
     uris: set[str] = field(default_factory=set[str])
     seconds: float = 0.0
 
@@ -112,8 +114,13 @@ class Indexer:
             file.documents += 1
             file.chunks += outcome.indexed.added + outcome.indexed.kept
             file.source_id = file.source_id or outcome.indexed.source_id
-        elif reading.member:
+        elif reading.member and reading.failed:
             file.problems.append(reading.failed)
+        elif reading.member and reading.skipped:
+            uri = member_uri(task.file.path, reading.member)
+            file.scans.append(
+                Entry(uri, "skipped", reading.skipped, None, reading.sha256, reading.size, reading.mtime_ns)
+            )
         file.uris.add(member_uri(task.file.path, reading.member))
         if step.last:
             self._finish(connection, step, self._files.pop(task.file.path))
@@ -152,6 +159,13 @@ class Indexer:
         """Record the status of a file, and take out the documents that are no longer in it."""
         task, reading = step.task, step.reading
         path, collection_id = task.file.path, self.collection.id
+        if not reading.unchanged:
+            record_scans(connection, collection_id, task.root.id, path, file.scans)
+        if file.scans and not file.documents:
+            reason = f"{len(file.scans):,} scans in it are read by text recognition, if that is installed"
+            entry = Entry(path, "skipped", reason, size=reading.size, mtime_ns=reading.mtime_ns)
+            record(connection, collection_id, task.root.id, [entry])
+            return
         if file.source_id is None:
             record(connection, collection_id, task.root.id, [_not_stored(step, file)])
             return

@@ -158,6 +158,26 @@ def record(connection: apsw.Connection, collection_id: int, root_id: int | None,
     )  # fmt: skip
 
 
+def record_scans(
+    connection: apsw.Connection, collection_id: int, root_id: int | None, path: str, scans: Iterable[Entry]
+) -> None:
+    """Record the scans inside a file, which wait for text recognition, in place of those that were in it before.
+
+    Those that were read already and have not changed since do not wait again, nor those that the person removed.
+    """
+    bounds = (collection_id, f"{path}#", f"{path}$")
+    waiting_before = "delete from ledger where collection_id = ? and path > ? and path < ? and status <> 'removed'"
+    connection.execute(waiting_before, bounds)
+    sql = """
+        select uri, sha256 from sources
+        where collection_id = ? and uri > ? and uri < ? and trashed_at is null
+        union all select path, null from ledger where collection_id = ? and path > ? and path < ?
+    """
+    done = set(fetch_all(connection, sql, (*bounds, *bounds)))
+    waiting = [scan for scan in scans if done.isdisjoint(((scan.path, scan.sha256), (scan.path, None)))]
+    record(connection, collection_id, root_id, waiting)
+
+
 def mark(connection: apsw.Connection, collection_id: int, path: str, status: Status, reason: str) -> None:
     """Change what is said of a path and keep the rest of its entry."""
     connection.execute(

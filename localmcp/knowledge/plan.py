@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -96,9 +97,15 @@ def make_plan(
         else:
             passed[item.path] = item
             _pass(plan, item, ours.get(item.path), again)
-    unseen = (entry for path, entry in ours.items() if path not in seen)
+    # What is said of a scan inside a file is kept as long as the file is there.
+    unseen = (entry for path, entry in ours.items() if path not in seen and not _is_inside(path, seen))
     _sort_unseen(plan, unseen, passed, returning)
     return plan
+
+
+def _is_inside(path: str, files: Container[str]) -> bool:
+    """Return whether a path is that of a document in one of the files: `box.mbox#message`."""
+    return any(path[: mark.start()] in files for mark in re.finditer("#", path))
 
 
 def _look(root: Root, rules: WalkRules) -> Iterable[Found | Passed]:

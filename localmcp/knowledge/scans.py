@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from typing import BinaryIO
 
 import apsw
 
-from localmcp.errors import LocalMCPError, ScannedDocument
+from localmcp.errors import LocalMCPError, ScannedDocument, UnreadableDocument
 from localmcp.knowledge import ledger
-from localmcp.knowledge.drafting import Chunker, Origin, Reading, draft_source, open_regular
-from localmcp.knowledge.indexing import Indexer
+from localmcp.knowledge.drafting import Chunker, Origin, Reading, draft_source, member_uri, open_regular
+from localmcp.knowledge.indexing import Indexer, find_place
 from localmcp.knowledge.ledger import Entry, Root
 from localmcp.knowledge.options import owner_of
 from localmcp.knowledge.reading import Step, Task
 from localmcp.knowledge.report import Run
 from localmcp.knowledge.walk import Found
 from localmcp.search.collections import Collection
+from localmcp.search.drafts import SourceDraft
+from localmcp.search.sources import Pending, put_source, restore_source
 from localmcp.search.vector_queue import BEHIND, FRONT, Lease
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.text.ocr import Engine, PageText, installed_engine, read_pages, scan_document
+from localmcp.text.readers import read_documents
+from localmcp.text.worker import one_member
 from localmcp.text.worker_pool import Answer, Limits, WorkerPool
 
 log = logging.getLogger(__name__)
@@ -118,12 +124,10 @@ class ScanReader:
         self, collection: Collection, scan: Scan, pool: WorkerPool[Pages, PageText], run: Run, stop: Callable[[], bool]
     ) -> int:
         try:
-            with open_regular(Path(scan.path)) as file:
-                data = file.read(self._max_bytes + 1)
+            sha256, size = self._identity(scan)
         except (OSError, LocalMCPError) as error:
             self._give_up(collection, scan, str(error))
             return 0
-        sha256 = hashlib.sha256(data).hexdigest()
         pages = self._kept(scan.path, sha256)
         read = 0
         first = max(pages, default=0) + 1
@@ -137,8 +141,16 @@ class ScanReader:
                 read += 1
             if stop() and not answer.finished:
                 return read
-        self._store(collection, scan, sha256, len(data), [pages[number] for number in sorted(pages)], run)
+        self._store(collection, scan, sha256, size, [pages[number] for number in sorted(pages)], run)
         return read
+
+    def _identity(self, scan: Scan) -> tuple[str, int]:
+        """SHA-256 and size of the scan: of a file as it is now, of a document in a file as that was read."""
+        if split_uri(scan.path)[1]:
+            return scan.entry.sha256 or "", scan.entry.size or 0
+        with open_regular(Path(scan.path)) as file:
+            data = file.read(self._max_bytes + 1)
+        return hashlib.sha256(data).hexdigest(), len(data)
 
     def _kept(self, path: str, sha256: str) -> dict[int, PageText]:
         """The pages that were read before, unless the file has changed since."""
@@ -157,24 +169,44 @@ class ScanReader:
     def _store(
         self, collection: Collection, scan: Scan, sha256: str, size: int, pages: list[PageText], run: Run
     ) -> None:
+        path, member = split_uri(scan.path)
         with self._database.read() as connection:
             roots = ledger.roots_of(connection, [collection.id])
-        root = owner_of(scan.path, roots) or Root(scan.path, "file", collection.id)
+            parent = _parent_of(connection, collection.id, path, member)
+        root = owner_of(path, roots) or Root(path, "file", collection.id)
         mtime_ns = scan.entry.mtime_ns or 0
         task = Task(Found(scan.path, size, mtime_ns), root, scan.entry, forced=True)
         reading = Reading(size=size, mtime_ns=mtime_ns, sha256=sha256)
         try:
             document = scan_document(PurePath(scan.path).name, pages, title=root.title or "")
             origin = Origin(
-                collection.id, root.partition_id, scan.path, sha256, size, mtime_ns, root.title, root.source_type,
-                root.metadata,
+                collection.id, root.partition_id, scan.path, sha256, size, mtime_ns,
+                None if member else root.title, root.source_type,
+                root.metadata | ({"container": path, "parent": parent} if member else {}),
             )  # fmt: skip
             reading.draft = draft_source(document, self._chunker(), origin)
         except LocalMCPError:
             reading.skipped = f"no text was recognized on its {len(pages)} pages"
-        Indexer(self._database, collection, run).store([Step(task, reading, last=True)])
+        if not member:
+            Indexer(self._database, collection, run).store([Step(task, reading, last=True)])
+        elif reading.draft:
+            self._put_member(collection, scan, reading.draft)
+            run.report.indexed += 1
+        else:
+            self._give_up(collection, scan, reading.skipped)
         with self._database.write() as connection:
             connection.execute("delete from scanned_pages where path = ?", (scan.path,))
+
+    def _put_member(self, collection: Collection, scan: Scan, draft: SourceDraft) -> None:
+        """Store what was read of a document in a file, whose other documents stay as they are."""
+        pending = Pending()
+        with self._database.write() as connection:
+            place = find_place(connection, draft, set())
+            if place.trashed and place.source_id is not None:
+                restore_source(connection, place.source_id)
+            put_source(connection, draft, {}, None, replaces=place.source_id, pending=pending)
+            pending.write(connection)
+            ledger.forget(connection, collection.id, [scan.path])
 
     def _give_up(self, collection: Collection, scan: Scan, reason: str) -> None:
         with self._database.write() as connection:
@@ -183,10 +215,34 @@ class ScanReader:
 
 def _recognize(item: Pages, start: int | None) -> Iterator[PageText]:
     """Read the pages of a file from a page on; runs in a worker process."""
-    path, first, engine = item
+    uri, first, engine = item
+    path, member = split_uri(uri)
     with open_regular(Path(path)) as file:
-        data = file.read()
-    yield from read_pages(PurePath(path).name, data, start or first, engine)
+        data = _scan_in(file, PurePath(path).name, member) if member else file.read()
+    yield from read_pages(PurePath(uri).name, data, start or first, engine)
+
+
+def _scan_in(file: BinaryIO, name: str, member: str) -> bytes:
+    """Return a document in a container, whose pages are pictures."""
+    with one_member():
+        for document in read_documents(file, name, archive=True):
+            if document.member == member and document.scan:
+                return document.scan
+    raise UnreadableDocument(f"{name} no longer holds {member}.")
+
+
+def split_uri(uri: str) -> tuple[str, str]:
+    """Return the file of a scan, and the name of the document in it; "" for the file itself."""
+    marks = [] if os.path.lexists(uri) else [mark.start() for mark in re.finditer("#", uri)]
+    at = next((at for at in marks if os.path.lexists(uri[:at])), len(uri))
+    return uri[:at], uri[at + 1 :]
+
+
+def _parent_of(connection: apsw.Connection, collection_id: int, path: str, member: str) -> str:
+    """Return the uri of the document that a scan belongs to: the mail that it was attached to, or else the file."""
+    uri = member_uri(path, member.rpartition("/")[0])
+    sql = "select uri from sources where collection_id = ? and uri = ? and trashed_at is null"
+    return fetch_one(connection, sql, (collection_id, uri)) or path
 
 
 def _page_of(answer: Answer[Pages, PageText]) -> PageText | None:

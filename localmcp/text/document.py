@@ -46,6 +46,8 @@ class Document:
     """`member` of the document that it belongs to, as an attachment to its mail; "" for the file itself."""
     failure: str = ""
     """Why this member cannot be read; its text is empty then, and the other members are not concerned."""
+    scan: bytes = b""
+    """The member itself where its pages are pictures, which text recognition may read later."""
 
 
 Reader = Callable[[bytes, str], Document]
@@ -123,11 +125,9 @@ def set_fields(**fields: str | None) -> dict[str, Any]:
 
 def failed_member(member: str, reason: LocalMCPError | str, parent: str = "") -> Document:
     """Return the document that represents a member of a container which cannot be read."""
-    if isinstance(reason, ScannedDocument):
-        reason = "Its pages are pictures: save it as a file, which text recognition can read."
-    reason = str(reason)
+    scan = reason.data if isinstance(reason, ScannedDocument) else b""
     title = one_line(member) or "untitled"
-    return Document(title, "", "", "plain", "text", member=member, parent=parent, failure=reason)
+    return Document(title, "", "", "plain", "text", member=member, parent=parent, failure=str(reason), scan=scan)
 
 
 def iso_date(value: Any) -> str:

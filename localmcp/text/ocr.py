@@ -86,7 +86,7 @@ def read_picture(data: bytes, name: str) -> Document:
         ScannedDocument: always, unless the file is damaged.
     """
     with closing(_open_pages(name, data)) as pages:
-        raise ScannedDocument(name, pages.count, can_be_read=bool(installed_engine()))
+        raise ScannedDocument(name, pages.count, can_be_read=bool(installed_engine()), data=data)
 
 
 def scan_document(name: str, pages: list[PageText], title: str = "") -> Document:

@@ -32,7 +32,7 @@ def read_pdf(data: bytes, name: str) -> Document:
                 raise password_protected(name) from error
             raise UnreadableDocument(f"{name} is not a readable PDF: {error}") from error
     if not any(page.strip() for page in pages):
-        raise ScannedDocument(name, len(pages), can_be_read=bool(installed_engine()))
+        raise ScannedDocument(name, len(pages), can_be_read=bool(installed_engine()), data=data)
     text, starts = join_pages(pages)
     metadata = set_fields(author=info.get("Author"), created=_pdf_date(info.get("CreationDate", "")))
     title = info.get("Title", "")

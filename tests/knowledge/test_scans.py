@@ -2,9 +2,11 @@
 
 import io
 import shutil
+from email.message import EmailMessage
 from pathlib import Path
 
 import pytest
+from made_files import make_zip
 from PIL import Image, ImageDraw, ImageFont
 
 import localmcp
@@ -93,3 +95,34 @@ def test_without_text_recognition_the_reason_says_what_helps(tmp_path, monkeypat
     scan: Path = make_scan(tmp_path / "a.pdf", "Words")
     with pytest.raises(ScannedDocument, match=r"pip install 'localmcp\[ocr\]'"):
         read(scan)
+
+
+@needs_tesseract
+def test_scans_in_a_mail_and_in_an_archive_are_read_and_cited_through_it(tmp_path, file):
+    folder = tmp_path / "post"
+    folder.mkdir()
+    scan = make_scan(tmp_path / "contract.pdf", "First page.", "The contract number is 8815.").read_bytes()
+    mail = EmailMessage()
+    mail["From"], mail["Subject"], mail["Message-ID"] = "jo@x.example", "Contract", "<1@x.example>"
+    mail.set_content("Please sign.")
+    mail.add_attachment(scan, maintype="application", subtype="pdf", filename="contract.pdf")
+    (folder / "contract.eml").write_bytes(mail.as_bytes())
+    (tmp_path / "scans.zip").write_bytes(
+        make_zip({"old/letter.pdf": make_scan(tmp_path / "b.pdf", "Zebra crossing").read_bytes()})
+    )
+    file.add(folder)
+    file.add(tmp_path / "scans.zip")
+
+    [hit] = file.call("search", query="contract number 8815", mode="keyword", limit=1)["results"]
+    citation = hit["citation"]
+    assert (citation["startPage"], citation["ocr"]) == (2, True)
+    assert citation["path"] == f"{folder / 'contract.eml'}"
+    [hit] = file.call("search", query="zebra crossing", mode="keyword", limit=1)["results"]
+    assert (hit["citation"]["path"], hit["sourceTitle"]) == (f"{tmp_path / 'scans.zip'}", "letter")
+
+    with (folder / "contract.eml").open("ab") as changed:
+        changed.write(b"\n")
+    before = file.call("list_sources")["total"]
+    file.workspace.library.refresh()
+    assert "scannedPagesWaiting" not in file.call("get_stats"), "a scan that has not changed is not read again"
+    assert file.call("list_sources")["total"] == before
