@@ -99,11 +99,11 @@ def cite(passage: Passage, highlight: tuple[int, int] | None = None) -> Citation
     """
     body = passage.text.strip()
     start, stop = highlight or (0, len(body))
-    first_line = min(passage.first_line + _line_ends(body[:start]), passage.last_line)
+    first_line, last_line = _lines(passage, body, start, stop)
     citation: Citation = {
         "label": "",
         "startLine": first_line,
-        "endLine": min(first_line + _line_ends(body[start:stop].rstrip()), passage.last_line),
+        "endLine": last_line,
         "start": passage.start,
         "stop": passage.stop,
         "sha256": passage.sha256,
@@ -128,8 +128,18 @@ def container_path(passage: Passage) -> str | None:
     return container if isinstance(container, str) else passage.uri
 
 
-def _line_ends(text: str) -> int:
-    return len(_LINE_END.findall(text))
+def _lines(passage: Passage, body: str, start: int, stop: int) -> tuple[int, int]:
+    """Return the first and the last line, or row of a sheet, of a part of a passage's text."""
+    if passage.format in _SHEETS:
+        row_ends = [line.end() for line in _ROW.finditer(body)]
+        if len(row_ends) != passage.last_line - passage.first_line + 1:
+            # Rows without any value are not in the text, so which row a line is cannot be counted.
+            return passage.first_line, passage.last_line
+        before, until = (sum(end <= at for end in row_ends) for at in (start, stop - 1))
+    else:
+        before = len(_LINE_END.findall(body[:start]))
+        until = before + len(_LINE_END.findall(body[start:stop].rstrip()))
+    return min(passage.first_line + before, passage.last_line), min(passage.first_line + until, passage.last_line)
 
 
 def _headings(passage: Passage, body: str, start: int) -> Sequence[str]:
@@ -178,6 +188,8 @@ def _place(passage: Passage, citation: Citation) -> str:
 
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
+_ROW = re.compile(r"(?m)^(?!## ).+$")
+"""A row of a sheet; the name of the sheet and the empty lines around names of columns are none."""
 _TIME = re.compile(r"(?m)^\[(\d+:\d\d:\d\d)\]")
 _SHEETS = ("xlsx", "ods")
 _SLIDES = ("pptx", "odp")

@@ -10,6 +10,8 @@ from localmcp.wording.normalize import index_text
 
 LONGEST = 400
 """A longer sentence is a table or a list without stops; its first part is shown."""
+HEADING_SHARE = 0.5
+"""What words in a heading count: a sentence below it that holds them too says more."""
 _END = re.compile(r"(?<=[.!?])[\"'”»)]*\s+|(?<=[。！？])|\n\s*\n|\n(?=\s*(?:[-*#|>•+]|\d+[.)]\s))|(?<=[|:])[ \t]*\n")
 
 
@@ -37,4 +39,4 @@ def sentences(text: str) -> Iterator[tuple[int, int]]:
 def _score(query: KeywordQuery, sentence: str, language: str) -> float:
     present = set(index_text(sentence, language).split())
     held = {term.word: term.idf for term in query.terms if any(present.issuperset(alt) for alt in term.alternatives)}
-    return sum(held.values())
+    return sum(held.values()) * (HEADING_SHARE if sentence.startswith("#") else 1)

@@ -181,7 +181,7 @@ def test_a_citation_names_the_place_of_the_words_that_answer(tmp_path: Path, dat
 def _workbook() -> bytes:
     book = openpyxl.Workbook()
     book.active.title = "Prices"
-    for row in (["Item", "Price"], ["Bolt", 1], ["Nut", 2]):
+    for row in (["Item", "Price"], ["Bolt", 1], ["Nut", 2], ["Pin", 3], ["Rod", 4], ["Cap", 5]):
         book.active.append(row)
     buffer = io.BytesIO()
     book.save(buffer)

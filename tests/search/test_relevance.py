@@ -52,6 +52,11 @@ def test_the_sentence_row_or_list_item_that_answers_is_marked(library: Library, 
     assert marked(search(library, question).hits[0]) == sentence
 
 
+def test_a_sentence_is_marked_rather_than_the_heading_above_it(library: Library) -> None:
+    library.put("# Reefing\n\nReef at 15 knots. Two turns of the boom are one reef.", title="Dinghies")
+    assert marked(search(library, "when to reef").hits[0]) == "Reef at 15 knots."
+
+
 def test_a_rare_exact_code_is_relevant_beyond_doubt(library: Library) -> None:
     outcome = search(library, "TH-55-8013")
     assert outcome.hits[0].relevance > 85
