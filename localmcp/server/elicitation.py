@@ -26,7 +26,7 @@ ANSWER_SECONDS = 300.0
 MOST_WAITING = 4
 """Calls that may wait for the person at a time: each keeps one of the threads for calls."""
 _KEY = "question"
-_DISMISSED: Json = {"action": "cancel"}
+DISMISSED: Json = {"action": "cancel"}
 
 Context = ServerRequestContext[Any]
 
@@ -57,7 +57,7 @@ def ask_by_request(ctx: Context) -> AskPerson:
             result = await ctx.session.send_request(request, wire.ElicitResult, ANSWER_SECONDS, related)
         except MCPError as error:
             if error.code == wire.REQUEST_TIMEOUT:
-                return _DISMISSED
+                return DISMISSED
             raise
         return result.model_dump(by_alias=True, mode="json", exclude_none=True)
 
@@ -103,14 +103,15 @@ class _Waiting:
         self.question, self.answer = question.result()
         return True
 
-    def settle(self, outcome: Json | Exception) -> None:
-        """Answer the question, unless the call has stopped waiting."""
-        if self.answer.done():
-            return
-        if isinstance(outcome, Exception):
-            self.answer.set_exception(outcome)
-        else:
-            self.answer.set_result(outcome)
+
+def settle(answer: Future[Json], outcome: Json | Exception) -> None:
+    """Answer a question, unless the call has stopped waiting."""
+    if answer.done():
+        return
+    if isinstance(outcome, Exception):
+        answer.set_exception(outcome)
+    else:
+        answer.set_result(outcome)
 
 
 class RetriedCalls:
@@ -152,11 +153,11 @@ class RetriedCalls:
                 if len(self._waiting) >= MOST_WAITING:
                     raise Unavailable(f"{MOST_WAITING} calls wait for an answer of the person already.")
             except Unavailable as error:
-                call.settle(error)
+                settle(call.answer, error)
                 continue
             state = secrets.token_urlsafe(24)
             self._waiting[state] = call
-            call.expiry = call.loop.call_later(ANSWER_SECONDS, self._close, state, _DISMISSED)
+            call.expiry = call.loop.call_later(ANSWER_SECONDS, self._close, state, DISMISSED)
             return _input_required(call, state)
         return call.task.result()
 
@@ -164,7 +165,7 @@ class RetriedCalls:
         call = self._waiting.pop(state)
         if call.expiry is not None:
             call.expiry.cancel()
-        call.settle(outcome)
+        settle(call.answer, outcome)
 
 
 def _input_required(call: _Waiting, state: str) -> wire.InputRequiredResult:

@@ -16,14 +16,22 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as HttpScope
 
 from localmcp.errors import LocalMCPError
-from localmcp.server.handlers import ToolServer, tool_result
+from localmcp.server.handlers import Context, ToolServer, tool_result
 from localmcp.server.http.authentication import request_scope, use_lean_answers
 from localmcp.server.http.exchange import CALL_SECONDS, Calls, Exchange
 from localmcp.server.http.log_lines import LONGEST, say
 from localmcp.server.http.replies import SERVER_ERROR, Refused, json_bytes, json_reply, refusal_reply, refused_for
+from localmcp.server.http.streamed_calls import (
+    SESSION_HEADER,
+    OpenQuestions,
+    StreamedCall,
+    asker,
+    capabilities_of,
+    session_id,
+)
 from localmcp.server.session_cache import FALLBACK_INSTRUCTIONS
 from localmcp.server.wire_values import OpenOnce, log_incident, without_surrogates
-from localmcp.tools import Json, use_scope
+from localmcp.tools import AskPerson, Json, use_scope
 
 if TYPE_CHECKING:
     from localmcp.server.http.sse import Streams
@@ -53,6 +61,9 @@ class HttpToolServer(ToolServer):
         super().__init__(open_workspace, request_scope, None)
         self.offered = _offered.get
 
+    def person_asker(self, ctx: Context) -> AskPerson | None:
+        return asker.get()
+
     @property
     def instructions(self) -> str | None:
         return _instructions.get()
@@ -68,6 +79,7 @@ class McpEndpoints:
     def __init__(self, calls: Calls, streams: Streams) -> None:
         self._calls = calls
         self._streams = streams
+        self._questions = OpenQuestions()
         self.server = HttpToolServer(calls.open_workspace)
         self.manager = StreamableHTTPSessionManager(
             self.server, json_response=True, stateless=True, max_request_body_size=2**31
@@ -85,6 +97,8 @@ class McpEndpoints:
         """
         message = check_message(exchange.json(), exchange.path)
         method, request_id = message.get("method"), message.get("id")
+        if not method and self._questions.close(str(exchange.key.id), message):
+            return Response(status_code=202)
         say("HTTP Transport request", method=method, id=request_id)
         session = exchange.query.get("sessionId")
         if exchange.path == ORIGINAL_PATH and session is not None:
@@ -93,11 +107,22 @@ class McpEndpoints:
             return _Listening(self.manager.handle_request, exchange.body, self.draining)
         if exchange.path != ORIGINAL_PATH:
             use_lean_answers()
-            if _wants_progress(exchange, message):
-                return _Streamed(self.streaming.handle_request, exchange.body)
+            if _wants_stream(exchange, message):
+                return self._streamed(exchange)
         reply = await self._reply(exchange, message)
+        if method == "initialize" and exchange.path != ORIGINAL_PATH and (session := session_id(message.get("params"))):
+            reply.headers[SESSION_HEADER] = session
         exchange.log_response(f"{method} {_tool_name(message)}".strip(), reply.status_code)
         return _as_stream(reply) if _wants_stream_only(exchange) and reply.status_code == 200 else reply
+
+    def _streamed(self, exchange: Exchange) -> ASGIApp:
+        scope, body = exchange.request.scope, exchange.body
+
+        async def ask_sdk(receive: Receive, send: Send) -> None:
+            await self.streaming.handle_request(_for_sdk(scope, body), _replay(body, receive), send)
+
+        session = exchange.request.headers.get(SESSION_HEADER, "")
+        return StreamedCall(ask_sdk, self._questions, str(exchange.key.id), session)
 
     async def _reply_value(self, exchange: Exchange, message: Json) -> Json | None:
         """The reply as a stream carries it; None where none is owed."""
@@ -283,31 +308,14 @@ def _replay(body: bytes, receive: Receive | None = None) -> Receive:
     return again
 
 
-def _wants_progress(exchange: Exchange, message: Json) -> bool:
-    """Whether the client asked to hear how far a call is, and reads a stream."""
-    params = cast(Json, message.get("params") or {})
-    asked: Any = params.get("_meta")
-    accepted = exchange.request.headers.get("accept", "")
-    is_plain = b"\\ud" not in exchange.body.lower()
-    return (
-        message["method"] == "tools/call"
-        and isinstance(asked, dict)
-        and "progressToken" in asked
-        and "text/event-stream" in accepted
-        and is_plain
-    )
-
-
-class _Streamed:
-    """A call whose progress and result are events of one stream."""
-
-    def __init__(self, app: ASGIApp, body: bytes) -> None:
-        self._app = app
-        self._body = body
-
-    async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
-        with anyio.move_on_after(CALL_SECONDS):
-            await self._app(_for_sdk(scope, self._body), _replay(self._body, receive), send)
+def _wants_stream(exchange: Exchange, message: Json) -> bool:
+    """Whether a call is answered by a stream: its client reads one, and wants progress or can be asked."""
+    if message["method"] != "tools/call" or "text/event-stream" not in exchange.request.headers.get("accept", ""):
+        return False
+    asked: Any = cast(Json, message.get("params") or {}).get("_meta")
+    wants_progress = isinstance(asked, dict) and "progressToken" in asked
+    can_be_asked = capabilities_of(exchange.request.headers.get(SESSION_HEADER, "")) is not None
+    return (wants_progress or can_be_asked) and b"\\ud" not in exchange.body.lower()
 
 
 class _Listening:
