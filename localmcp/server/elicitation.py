@@ -127,6 +127,8 @@ class RetriedCalls:
         call = _Waiting(caller)
         # Its client leaves and comes back with the answer, so the call is no part of this request's task.
         call.task = asyncio.get_running_loop().create_task(start(call.ask))
+        # The thread of a call that was given up must not wait on.
+        call.task.add_done_callback(lambda _: settle(call.answer, DISMISSED))
         return await self._go_on(ctx, call)
 
     async def resume(
@@ -150,8 +152,7 @@ class RetriedCalls:
         while await call.next_question():
             try:
                 check_shown(call.question, ctx.session.client_capabilities)
-                if len(self._waiting) >= MOST_WAITING:
-                    raise Unavailable(f"{MOST_WAITING} calls wait for an answer of the person already.")
+                self._make_room(call.caller)
             except Unavailable as error:
                 settle(call.answer, error)
                 continue
@@ -160,6 +161,19 @@ class RetriedCalls:
             call.expiry = call.loop.call_later(ANSWER_SECONDS, self._close, state, DISMISSED)
             return _input_required(call, state)
         return call.task.result()
+
+    def _make_room(self, caller: str) -> None:
+        """Dismiss the oldest question of this caller where too many wait: its client may never come back.
+
+        Raises:
+            Unavailable: all are other callers'.
+        """
+        if len(self._waiting) < MOST_WAITING:
+            return
+        oldest = next((state for state, waiting in self._waiting.items() if waiting.caller == caller), None)
+        if oldest is None:
+            raise Unavailable(f"{MOST_WAITING} calls wait for an answer of the person already.")
+        self._close(oldest, DISMISSED)
 
     def _close(self, state: str, outcome: Json) -> None:
         call = self._waiting.pop(state)

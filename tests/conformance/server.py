@@ -1,4 +1,4 @@
-"""The real door, with the tools that the conformance suite calls by name, for clients that cannot send a key.
+"""The real HTTP server, with the tools that the conformance suite calls by name, for clients that cannot send a key.
 
 Run as: python tests/conformance/server.py. It prints its URL, and ends when stdin does. The suite has no option for a
 header, so requests without a key get one here; everything behind that is what `serve --http` runs.
@@ -20,7 +20,7 @@ from typing import Any
 from localmcp.server.http.app import HttpApp
 from localmcp.server.http.serving import Address, HttpServer, listen, uvicorn_config
 from localmcp.server.wire_values import OpenOnce
-from localmcp.tools import Answer, Json, Tool, ToolMark, progress_listener
+from localmcp.tools import Answer, Json, Tool, ToolMark, person_asker, progress_listener
 from localmcp.workspace import Workspace, open_workspace
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -115,6 +115,54 @@ class ProgressFixture(Fixture):
         return Answer({}, "", content=(text("done"),))
 
 
+def form(message: str, **properties: Json) -> Json:
+    schema = {"type": "object", "properties": properties, "required": list(properties)}
+    return {"mode": "form", "message": message, "requestedSchema": schema}
+
+
+TEXT: Json = {"type": "string"}
+CHOICES: Json = {"type": "string", "enum": ["option1", "option2", "option3"]}
+TITLED: list[Json] = [{"const": f"value{number}", "title": f"Option {number}"} for number in (1, 2, 3)]
+DEFAULTS = form(
+    "Please review",
+    name={**TEXT, "default": "John Doe"},
+    age={"type": "integer", "default": 30},
+    score={"type": "number", "default": 95.5},
+    status={**TEXT, "enum": ["active", "inactive", "pending"], "default": "active"},
+    verified={"type": "boolean", "default": True},
+)
+ENUMS = form(
+    "Please choose",
+    untitledSingle=CHOICES,
+    titledSingle={**TEXT, "oneOf": TITLED},
+    legacyEnum={**TEXT, "enum": ["opt1", "opt2", "opt3"], "enumNames": ["One", "Two", "Three"]},
+    untitledMulti={"type": "array", "items": CHOICES},
+    titledMulti={"type": "array", "items": {"anyOf": TITLED}},
+)
+QUESTIONS: dict[str, list[Json]] = {
+    "test_elicitation": [form("Please provide your information", username=TEXT, email=TEXT)],
+    "test_elicitation_sep1034_defaults": [DEFAULTS],
+    "test_elicitation_sep1330_enums": [ENUMS],
+    "test_input_required_result_elicitation": [form("What is your name?", name=TEXT)],
+    "test_input_required_result_multi_round": [form("What is your name?", name=TEXT), form("What color?", color=TEXT)],
+    "test_input_required_result_request_state": [form("Please confirm", ok={"type": "boolean"})],
+    "test_input_required_result_tampered_state": [form("Please confirm", ok={"type": "boolean"})],
+    "test_streaming_elicitation": [form("Please confirm", ok={"type": "boolean"})],
+}
+
+
+class AskingFixture(Fixture):
+    """A tool that asks the person."""
+
+    def call(self, arguments: Json) -> Answer:
+        ask = person_asker()
+        if ask is None:
+            return Answer({}, "", is_error=True, content=(text("nobody can be asked"),))
+        answers = [ask(question).result() for question in QUESTIONS[self.name]]
+        words = [f"action={answer['action']}, content={json.dumps(answer.get('content'))}" for answer in answers]
+        return Answer({}, "", content=(text(f"state-ok. Elicitation completed: {'; '.join(words)}"),))
+
+
 class Fixtures:
     """The resources and prompts that the suite asks for by name."""
 
@@ -192,6 +240,8 @@ def main() -> None:
         workspace = open_workspace(Path(folder) / "conformance.localmcp", model="hash")
         for name in ANSWERS:
             workspace.registry.add(Fixture(name))
+        for name in QUESTIONS:
+            workspace.registry.add(AskingFixture(name))
         workspace.registry.add(ProgressFixture("test_tool_with_progress"))
         workspace.registry.offers.append(Fixtures())
         workspace.knowledge.get_stats()
