@@ -236,7 +236,7 @@ def test_closing_the_workspace_ends_what_still_runs(tmp_path: Path) -> None:
 
 def gone(pid: int) -> bool:
     """Whether a process has ended; one that waits to be collected by whoever adopted it has."""
-    for _ in range(200):
+    for _ in range(1000):
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
@@ -249,11 +249,11 @@ def gone(pid: int) -> bool:
 
 
 def test_a_child_that_keeps_the_output_open_does_not_hold_up_the_answer(workspace: Workspace) -> None:
-    code = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(3)']); print('ok')"
+    code = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(20)']); print('ok')"
     begun = time.monotonic()
     answer = run(workspace, python(code, "timeout = 30"))
     assert (answer.is_error, answer.text.strip()) == (False, "ok")
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 15
 
 
 # ---------------------------------------------------------------- finding the program
