@@ -249,7 +249,8 @@ def gone(pid: int) -> bool:
 
 
 def test_a_child_that_keeps_the_output_open_does_not_hold_up_the_answer(workspace: Workspace) -> None:
-    code = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(20)']); print('ok')"
+    sleeper = "import time; time.sleep(20)"
+    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', '{sleeper}']); print('ok')"
     begun = time.monotonic()
     answer = run(workspace, python(code, "timeout = 30"))
     assert (answer.is_error, answer.text.strip()) == (False, "ok")
