@@ -37,16 +37,6 @@ def shown_id(value: str | bytes, origin: str | None) -> str:
     return f"{origin}:{bare}" if origin else bare
 
 
-def parse_id(field: str, value: str) -> Id:
-    """A UUID, with or without the name of a mounted file before it.
-
-    Raises:
-        InvalidInput: names the field and the value.
-    """
-    origin, bare = split_id(value)
-    return Id(parse_uuid(field, bare if origin else value), origin)
-
-
 def split_id(value: str) -> tuple[str | None, str]:
     """`physics:6f1c…` as (physics, 6f1c…); (None, value) for anything whose end is no UUID, and for a UUID alone."""
     origin, colon, bare = value.strip().rpartition(":")

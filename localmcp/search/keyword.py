@@ -89,12 +89,6 @@ class KeywordQuery:
         return BM25_CEILING * (sum(term.idf for term in self.terms) + self.missing_idf / MISSING_SHARE)
 
     @property
-    def content_words(self) -> int:
-        """Distinct words that are no stop words, wherever they stand."""
-        left = sum(reason != "stop word" for _, reason in self.dropped)
-        return len({term.word for term in self.terms}) + left
-
-    @property
     def repairs(self) -> list[Correction]:
         return list({term.repair.word: term.repair for term in self.terms if term.repair}.values())
 

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from localmcp.errors import LocalMCPError, NotFound, UnreadableDocument
 from localmcp.text.archives import is_archive, read_archive
-from localmcp.text.document import Document, Markup, Reader, make_document
+from localmcp.text.document import Document, Markup, Reader, SourceType, make_document
 from localmcp.text.docx import read_docx
 from localmcp.text.encodings import HEAD, decode_text, looks_like_text
 from localmcp.text.epub import read_epub
@@ -232,31 +232,19 @@ def _gunzip(data: bytes, name: str, max_bytes: int) -> bytes:
     return content
 
 
-def _read_plain(data: bytes, name: str) -> Document:
-    text, metadata = decode_text(data)
-    return make_document(name, text, "text", "plain", "text", title=_underlined_title(text, 300), metadata=metadata)
+def _reader_as(
+    kind: str, markup: Markup = "plain", source_type: SourceType = "text", *, language: str = "", within: int = 0
+) -> Reader:
+    """Return a reader that keeps the text as it is; an underlined title counts in the first `within` characters."""
 
-
-def _read_data(kind: str) -> Reader:
     def reader(data: bytes, name: str) -> Document:
         text, metadata = decode_text(data)
-        return make_document(name, text, kind, "plain", "text", metadata=metadata)
+        if language:
+            metadata["language"] = language
+        title = name if language else _underlined_title(text, within)
+        return make_document(name, text, kind, markup, source_type, title=title, metadata=metadata)
 
     return reader
-
-
-def _read_code(language: str) -> Reader:
-    def reader(data: bytes, name: str) -> Document:
-        text, metadata = decode_text(data)
-        metadata["language"] = language
-        return make_document(name, text, "code", "code", "text", title=name, metadata=metadata)
-
-    return reader
-
-
-def _read_rst(data: bytes, name: str) -> Document:
-    text, metadata = decode_text(data)
-    return make_document(name, text, "rst", "plain", "docs", title=_underlined_title(text, 5000), metadata=metadata)
 
 
 def _underlined_title(text: str, within: int) -> str:
@@ -267,6 +255,8 @@ def _underlined_title(text: str, within: int) -> str:
             return title
     return ""
 
+
+_read_plain = _reader_as("text", within=300)
 
 _NO_READER = {
     ".doc": "old Word format",
@@ -342,7 +332,7 @@ LANGUAGES = {
 """Source-code suffix to the language named in the metadata."""
 
 FORMATS: dict[str, Reader] = {
-    **{suffix: _read_code(language) for suffix, language in LANGUAGES.items()},
+    **{suffix: _reader_as("code", "code", language=language) for suffix, language in LANGUAGES.items()},
     **dict.fromkeys((".md", ".markdown", ".mdx", ".mdown", ".mkd", ".qmd", ".rmd"), read_markdown),
     **dict.fromkeys((".txt", ".text", ".log", ".adoc", ".asciidoc"), _read_plain),
     **dict.fromkeys((".srt", ".vtt"), read_subtitles),
@@ -350,11 +340,11 @@ FORMATS: dict[str, Reader] = {
     ".org": read_org,
     **dict.fromkeys((".mhtml", ".mht"), read_mhtml),
     ".webarchive": read_webarchive,
-    **dict.fromkeys((".rst", ".rest"), _read_rst),
+    **dict.fromkeys((".rst", ".rest"), _reader_as("rst", source_type="docs", within=5000)),
     **dict.fromkeys((".html", ".htm", ".xhtml"), read_html),
-    **dict.fromkeys((".json", ".jsonc", ".json5", ".geojson"), _read_data("json")),
-    **dict.fromkeys((".jsonl", ".ndjson"), _read_data("jsonl")),
-    **dict.fromkeys((".csv", ".tsv"), _read_data("csv")),
+    **dict.fromkeys((".json", ".jsonc", ".json5", ".geojson"), _reader_as("json")),
+    **dict.fromkeys((".jsonl", ".ndjson"), _reader_as("jsonl")),
+    **dict.fromkeys((".csv", ".tsv"), _reader_as("csv")),
     ".ipynb": read_notebook,
     ".pdf": read_pdf,
     **dict.fromkeys((".docx", ".docm"), read_docx),
@@ -370,13 +360,13 @@ FORMATS: dict[str, Reader] = {
 """Lower-case suffix to reader; any other file that looks like text is read as plain text."""
 
 NAMES: dict[str, Reader] = {
-    **dict.fromkeys(("dockerfile", "containerfile"), _read_code("dockerfile")),
-    **dict.fromkeys(("makefile", "gnumakefile", "justfile"), _read_code("makefile")),
-    **dict.fromkeys(("gemfile", "rakefile", "vagrantfile", "brewfile"), _read_code("ruby")),
+    **dict.fromkeys(("dockerfile", "containerfile"), _reader_as("code", "code", language="dockerfile")),
+    **dict.fromkeys(("makefile", "gnumakefile", "justfile"), _reader_as("code", "code", language="makefile")),
+    **dict.fromkeys(("gemfile", "rakefile", "vagrantfile", "brewfile"), _reader_as("code", "code", language="ruby")),
     **dict.fromkeys(("license", "licence", "copying", "notice", "authors"), _read_plain),
     **dict.fromkeys(("readme", "changelog", "changes", "news", "todo"), _read_plain),
-    "jenkinsfile": _read_code("groovy"),
-    "cmakelists.txt": _read_code("cmake"),
+    "jenkinsfile": _reader_as("code", "code", language="groovy"),
+    "cmakelists.txt": _reader_as("code", "code", language="cmake"),
 }
 """Lower-case name of a well-known file to reader; it wins over the suffix."""
 
