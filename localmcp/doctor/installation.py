@@ -13,7 +13,8 @@ import apsw
 from localmcp import __version__
 from localmcp.config import Settings
 from localmcp.doctor.check import Check, fail, ok, warn
-from localmcp.storage.database import fetch_one, has_sqlite_vec, load_sqlite_vec, register_levenshtein
+from localmcp.storage.connections import has_sqlite_vec, load_sqlite_vec, register_levenshtein
+from localmcp.storage.database import fetch_one
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_SQLITE = (3, 47, 0)

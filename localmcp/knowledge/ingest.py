@@ -8,7 +8,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import apsw
@@ -19,18 +18,14 @@ from localmcp.errors import FileUnavailable, InvalidInput, ModelMismatch, ModelU
 from localmcp.knowledge import ledger, trash
 from localmcp.knowledge.background import Announcement
 from localmcp.knowledge.drafting import Chunker, Origin, draft_source
-from localmcp.knowledge.indexing import Indexer
-from localmcp.knowledge.ledger import Entry, Explanation, Kind, Root
+from localmcp.knowledge.indexing import Indexer, find_text
+from localmcp.knowledge.ledger import Entry, Explanation, Root
 from localmcp.knowledge.options import (
-    Options,
     check_options,
     find_partition,
     find_targets,
-    make_root,
-    owner_of,
-    said_of,
 )
-from localmcp.knowledge.plan import Plan, is_mass, make_plan
+from localmcp.knowledge.plan import Plan, plan_adding, plan_refresh, set_aside
 from localmcp.knowledge.reading import chunker_for, read_groups
 from localmcp.knowledge.report import Progress as Progress
 from localmcp.knowledge.report import ProgressCallback, Report, Run
@@ -108,8 +103,8 @@ class Library:
         with self._running:
             place = self._open_collection(collection, partition)
             self._note_absent(run, place, [path for path, kind in targets.items() if kind is None])
-            plans = self._plan_adding(place, targets, options)
-            questions = self._set_aside(plans, confirmed=False)
+            plans = plan_adding(self._database, place, targets, options)
+            questions = set_aside(plans)
             self._carry_out(place, plans, run, remember=remember)
         return self._finish(run, [place], questions, wait)
 
@@ -137,8 +132,8 @@ class Library:
             with self._database.read() as connection:
                 collections = choose_collections(connection, [collection] if collection else None)
             for stored_collection in collections:
-                plans = self._plan_refresh(stored_collection)
-                questions += self._set_aside(plans, confirmed=confirm_removals)
+                plans = plan_refresh(self._database, stored_collection)
+                questions += [] if confirm_removals else set_aside(plans)
                 self._carry_out(stored_collection, plans, run)
             with self._database.write() as connection:
                 trash.purge(connection, self._settings.trash_days)
@@ -274,59 +269,6 @@ class Library:
                 if path not in ledger.entries_below(connection, collection.id, path):
                     ledger.record(connection, collection.id, None, [Entry(path, "failed", reason)])
 
-    # ------------------------------------------------------------ planning
-
-    def _plan_adding(self, collection: Collection, targets: Mapping[str, Kind | None], options: Options) -> list[Plan]:
-        with self._database.read() as connection:
-            roots = ledger.roots_of(connection, [collection.id])
-            partition_id = find_partition(connection, collection, options.partition)
-            entries_by_path = {path: ledger.entries_below(connection, collection.id, path) for path in targets}
-        elsewhere = [*(root.path for root in roots), *targets]
-        plans: list[Plan] = []
-        for path, kind in targets.items():
-            if kind is None:
-                continue
-            owner = owner_of(path, roots)
-            root = make_root(path, kind, collection, options, partition_id, owner)
-            forced = owner is not None and said_of(root) != said_of(owner)
-            at_home = owner is not None and owner.path == path
-            entry = entries_by_path[path].get(path)
-            if owner and not at_home and not forced and kind == "file" and entry and entry.holds_source:
-                # The folder's own walk looks after this file; it needs no separate root.
-                root.id = owner.id
-            plans.append(
-                make_plan(
-                    root, entries_by_path[path], elsewhere=elsewhere, again=True, forced=forced, returning=not at_home
-                )
-            )
-        return plans
-
-    def _plan_refresh(self, collection: Collection) -> list[Plan]:
-        with self._database.read() as connection:
-            roots = ledger.roots_of(connection, [collection.id])
-            entries_by_root = [ledger.entries_below(connection, collection.id, root.path) for root in roots]
-        elsewhere = [root.path for root in roots]
-        return [
-            make_plan(root, entries, elsewhere=elsewhere) for root, entries in zip(roots, entries_by_root, strict=True)
-        ]
-
-    def _set_aside(self, plans: list[Plan], *, confirmed: bool) -> list[str]:
-        """Take out what needs a confirmation; returns why, a sentence each."""
-        if confirmed:
-            return []
-        waiting: list[str] = []
-        for plan in list(plans):
-            if reason := plan.needs_confirmation():
-                plans.remove(plan)
-                waiting.append(reason)
-        # Files that were added one by one are one group: a disk with all of them may be missing.
-        single = [plan for plan in plans if plan.root.kind == "file"]
-        vanished = [plan for plan in single if plan.gone]
-        if is_mass(len(vanished), len(single)):
-            waiting.append(f"{len(vanished)} of {len(single)} files that were added one by one are no longer there")
-            plans[:] = [plan for plan in plans if plan not in vanished]
-        return waiting
-
     # ------------------------------------------------------------ carrying out
 
     def _carry_out(self, collection: Collection, plans: Sequence[Plan], run: Run, *, remember: bool = True) -> None:
@@ -448,7 +390,7 @@ class Library:
         place = self._open_collection(collection, partition)
         with self._database.read() as connection:
             partition_id = find_partition(connection, place, partition)
-            before = _find_text(connection, place, document.title, uri)
+            before = find_text(connection, place, document.title, uri)
         origin = Origin(
             place.id, partition_id, uri, hashlib.sha256(data).hexdigest(), len(data),
             source_type=options.source_type, metadata=options.metadata,
@@ -468,7 +410,7 @@ class Library:
         draft = draft_source(document, chunker_for(self._model(place, Run())), origin)
         with self._database.write() as connection:
             # Looked up again inside the transaction: another caller may have added it meanwhile.
-            before = _find_text(connection, place, draft.title, origin.uri)
+            before = find_text(connection, place, draft.title, origin.uri)
             if before and before.sha256 == draft.sha256:
                 return before.unchanged()
             return put_source(connection, draft, {}, None, replaces=before.id if before else None)
@@ -534,27 +476,6 @@ class Library:
         """The files and folders that were added, as far as the caller sees their collections."""
         with self._database.read() as connection:
             return ledger.roots_of(connection, [collection.id for collection in visible_collections(connection)])
-
-
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """A text that is in the library already."""
-
-    id: int
-    uuid: str
-    sha256: str
-    chunks: int
-
-    def unchanged(self) -> Indexed:
-        return Indexed(self.id, self.uuid, kept=self.chunks)
-
-
-def _find_text(connection: apsw.Connection, collection: Collection, title: str, uri: str | None) -> _Text | None:
-    """The text from that uri, or without one the text of that title."""
-    test = "uri = ?" if uri else "uri is null and title = ?"
-    sql = f"select id, uuid, sha256, chunk_count from sources where collection_id = ? and trashed_at is null and {test}"
-    row = fetch_one(connection, f"{sql} order by id desc limit 1", (collection.id, uri or title))
-    return _Text(*row) if row else None
 
 
 def _is_at(connection: apsw.Connection, entry: Entry) -> bool:

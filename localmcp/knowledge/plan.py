@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localmcp.knowledge.drafting import CANNOT_BE_READ, REACHED_BY_LINK
-from localmcp.knowledge.ledger import Entry, Root
+from localmcp.knowledge.ledger import Entry, Kind, Root, entries_below, roots_of
+from localmcp.knowledge.options import Options, find_partition, make_root, owner_of, said_of
 from localmcp.knowledge.reading import Task
 from localmcp.knowledge.walk import Found, Passed, WalkRules, below, stat_file, walk
+from localmcp.search.collections import Collection
+from localmcp.storage.database import Database
 from localmcp.text.readers import why_skipped
 
 FEW = 4
@@ -63,6 +66,55 @@ class Plan:
 def is_mass(vanished: int, held: int) -> bool:
     """Whether so many files of so many have hardly been deleted on purpose."""
     return vanished > max(FEW, MANY * held)
+
+
+def plan_adding(
+    database: Database, collection: Collection, targets: Mapping[str, Kind | None], options: Options
+) -> list[Plan]:
+    """Return a plan for each path that is added and exists."""
+    with database.read() as connection:
+        roots = roots_of(connection, [collection.id])
+        partition_id = find_partition(connection, collection, options.partition)
+        entries_by_path = {path: entries_below(connection, collection.id, path) for path in targets}
+    elsewhere = [*(root.path for root in roots), *targets]
+    plans: list[Plan] = []
+    for path, kind in targets.items():
+        if kind is None:
+            continue
+        owner = owner_of(path, roots)
+        root = make_root(path, kind, collection, options, partition_id, owner)
+        forced = owner is not None and said_of(root) != said_of(owner)
+        at_home = owner is not None and owner.path == path
+        entries = entries_by_path[path]
+        entry = entries.get(path)
+        if owner and not at_home and not forced and kind == "file" and entry and entry.holds_source:
+            # The folder's own walk looks after this file; it needs no separate root.
+            root.id = owner.id
+        plans.append(make_plan(root, entries, elsewhere=elsewhere, again=True, forced=forced, returning=not at_home))
+    return plans
+
+
+def plan_refresh(database: Database, collection: Collection) -> list[Plan]:
+    """Return a plan for each root of a collection."""
+    with database.read() as connection:
+        roots = roots_of(connection, [collection.id])
+        entries_by_root = [entries_below(connection, collection.id, root.path) for root in roots]
+    elsewhere = [root.path for root in roots]
+    return [make_plan(*pair, elsewhere=elsewhere) for pair in zip(roots, entries_by_root, strict=True)]
+
+
+def set_aside(plans: list[Plan]) -> list[str]:
+    """Take out what needs a confirmation; returns why, a sentence each."""
+    reasons = [(plan, plan.needs_confirmation()) for plan in plans]
+    plans[:] = [plan for plan, reason in reasons if reason is None]
+    sentences = [reason for _, reason in reasons if reason is not None]
+    # Files that were added one by one are one group: a disk with all of them may be missing.
+    single = [plan for plan in plans if plan.root.kind == "file"]
+    vanished = [plan for plan in single if plan.gone]
+    if is_mass(len(vanished), len(single)):
+        sentences.append(f"{len(vanished)} of {len(single)} files that were added one by one are no longer there")
+        plans[:] = [plan for plan in plans if plan not in vanished]
+    return sentences
 
 
 def make_plan(

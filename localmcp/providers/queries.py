@@ -31,7 +31,8 @@ from localmcp.providers.manifests import (
 from localmcp.providers.parameters import Parameter
 from localmcp.providers.switches import Switches
 from localmcp.schemas import Json, compact_json, nearest
-from localmcp.storage.database import PRACTICES, fetch_all
+from localmcp.storage.connections import PRACTICES
+from localmcp.storage.database import fetch_all
 from localmcp.storage.migrations import APPLICATION_ID
 from localmcp.tools import Answer, current_scope
 

@@ -16,7 +16,8 @@ import apsw
 
 from localmcp.errors import ModelMismatch
 from localmcp.search.replicas import note_changes
-from localmcp.storage.database import fetch_all, fetch_one, has_sqlite_vec
+from localmcp.storage.connections import has_sqlite_vec
+from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.storage.migrations import VECTOR_ID_BITS
 
 if TYPE_CHECKING:

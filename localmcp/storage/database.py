@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import threading
-import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +15,7 @@ import apsw
 
 from localmcp.errors import FileTooNew, FileUnavailable, Interrupted, LocalMCPError, NotOurFile
 from localmcp.files import PRIVATE_FILE, make_private_folder
+from localmcp.storage.connections import PRACTICES, load_sqlite_vec, register_levenshtein, switch_to_wal
 from localmcp.storage.interruption import interruptible
 from localmcp.storage.migrations import apply_migrations, schema_version
 from localmcp.storage.provenance import (
@@ -33,11 +32,7 @@ log = logging.getLogger(__name__)
 
 PAGE_SIZE = 8192
 """A float32 vector of 384 takes 1641 bytes a row at 8192, 2053 at 4096."""
-BUSY_MILLISECONDS = 30_000
 HOW_TO_BEGIN = "Begin with: localmcp add FOLDER   (or look around first: localmcp demo)"
-LEAST_CACHE, MOST_CACHE = 16_000, 48_000
-MAX_VALUE_BYTES = 256_000_000
-"""No text or blob in the file may be larger: bounds what a hostile file can make us hold."""
 MAX_FOREIGN_VALUE_BYTES = 32_000_000
 """The same for a file that this machine has not adopted; what we write ourselves stays far below."""
 UNREADABLE_ROWS = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
@@ -274,7 +269,7 @@ class Database:
             raise FileUnavailable(f"{self.path.parent} cannot be made: {error.strerror}.") from error
         with closing(self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)) as connection:
             connection.pragma("page_size", PAGE_SIZE)
-            _switch_to_wal(connection, self.path)
+            switch_to_wal(connection, self.path)
             connection.execute("begin exclusive")
             # Another process may have created the file while this one waited.
             if is_blank(connection):
@@ -299,7 +294,7 @@ class Database:
         if not self._why_read_only and not in_wal:
             # An exported copy or a restored backup.
             with closing(self._connect(apsw.SQLITE_OPEN_READWRITE)) as connection:
-                _switch_to_wal(connection, self.path)
+                switch_to_wal(connection, self.path)
         if not self._why_read_only and version < schema_version():
             self._migrate()
         self._outdated = bool(self._why_read_only) and version < schema_version()
@@ -463,89 +458,6 @@ def bump_generations(connection: apsw.Connection, *names: str) -> None:
     """Count up the named generations; part of the transaction that changes what is searched."""
     for name in names:
         connection.execute(f"update state set {name} = {name} + 1")
-
-
-# ---------------------------------------------------------------- what every connection gets
-
-
-def _wait_when_busy(connection: apsw.Connection) -> None:
-    connection.set_busy_timeout(BUSY_MILLISECONDS)
-
-
-def _trust_nothing(connection: apsw.Connection) -> None:
-    """The file may come from anybody: no code in its schema runs, no value is boundless, nothing is attached."""
-    connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
-    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
-    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
-    connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
-    connection.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 0)
-    connection.pragma("cell_size_check", True)
-    connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
-
-
-def _cache_kilobytes(path: str) -> int:
-    """Kilobytes of the file that a connection keeps in memory: an eightieth, between 16 and 48 MB.
-
-    With 16 MB a search in a million passages (4.2 GB) took 32 ms, with 64 MB 24; at 100,000 there is no difference.
-    """
-    with suppress(OSError):
-        return min(max(os.stat(path).st_size // 80_000, LEAST_CACHE), MOST_CACHE)
-    return LEAST_CACHE
-
-
-def _keep_promises(connection: apsw.Connection) -> None:
-    connection.pragma("foreign_keys", True)
-    connection.pragma("synchronous", "normal")
-    connection.pragma("cache_size", -_cache_kilobytes(connection.filename))
-
-
-PRACTICES: tuple[Callable[[apsw.Connection], None], ...] = (_wait_when_busy, _trust_nothing, _keep_promises)
-
-
-def load_sqlite_vec(connection: apsw.Connection) -> None:
-    """Load the extension by its path: importing the package would import numpy (100 ms). Without it numpy is in."""
-    spec = importlib.util.find_spec("sqlite_vec")
-    if spec is None or not spec.submodule_search_locations:
-        return
-    connection.enable_load_extension(True)
-    try:
-        connection.load_extension(os.path.join(spec.submodule_search_locations[0], "vec0"))
-    except apsw.ExtensionLoadingError as error:
-        log.warning("sqlite-vec cannot be loaded (%s); vectors are compared by numpy", error)
-    finally:
-        connection.enable_load_extension(False)
-
-
-def has_sqlite_vec(connection: apsw.Connection) -> bool:
-    """Whether this connection knows sqlite-vec's functions."""
-    try:
-        return bool(fetch_one(connection, "select vec_version()"))
-    except apsw.SQLError:
-        return False
-
-
-def register_levenshtein(connection: apsw.Connection) -> bool:
-    """Register `levenshtein(a, b)` and check it (S0-18): ('test','test') = 0, ('API','APIs') = 1."""
-    from rapidfuzz.distance.Levenshtein import distance
-
-    def levenshtein(*texts: Any) -> int | None:
-        first, second = texts
-        return None if first is None or second is None else distance(str(first), str(second))
-
-    connection.create_scalar_function("levenshtein", levenshtein, 2, deterministic=True, flags=apsw.SQLITE_DIRECTONLY)
-    check = "select levenshtein('test', 'test') = 0 and levenshtein('API', 'APIs') = 1"
-    return bool(fetch_one(connection, check))
-
-
-def _switch_to_wal(connection: apsw.Connection, path: Path) -> None:
-    """WAL needs the file alone for a moment, and SQLite does not wait for that by itself."""
-    for _ in range(100):
-        try:
-            connection.pragma("journal_mode", "wal")
-            return
-        except apsw.BusyError:
-            time.sleep(0.05)
-    raise FileUnavailable(f"{path} is locked by another program.", hint="Try again when it has finished.")
 
 
 def fetch_all(connection: apsw.Connection, sql: str, bindings: Any = ()) -> list[Any]:

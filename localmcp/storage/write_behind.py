@@ -13,7 +13,8 @@ from typing import Generic, TypeVar
 import apsw
 
 from localmcp.errors import ConfigurationError, FileTooNew, LocalMCPError
-from localmcp.storage.database import PRACTICES, Database
+from localmcp.storage.connections import PRACTICES
+from localmcp.storage.database import Database
 from localmcp.storage.migrations import schema_version
 from localmcp.storage.provenance import check_version, is_adopted, is_blank, read_file_id
 

@@ -21,7 +21,8 @@ from localmcp.search.vector import (
     write_vectors,
 )
 from localmcp.storage import database as database_module
-from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one, has_sqlite_vec, read_generations
+from localmcp.storage.connections import has_sqlite_vec
+from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one, read_generations
 
 
 def clustered(count: int, dimension: int, clusters: int = 40, seed: int = 1) -> Any:

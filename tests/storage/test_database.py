@@ -17,8 +17,8 @@ import pytest
 
 from localmcp import config
 from localmcp.errors import FileTooNew, FileUnavailable, NotOurFile
+from localmcp.storage import connections, migrations
 from localmcp.storage import database as database_module
-from localmcp.storage import migrations
 from localmcp.storage.adoption import adopt
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one, read_generations
 from localmcp.storage.migrations import APPLICATION_ID
@@ -462,7 +462,7 @@ sys.stdin.read()
 def test_a_writer_waits_no_longer_than_the_timeout_for_another_process(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database_module, "BUSY_MILLISECONDS", 20)
+    monkeypatch.setattr(connections, "BUSY_MILLISECONDS", 20)
     database.ensure_writable()
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(database.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -12,6 +12,7 @@ from typing import Any
 
 from folders import write
 from textual.pilot import Pilot
+from textual.timer import Timer
 from textual.widgets import Input, TextArea
 
 from localmcp.config import Settings
@@ -118,16 +119,21 @@ class RunningTui:
         raise AssertionError(f"waited in vain{f' for {what}' if what else ''}:\n{self.text()}")
 
     async def settle(self) -> None:
-        """Wait until the debounce has fired, and no question is open, nor one that an answer set off."""
-        await self.pilot.pause(0.1)
+        """Wait until no debounce runs, and no question is open, nor one that an answer set off."""
         quiet = 0
         for _ in range(PATIENCE):
-            quiet = 0 if any(not worker.is_finished for worker in self.app.workers) else quiet + 1
-            if quiet == 2:
-                return
             # What a thread answered is handed over here, and may ask on.
             await self.pilot.pause()
+            quiet = 0 if self._is_busy() else quiet + 1
+            if quiet == 3:
+                return
         raise AssertionError(f"it never became quiet:\n{self.text()}")
+
+    def _is_busy(self) -> bool:
+        if any(not worker.is_finished for worker in self.app.workers):
+            return True
+        timers = (getattr(node, "_typing", None) for node in self.app.screen.walk_children(with_self=True))
+        return any(isinstance(timer, Timer) and timer._task and not timer._task.done() for timer in timers)
 
     async def go(self, pane: str) -> Pane:
         """Turn to a pane by its key."""
