@@ -19,18 +19,6 @@ class Id:
     """The mounted file that it belongs to, if the caller says so."""
 
 
-def parse_uuid(field: str, value: str) -> uuid.UUID:
-    """The value as a UUID.
-
-    Raises:
-        InvalidInput: names the field and the value.
-    """
-    try:
-        return uuid.UUID(value)
-    except ValueError as error:
-        raise InvalidInput(f"{field}: {value!r} is not an id; ids are UUIDs, as search returns them.") from error
-
-
 def shown_id(value: str | bytes, origin: str | None) -> str:
     """The id of a chunk (16 bytes) or a source (text), with the name of the mounted file before it."""
     bare = str(uuid.UUID(bytes=value)) if isinstance(value, bytes) else value
