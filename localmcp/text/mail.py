@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import re
 from collections.abc import Callable, Iterator
@@ -13,10 +14,11 @@ from functools import partial
 from typing import Any, BinaryIO, cast
 
 from localmcp.errors import LocalMCPError, UnreadableDocument
+from localmcp.text.archives import is_archive, read_archive
 from localmcp.text.document import Document, failed_member, make_document, one_line
 from localmcp.text.encodings import decode_text
 from localmcp.text.html import html_markdown
-from localmcp.text.worker import begin_member
+from localmcp.text.worker import begin_member, one_member
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +27,8 @@ ReadBytes = Callable[[bytes, str], Document]
 Position = tuple[int, int]
 """Byte offset of a message in the file, and how many of its documents (itself, then attachments) are left out."""
 
+MOST_ATTACHED = 50_000_000
+"""Bytes of a file in an attached archive."""
 LONGEST_HEADER = 10_000
 """Characters; the parser of the standard library takes quadratic time."""
 
@@ -113,7 +117,10 @@ def _read_message(
             continue
         path = f"{member}/{title}" if member else title
         begin_member(path, (offset, number + 1))
-        yield _guarded(partial(_read_attachment, part, title, read), path, member)
+        if is_archive(title):
+            yield from _read_archive(part, title, path, member, read)
+        else:
+            yield _guarded(partial(_read_attachment, part, title, read), path, member)
 
 
 def _guarded(make: Callable[[], Document], member: str, parent: str) -> Document:
@@ -125,6 +132,19 @@ def _guarded(make: Callable[[], Document], member: str, parent: str) -> Document
     except Exception as error:  # The standard library's parser raises anything on a broken header.
         log.debug("a mail cannot be read", exc_info=True)
         return failed_member(member, f"It is damaged: {type(error).__name__}: {error}"[:300], parent)
+
+
+def _read_archive(part: EmailMessage, title: str, path: str, parent: str, read: ReadBytes) -> Iterator[Document]:
+    """Yield the files in an attached archive, as attachments of the mail."""
+    data = cast(bytes, part.get_payload(decode=True)) or b""
+    try:
+        with one_member():
+            for document in read_archive(
+                io.BytesIO(data), title, lambda file, name: iter((read(file.read(), name),)), max_bytes=MOST_ATTACHED
+            ):
+                yield replace(document, member=f"{path}/{document.member}", parent=parent)
+    except LocalMCPError as error:
+        yield failed_member(path, error, parent)
 
 
 def _read_attachment(part: EmailMessage, title: str, read: ReadBytes) -> Document:

@@ -6,6 +6,7 @@ import io
 import json
 import tarfile
 import zipfile
+from email.message import EmailMessage
 
 import pytest
 from made_files import make_zip
@@ -76,6 +77,20 @@ def test_an_archive_in_an_archive_is_read_and_one_in_that_is_not() -> None:
     first, second = read_all(make_zip({"inner.tar.gz": inner.getvalue()}), "outer.zip")
     assert (first.member, first.text) == ("inner.tar.gz/deep/note.txt", "Chicory.")
     assert "zip archive" in second.failure
+
+
+def test_the_files_in_an_attached_archive_are_documents_of_the_mail() -> None:
+    mail = EmailMessage()
+    mail["From"], mail["Subject"] = "jo@x.example", "Papers"
+    mail.set_content("See the papers.")
+    papers = make_zip({"a/terms.txt": "Celery.", "deep.zip": make_zip({"b": "c"})})
+    for name, data in (("papers.zip", papers), ("bad.zip", b"PK")):
+        mail.add_attachment(data, maintype="application", subtype="zip", filename=name)
+    body, terms, deep, bad = read_all(mail.as_bytes(), "mail.eml")
+    assert body.metadata["attachments"] == ["papers.zip", "bad.zip"]
+    assert (terms.member, terms.text, terms.parent) == ("papers.zip/a/terms.txt", "Celery.", "")
+    assert "zip archive" in deep.failure
+    assert (bad.member, bad.failure[:18]) == ("bad.zip", "bad.zip is damaged")
 
 
 def test_what_was_attached_in_a_conversation_is_read() -> None:
