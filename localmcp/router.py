@@ -14,12 +14,13 @@ from localmcp.errors import LocalMCPError, NotFound, UnknownTool
 from localmcp.language_models import LanguageModel
 from localmcp.tool_search.arguments import bare_parameter, fill_arguments
 from localmcp.tool_search.phrases import VERBS as ASKING
-from localmcp.tool_search.phrases import is_misspelt, written
+from localmcp.tool_search.phrases import written
 from localmcp.tool_search.sentence_ranking import RankedTool, Ranking, ToolRanking, is_telling
 from localmcp.tools import Answer, Json, Param, Registry, Tool, integer_or_string, tool
 from localmcp.wording.normalize import fold, stem
 from localmcp.wording.normalize import words as title_words
 from localmcp.wording.sentences import function_words
+from localmcp.wording.spelling import is_slip
 
 log = logging.getLogger(__name__)
 
@@ -298,7 +299,7 @@ def title_share(words: Sequence[str], title: str) -> float:
 
 
 def _same_word(word: str, other: str) -> bool:
-    return stem(word, "english") == stem(other, "english") or is_misspelt(word, other) or other.startswith(word)
+    return stem(word, "english") == stem(other, "english") or is_slip(word, other) or other.startswith(word)
 
 
 def _is_identifier(name: str) -> bool:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 import apsw
 
 from localmcp.storage.database import fetch_one
-from localmcp.wording.normalize import stem, words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,20 +26,20 @@ _AT_THRESHOLD = math.log(RELEVANT / (1 - RELEVANT))
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How similarity becomes relevance, for one model. Similarities are cosines plus what shared rare words add.
+    """How similarity becomes relevance, for one model. Similarities are cosines, less the rule's generality.
 
     Two questions are asked, and the less certain answer counts: does any rule fit this task (`fits`), and is this rule
     one of those that do (`belongs`)? Fitted by `tests/benchmarks/rules_quality.py --calibrate` on the judged tasks of
     `sample_data/rules/tasks.jsonl`, the first by logistic regression over tasks.
     """
 
-    best: float = 22.9
+    best: float = 24.5
     """Slope over the similarity of the best rule."""
-    everyday: float = 6.87
+    everyday: float = 7.35
     """Slope over the task's similarity to the nearest everyday request: what is near to those is not about rules."""
-    work: float = 4.58
+    work: float = 4.9
     """Slope over how much the task sounds like work at a computer."""
-    offset: float = -1.24
+    offset: float = -1.28
     share: float = 0.4
     """A rule belongs when it reaches this share of the best one's similarity."""
     sharpness: float = 12.0
@@ -122,12 +121,6 @@ def everyday_requests() -> list[str]:
 
     text = (tokenizer_directory() / "everyday_requests.txt").read_text(encoding="utf-8")
     return [line for line in text.splitlines() if line and not line.startswith("#")]
-
-
-@cache
-def everyday_words() -> frozenset[str]:
-    """The stems of the words in them."""
-    return frozenset(stem(word, "english") for text in everyday_requests() for word in words(text))
 
 
 class EverydayRequests:

@@ -14,7 +14,7 @@ from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, Mod
 from localmcp.rules import rulebook
 from localmcp.rules.calibration import EverydayRequests, find_calibration
 from localmcp.rules.mounted import MountedRules
-from localmcp.rules.relevance import Match, Task, Terms, category_shares, lift, match_rules, rate, split_clauses
+from localmcp.rules.relevance import Match, Task, category_shares, lift, match_rules, rate, split_clauses
 from localmcp.rules.rulebook import CATEGORIES, Rule, Selection
 from localmcp.search.collections import Collection
 from localmcp.search.federation import Federation
@@ -255,25 +255,14 @@ class RuleFinder:
         if calibration is not None:
             task.everyday = self._everyday.vectors(embedder)
             task.direction = self._everyday.direction(embedder, calibration)
-        terms = Terms(task.text)
-        shelves = self.mounted.shelves(embedder.identity, terms, notices)
-        matches = self._own_matches(connection, task, collection, request.selection, terms)
-        if shelves:
-            matches += self.mounted.match(connection, shelves, task, request.selection, terms, notices)
+        matches = self.mounted.match(connection, embedder.identity, task, request.selection, notices)
+        if collection:
+            blocks = self._blocks(connection, collection)
+            matches = match_rules(connection, task, collection, blocks, request.selection) + matches
         rate(matches, task, calibration)
         relevant = [match for match in matches if match.relevance >= request.threshold]
         lift(relevant, task, category_shares(task.vector, self._categories()))
         return sorted(relevant, key=_place)
-
-    def _own_matches(
-        self, connection: apsw.Connection, task: Task, collection: Collection | None, selection: Selection, terms: Terms
-    ) -> list[Match]:
-        """Also weighs the terms, which mounted files have counted before."""
-        blocks = self._blocks(connection, collection) if collection else []
-        if collection:
-            terms.count(connection, blocks)
-        terms.weigh()
-        return match_rules(connection, task, collection, blocks, selection, terms) if collection else []
 
     def _answer(
         self, connection: apsw.Connection, matches: list[Match], request: Request, notices: list[str]

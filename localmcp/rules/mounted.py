@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import apsw
 
 from localmcp.rules import rulebook
-from localmcp.rules.relevance import Match, Task, Terms, match_rules
+from localmcp.rules.relevance import Match, Task, match_rules
 from localmcp.rules.rulebook import Rule, Selection, digest_of, load_rules
-from localmcp.search.collections import Collection
 from localmcp.search.federation import Federation, MountedFile
-from localmcp.search.vector import Block
 from localmcp.storage.database import fetch_all, fetch_one, read_generations
 
 if TYPE_CHECKING:
     from localmcp.embeddings import ModelIdentity
-
-
-@dataclass(frozen=True, slots=True)
-class Shelf:
-    """The rules of one mounted file, which the model in use has read."""
-
-    collection: Collection
-    blocks: list[Block]
 
 
 class MountedRules:
@@ -40,36 +29,21 @@ class MountedRules:
         """Whether any mounted file has rules in force."""
         return any(self._federation.read_mounted(lambda _, theirs: rulebook.has_rules(theirs), notices))
 
-    def shelves(self, identity: ModelIdentity, terms: Terms, notices: list[str]) -> dict[str, Shelf]:
-        """Name -> rules of the mounted files that this model has read; their words are counted in `terms`."""
+    def match(
+        self, own: apsw.Connection, identity: ModelIdentity, task: Task, selection: Selection, notices: list[str]
+    ) -> list[Match]:
+        """Return the rules of mounted files, read by the model in use, that are near the task; relevance is not set."""
 
-        def look(mounted_file: MountedFile, theirs: apsw.Connection) -> tuple[str, Shelf] | None:
+        def look(mounted_file: MountedFile, theirs: apsw.Connection) -> list[Match] | None:
             collection = rulebook.find_collection(theirs)
             if collection is None or not rulebook.has_rules(theirs):
                 return None
             if collection.model_id is None or not rulebook.is_bound_to(theirs, collection, identity):
                 notices.append(_not_read(mounted_file))
                 return None
-            generations = read_generations(theirs)
-            blocks = mounted_file.index("keyword").sign_blocks(
-                theirs, collection.model_id, generations, [collection.id]
-            )
-            terms.count(theirs, blocks)
-            return mounted_file.name, Shelf(collection, blocks)
-
-        return dict(self._federation.read_mounted(look, notices))
-
-    def match(
-        self, own: apsw.Connection, shelves: dict[str, Shelf], task: Task, selection: Selection, terms: Terms,
-        notices: list[str],
-    ) -> list[Match]:  # fmt: skip
-        """The rules of those files that are near the task; relevance is not set."""
-
-        def look(mounted_file: MountedFile, theirs: apsw.Connection) -> list[Match] | None:
-            shelf = shelves.get(mounted_file.name)
-            if shelf is None:
-                return None
-            matches = match_rules(theirs, task, shelf.collection, shelf.blocks, selection, terms, mounted_file.name)
+            index = mounted_file.index("keyword")
+            blocks = index.sign_blocks(theirs, collection.model_id, read_generations(theirs), [collection.id])
+            matches = match_rules(theirs, task, collection, blocks, selection, mounted_file.name)
             return [match for match in matches if not _holds_text(own, match.rule)]
 
         return [match for matches in self._federation.read_mounted(look, notices) for match in matches]

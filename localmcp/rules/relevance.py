@@ -1,25 +1,23 @@
-"""Which rules fit a task: candidates by meaning and by word, a calibrated relevance, and the reasons."""
+"""Which rules fit a task: candidates by meaning, a calibrated relevance, and the reasons."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apsw
 
-from localmcp.rules.calibration import Calibration, everyday_words
-from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, embedded_text, load_rules, rule_ids_of
+from localmcp.rules.calibration import Calibration
+from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, load_rules, rule_ids_of
 from localmcp.search.collections import Collection
 from localmcp.search.passages import read_texts
 from localmcp.search.vector import Block, candidates
-from localmcp.storage.database import fetch_all, fetch_one
-from localmcp.wording.normalize import detect_language, stem, stems, stop_words, words
+from localmcp.storage.database import fetch_all
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,33 +26,20 @@ if TYPE_CHECKING:
     Vector = NDArray[np.float32]
 
 NEAREST = 200
-"""Rules compared exactly for the whole task; a clause and the conversation get fewer, words half as many."""
+"""Rules compared exactly for the whole task; a clause and the conversation get fewer."""
 NEAREST_TO_CLAUSE = 80
-MOST_BY_WORDS = 100
 WEIGHED = 80
-"""Rules whose words are compared with the task's."""
+"""Rules that are rated."""
 CLAUSE_WEIGHT = 0.85
 """A rule that fits one clause of a task counts nearly as much as one that fits the whole of it."""
 CONVERSATION_WEIGHT = 0.7
 MOST_CLAUSES = 6
-WORD_WEIGHT = 0.094
-"""What a shared word adds to the similarity if no other rule holds it; a word in every rule adds nothing."""
-MOST_FOR_WORDS = 0.16
-EVERYDAY_WORD = 0.25
-"""The part of that which a word of everyday requests keeps: it names no matter of software."""
 GENERALITY_WEIGHT = 0.5
 """How much a rule loses for being near to everyday requests: it is near to everything (hubness)."""
-POSTINGS_BUDGET = 8_000
-MOST_WORDS = 100
-"""Words of a task that are looked at."""
-
 _BREAK = re.compile(
     r"[.;:?!]\s+|,\s+(?:and\s+|then\s+|but\s+)?|\s+(?:and|then|so that|but|because|which|that|who|when|where|with)\s+",
     re.IGNORECASE,
 )
-_EMPTY_WORDS = frozenset("add every get give keep let make need never new please put set show use want write".split())
-"""Words that are in tasks and rules of every kind."""
-
 # Tie-breakers (S2-10): each moves a relevant rule by at most this part of what it lacks to 1.
 FOR_CATEGORY, FOR_FILES, FOR_USE, FOR_RECENCY, FOR_WEIGHT = 0.06, 0.1, 0.04, 0.04, 0.1
 USE_THAT_COUNTS_FULL = 50
@@ -107,15 +92,12 @@ class Match:
     """Which of the task's views that was."""
     generality: float
     """Mean cosine with the ten everyday requests that are most like the rule."""
-    words: list[str]
-    """Words of the task that the rule holds, rarest first."""
-    for_words: float
     relevance: float = 0.0
     reasons: list[str] = field(default_factory=list[str])
 
     def similarity(self, usual_generality: float = 0.0) -> float:
-        """Cosine and shared words, less what comes of the rule being near to everything."""
-        return self.nearest + self.for_words - GENERALITY_WEIGHT * (self.generality - usual_generality)
+        """Cosine, less what comes of the rule being near to everything."""
+        return self.nearest - GENERALITY_WEIGHT * (self.generality - usual_generality)
 
 
 def split_clauses(text: str) -> list[str]:
@@ -130,26 +112,21 @@ def split_clauses(text: str) -> list[str]:
 
 def match_rules(
     connection: apsw.Connection, task: Task, collection: Collection, blocks: Sequence[Block], selection: Selection,
-    terms: Terms | None = None, origin: str | None = None,
+    origin: str | None = None,
 ) -> list[Match]:  # fmt: skip
-    """The rules nearest in meaning or sharing rare words, with their similarity, best first; relevance is not set.
+    """Return the rules nearest in meaning with their similarity, best first; relevance is not set.
 
-    `terms` counts the task's words where several files are asked; `origin` is the name of a mounted one.
+    `origin` is the name of a mounted file.
     """
-    if terms is None:
-        terms = Terms(task.text)
-        terms.count(connection, blocks)
-        terms.weigh()
+    if not blocks:
+        # Without codes of the model in use there are no vectors that the task's can be compared with.
+        return []
     allowed = allowed_rules(connection, selection, task.files, mounted=origin is not None)
-    candidate_ids = _by_meaning(task, blocks, allowed)
-    holding = _by_words(connection, terms, allowed)
-    candidate_ids |= dict.fromkeys(holding)
-    # Without codes of the model in use there are no vectors that the task's can be compared with.
-    nearest = _compare(connection, collection, task, list(candidate_ids), mounted=origin is not None) if blocks else {}
-    by_words = [rule_id for rule_id in candidate_ids if rule_id in holding]
+    candidate_ids = list(_by_meaning(task, blocks, allowed))
+    nearest = _compare(connection, collection, task, candidate_ids, mounted=origin is not None)
     first = sorted(nearest, key=lambda rule_id: -nearest[rule_id].nearest)[:WEIGHED]
-    rules = load_rules(connection, dict.fromkeys([*first, *by_words]), origin)
-    matches = [_match(rule, nearest.get(rule.id, _Nearness(0.0, 0.0, 0, 0.0)), terms) for rule in rules.values()]
+    rules = load_rules(connection, dict.fromkeys(first), origin)
+    matches = [Match(rule, *nearest[rule.id]) for rule in rules.values()]
     return sorted(matches, key=lambda match: (-match.similarity(), match.rule.id))
 
 
@@ -204,8 +181,7 @@ def _by_meaning(task: Task, blocks: Sequence[Block], allowed: Any) -> dict[int, 
     return nearest_ids
 
 
-@dataclass(frozen=True, slots=True)
-class _Nearness:
+class _Nearness(NamedTuple):
     """What the vectors say of a rule; the fields are those of `Match`."""
 
     cosine: float
@@ -257,82 +233,6 @@ def _is_of_length_one(blob: bytes, dimension: int) -> bool:
     return abs(float(np.linalg.norm(np.frombuffer(blob, "<f4").astype(np.float64))) - 1) < 0.01
 
 
-# ---------------------------------------------------------------- words
-
-
-class Terms:
-    """The task's telling words: stem -> word as typed, and what sharing it adds, by its rarity in all files asked."""
-
-    def __init__(self, text: str) -> None:
-        language = detect_language(text) or "english"
-        idle = stop_words(language) | _EMPTY_WORDS
-        self._said = {
-            stem(word, language): word for word in words(text)[:MOST_WORDS] if word not in idle and len(word) > 1
-        }
-        self._holding: Counter[str] = Counter()
-        self._total = 0
-        self.words: dict[str, str] = {}
-        self.worth: dict[str, float] = {}
-
-    def count(self, connection: apsw.Connection, blocks: Sequence[Block]) -> None:
-        """Count how many rules of a file hold each word, and how many rules it has."""
-        self._total += sum(len(block.ids) for block in blocks)
-        for term in self._said:
-            self._holding[term] += _holding(connection, term) or 0
-
-    def weigh(self) -> None:
-        """Set what each word adds, which grows with its rarity; a word that no rule holds adds nothing."""
-        for stemmed, word in self._said.items():
-            if holding := self._holding[stemmed]:
-                part = EVERYDAY_WORD if stemmed in everyday_words() else 1.0
-                self.words[stemmed] = word
-                self.worth[stemmed] = WORD_WEIGHT * part * rarity(holding, self._total)
-
-
-def _holding(connection: apsw.Connection, term: str) -> int | None:
-    """How many rules hold a term."""
-    return fetch_one(connection, "select doc from rules_terms where term = ?", (term,))
-
-
-def rarity(holding: int, total: int) -> float:
-    """1 for a word that a single rule holds, 0 for one that all hold: ln(1 + (N-n+½)/(n+½)) / ln(1 + N), at most 1."""
-    ratio = (total - holding + 0.5) / (holding + 0.5)
-    return min(1.0, math.log(1 + max(ratio, 0.0)) / math.log(1 + max(total, 1)))
-
-
-def _by_words(connection: apsw.Connection, terms: Terms, allowed: Any) -> dict[int, None]:
-    """The rules that hold the rarest words of the task, at most a hundred of those allowed."""
-    chosen: list[str] = []
-    left = POSTINGS_BUDGET
-    for stemmed in sorted(terms.worth, key=lambda term: -terms.worth[term]):
-        left -= _holding(connection, stemmed) or 0
-        if left >= 0:
-            chosen.append(stemmed)
-    if not chosen:
-        return {}
-    match = " OR ".join(f'"{term}"' for term in chosen)
-    sql = "select rowid from rules_fts where rules_fts match ? order by bm25(rules_fts) limit ?"
-    rule_ids = [row[0] for row in fetch_all(connection, sql, (match, MOST_BY_WORDS if allowed is None else 1000))]
-    if allowed is not None:
-        # Quicker than handing SQLite a hundred thousand allowed rules.
-        rule_ids = [rule_id for rule_id in rule_ids if _holds(allowed, rule_id)][:MOST_BY_WORDS]
-    return dict.fromkeys(rule_ids)
-
-
-def _holds(allowed: Any, rule_id: int) -> bool:
-    """Whether a sorted array holds an id."""
-    at = int(allowed.searchsorted(rule_id))
-    return at < len(allowed) and int(allowed[at]) == rule_id
-
-
-def _match(rule: Rule, near: _Nearness, terms: Terms) -> Match:
-    held = set(stems(words(embedded_text(rule.category, rule.context, rule.rule_text)), rule.language))
-    shared = sorted(terms.worth.keys() & held, key=lambda key: (-terms.worth[key], key))
-    for_words = min(MOST_FOR_WORDS, sum(terms.worth[term] for term in shared))
-    shared_words = [terms.words[term] for term in shared]
-    return Match(rule, near.cosine, near.nearest, near.view, near.generality, shared_words, for_words)
-
-
 # ---------------------------------------------------------------- relevance
 
 
@@ -361,8 +261,6 @@ def _reasons(match: Match, task: Task) -> list[str]:
         reasons = [f"close to “{task.clauses[match.view - 1][0]}” ({percent})"]
     else:
         reasons = [f"close to the conversation ({percent})"]
-    if match.words:
-        reasons.append("shares " + ", ".join(f"“{word}”" for word in match.words[:4]))
     return reasons
 
 

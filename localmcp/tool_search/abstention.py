@@ -37,7 +37,7 @@ WITH_MODEL = Weights(
     order=(7.77, 7.73, 3.21, 1.54, 3.47, -0.78, -2.3),
     signs=(-1.47, 0.22, 1.5, -1.5, -6.62),
     sure=0.0,
-    possible=-2.0,
+    possible=-2.6,
 )
 WITHOUT_MODEL = Weights(
     order=(0.0, 0.0, 0.0, 5.17, 7.5, -1.1, -2.81),

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from localmcp.text_vectors import TextVectors
 from localmcp.tool_search.background_requests import request_vectors, scale_of
 from localmcp.tool_search.name_match import rung_of, squeeze
-from localmcp.tool_search.query import Query, QueryWord, ToolDescription, ToolText, english_words, take_query_apart
+from localmcp.tool_search.query import Query, ToolDescription, ToolText, take_query_apart
 from localmcp.tool_search.synonyms import ACTIONS, synonyms
+from localmcp.wording.spelling import WordList, correct
 
 if TYPE_CHECKING:
     import numpy as np
@@ -147,9 +148,9 @@ class ToolCatalog:
         return doing
 
     @cached_property
-    def surfaces(self) -> Mapping[str, int]:
-        """Folded word of any tool, at least four letters -> how many tools have it."""
-        return Counter(surface for tool in self.tools for surface in tool.surfaces if len(surface) > 3)
+    def _surfaces(self) -> WordList:
+        """The folded words of all tools, and how many tools have each."""
+        return WordList(Counter(surface for tool in self.tools for surface in tool.surfaces))
 
     def rarity(self, holders: int) -> float:
         """ln(1 + tools / tools that have the word)."""
@@ -159,28 +160,13 @@ class ToolCatalog:
 
     def repair(self, query: Query) -> Query:
         """The query with the nearest word of a tool in place of each word that is neither English nor any tool's."""
-        wrong = [word for word in query.words if word.stem not in self.holders and _may_be_misspelt(word)]
-        near_words = {misspelt.surface: near for misspelt in wrong if (near := self._nearest(misspelt.surface))}
+        unknown = [word.surface for word in query.words if word.stem not in self.holders and not word.is_name]
+        near_words = {word: near[0].replacement for word in unknown if (near := correct(word, self._surfaces))}
         if not near_words:
             return query
         text = " ".join(near_words.get(word.lower().strip(".,;:!?"), word) for word in query.text.split())
         again = take_query_apart(text)
         return replace(again, actions=again.actions or query.actions)
-
-    def _nearest(self, word: str) -> str | None:
-        """One edit away, or two for eight letters and more if the first letter is right; of equally near ones the one
-        that most tools have."""
-        from rapidfuzz import process
-        from rapidfuzz.distance import OSA
-
-        most = 1 if len(word) <= 7 else 2
-        near = process.extract(word, self.surfaces.keys(), scorer=OSA.distance, score_cutoff=most, limit=16)
-        ranked = [
-            (distance, near_word[0] != word[0], -self.surfaces[near_word], near_word)
-            for near_word, distance, _ in near
-            if distance < 2 or near_word[0] == word[0]
-        ]
-        return min(ranked)[-1] if ranked else None
 
     # ------------------------------------------------------------ vectors
 
@@ -211,10 +197,6 @@ class ToolCatalog:
 def action_bits(kinds: frozenset[str]) -> int:
     """A set of kinds of action as a number."""
     return sum(1 << place for place, kind in enumerate(ACTIONS) if kind in kinds)
-
-
-def _may_be_misspelt(word: QueryWord) -> bool:
-    return len(word.surface) > 3 and word.surface.isalpha() and not word.is_name and word.surface not in english_words()
 
 
 # ---------------------------------------------------------------- meaning

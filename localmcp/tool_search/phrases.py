@@ -14,6 +14,7 @@ from typing import Any
 
 from localmcp.wording.normalize import fold, stem
 from localmcp.wording.sentences import Token, function_words
+from localmcp.wording.spelling import is_slip
 
 Json = dict[str, Any]
 
@@ -257,17 +258,9 @@ def likeness(item: Literal, tokens: Sequence[Token], place: int) -> float:
 def _nearly_said(word: str, word_stem: str, words: tuple[str, ...], stems: frozenset[str]) -> float:
     if any(word_stem in group and not group.isdisjoint(stems) for group in GROUPS):
         return ALIKE
-    return MISSPELT if any(is_misspelt(word, other) for other in words) else 0.0
-
-
-def is_misspelt(word: str, other: str) -> bool:
-    """Whether `word` may be a slip of `known`: 1 edit from four letters on, 2 from eight; the first letter holds."""
-    if min(len(word), len(other)) < 4 or word[0] != other[0] or word in function_words():
-        return False
-    from rapidfuzz.distance import OSA
-
-    most = 1 if len(other) < 8 else 2
-    return abs(len(word) - len(other)) <= most and OSA.distance(word, other, score_cutoff=most) <= most
+    if word in function_words():
+        return 0.0
+    return MISSPELT if any(is_slip(word, other) for other in words) else 0.0
 
 
 def _says_joined(item: Literal, tokens: Sequence[Token], place: int) -> bool:

@@ -247,12 +247,6 @@ def _vocabulary() -> Mapping[str, int]:
     return {word: number for word, number in stored["model"]["vocab"].items() if word.isalpha()}
 
 
-@cache
-def english_words() -> frozenset[str]:
-    """What stands here is no typing error."""
-    return frozenset(_vocabulary())
-
-
 def telling(word: str) -> float:
     """How much a folded word says, 0..1: the words that are said most often mean little."""
     rank = _vocabulary().get(word, FIRST_WORD + RARE) - FIRST_WORD

@@ -77,8 +77,7 @@ class WordList:
 
         alike = process.extract(word, self._alike(word), scorer=OSA.distance, score_cutoff=MOST_EDITS, limit=None)
         costs = sorted((slip_cost(word, other), other) for other, _, _ in alike)
-        most = next(cost for letters, cost in MOST_COST if len(word) <= letters)
-        return [Correction(word, other, cost) for cost, other in costs if cost <= most]
+        return [Correction(word, other, cost) for cost, other in costs if cost <= _most_cost(word)]
 
     def _alike(self, word: str) -> list[str]:
         """Return the words of about the same letters: an edit drops one and adds one at most."""
@@ -117,6 +116,17 @@ def correct(word: str, *vocabularies: WordList) -> list[Correction]:
     meant = min((near.cost for near in _dictionary().near(word) if near.replacement not in counts), default=9.0)
     likely = (correction for correction in corrections if correction.cost <= meant)
     return sorted(likely, key=lambda near: (near.cost, -counts[near.replacement], near.replacement))
+
+
+def is_slip(word: str, other: str) -> bool:
+    """Return whether one folded word may be another, misspelt; the first letter is taken for right."""
+    if min(len(word), len(other)) < SHORTEST or word[0] != other[0] or abs(len(word) - len(other)) > MOST_EDITS:
+        return False
+    return slip_cost(word, other) <= _most_cost(word)
+
+
+def _most_cost(word: str) -> float:
+    return next(cost for letters, cost in MOST_COST if len(word) <= letters)
 
 
 @lru_cache(maxsize=20_000)

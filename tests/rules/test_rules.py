@@ -16,7 +16,7 @@ from localmcp.embeddings import HashEmbedder, open_embedder
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelUnavailable, NotFound
 from localmcp.rules.calibration import Calibration, everyday_requests, find_calibration, is_shipped, store_calibration
 from localmcp.rules.learning import Generalized, RuleMemory, normalize, weigh
-from localmcp.rules.relevance import match_globs, rarity, split_clauses
+from localmcp.rules.relevance import match_globs, split_clauses
 from localmcp.rules.rulebook import RuleDraft
 from localmcp.search.collections import find_model
 from localmcp.storage.database import fetch_all, fetch_one
@@ -228,12 +228,6 @@ def test_the_vectors_that_are_shipped_are_those_of_the_shipped_requests(model: A
     assert shipped.shape == (len(requests), 384)
     some = [0, len(requests) // 2, len(requests) - 1]
     assert (shipped[some] * model.embed_passages([requests[each] for each in some])).sum(axis=1).min() > 0.99
-
-
-@pytest.mark.parametrize(("holding", "total"), [(1, 1), (1, 100), (50, 100), (100, 100), (3, 2)])
-def test_rarity_is_a_share(holding: int, total: int) -> None:
-    assert 0 <= rarity(holding, total) <= 1
-    assert rarity(1, 1000) > rarity(10, 1000)
 
 
 def test_clauses_are_split_and_single_ones_are_not() -> None:
