@@ -96,8 +96,7 @@ class Workspace:
         self.rule_exchange = RuleExchange(self.rules)
         self.rule_care = RuleCare(self.rules)
         self.rule_memory = RuleMemory(self.rules, ModelGeneralizer(self._open_language_model))
-        self.places = Places(self.database, self.milvus)
-        self.places.copies = self.replication
+        self.places = Places(self.database, self.milvus, self.replication)
         self.index.elsewhere = self.places if self.milvus is not None else None
         self.retriever = Retriever(self.database, self.index, self.embedder, self.places)
         self.collections = Collections(self.database, self.places)

@@ -16,6 +16,7 @@ from localmcp.config import Settings
 from localmcp.errors import Interrupted, InvalidInput
 from localmcp.schemas import shorten_value
 from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.storage.migrations import utc_text
 from localmcp.storage.write_behind import LateWriter
 from localmcp.tools import CallRecord, Json, current_scope
 
@@ -102,7 +103,7 @@ class Activity:
         oldest = datetime.now(UTC) - timedelta(days=self._settings.log_days)
         connection.execute(
             "delete from calls where id in (select id from calls where started_at < ? order by started_at limit ?)",
-            (_iso(oldest), PRUNED_AT_ONCE),
+            (utc_text(oldest), PRUNED_AT_ONCE),
         )
 
     def _prune_by_size(self, connection: apsw.Connection) -> None:
@@ -272,11 +273,7 @@ def _conditions(
 def _since(text: str) -> str:
     try:
         moment = datetime.fromisoformat(text)
-        return _iso(moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC))
+        return utc_text(moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC))
     except (TypeError, ValueError, OverflowError) as error:
         form = "write it like 2026-01-31 or 2026-01-31T12:00Z"
         raise InvalidInput(f"since: {shorten_value(text)} is no date; {form}.") from error
-
-
-def _iso(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

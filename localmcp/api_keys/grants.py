@@ -13,6 +13,7 @@ from localmcp.api_keys.key_info import RIGHTS, KeyInfo, moment_of
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.schemas import shorten_value
 from localmcp.search.collections import Collection, choose_collections, visible_collections
+from localmcp.storage.migrations import utc_text
 from localmcp.tools import Scope, current_scope
 
 RULES = ("rules", "developer rules")
@@ -176,4 +177,4 @@ def checked_expiry(text: str | None, own: Scope) -> str | None:
         raise InvalidInput(f"expires_at: {text} has passed.")
     if _ends_later(text, own.expires_at):
         raise AccessDenied(f"expires_at: the key of this caller ends at {own.expires_at}, before {text}.")
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return utc_text(moment)

@@ -137,7 +137,8 @@ def _written(changes: list[Change], dry_run: bool) -> list[Json]:
 
 def _print_connected(session: Session, report: Json, targets: list[ClientFile], absence: str) -> None:
     _print_files(session, report, targets)
-    session.note(f"  starts: {terminal.dim(_command_line(report['entry']))}")
+    command_line = terminal.quoted([report["entry"]["command"], *report["entry"]["args"]])
+    session.note(f"  starts: {terminal.dim(command_line)}")
     if report["carried"]:
         session.note(f"  with your {', '.join(report['carried'])}")
     if report["withheld"]:
@@ -164,10 +165,6 @@ def _print_files(session: Session, report: Json, targets: list[ClientFile]) -> N
             session.note(terminal.dim(f"  before: {terminal.short_path(file['backup'])}"))
     if report["dryRun"]:
         session.note("Nothing was changed (--dry-run).")
-
-
-def _command_line(entry: Json) -> str:
-    return terminal.quoted([entry["command"], *entry["args"]])
 
 
 def _absence(targets: list[ClientFile]) -> str:

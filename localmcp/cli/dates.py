@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 from localmcp.errors import InvalidInput
+from localmcp.storage.migrations import utc_text
 
 _SPAN = re.compile(r"(\d{1,6})\s*(s|min|h|d|w|y)", re.IGNORECASE)
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_536_000}
@@ -40,7 +41,7 @@ def _read(option: str, text: str, direction: int) -> str:
             moment = datetime.fromisoformat(text.strip()).astimezone(UTC)
     except (ValueError, OverflowError, OSError) as error:
         raise InvalidInput(f"{option}: '{text}' is no time; write {FORM}.") from error
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return utc_text(moment)
 
 
 def local_time(moment: str) -> str:

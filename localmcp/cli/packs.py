@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from localmcp.workspace import Workspace
 
 Json = dict[str, Any]
-SHOWN_SOURCES = 20
 
 
 @command()

@@ -15,10 +15,8 @@ import click
 
 from localmcp import __version__
 from localmcp.cli import terminal
-from localmcp.cli.session import Group, Session
+from localmcp.cli.session import INTERRUPTED, Group, Session
 from localmcp.errors import LocalMCPError
-
-INTERRUPTED = 130
 
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Start here": {
@@ -170,7 +168,7 @@ def execute(session: Session, arguments: Sequence[str]) -> int:
         _trace(session)
         return session.fail(error.code, error.message, error.hint, error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        return session.fail("interrupted", "Stopped.", None, INTERRUPTED)
+        return session.interrupted(None)
     except OSError as error:
         return _unwritten(session, error) if _is_full(error) else _unexpected(session, error)
     except Exception as error:

@@ -101,7 +101,7 @@ def _print_servers(session: Session, answer: Json) -> None:
     rows = [
         (
             server["name"],
-            _shown_state(server),
+            "ready" if server["state"] == "not started" else server["state"],
             "?" if server["tools"] is None else str(server["tools"]),
             _shown_where(server),
         )
@@ -113,10 +113,6 @@ def _print_servers(session: Session, answer: Json) -> None:
             terminal.echo(terminal.warned(f"{server['name']}: {server['error']}"))
     if any(server["tools"] is None for server in answer["servers"]):
         session.note("Servers with ? were never asked for their tools: localmcp servers refresh")
-
-
-def _shown_state(server: Json) -> str:
-    return "ready" if server["state"] == "not started" else server["state"]
 
 
 def _shown_where(server: Json) -> str:

@@ -175,7 +175,7 @@ class Session:
 
     # ------------------------------------------------------------ failing
 
-    def interrupted(self, hint: str) -> int:
+    def interrupted(self, hint: str | None) -> int:
         """Report that the person stopped the command; returns the exit code."""
         return self.fail("interrupted", "Stopped.", hint, INTERRUPTED)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localmcp.cli import terminal
-from localmcp.cli.session import Session, command, pass_session
+from localmcp.cli.session import INTERRUPTED, Session, command, pass_session
 from localmcp.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -66,27 +66,16 @@ def honour_no_color() -> None:
 
 def services() -> Services:
     """Return what the TUI needs of other packages."""
+    from localmcp.config import write_setting
     from localmcp.tui.services import Services
 
-    return Services(
-        examine=_examine,
-        save_theme=_save_theme,
-    )
+    return Services(examine=_examine, save_theme=lambda name: write_setting("theme", name))
 
 
 def _examine(workspace: Workspace) -> Examination:
     from localmcp.doctor.examination import examine
 
     return examine(workspace)
-
-
-def _save_theme(name: str) -> None:
-    from localmcp.config import write_setting
-
-    write_setting("theme", name)
-
-
-INTERRUPTED = 130
 
 
 @command()

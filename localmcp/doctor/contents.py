@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from localmcp.search.consistency import disagreements
 from localmcp.search.model_languages import unread_languages
 from localmcp.search.vector_queue import waiting, word_only_passages
 from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.storage.migrations import utc_now
 
 if TYPE_CHECKING:
     from localmcp.embeddings import ModelIdentity
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 MOST_FILES = 50_000
 """Files whose size and time are compared with the disk."""
 ABANDONED_SECONDS = 120.0
+"""A heartbeat older than this belongs to a process that is gone."""
 MEND = "localmcp doctor --fix"
 
 
@@ -98,7 +99,7 @@ def _spare_vectors(connection: apsw.Connection) -> Iterator[Check]:
 
 
 def _jobs(connection: apsw.Connection) -> Iterator[Check]:
-    stuck = fetch_one(connection, STUCK_JOBS, {"before": abandoned_before(), "ours": reembedding.KIND})
+    stuck = fetch_one(connection, STUCK_JOBS, {"before": utc_now(ABANDONED_SECONDS), "ours": reembedding.KIND})
     if stuck:
         says = f"{counted(stuck, 'job')} that nobody works on; a server carries on with what it can"
         yield warn("jobs", says, MEND)
@@ -107,12 +108,6 @@ def _jobs(connection: apsw.Connection) -> Iterator[Check]:
 STUCK_JOBS = """
     select count(*) from jobs where status = 'running' and heartbeat_at < :before and kind not in (:ours, 'words')
 """
-
-
-def abandoned_before() -> str:
-    """The time (ISO 8601 UTC) before which a heartbeat belongs to a process that is gone."""
-    moment = datetime.now(UTC) - timedelta(seconds=ABANDONED_SECONDS)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _documents(connection: apsw.Connection) -> Iterator[Check]:

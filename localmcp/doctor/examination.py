@@ -1,4 +1,4 @@
-"""All checks together, for the command, the terminal house and whoever asks."""
+"""All checks together, for the command, the terminal interface and whoever asks."""
 
 from __future__ import annotations
 
@@ -28,13 +28,12 @@ class Examination:
     checks: Sequence[Check]
     sizes: Sequence[tuple[str, int]] = ()
     """(table, bytes), the largest first."""
-    search_milliseconds: Sequence[float] = ()
 
 
 def run_checks(of: Workspace | Settings, more: Iterable[Look] = ()) -> list[Check]:
     """Look at everything; changes nothing, and makes no file. Settings are enough, and are all there may be.
 
-    `more` are checks of what belongs to other faces. 1 s for the model, and 3 s for 100,000 passages.
+    `more` are checks of what belongs to other interfaces. 1 s for the model, and 3 s for 100,000 passages.
     """
     if isinstance(of, Workspace):
         return list(_checks(of, more))

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import apsw
@@ -15,6 +14,7 @@ import apsw
 from localmcp.search.reembedding import KIND as REEMBED
 from localmcp.search.reembedding import forget_unused_models
 from localmcp.storage.database import Database, fetch_one, open_copy
+from localmcp.storage.migrations import utc_now
 
 INDEXES = ("chunks_fts", "quickstarts_fts", "rules_fts")
 MERGED_PAGES = 300
@@ -56,8 +56,9 @@ def optimize(database: Database, say: Callable[[str], None] = lambda _: None) ->
     for index in INDEXES:
         say(f"Merging {index}")
         done.merged += merge_index(database, index)
-    _refresh_statistics(database)
-    empty = _empty_share(database)
+    with database.write() as connection:
+        connection.execute("pragma optimize")
+        empty = fetch_one(connection, "pragma freelist_count") / max(fetch_one(connection, "pragma page_count"), 1)
     if empty >= EMPTY_SHARE:
         say("Writing the file anew")
         _vacuum(database, done)
@@ -130,26 +131,10 @@ _DEAD = (
 
 def _delete(database: Database, sql: str) -> int:
     days = {":pending": PENDING_DAYS, ":finished": JOB_DAYS}
-    bindings = {name[1:]: _before(number) for name, number in days.items() if name in sql}
+    bindings = {name[1:]: utc_now(86_400 * number) for name, number in days.items() if name in sql}
     with database.write() as connection:
         connection.execute(sql, bindings)
         return connection.changes()
-
-
-def _before(days: int) -> str:
-    moment = datetime.now(UTC) - timedelta(days=days)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _refresh_statistics(database: Database) -> None:
-    with database.write() as connection:
-        connection.execute("pragma optimize")
-
-
-def _empty_share(database: Database) -> float:
-    with database.read() as connection:
-        empty = fetch_one(connection, "pragma freelist_count")
-        return empty / max(fetch_one(connection, "pragma page_count"), 1)
 
 
 def _vacuum(database: Database, done: Optimized) -> None:

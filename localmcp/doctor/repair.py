@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 
 from localmcp.doctor.backups import name_beside
-from localmcp.doctor.contents import STUCK_JOBS, abandoned_before, count_wrong_counts
+from localmcp.doctor.contents import ABANDONED_SECONDS, STUCK_JOBS, count_wrong_counts
 from localmcp.doctor.location import unfinished_beside
 from localmcp.doctor.optimization import remove_dead_rows, truncate_log
 from localmcp.errors import FileUnavailable
@@ -188,7 +188,7 @@ def _tidy(database: Database, repaired: Repaired) -> None:
 
 
 def _end_stuck_jobs(database: Database) -> int:
-    bindings = {"before": abandoned_before(), "ours": REEMBED}
+    bindings = {"before": utc_now(ABANDONED_SECONDS), "ours": REEMBED}
     with database.read() as connection:
         if not fetch_one(connection, STUCK_JOBS, bindings):
             return 0

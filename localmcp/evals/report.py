@@ -28,7 +28,8 @@ def write_report(evaluation: Evaluation, differences: Sequence[Difference] = (),
     lines += [_mode_row(name, result) for name, result in evaluation.modes.items()]
     lines += ["", "## By kind (nDCG@10)", "", *_kind_table(evaluation)]
     lines += ["", "## Where the time goes (median ms)", ""]
-    lines += [f"- {mode}: {_laps(result)}" for mode, result in evaluation.modes.items()]
+    for mode, result in evaluation.modes.items():
+        lines.append(f"- {mode}: {', '.join(f'{name} {lap:.1f}' for name, lap in result.arms.items())}")
     if differences:
         lines += ["", "## Compared", "", *comparison_lines(differences)]
     return "\n".join([*lines, ""])
@@ -53,10 +54,6 @@ def _kind_table(evaluation: Evaluation) -> list[str]:
 def kinds_of(evaluation: Evaluation) -> list[str]:
     """The kinds of answerable questions that every mode was asked."""
     return [kind for kind in evaluation.questions if all(kind in result.kinds for result in evaluation.modes.values())]
-
-
-def _laps(result: ModeResult) -> str:
-    return ", ".join(f"{name} {lap:.1f}" for name, lap in result.arms.items())
 
 
 def comparison_lines(differences: Sequence[Difference]) -> list[str]:

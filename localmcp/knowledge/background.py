@@ -7,7 +7,6 @@ import socket
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 import apsw
@@ -66,7 +65,7 @@ class Announcement:
     def begin(self, connection: apsw.Connection) -> None:
         """Write it down, and forget those whose process was killed. Part of the caller's write transaction."""
         sql = "delete from jobs where kind = ? and (status <> 'running' or heartbeat_at < ?)"
-        connection.execute(sql, (WORDS, _oldest()))
+        connection.execute(sql, (WORDS, utc_now(SILENT_SECONDS)))
         if self.is_shown:
             sql = "insert into jobs (id, kind, arguments, status, total, started_at, heartbeat_at)"
             values = (self.id, WORDS, self.total, utc_now(), utc_now())
@@ -107,7 +106,7 @@ def work_on(connection: apsw.Connection) -> list[Work]:
 def _running_jobs(connection: apsw.Connection) -> list[Work]:
     sql = "select id, kind, done, coalesce(total, 0) from jobs where status = 'running' and heartbeat_at >= ?"
     works: list[Work] = []
-    for job_id, kind, done, total in fetch_all(connection, f"{sql} order by started_at", (_oldest(),)):
+    for job_id, kind, done, total in fetch_all(connection, f"{sql} order by started_at", (utc_now(SILENT_SECONDS),)):
         if kind == REEMBED:
             works.append(Work("model", done, total))
         elif kind == WORDS and vector_queue.is_alive(holder := job_id.partition(":")[2], utc_now()):
@@ -138,8 +137,3 @@ def _process(holder: str) -> int:
     host, _, rest = holder.partition(":")
     process = rest.partition(":")[0]
     return int(process) if host == socket.gethostname() and process.isdigit() else 0
-
-
-def _oldest() -> str:
-    moment = datetime.now(UTC) - timedelta(seconds=SILENT_SECONDS)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

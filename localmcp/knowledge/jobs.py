@@ -8,7 +8,6 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Protocol, cast
 
 from localmcp.errors import Interrupted, LocalMCPError, NotFound
@@ -90,7 +89,7 @@ class Jobs:
             "kind": kind,
             "arguments": json.dumps({"arguments": arguments, **_scope_json(scope)}, ensure_ascii=False),
             "now": utc_now(),
-            "old": _before(timedelta(days=KEPT_DAYS)),
+            "old": utc_now(86_400 * KEPT_DAYS),
         }
         with self._database.write() as connection:
             connection.execute("delete from jobs where finished_at < :old", {"old": row["old"]})
@@ -141,7 +140,7 @@ class Jobs:
         if row is None or not _may_see(json.loads(row[1])):
             raise NotFound(f"No job '{job_id}'.", hint=f"Jobs are kept for {KEPT_DAYS} days.")
         job = self._ours.get(job_id)
-        if job is None and row[2] == "running" and row[9] < _before(timedelta(seconds=ABANDONED_SECONDS)):
+        if job is None and row[2] == "running" and row[9] < utc_now(ABANDONED_SECONDS):
             job = self._take_over(job_id, row[0], json.loads(row[1]), row[9])
         if job is not None:
             job.finished.wait(wait)
@@ -155,7 +154,7 @@ class Jobs:
             rows = fetch_all(
                 connection,
                 "select id, kind, arguments, heartbeat_at from jobs where status = 'running' and heartbeat_at < ?",
-                (_before(timedelta(seconds=ABANDONED_SECONDS)),),
+                (utc_now(ABANDONED_SECONDS),),
             )
         seen = [
             (job_id, kind, json.loads(description), beat)
@@ -328,8 +327,3 @@ def _may_see(description: Mapping[str, Any]) -> bool:
     allowed = current_scope().collections
     theirs = cast("list[str] | None", description["collections"])
     return allowed is None or (theirs is not None and allowed.issuperset(theirs))
-
-
-def _before(span: timedelta) -> str:
-    moment = datetime.now(UTC) - span
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -13,6 +13,7 @@ from localmcp.knowledge.origins import shown_id
 from localmcp.search.collections import choose_collections
 from localmcp.search.passages import read_metadata
 from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.storage.migrations import utc_text
 
 SOURCE = """
     select sources.id, uuid, title, source_type, metadata, sources.created_at, updated_at, collections.name,
@@ -110,4 +111,4 @@ def _changed_at(mtime_ns: int | None, updated_at: str) -> str:
         moment = datetime.fromtimestamp(mtime_ns / 1e9, UTC)
     except (OverflowError, OSError, ValueError):
         return updated_at
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return utc_text(moment)

@@ -16,6 +16,7 @@ from localmcp.knowledge.walk import below, prefix_of
 from localmcp.search.collections import Collection
 from localmcp.search.sources import purge_sources, restore_source, trash_sources
 from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.storage.migrations import utc_text
 from localmcp.tools import nearest
 
 PENDING_DAYS = 7
@@ -220,4 +221,4 @@ def purge(connection: apsw.Connection, days: float) -> int:
 
 def _before(now: datetime, days: float) -> str:
     moment = now - timedelta(days=days) if days > 0 else now + timedelta(seconds=1)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return utc_text(moment)

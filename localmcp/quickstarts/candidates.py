@@ -50,7 +50,7 @@ class FieldWords:
 
     def __init__(self) -> None:
         self.texts: list[str] = []
-        self.rows: defaultdict[str, array[int]] = defaultdict(_new_rows)
+        self.rows: defaultdict[str, array[int]] = defaultdict(lambda: array("i"))
         self.word_counts = array("H")
         self.text_lengths = array("i")
 
@@ -76,10 +76,6 @@ class FieldWords:
         import numpy as np
 
         return np.frombuffer(self.text_lengths, dtype=np.int32)
-
-
-def _new_rows() -> array[int]:
-    return array("i")
 
 
 class CatalogueWords:

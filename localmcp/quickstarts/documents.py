@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from localmcp.quickstarts.validation import check_quickstart, is_quickstart
+from localmcp.quickstarts.validation import check_quickstart, is_quickstart, mapping_of
 
 SUFFIXES = (".yml", ".yaml", ".json", ".jsonl", ".ndjson")
 METADATA_FILES = ("metadata.yml", "metadata.yaml")
@@ -152,15 +152,12 @@ def _draft(item: Any) -> Draft:
         raise Unreadable(
             f"is not a quick start: kind is {kind!r}" if kind else "is not a quick start: it has no 'spec'"
         )
-    metadata = _mapping(content.get("metadata"))
+    metadata = mapping_of(content.get("metadata"))
     tags = row.get("tags") if row is not content else None
     requested_id = row.get("id") if row is not content else None
-    identity = (
-        requested_id
-        if isinstance(requested_id, int) and 0 < requested_id < 2**53 and not isinstance(requested_id, bool)
-        else None
-    )
-    return Draft(_name(name or metadata.get("name")), content, read_tags(tags or metadata.get("tags")), identity)
+    if not isinstance(requested_id, int) or isinstance(requested_id, bool) or not 0 < requested_id < 2**53:
+        requested_id = None
+    return Draft(_name(name or metadata.get("name")), content, read_tags(tags or metadata.get("tags")), requested_id)
 
 
 def _row_content(row: Json) -> Json:
@@ -179,10 +176,6 @@ def _name(value: Any) -> str:
     if not name.isprintable() or len(name) > 253:
         raise Unreadable(f"has a name that cannot be used: {name[:60]!r}")
     return name
-
-
-def _mapping(value: Any) -> Json:
-    return cast(Json, value) if isinstance(value, dict) else {}
 
 
 def read_tags(value: Any) -> tuple[Tag, ...]:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from localmcp.quickstarts.validation import mapping_of
+
 Json = dict[str, Any]
 
 _HIGHLIGHT = re.compile(r"\[([^\]\n]+)\]\{\{highlight [^}]*\}\}")
@@ -22,7 +24,7 @@ def render(
     done: Mapping[str, str] | None = None,
 ) -> str:
     """Introduction, tasks with their review steps, conclusion and what comes next."""
-    spec = _mapping(content.get("spec"))
+    spec = mapping_of(content.get("spec"))
     parts = [
         f"# {_text(spec.get('displayName')) or name}",
         _text(spec.get("description")),
@@ -32,14 +34,14 @@ def render(
         *_tasks(spec, done or {}),
         _section("Done", spec.get("conclusion")),
         _listed("Next", spec.get("nextQuickStart")),
-        _link(_mapping(spec.get("link"))),
+        _link(mapping_of(spec.get("link"))),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def task_count(content: Json) -> int:
     """How many tasks a quick start has."""
-    tasks = _mapping(content.get("spec")).get("tasks")
+    tasks = mapping_of(content.get("spec")).get("tasks")
     return len(cast("list[Any]", tasks)) if isinstance(tasks, list) else 0
 
 
@@ -47,7 +49,7 @@ def _facts(spec: Json, name: str, tags: Sequence[tuple[str, str]], status: str) 
     minutes = spec.get("durationMinutes")
     facts = [
         f"`{name}`",
-        _text(_mapping(spec.get("type")).get("text")),
+        _text(mapping_of(spec.get("type")).get("text")),
         f"{minutes} minutes" if isinstance(minutes, int) and minutes > 1 else "",
         ", ".join(dict.fromkeys(value for _, value in tags)),
         status if status != "Not started" else "",
@@ -58,11 +60,11 @@ def _facts(spec: Json, name: str, tags: Sequence[tuple[str, str]], status: str) 
 def _tasks(spec: Json, done: Mapping[str, str]) -> Iterator[str]:
     tasks = spec.get("tasks")
     for number, task in enumerate(cast("list[Any]", tasks) if isinstance(tasks, list) else [], start=1):
-        fields = _mapping(task)
+        fields = mapping_of(task)
         mark = {"done": " ✓", "failed": " ✗"}.get(done.get(str(number), ""), "")
         yield f"## {number}. {_text(fields.get('title'))}{mark}"
         yield _text(fields.get("description"))
-        review, summary = _mapping(fields.get("review")), _mapping(fields.get("summary"))
+        review, summary = mapping_of(fields.get("review")), mapping_of(fields.get("summary"))
         yield _quoted("Check your work", review.get("instructions"))
         yield _quoted("If that failed", review.get("failedTaskHelp"))
         yield _text(summary.get("success"))
@@ -96,7 +98,3 @@ def _text(value: Any) -> str:
     plain = _HIGHLIGHT.sub(r"**\1**", value.strip())
     plain = _ADMONITION.sub(lambda match: f"**{match[2].strip().capitalize() or 'Note'}:** {match[1]}", plain)
     return _MARKER.sub("", plain)
-
-
-def _mapping(value: Any) -> Json:
-    return cast(Json, value) if isinstance(value, dict) else {}

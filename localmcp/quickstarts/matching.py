@@ -203,13 +203,8 @@ def _distance_at(query: Query, start: int, stop: int, spans: Sequence[tuple[int,
         else:
             before += max(0, start - first)
             after += max(0, last - stop)
-    if _is_chance(query, before, after):
-        return None
-    return outside + before + after
-
-
-def _is_chance(query: Query, before: int, after: int) -> bool:
-    return query.only_stop_words and (len(query.words) == 1 or before + after > 0)
+    is_chance = query.only_stop_words and (len(query.words) == 1 or before + after > 0)
+    return None if is_chance else outside + before + after
 
 
 # ---------------------------------------------------------------- fuzzy

@@ -157,20 +157,10 @@ def _row(columns: Sequence[Any], origin: str | None = None) -> Row:
         if not all(isinstance(column, str) for column in (title, description, created, updated)):
             raise TypeError(f"the quick start {name} is no text")
         favourite, status, tasks = False, "Not started", "{}"
-    return Row(
-        id=identity,
-        name=name,
-        display_name=title,
-        description=description,
-        content=_read_content(content) if origin is None else _read_anybodys(content),
-        created_at=created,
-        updated_at=updated,
-        tags=tuple((kind, value) for kind, value in json.loads(tags)),
-        favourite=bool(favourite),
-        status=status,
-        tasks=json.loads(tasks),
-        origin=origin,
-    )
+    document = _read_content(content) if origin is None else _read_anybodys(content)
+    pairs: tuple[Tag, ...] = tuple((kind, value) for kind, value in json.loads(tags))
+    texts = (name, title, description, document, created, updated)
+    return Row(identity, *texts, pairs, bool(favourite), status, json.loads(tasks), origin)
 
 
 def _read_content(text: str) -> Json:
@@ -222,7 +212,8 @@ def _put(connection: apsw.Connection, draft: Draft) -> str:
         _index(connection, identity, draft)
         return "added"
     identity, stored, deleted_at = stored_row
-    same_tags = set(_tags(connection, identity)) == set(draft.tags)
+    tags = fetch_all(connection, "select kind, value from quickstart_tags where quickstart_id = ?", (identity,))
+    same_tags = set(tags) == set(draft.tags)
     if stored == content and same_tags and deleted_at is None:
         return "unchanged"
     connection.execute(
@@ -234,12 +225,12 @@ def _put(connection: apsw.Connection, draft: Draft) -> str:
 
 
 def _insert(connection: apsw.Connection, draft: Draft, content: str, now: str) -> int:
-    tag_filter = draft.id
-    if tag_filter is not None and fetch_one(connection, "select 1 from quickstarts where id = ?", (tag_filter,)):
-        tag_filter = None
+    requested_id = draft.id
+    if requested_id is not None and fetch_one(connection, "select 1 from quickstarts where id = ?", (requested_id,)):
+        requested_id = None
     connection.execute(
         "insert into quickstarts (id, name, created_at, updated_at, content) values (?, ?, ?, ?, ?)",
-        (tag_filter, draft.name, now, now, content),
+        (requested_id, draft.name, now, now, content),
     )
     return connection.last_insert_rowid()
 
@@ -267,10 +258,6 @@ def _texts(value: Any) -> Iterable[str]:
         for key, nested in cast(Json, value).items():
             if key not in _NOT_TEXT:
                 yield from _texts(nested)
-
-
-def _tags(connection: apsw.Connection, identity: int) -> list[Tag]:
-    return fetch_all(connection, "select kind, value from quickstart_tags where quickstart_id = ?", (identity,))
 
 
 def remove_quickstarts(connection: apsw.Connection, ids: Iterable[int]) -> None:

@@ -35,10 +35,10 @@ def check_quickstart(content: Json, name: str) -> list[str]:
 def _check(content: Json, name: str) -> Iterator[str]:
     if content.get("kind") not in KINDS:
         yield f"kind: {content.get('kind')!r}; {' or '.join(KINDS)} is expected"
-    own = _mapping(content.get("metadata")).get("name")
+    own = mapping_of(content.get("metadata")).get("name")
     if own is not None and own != name:
         yield f"metadata.name: {own!r} differs from the name {name!r}"
-    spec = _mapping(content.get("spec"))
+    spec = mapping_of(content.get("spec"))
     for required_name in _REQUIRED:
         if required_name == "tasks" and spec.get("link"):
             continue
@@ -89,7 +89,7 @@ def _check_task(path: str, task: Json) -> Iterator[str]:
         if value is None:
             continue
         for name in names:
-            if not isinstance(_mapping(value).get(name), str):
+            if not isinstance(mapping_of(value).get(name), str):
                 yield f"{path}.{part}.{name}: missing"
 
 
@@ -98,14 +98,15 @@ def _check_link_and_type(spec: Json) -> Iterator[str]:
         if spec.get(part) is None:
             continue
         for name in names:
-            if not isinstance(_mapping(spec[part]).get(name), str):
+            if not isinstance(mapping_of(spec[part]).get(name), str):
                 yield f"spec.{part}.{name}: missing"
-    colour = _mapping(spec.get("type")).get("color")
+    colour = mapping_of(spec.get("type")).get("color")
     if colour is not None and colour not in COLOURS:
         yield f"spec.type.color: {colour!r}; one of {', '.join(COLOURS)} is expected"
 
 
-def _mapping(value: Any) -> Json:
+def mapping_of(value: Any) -> Json:
+    """Return the mapping, empty for anything else."""
     return cast(Json, value) if isinstance(value, dict) else {}
 
 

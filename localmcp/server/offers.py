@@ -223,14 +223,3 @@ def _quickstart_prompt(quickstart: Json) -> Json:
 
 def _messages(description: str, text: str) -> Json:
     return {"description": description, "messages": [{"role": "user", "content": {"type": "text", "text": text}}]}
-
-
-def offered_kinds(offers: list[Offer]) -> tuple[str, ...]:
-    """Return what there is of `resources` and `prompts`; an offer that fails has nothing."""
-    kinds: set[str] = set()
-    for offer in offers:
-        try:
-            kinds |= offer.kinds()
-        except LocalMCPError:
-            continue
-    return tuple(kind for kind in ("resources", "prompts") if kind in kinds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import apsw
 
@@ -23,9 +23,14 @@ def schema_version() -> int:
     return len(MIGRATIONS)
 
 
-def utc_now() -> str:
+def utc_text(moment: datetime) -> str:
     """ISO 8601 UTC with milliseconds, as every time in the file is written."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def utc_now(ago: float = 0.0) -> str:
+    """Return the time so many seconds ago, as it is written in the file."""
+    return utc_text(datetime.now(UTC) - timedelta(seconds=ago))
 
 
 def apply_migrations(connection: apsw.Connection, version: int) -> None:
