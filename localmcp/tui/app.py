@@ -21,7 +21,7 @@ from localmcp.errors import FileUnavailable, Interrupted, LocalMCPError, NeedsCo
 from localmcp.tui import theme
 from localmcp.tui.error_guard import ErrorGuard
 from localmcp.tui.job_strip import TITLES, JobStrip, can_stop
-from localmcp.tui.keymap import bindings, is_text_key, read_keymap
+from localmcp.tui.keymap import bindings, is_text_key, read_keymap, take_alt_digits
 from localmcp.tui.layout import ErrorLine, TabBar, TopLine, first_line
 from localmcp.tui.logs import log_file
 from localmcp.tui.messages import (
@@ -104,6 +104,7 @@ class LocalMcpApp(ErrorGuard, App[None]):
         services: Services | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
+        take_alt_digits()
         if self.no_color:
             theme.leave_colors_out(self)
         self.session = Session(opener, path, self.post_message, services)
@@ -280,65 +281,22 @@ class LocalMcpApp(ErrorGuard, App[None]):
             self.session.refresh()
 
     def ask_removals(self, error: NeedsConfirmation) -> None:
-        """Only the person knows whether on purpose. The question comes unasked, maybe while one types."""
-        from localmcp.tui.dialogs import confirm
+        from localmcp.tui.file_questions import ask_removals
 
-        more = (
-            "Say no if a disk is not mounted, or a folder has moved. Otherwise those documents go into the trash, from "
-            "where the Library brings them back."
-        )
-        confirm(self, error.message, more, "Into the trash", self._remove_gone, unasked=True)
+        ask_removals(self.pane, error.message, self._clear_error)
 
-    def ask_adoption(self) -> None:
-        """Offer to allow changes to a file of another machine."""
-        from localmcp.tui.dialogs import confirm
+    def _adopted(self) -> None:
+        self._clear_error()
+        self.pane.ask("totals", self._holdings, self._show_holdings)
 
-        more = (
-            "Its documents, rules and quick starts stay. Its API keys, watched folders and jobs are dropped, since "
-            "they would act on this machine."
-        )
-        confirm(self, "Allow changes to this file?", more, "Allow", self._adopt)
-
-    def _adopt(self) -> None:
-        from localmcp.tui.commands import run_command
-
-        def adopt() -> str:
-            output = run_command(self.session, ["adopt", str(self.session.path)])
-            if output.code:
-                raise LocalMCPError(output.text)
-            # The next connection looks again whether the file may be changed.
-            self.session.workspace.database.close()
-            return output.text
-
-        def done(text: str) -> None:
-            self.screen_stack[0].query_one(ErrorLine).clear()
-            self.notify(text)
-            self.pane.ask("totals", self._holdings, self._show_holdings)
-
-        self.pane.ask("adopt", adopt, done)
-
-    def _remove_gone(self) -> None:
+    def _clear_error(self) -> None:
         self.screen_stack[0].query_one(ErrorLine).clear()
-        self.session.refresh(confirmed=True)
 
     @on(ReadDocument)
     def read_document(self, message: ReadDocument) -> None:
-        """Open the reader where the document was left, or at its beginning."""
-        from localmcp.tui.reader import ReaderScreen
+        from localmcp.tui.reader import open_document
 
-        item = message.item
-
-        def first_passage() -> str:
-            position = self.session.memory.positions.get(item.id, 0)
-            inventory = self.session.workspace.inventory
-            passages = inventory.passages(item.id, limit=1, offset=position) or inventory.passages(item.id, limit=1)
-            return passages[0].id if passages else ""
-
-        def show(chunk_id: str) -> None:
-            if chunk_id:
-                self.push_screen(ReaderScreen(chunk_id, None, item.state))
-
-        self.pane.ask("document", first_passage, show)
+        open_document(self.pane, message.item, message.origin)
 
     @on(ConnectAssistant)
     def connect_assistant(self) -> None:
@@ -471,7 +429,9 @@ class LocalMcpApp(ErrorGuard, App[None]):
 
         error = self.screen_stack[0].query_one(ErrorLine).error
         if isinstance(error, AdoptionOffer):
-            self.ask_adoption()
+            from localmcp.tui.file_questions import ask_adoption
+
+            ask_adoption(self.pane, self._adopted)
         elif isinstance(error, NeedsConfirmation):
             self.ask_removals(error)
         elif error is not None:

@@ -108,6 +108,8 @@ def run_command(session: Session, line: Sequence[str], tell: Tell = lambda progr
     """
     settings = session.workspace.settings
     environment = {**os.environ, "NO_COLOR": "1", "LOCALMCP_DB": str(session.path), "LOCALMCP_MODEL": settings.model}
+    # What a pane shows by itself is no call.
+    environment["LOCALMCP_LOG_CALLS"] = "false"
     process = subprocess.Popen(
         [sys.executable, "-m", "localmcp", *line], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL, text=True, encoding="utf-8", errors="replace", env=environment,

@@ -34,11 +34,12 @@ class TextScreen(ModalScreen[None]):
     """Something to read."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,enter,x", "close", "Close"), Binding("y", "copy", "Copy"),
+        Binding("escape,q,enter,x,question_mark,f1", "close", "Close"), Binding("y", "copy", "Copy"),
         Binding("j,down", "scroll(1)", show=False), Binding("k,up", "scroll(-1)", show=False),
     ]  # fmt: skip
 
-    def __init__(self, title: str, text: Content, *, copy: str | None = None) -> None:
+    def __init__(self, title: str, text: Content | str, *, copy: str | None = None) -> None:
+        """`text`: a plain one is Markdown."""
         super().__init__()
         self._title = title
         self._text = text
@@ -48,7 +49,13 @@ class TextScreen(ModalScreen[None]):
         with VerticalScroll(classes="dialog") as box:
             box.border_title = Content(self._title)
             box.border_subtitle = "y copy · esc close" if self._copy else "esc close"
-            yield Static(self._text)
+            if isinstance(self._text, Content):
+                yield Static(self._text)
+            else:
+                from textual.widgets import Markdown
+
+                box.add_class("tall")
+                yield Markdown(self._text, open_links=False)
 
     def action_close(self) -> None:
         self.dismiss()
@@ -57,7 +64,8 @@ class TextScreen(ModalScreen[None]):
         self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
 
     def action_copy(self) -> None:
-        self.app.copy_to_clipboard(self._copy or self._text.plain)
+        text = self._text.plain if isinstance(self._text, Content) else self._text
+        self.app.copy_to_clipboard(self._copy or text)
         self.app.notify("Copied.")
 
 
@@ -291,31 +299,3 @@ def confirm(
             then()
 
     cast("App[Any]", widget.app).push_screen(ConfirmScreen(question, more, yes, unasked=unasked), answered)
-
-
-class MarkdownScreen(ModalScreen[None]):
-    """Something longer to read."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,enter", "close", "Close"), Binding("j,down", "scroll(1)", show=False),
-        Binding("k,up", "scroll(-1)", show=False),
-    ]  # fmt: skip
-
-    def __init__(self, title: str, markdown: str) -> None:
-        super().__init__()
-        self._title = title
-        self._markdown = markdown
-
-    def compose(self) -> ComposeResult:
-        from textual.widgets import Markdown
-
-        with VerticalScroll(classes="dialog tall") as box:
-            box.border_title = Content(self._title)
-            box.border_subtitle = "esc close"
-            yield Markdown(self._markdown, open_links=False)
-
-    def action_close(self) -> None:
-        self.dismiss()
-
-    def action_scroll(self, lines: int) -> None:
-        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 from textual import on
@@ -88,6 +89,30 @@ class FinderPane(Pane):
         else:
             self.query(f"#{self.KEY_GROUP}-right VerticalScroll").first().focus()
 
+    def reload(self) -> None:
+        if self.session.is_open:
+            text = self.text
+            self.ask("look up", lambda: self.find(text), self.show_found)
+
+    def find(self, text: str) -> Any:
+        """What fits the text; for a thread that may wait."""
+        raise NotImplementedError
+
+    def show_found(self, answer: Any) -> None:
+        """Show what `find` returned."""
+        self.show_rows(answer)
+
+    def import_file(self, title: str, says: str, tool: str, then: Callable[[Any], object]) -> None:
+        """Ask for a path, and hand it to a tool that imports it."""
+        from localmcp.tui.dialogs import LineScreen, path_problem
+
+        def chosen(path: str | None) -> None:
+            if path:
+                where = os.path.abspath(os.path.expanduser(path))
+                self.ask("import", lambda: self.session.call(tool, path=where), then)
+
+        self.app.push_screen(LineScreen(title, says, check=path_problem), chosen)
+
     # ------------------------------------------------------------ typing
 
     @on(Input.Changed)
@@ -124,6 +149,7 @@ class FinderPane(Pane):
         places = [n for n, row in enumerate(self.rows) if not isinstance(row, str)]
         same = [n for n in places if before is not None and self.identity(self.rows[n]) == before]
         self.list.highlighted = (same or places or [None])[0]
+        self.list.border_subtitle = f"{len(places):,}" if places else ""
         self.refresh_bindings()
         self.say_nothing_is_here(not places)
         if not places:

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widget import Widget
-from textual.widgets import Static
 
+from localmcp.tui.dialogs import TextScreen
 from localmcp.tui.highlight import short
 from localmcp.tui.keymap import KEYS, keys_file
 from localmcp.tui.pane import Pane
@@ -19,25 +13,13 @@ from localmcp.tui.pane import Pane
 MOVING = "↑ ↓ j k g G  move    tab  next part    enter  open    esc  back    [ ]  previous, next pane"
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(TextScreen):
     """Keys of a pane as they are bound at the moment."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,question_mark,f1,q", "close", "Close"),
-        Binding("j,down", "scroll(1)", show=False),
-        Binding("k,up", "scroll(-1)", show=False),
-    ]
-
     def __init__(self, pane: Pane, focused: Widget | None) -> None:
-        super().__init__()
         self._pane = pane
         self._typing = focused is not None and focused.has_pseudo_class("focus") and hasattr(focused, "cursor_blink")
-
-    def compose(self) -> ComposeResult:
-        with VerticalScroll(classes="dialog") as box:
-            box.border_title = f"Help: {self._pane.TITLE}"
-            box.border_subtitle = "esc closes"
-            yield Static(self._words())
+        super().__init__(f"Help: {pane.TITLE}", self._words())
 
     def _words(self) -> Content:
         about = Content.from_markup(self._pane.ABOUT.replace("[", "\\["))
@@ -51,7 +33,7 @@ class HelpScreen(ModalScreen[None]):
         return Content("\n").join(parts)
 
     def _keys(self, place: str) -> list[Content]:
-        keymap = self.app._keymap  # pyright: ignore[reportPrivateUsage]
+        keymap = self._pane.app._keymap  # pyright: ignore[reportPrivateUsage]
         lines: list[Content] = []
         for name, key in KEYS[place].items():
             if "pane_" in name and not name.endswith("pane_1"):
@@ -69,9 +51,3 @@ class HelpScreen(ModalScreen[None]):
 
         *modifiers, last = key.split("+")
         return "+".join([*modifiers, format_key(last)])
-
-    def action_close(self) -> None:
-        self.dismiss()
-
-    def action_scroll(self, lines: int) -> None:
-        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.binding import Binding, BindingType
 from textual.keys import KEY_NAME_REPLACEMENTS, KEY_TO_UNICODE_NAME, REPLACED_KEYS, Keys, key_to_character
 
@@ -254,6 +255,12 @@ def is_key(name: str) -> bool:
     except KeyError:
         return False
     return True
+
+
+def take_alt_digits() -> None:
+    """Let alt and a digit be a key: Textual reads it as the sign that a Mac makes of it, as `•` for alt+8."""
+    for digit in "0123456789":
+        cast("dict[str, Any]", ANSI_SEQUENCES_KEYS).pop(f"\x1b{digit}", None)
 
 
 def is_text_key(key: str) -> bool:

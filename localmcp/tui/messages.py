@@ -109,9 +109,11 @@ class QuestionChanged(Message):
 
 @dataclass
 class ReadDocument(Message):
-    """Open a document in the reader, from its beginning."""
+    """Open a document in the reader, where it was left."""
 
     item: Item
+    origin: str | None = None
+    """The mounted file that it is in."""
 
 
 @dataclass

@@ -20,7 +20,8 @@ from textual.strip import Strip
 from textual.widgets import Footer, Input, OptionList
 from textual.widgets.option_list import Option
 
-from localmcp.knowledge.inventory import PassageLine
+from localmcp.knowledge.inventory import Item, PassageLine
+from localmcp.search.federation import shown_name, split_name
 from localmcp.text.excerpt import Matcher
 from localmcp.tui.highlight import citation_text, place_of
 from localmcp.tui.keymap import bindings
@@ -211,7 +212,7 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
 
     def _read_headings(self) -> list[PassageLine]:
         origin = self.about.get("origin")
-        source_id = self.about["sourceId"].rpartition("/")[2]
+        source_id = split_name(self.about["sourceId"])[1]
         inventory = inventory_of(self.session.workspace, origin)
         lines = self.session.look(lambda _: inventory.passages(source_id, limit=MOST_HEADINGS))
         return [
@@ -244,7 +245,7 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
     def open_heading(self, message: OptionList.OptionSelected) -> None:
         origin = self.about.get("origin")
         line = self.headings[int(message.option_id or 0)]
-        self._go_to(f"{self.about['sourceId'].rpartition('/')[0]}/{line.id}" if origin else line.id)
+        self._go_to(shown_name(line.id, origin))
         self.view.focus()
 
     # ------------------------------------------------------------ finding
@@ -368,3 +369,20 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         from localmcp.tui.editor import open_in_editor
 
         self._with_citation(lambda citation: open_in_editor(self, citation, self.freshness))
+
+
+def open_document(widget: Asking, item: Item, origin: str | None) -> None:
+    """Open a document where it was left, or at its beginning. `origin`: the mounted file that it is in."""
+    session = widget.session
+
+    def first_passage() -> str:
+        position = session.memory.positions.get(shown_name(item.id, origin), 0)
+        inventory = inventory_of(session.workspace, origin)
+        passages = inventory.passages(item.id, limit=1, offset=position) or inventory.passages(item.id, limit=1)
+        return shown_name(passages[0].id, origin) if passages else ""
+
+    def show(chunk_id: str) -> None:
+        if chunk_id:
+            widget.app.push_screen(ReaderScreen(chunk_id, None, item.state))
+
+    widget.ask("document", first_passage, show)

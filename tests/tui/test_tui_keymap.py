@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from textual._xterm_parser import XTermParser
 from tui_driver import make_library, open_tui
 
-from localmcp.tui.keymap import KEYS, is_key, keys_file, read_keymap
+from localmcp.tui.keymap import KEYS, is_key, keys_file, read_keymap, take_alt_digits
 
 
 def written(text: str) -> tuple[dict[str, str], list[str]]:
@@ -89,3 +90,11 @@ async def test_jumping_goes_to_a_part_by_its_letter_and_to_a_pane_by_its_digit(t
         assert tui.pane.id == "tools"
         await tui.press("ctrl+o", "escape")
         assert "esc stays" not in tui.text()
+
+
+def test_alt_and_a_digit_is_a_key_in_terminals_that_send_escape_first() -> None:
+    take_alt_digits()
+    for digit in "1234567890":
+        parser = XTermParser()
+        events = [*parser.feed(f"\x1b{digit}"), *parser.feed("")]
+        assert [getattr(event, "key", None) for event in events] == [f"alt+{digit}"]

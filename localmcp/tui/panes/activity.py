@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 SHOWN = 200
 """The latest calls that are listed."""
 LOOK_SECONDS = 1.0
-COLUMNS = (("time", 8), ("who", 16), ("tool", 16), ("asked", 36), ("was given", 30), ("ended", None))
+COLUMNS = {
+    "-narrow": {"time": 8, "who": 12, "tool": 14, "asked": 18, "ended": 12},
+    "-normal": {"time": 8, "who": 16, "tool": 16, "asked": 30, "was given": 20, "ended": 12},
+    "-wide": {"time": 8, "who": 20, "tool": 20, "asked": 44, "was given": 34, "ended": 24},
+}
+"""Names and widths by the width of the screen; a cell that does not fit is cut."""
 CUT = "…"
 """Marks arguments that were not kept whole."""
 OWN = "tui"
@@ -35,7 +40,7 @@ EMPTY = (
     "[$muted]Connect one: from a shell, localmcp connect. "
     "[/][b]m[/b][$muted] shows the calls of this window too.[/]"
 )
-NONE_MATCHES = "[b]No call holds these words[/b]\n\n[$muted]esc in the filter shows every call again.[/]"
+NONE_MATCHES = "[b]No call fits the filter[/b]\n\n[$muted]esc, or [/][b]e[/b][$muted], shows every call again.[/]"
 
 
 class ActivityPane(Pane):
@@ -68,8 +73,10 @@ class ActivityPane(Pane):
     def on_mount(self) -> None:
         calls = self.query_one("#calls", Table)
         calls.border_title = "Calls"
-        for name, width in COLUMNS:
-            calls.add_column(name, width=width, key=name)
+        width = self.app.size.width
+        self.columns = COLUMNS["-narrow" if width < 100 else "-normal" if width < 140 else "-wide"]
+        for name, cells in self.columns.items():
+            calls.add_column(name, width=min(cells, max(width // 4, 8)), key=name)
         usage = self.query_one("#usage", Table)
         usage.border_title = "What they add up to"
         for name in ("tool or key", "calls", "errors", "median", "95 %", "answers", "last"):
@@ -109,7 +116,9 @@ class ActivityPane(Pane):
             return
         self._shown = sign
         views = self.query_one("#activity-views", ContentSwitcher)
-        self.query_one("#no-calls-text", Static).update(Content.from_markup(NONE_MATCHES if self.words else EMPTY))
+        self.query_one("#no-calls-text", Static).update(
+            Content.from_markup(NONE_MATCHES if self.words or self.only_errors else EMPTY)
+        )
         if views.current != "usage":
             views.current = "calls" if self.entries else "no-calls"
         self._show_calls()
@@ -133,7 +142,8 @@ class ActivityPane(Pane):
         before = str(table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value) if table.row_count else ""
         table.clear()
         for entry in self.entries:
-            table.put(_cells(entry), str(entry.id), "" if entry.success else "error")
+            cells = _cells(entry)
+            table.put([cells[name] for name in self.columns], str(entry.id), "" if entry.success else "error")
         if not follow and before in {str(entry.id) for entry in self.entries}:
             row = table.get_row_index(before)
         table.move_cursor(row=min(row, max(table.row_count - 1, 0)))
@@ -215,10 +225,12 @@ class ActivityPane(Pane):
             self.app.notify("The call is copied as JSON.")
 
 
-def _cells(entry: LogEntry) -> list[str]:
+def _cells(entry: LogEntry) -> dict[str, str]:
     end = took(entry.seconds) if entry.success else f"✗ {entry.error_message or entry.error_class or 'error'}"
     titles = ", ".join(entry.documents)
-    return [local_clock(entry.started_at), entry.client, entry.tool, asked_words(entry.arguments), titles, end]
+    asked = asked_words(entry.arguments)
+    shown = (local_clock(entry.started_at), entry.client, entry.tool, asked, titles, end)
+    return dict(zip(("time", "who", "tool", "asked", "was given", "ended"), shown, strict=True))
 
 
 def story_of(entry: LogEntry) -> Content:

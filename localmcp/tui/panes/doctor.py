@@ -13,7 +13,7 @@ from textual.widgets import Sparkline, Static
 
 from localmcp.humanize import counted, size
 from localmcp.tui.keymap import bindings
-from localmcp.tui.pane import Pane
+from localmcp.tui.pane import FilterLine, Pane
 from localmcp.tui.services import Check, Examination
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class DoctorPane(Pane):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.looked: Checkup | None = None
+        self.words = ""
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="framed", id="checks"):
@@ -53,6 +54,7 @@ class DoctorPane(Pane):
             yield Static(id="speed-words")
         with VerticalScroll(classes="framed", id="sizes"):
             yield Static(id="size-lines")
+        yield FilterLine("Only checks that hold…", id="doctor-filter")
 
     def on_mount(self) -> None:
         for name, title in (("checks", "Checks"), ("speeds", "The last searches"), ("sizes", "What takes room")):
@@ -80,7 +82,7 @@ class DoctorPane(Pane):
 
     def _show(self, looked: Checkup) -> None:
         self.looked, report = looked, looked.examination
-        self.query_one("#check-lines", Static).update(Content("\n").join(map(_check_line, report.checks)))
+        self._show_checks()
         wrong = sum(check.status != "ok" for check in report.checks)
         self.query_one("#checks").border_subtitle = f"{counted(wrong, 'problem')}" if wrong else "all well"
         self._show_speeds(looked.speeds)
@@ -88,6 +90,16 @@ class DoctorPane(Pane):
         lines = [_size_line(name, bytes_, largest) for name, bytes_ in report.sizes]
         self.query_one("#size-lines", Static).update(Content("\n").join(lines))
         self.query_one("#sizes").set_class(not report.sizes, "hidden")
+
+    def apply_filter(self, words: str) -> None:
+        self.words = words.casefold()
+        if self.looked is not None:
+            self._show_checks()
+
+    def _show_checks(self) -> None:
+        lines = map(_check_line, self.looked.examination.checks if self.looked else ())
+        fitting = [line for line in lines if self.words in line.plain.casefold()]
+        self.query_one("#check-lines", Static).update(Content("\n").join(fitting))
 
     def _show_speeds(self, speeds: list[float]) -> None:
         self.query_one("#speed-line", Sparkline).data = speeds

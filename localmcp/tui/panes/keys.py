@@ -13,7 +13,7 @@ from textual.widgets import ContentSwitcher, Static
 
 from localmcp.errors import InvalidInput
 from localmcp.tui.keymap import bindings
-from localmcp.tui.pane import Pane, Table
+from localmcp.tui.pane import FilterLine, Pane, Table
 
 if TYPE_CHECKING:
     from localmcp.api_keys.key_info import KeyInfo, NewKey
@@ -55,12 +55,15 @@ class KeysPane(Pane):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.keys: list[KeyInfo] = []
+        """Those that are shown."""
+        self.words = ""
 
     def compose(self) -> ComposeResult:
         with ContentSwitcher(initial="no-keys", classes="split", id="keys-views"):
             with VerticalScroll(classes="framed", id="no-keys"):
                 yield Static(Content.from_markup(EMPTY))
             yield Table(classes="framed", id="key-table", cursor_type="row")
+        yield FilterLine("Only keys that hold…", id="key-filter")
 
     def on_mount(self) -> None:
         table = self.query_one(Table)
@@ -84,17 +87,22 @@ class KeysPane(Pane):
         if self.session.is_open:
             self.ask("keys", lambda: self.session.look(lambda w: w.api_keys.list()), self._show)
 
+    def apply_filter(self, words: str) -> None:
+        self.words = words.casefold()
+        self.reload()
+
     def _show(self, keys: list[KeyInfo]) -> None:
-        self.keys = keys
+        self.keys = [key for key in keys if self.words in " ".join(_cells(key)).casefold()]
         table = self.query_one(Table)
         row = table.cursor_row
         table.clear()
-        for key in keys:
+        for key in self.keys:
             table.put(_cells(key), key.id, STATUS_TONES.get(key.status, ""))
-        table.move_cursor(row=min(row, max(len(keys) - 1, 0)))
+        table.move_cursor(row=min(row, max(len(self.keys) - 1, 0)))
         self.query_one("#keys-views", ContentSwitcher).current = "key-table" if keys else "no-keys"
         self.refresh_bindings()
-        self.keep_focus()
+        if not self.words:
+            self.keep_focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         return bool(self.keys) if action in ("revoke", "delete") else super().check_action(action, parameters)

@@ -15,9 +15,11 @@ from textual.widgets.tree import TreeNode
 
 from localmcp.errors import NotFound
 from localmcp.humanize import counted
-from localmcp.knowledge.inventory import Folder, FolderState, Inventory, Item, PassageLine, Unread, WaitingFile
-from localmcp.tui.highlight import citation_text, short
+from localmcp.knowledge.inventory import Folder, FolderState, Inventory, Item, PassageLine, Unread
+from localmcp.search.federation import shown_name
+from localmcp.tui.highlight import citation_text
 from localmcp.tui.keymap import bindings
+from localmcp.tui.library_details import about_document, about_row, passage_text
 from localmcp.tui.library_model import (
     EVERYTHING,
     Contents,
@@ -39,7 +41,6 @@ from localmcp.tui.library_tree import (
     collection_of,
     fixed_rows,
     origin_of,
-    waits_for,
 )
 from localmcp.tui.messages import Failed, ReadDocument
 from localmcp.tui.pane import FilterLine, Pane
@@ -49,10 +50,6 @@ if TYPE_CHECKING:
     from localmcp.knowledge.report import Report
     from localmcp.tui.session import Tell
     from localmcp.workspace import Workspace
-
-
-PREVIEW_PASSAGES = 4
-"""Shown of a document beside the tree, after the first."""
 
 
 class LibraryPane(Pane):
@@ -274,91 +271,26 @@ class LibraryPane(Pane):
 
     @on(Tree.NodeHighlighted)
     def look_at(self, message: Tree.NodeHighlighted[Any]) -> None:
-        data = message.node.data
+        data, origin = message.node.data, origin_of(message.node)
         # Where there is no room beside the tree, the least that must be seen stands below it.
         self._show_marks(_in_short(data) if self.app.size.width < 100 else "")
         if isinstance(data, More) and message.node.parent is not None:
             # Going on with the arrows goes on with the list.
             self._fetch(message.node.parent, data.offset)
-        elif isinstance(data, CollectionRow):
-            self._show_about(data.name, self._about_collection(data))
-        elif isinstance(data, Folder):
-            self._show_about(data.name, self._about_folder(data))
-        elif isinstance(data, WaitingFiles):
-            words = f"{data.words}\n\nThey are found by their words meanwhile; the work goes on while localmcp runs."
-            self._show_about("What waits", Content(words))
-        elif isinstance(data, WaitingFile):
-            self._show_about("What waits", Content(f"{short(data.title)}\n\n{waits_for(data)} to go"))
         elif isinstance(data, Item):
-            origin = origin_of(message.node)
-            self.ask("about", lambda: self._facts_of(data, origin), lambda facts: self._show_about(data.title, facts))
+            self._look_up(data.title, lambda workspace: about_document(workspace, data, origin))
         elif isinstance(data, PassageLine):
-            title, origin = data.heading or "Passage", origin_of(message.node)
-            self.ask("about", lambda: self._text_of(data, origin), lambda text: self._show_about(title, text))
-        elif isinstance(data, Trashed):
-            words = f"{data.title}\n{data.path or ''}\n\nRemoved {data.since[:10]}; u brings it back."
-            self._show_about("In the trash", Content(words))
-        elif isinstance(data, Unread):
-            self._show_about("Could not be read", Content.assemble((short(data.path), "bold"), f"\n\n✗ {data.reason}"))
+            self._look_up(data.heading or "Passage", lambda workspace: passage_text(workspace, data, origin))
+        elif details := about_row(data, self.tree_view.folder_states.get(getattr(data, "path", ""), FolderState())):
+            self._show_about(*details)
+
+    def _look_up(self, title: str, read: Callable[[Workspace], Content]) -> None:
+        self.ask("about", lambda: self.session.look(read), lambda text: self._show_about(title, text))
 
     def _show_about(self, title: str, text: Content) -> None:
         self.query_one("#details").border_title = Content(title)
         self.query_one("#about", Static).update(text)
         self.query_one("#details").scroll_home(animate=False)
-
-    def _about_collection(self, collection: CollectionRow) -> Content:
-        documents = counted(collection.documents, "document")
-        if collection.origin:
-            return Content(
-                f"{documents} of the mounted file {collection.origin}, which is read-only.\n\n"
-                f"Search only here:  collection:mount:{collection.origin}/{collection.name}"
-            )
-        lines = [
-            f"{documents} in {counted(collection.passages, 'passage')}",
-            f"vectors of {collection.model}" if collection.model else "no vectors: searched by words",
-            f"{counted(collection.unread, 'file')} could not be read" if collection.unread else "",
-        ]
-        return Content("\n".join(filter(None, lines)) + f"\n\nSearch only here:  collection:{collection.name}")
-
-    def _about_folder(self, folder: Folder) -> Content:
-        state = self.tree_view.folder_states.get(folder.path, FolderState())
-        lines = [
-            short(folder.path),
-            "",
-            counted(folder.documents, "document"),
-            f"✗ {counted(folder.unread, 'file')} could not be read" if folder.unread else "",
-            f"✎ {counted(state.changed, 'file')} changed since: r reads them again" if state.changed else "",
-            f"○ {counted(state.missing, 'file')} gone: r puts them into the trash" if state.missing else "",
-            f"◌ {counted(state.waiting, 'passage')} without vectors" if state.waiting else "",
-        ]
-        shown = "\n".join(line for number, line in enumerate(lines) if line or number == 1)
-        return Content(f"{shown}\n\nSearch only here:  path:{short(folder.path)}")
-
-    def _facts_of(self, item: Item, origin: str | None) -> Content:
-        """Everything that is known of a document, why its file is as it is, and how its text begins."""
-        path = item.path
-        why = self.session.look(lambda w: w.library.why(path)["explanation"]) if path else "a text without a file"
-        mark, words, style = STATE_MARKS[item.state]
-        lines = [
-            Content.assemble((f"{mark} {words}", f"${style}")),
-            Content(f"✗ {item.why}" if item.why else ""),
-            Content(short(item.path) if item.path else ""),
-            Content(f"{counted(item.chunks, 'passage')} in collection {item.collection}"),
-            Content.styled(why, "$muted"),
-            Content.styled(f"id {item.id}", "$muted"),
-        ]
-        facts = Content("\n").join(line for line in lines if line.plain)
-        first = next(iter(self._inventory(origin).passages(item.id, limit=1)), None)
-        if first is None:
-            return facts
-        return Content("\n\n").join([facts, self._text_of(first, origin, PREVIEW_PASSAGES)])
-
-    def _text_of(self, passage: PassageLine, origin: str | None, following: int = 0) -> Content:
-        """A passage, and those behind it."""
-        identity = f"{origin}/{passage.id}" if origin else passage.id
-        around = self.session.look(lambda workspace: workspace.knowledge.get_context(identity, following))
-        texts = [chunk["content"].strip("\n") for chunk in around["chunks"] if chunk["relativePosition"] >= 0]
-        return Content("\n\n".join(texts))
 
     # ------------------------------------------------------------ actions
 
@@ -516,13 +448,14 @@ class LibraryPane(Pane):
     def action_read(self) -> None:
         from localmcp.tui.reader import ReaderScreen
 
-        data = self.chosen
+        data, node = self.chosen, self.tree_view.cursor_node
+        origin = origin_of(node) if node is not None else None
         if isinstance(data, Item):
-            self.post_message(ReadDocument(data))
+            self.post_message(ReadDocument(data, origin))
         elif isinstance(data, PassageLine):
-            parent = cast("TreeNode[Any]", self.tree_view.cursor_node).parent
+            parent = cast("TreeNode[Any]", node).parent
             state = parent.data.state if parent is not None and isinstance(parent.data, Item) else "fresh"
-            self.app.push_screen(ReaderScreen(data.id, None, state))
+            self.app.push_screen(ReaderScreen(shown_name(data.id, origin), None, state))
 
     def action_open(self) -> None:
         from localmcp.tui.editor import open_in_editor

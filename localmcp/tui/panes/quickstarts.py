@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
@@ -66,12 +65,7 @@ class QuickstartsPane(FinderPane):
 
     # ------------------------------------------------------------ finding
 
-    def reload(self) -> None:
-        if self.session.is_open:
-            text = self.text
-            self.ask("look up", lambda: self._find(text), self._show_found)
-
-    def _find(self, text: str) -> list[Row]:
+    def find(self, text: str) -> list[Row]:
         if not self.session.exists:
             return []
         catalogue = self.session.look(
@@ -91,10 +85,9 @@ class QuickstartsPane(FinderPane):
             if not self.only_favourites or hit["name"] in by_name
         ]
 
-    def _show_found(self, rows: list[Row]) -> None:
-        self.show_rows(rows)
+    def show_found(self, answer: list[Row]) -> None:
+        self.show_rows(answer)
         self.say_aside("★ only" if self.only_favourites else "")
-        self.list.border_subtitle = f"{len(rows):,}" if rows else ""
 
     def identity(self, row: Row) -> Any:
         return row.item["name"]
@@ -140,13 +133,13 @@ class QuickstartsPane(FinderPane):
         if self.app.size.width >= 100:
             self.query_one("#guide").focus()
             return
-        from localmcp.tui.dialogs import MarkdownScreen
+        from localmcp.tui.dialogs import TextScreen
 
         name = self.chosen.item["name"]
         self.ask(
             "whole",
             lambda: self.session.look(lambda w: w.quickstarts.show(name)),
-            lambda shown: self.app.push_screen(MarkdownScreen(shown["displayName"], shown["markdown"])),
+            lambda shown: self.app.push_screen(TextScreen(shown["displayName"], shown["markdown"])),
         )
 
     # ------------------------------------------------------------ actions
@@ -214,15 +207,8 @@ class QuickstartsPane(FinderPane):
             )
 
     def action_import(self) -> None:
-        from localmcp.tui.dialogs import LineScreen, path_problem
-
-        def chosen(path: str | None) -> None:
-            if path:
-                where = os.path.abspath(os.path.expanduser(path))
-                self.ask("import", lambda: self.session.call("importQuickstarts", path=where), self._imported)
-
         says = "A YAML or JSON file of quick starts, or a folder of them."
-        self.app.push_screen(LineScreen("Import quick starts", says, check=path_problem), chosen)
+        self.import_file("Import quick starts", says, "importQuickstarts", self._imported)
 
     def _imported(self, report: Json) -> None:
         counts = [f"{report[count]} {count}" for count in ("added", "updated", "unchanged") if report[count]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -69,12 +68,7 @@ class RulesPane(FinderPane):
 
     # ------------------------------------------------------------ finding
 
-    def reload(self) -> None:
-        if self.session.is_open:
-            text = self.text
-            self.ask("look up", lambda: self._find(text), self._show_found)
-
-    def _find(self, text: str) -> RuleList:
+    def find(self, text: str) -> RuleList:
         if not self.session.exists:
             return RuleList([])
         if text and not self.retired:
@@ -101,13 +95,11 @@ class RulesPane(FinderPane):
         rows = [row for title, rules in parts.items() if rules for row in (title, *rules)]
         return RuleList(rows, " ".join(answer.get("notices", [])))
 
-    def _show_found(self, rules: RuleList) -> None:
-        self.show_rows(rules.rows)
+    def show_found(self, answer: RuleList) -> None:
+        self.show_rows(answer.rows)
         self.say_aside("retired" if self.retired else "for a task" if self.text else "")
-        number = sum(not isinstance(row, str) for row in rules.rows)
-        self.list.border_subtitle = f"{number:,}" if number else ""
-        if rules.note:
-            self.query_one("#rule-text", Static).update(Content.styled(rules.note, "$warning"))
+        if answer.note:
+            self.query_one("#rule-text", Static).update(Content.styled(answer.note, "$warning"))
 
     def identity(self, row: Json) -> Any:
         return row["id"]
@@ -211,15 +203,8 @@ class RulesPane(FinderPane):
             self.app.notify("The rule is copied.")
 
     def action_import(self) -> None:
-        from localmcp.tui.dialogs import LineScreen, path_problem
-
-        def chosen(path: str | None) -> None:
-            if path:
-                where = os.path.abspath(os.path.expanduser(path))
-                self.ask("import", lambda: self.session.call("importRules", path=where), self._imported)
-
         says = "CLAUDE.md, AGENTS.md, .cursorrules, a Markdown list, JSON Lines; or the folder of a project."
-        self.app.push_screen(LineScreen("Import rules", says, check=path_problem), chosen)
+        self.import_file("Import rules", says, "importRules", self._imported)
 
     def _imported(self, report: Json) -> None:
         counts = f"{report['added']} added, {report['known']} known already"

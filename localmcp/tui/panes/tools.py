@@ -68,21 +68,12 @@ class ToolsPane(FinderPane):
 
     # ------------------------------------------------------------ finding
 
-    def reload(self) -> None:
-        if self.session.is_open:
-            text = self.text
-            self.ask("look up", lambda: self._find(text), self._show_found)
-
-    def _find(self, text: str) -> list[Row]:
+    def find(self, text: str) -> list[Row]:
         tools = {tool.name: _row(tool) for tool in self.session.look(lambda w: w.registry.tools())}
         if not text:
             return sorted(tools.values(), key=lambda row: (not row.visible, row.name.lower()))
         hits = self.session.draft("tool_search", query=text, max_results=50).answer.value["tools"]
         return [_scored(tools[hit["name"]], hit["score"]) for hit in hits if hit["name"] in tools]
-
-    def _show_found(self, rows: list[Row]) -> None:
-        self.show_rows(rows)
-        self.list.border_subtitle = f"{len(rows):,}" if rows else ""
 
     def identity(self, row: Row) -> Any:
         return row.name
