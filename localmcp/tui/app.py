@@ -15,14 +15,14 @@ from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import ActiveBinding, BindingType
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
-from textual.widgets import ContentSwitcher, Footer
+from textual.widgets import ContentSwitcher
 
 from localmcp.errors import FileUnavailable, Interrupted, LocalMCPError, NeedsConfirmation
 from localmcp.tui import theme
 from localmcp.tui.error_guard import ErrorGuard
 from localmcp.tui.job_strip import TITLES, JobStrip, can_stop
 from localmcp.tui.keymap import bindings, is_text_key, read_keymap, take_alt_digits
-from localmcp.tui.layout import ErrorLine, TabBar, TopLine, first_line
+from localmcp.tui.layout import ErrorLine, KeyLine, TabBar, TopLine, first_line
 from localmcp.tui.logs import log_file
 from localmcp.tui.messages import (
     BackgroundChanged,
@@ -124,7 +124,7 @@ class LocalMcpApp(ErrorGuard, App[None]):
             yield SearchPane(id="search")
         yield JobStrip(id="job")
         yield ErrorLine(id="error")
-        yield Footer(compact=True)
+        yield KeyLine(compact=True)
 
     def on_mount(self) -> None:
         self.top.where, self.top.state = str(self.session.path), "◌ opening"

@@ -11,9 +11,10 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Button, Footer, Input, Static
+from textual.widgets import Button, Input, Static
 
 from localmcp.tui.keymap import bindings
+from localmcp.tui.layout import KeyLine
 from localmcp.tui.pane import Asking
 from localmcp.tui.tool_form import ToolForm
 
@@ -45,7 +46,7 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
             with Horizontal(classes="buttons"):
                 yield Button("Cancel", id="cancel", compact=True)
                 yield Button(self._verb, id="save", variant="primary", compact=True)
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeyLine(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
         self.query_one(ToolForm).focus_first()

@@ -6,15 +6,21 @@ import os
 from pathlib import Path
 from typing import Any
 
+from rich.cells import cell_len
 from textual import events
+from textual.app import ComposeResult
 from textual.content import Content
 from textual.reactive import reactive
-from textual.widgets import Static
+from textual.widgets import Footer, Static
+from textual.widgets._footer import FooterKey
 
 from localmcp.errors import LocalMCPError, NeedsConfirmation
 from localmcp.humanize import counted
 from localmcp.tui.messages import TurnTo
 from localmcp.visible_text import visible
+
+PALETTE_ROOM = 14
+"""Columns for the key of the commands, at the right end of the last line."""
 
 
 class TopLine(Static):
@@ -114,6 +120,22 @@ class TabBar(Static):
         for start, stop, name in self._places:
             if start <= column < stop:
                 self.post_message(TurnTo(name))
+
+
+class KeyLine(Footer):
+    """The keys of the moment, as many as fit whole."""
+
+    def compose(self) -> ComposeResult:
+        shows_palette = self.show_command_palette and self.app.size.width >= 100
+        room = self.app.size.width - (PALETTE_ROOM if shows_palette else 0)
+        for part in super().compose():
+            if isinstance(part, FooterKey) and not part.has_class("-command-palette"):
+                room -= cell_len(part.key_display) + cell_len(part.description) + 2
+            if room >= 0 or part.has_class("-command-palette"):
+                yield part
+
+    async def on_resize(self) -> None:
+        await self.recompose()
 
 
 class ErrorLine(Static):

@@ -17,7 +17,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from textual.widgets import Footer, Input, OptionList
+from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from localmcp.knowledge.inventory import Item, PassageLine
@@ -25,6 +25,7 @@ from localmcp.search.federation import shown_name, split_name
 from localmcp.text.excerpt import Matcher
 from localmcp.tui.highlight import citation_text, place_of
 from localmcp.tui.keymap import bindings
+from localmcp.tui.layout import KeyLine
 from localmcp.tui.library_model import inventory_of
 from localmcp.tui.pane import Asking, Choices
 from localmcp.tui.reading_text import Line, PassageRenderer
@@ -111,7 +112,7 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
                 line = Input(placeholder="Find in this document", classes="framed hidden", id="find")
                 line.cursor_blink = False
                 yield line
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeyLine(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
         self.query_one("#outline").border_title = "Outline"

@@ -1,4 +1,4 @@
-"""Every pane at six sizes in two themes, with colors and without: contrast and borders.
+"""Every pane at four sizes in three themes, with colors and without: contrast, borders and what is cut.
 
 python tests/benchmarks/tui_matrix.py        # prints what is wrong; ends with 1 if anything is
 """
@@ -14,19 +14,20 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "tui")]
 
-from screen_checks import low_contrast, misplaced_borders  # noqa: E402
+from screen_checks import clipped, low_contrast, misplaced_borders  # noqa: E402
 from tui_driver import RunningTui, make_library, open_tui  # noqa: E402
 
 from localmcp.tui.app import PANES  # noqa: E402
 
-SIZES = ((60, 20), (80, 24), (100, 30), (120, 34), (160, 45), (200, 60))
-THEMES = ("localmcp", "localmcp-light")
+SIZES = ((60, 20), (80, 24), (120, 40), (200, 60))
+THEMES = ("localmcp", "localmcp-light", "terminal")
 
 
 def problems(tui: RunningTui, size: tuple[int, int]) -> list[str]:
     """What is wrong with the screen."""
     wrong = [f"contrast {ratio}: {text[:40]}" for text, ratio in low_contrast(tui.app)]
     wrong += [f"border: {line[:60]}" for line in misplaced_borders(tui.app, size[0])]
+    wrong += [f"cut: {part}" for part in clipped(tui.app)]
     return wrong + [f"error: {error}" for error in tui.app.unexpected]
 
 
@@ -47,10 +48,14 @@ async def main() -> int:
                         await tui.type("bees autumn")
                         for pane in PANES:
                             await tui.go(pane)
-                            screens += 1
-                            for problem in problems(tui, size):
-                                wrong += 1
-                                print(f"{pane} {size[0]}x{size[1]} {theme}{' NO_COLOR' * no_color}: {problem}")
+                            for help_key in ((), ("question_mark",)):
+                                await tui.press(*help_key)
+                                screens += 1
+                                for problem in problems(tui, size):
+                                    wrong += 1
+                                    where = f"{pane}{' help' * bool(help_key)} {size[0]}x{size[1]} {theme}"
+                                    print(f"{where}{' NO_COLOR' * no_color}: {problem}", flush=True)
+                            await tui.press("escape")
     print(f"{screens} screens, {wrong} problems")
     return 1 if wrong else 0
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.cells import cell_len
 from textual.color import Color
+from textual.widget import Widget
 
 from localmcp.tui.theme import LEAST_CONTRAST, contrast
 
@@ -31,6 +32,19 @@ def low_contrast(app: Any) -> list[tuple[str, float]]:
         if ratio < LEAST_CONTRAST - 0.05:
             bad.append((words, round(ratio, 2)))
     return bad
+
+
+def clipped(app: Any) -> list[str]:
+    """The parts of the screen that are cut though nothing there can be scrolled."""
+    cut: list[str] = []
+    for widget in app.screen.query("*"):
+        if not widget.display or not widget.region.area or widget.styles.position == "absolute":
+            continue
+        scrolls = any(part.is_scrollable for part in widget.ancestors if isinstance(part, Widget) and part.parent)
+        visible = app.screen.find_widget(widget).visible_region
+        if not scrolls and visible.size != widget.region.size:
+            cut.append(f"{widget!r} {widget.region} shows {visible}")
+    return cut
 
 
 def misplaced_borders(app: Any, width: int) -> list[str]:
