@@ -338,6 +338,10 @@ class LocalMcpApp(ErrorGuard, App[None]):
 
     def _handle_exception(self, error: Exception) -> None:
         """Textual would end the app with a traceback; here an error is a line, unless drawing itself fails."""
+        if not self.screen_stack:
+            # The app has ended: what still arrives has no screen to be shown on.
+            log.info("after the end: %s", error)
+            return
         now = time.monotonic()
         self.unexpected = [moment for moment in self.unexpected if now - moment < 1] + [now]
         if len(self.unexpected) <= ERRORS_AT_ONCE and self.is_drawn:

@@ -23,8 +23,9 @@ from localmcp.errors import InvalidInput, LocalMCPError
 from localmcp.humanize import counted
 from localmcp.tui.highlight import short
 from localmcp.tui.logs import log_file
-from localmcp.tui.pane import Choices
+from localmcp.tui.pane import Choices, visible_value
 from localmcp.tui.session import session_of
+from localmcp.visible_text import visible
 
 UNASKED_SECONDS = 1.0
 """A question that nobody asked for ignores keys for this long."""
@@ -42,7 +43,7 @@ class TextScreen(ModalScreen[None]):
         """`text`: a plain one is Markdown."""
         super().__init__()
         self._title = title
-        self._text = text
+        self._text: Content | str = visible_value(text)
         self._copy = copy
 
     def compose(self) -> ComposeResult:
@@ -93,8 +94,7 @@ class ConfirmScreen(ModalScreen[bool]):
 
     def __init__(self, question: str, more: str = "", yes: str = "Yes", *, unasked: bool = False) -> None:
         super().__init__()
-        self._question = question
-        self._more = more
+        self._question, self._more = visible(question), visible(more, newlines=True)
         self._yes = yes
         self._heeds_keys_from = time.monotonic() + (UNASKED_SECONDS if unasked else 0)
 

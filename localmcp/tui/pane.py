@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from inspect import isawaitable
+from itertools import accumulate
 from typing import Any, ClassVar, TypeVar, cast
 
 from rich.text import Text
 from textual.binding import BindingType
 from textual.containers import Vertical
+from textual.content import Content, Span
 from textual.widget import Widget
 from textual.widgets import DataTable, Input, OptionList, Tree
 
@@ -219,6 +221,8 @@ def visible_value(value: Any) -> Any:
     """Copy an answer with every text in it made safe to draw; lines stay lines. Other objects stay as they are."""
     if isinstance(value, str):
         return visible(value, newlines=True)
+    if isinstance(value, Content):
+        return visible_content(value)
     if isinstance(value, dict):
         return {key: visible_value(item) for key, item in cast("dict[Any, Any]", value).items()}
     if isinstance(value, list | tuple):
@@ -229,6 +233,16 @@ def visible_value(value: Any) -> Any:
         changed = {name: visible_value(item) for name, item in fields_of.items()}
         return replace(value, **changed) if any(changed[name] is not fields_of[name] for name in changed) else value
     return value
+
+
+def visible_content(content: Content) -> Content:
+    """Make a styled text safe to draw; every style stays on its words."""
+    if visible(content.plain, newlines=True) == content.plain:
+        return content
+    signs = [visible(sign, newlines=True) for sign in content.plain]
+    place = [0, *accumulate(map(len, signs))]
+    spans = [Span(place[span.start], place[min(span.end, len(signs))], span.style) for span in content.spans]
+    return Content("".join(signs), spans)
 
 
 class Choices(OptionList):

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from localmcp.config import state_directory
 from localmcp.files import write_atomically
+from localmcp.visible_text import visible
 
 log = logging.getLogger(__name__)
 
@@ -69,4 +70,4 @@ class SearchMemory:
 
 def _texts(value: Any) -> list[str]:
     items = cast("list[Any]", value) if isinstance(value, list) else []
-    return [item for item in items if isinstance(item, str)]
+    return [visible(item) for item in items if isinstance(item, str)]

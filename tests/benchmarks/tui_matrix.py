@@ -25,7 +25,9 @@ THEMES = ("localmcp", "localmcp-light", "terminal")
 
 def problems(tui: RunningTui, size: tuple[int, int]) -> list[str]:
     """What is wrong with the screen."""
-    wrong = [f"contrast {ratio}: {text[:40]}" for text, ratio in low_contrast(tui.app)]
+    # What is behind a dialog is dimmed on purpose.
+    texts = low_contrast(tui.app) if len(tui.app.screen_stack) == 1 else []
+    wrong = [f"contrast {ratio}: {text[:40]}" for text, ratio in texts]
     wrong += [f"border: {line[:60]}" for line in misplaced_borders(tui.app, size[0])]
     wrong += [f"cut: {part}" for part in clipped(tui.app)]
     return wrong + [f"error: {error}" for error in tui.app.unexpected]

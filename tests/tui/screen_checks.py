@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from typing import Any
 
 from rich.cells import cell_len
@@ -12,6 +13,8 @@ from localmcp.tui.theme import LEAST_CONTRAST, contrast
 
 FRAME = frozenset("▉▋▍▐╭╮╰╯│─┌┐└┘├┤┬┴┼▁▂▃▄▅▆▇█▏▌▎▊▔━╸╺▰▱")
 """Signs that are drawn, not read."""
+BIDI = frozenset("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Characters that reorder what is around them."""
 
 
 def segments(app: Any) -> list[tuple[str, Any]]:
@@ -52,3 +55,11 @@ def misplaced_borders(app: Any, width: int) -> list[str]:
     strips = app.screen._compositor.render_strips()
     lines = ["".join(part.text for part in strip) for strip in strips]
     return [line for line in lines if cell_len(line) != width]
+
+
+def commands_of_text(app: Any) -> list[str]:
+    """The pieces of text that hold what a terminal obeys: control and reordering characters, and links."""
+    bad = [
+        text for text, _ in segments(app) if any(unicodedata.category(sign) == "Cc" or sign in BIDI for sign in text)
+    ]
+    return bad + [text for text, style in segments(app) if style is not None and style.link]

@@ -28,6 +28,7 @@ from localmcp.tui.search_filters import STATE, Choice, chips_of, choices_for, fi
 from localmcp.tui.search_rows import FoldedRow, HitRow, QueryRow, Row, query_rows, rows_of
 from localmcp.tui.session import Draft
 from localmcp.tui.welcome import Welcome
+from localmcp.visible_text import visible
 
 Json = dict[str, Any]
 
@@ -126,8 +127,8 @@ class SearchPane(Pane):
     def type_query(self, text: str) -> None:
         """Search for `text`, as if it had been typed."""
         self.focus_filter()
-        self.line.value = text
-        self.line.cursor_position = len(text)
+        self.line.value = visible(text)
+        self.line.cursor_position = len(self.line.value)
 
     def reload(self) -> None:
         """Search again; an empty library shows how to fill it."""

@@ -1,0 +1,86 @@
+"""Text of documents, files, tools and clients cannot control the terminal, in any pane."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from folders import write
+from screen_checks import commands_of_text, misplaced_borders
+from tui_driver import RunningTui, make_library, open_tui
+
+from localmcp.activity import CallOrigin, call_origin
+from localmcp.config import config_directory, state_directory
+from localmcp.errors import LocalMCPError
+from localmcp.tools import Scope
+from localmcp.tui.app import PANES
+
+EVIL = "\x1b[31mred\x1b]8;;https://example.org\x07x \u202etxet [red]m[/red] [link='a']👩‍👩‍👧‍👦\x9b2J end"
+"""Escape sequences, a link, reordering, markup, wide signs, and a control character of one byte."""
+WIDTH = 120
+
+
+async def check(tui: RunningTui, what: str) -> None:
+    await tui.settle()
+    assert commands_of_text(tui.app) == [], what
+    assert misplaced_borders(tui.app, WIDTH) == [], what
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file in which everything that has a text has that text."""
+    file = make_library(tmp_path)
+    folder = tmp_path / "docs" / "a\x1b[31mb [red] \u202ec"
+    write(folder / "e\x1b[2Jvil 👩‍👩‍👧‍👦.md", f"# {EVIL}\n\n{EVIL} about zebras.\n\n## {EVIL}\n\nMore zebras.\n")
+    write(tmp_path / "docs" / "x\x1b[0m.pdf", "%PDF-1.4 broken")
+    entry = {"command": "no-such", "args": [EVIL], "description": EVIL}
+    write(config_directory() / "mcp.json", json.dumps({"mcpServers": {f"shop {EVIL}": entry}}))
+    write(state_directory() / "tui_searches.json", json.dumps({"saved": [EVIL], "recent": [EVIL]}))
+    return file
+
+
+async def test_hostile_text_is_drawn_as_signs_in_every_pane(file: Path) -> None:
+    async with open_tui(file, (WIDTH, 34)) as tui:
+        workspace = tui.app.session.workspace
+        workspace.library.refresh()
+        workspace.registry.call("addRule", {"rule_text": EVIL, "category": "style", "onDuplicate": "add"})
+        workspace.registry.call("importQuickstarts", {"text": quick_start()})
+        workspace.api_keys.create(name="[red]m[/red] שלום")
+        token = call_origin.set(CallOrigin(client=EVIL))
+        workspace.registry.call("search", {"query": EVIL}, Scope(caller="stdio"))
+        with pytest.raises(LocalMCPError):
+            workspace.registry.call("get_context", {"chunkId": EVIL}, Scope(caller="stdio"))
+        call_origin.reset(token)
+        server = next(iter(workspace.mcp_servers.servers.values()))
+        tool = {"name": "echo", "description": EVIL, "title": EVIL, "inputSchema": {"type": "object"}}
+        server.learn([tool])
+        server.learn([{**tool, "description": f"{EVIL}{EVIL}"}])
+        await check(tui, "saved searches")
+        await tui.type("zebras")
+        await tui.until(lambda: tui.pane.hits, "the passages")
+        await tui.press("escape", "x")
+        await check(tui, "search")
+        await tui.press("enter")
+        await tui.until(lambda: "zebras" in tui.text(), "the reader")
+        await check(tui, "reader")
+        await tui.press("escape")
+        for pane in PANES:
+            await tui.go(pane)
+            await check(tui, pane)
+            for key in ("right", "down", "right", "down", "down", "down", "enter"):
+                await tui.press(key)
+                await check(tui, f"{pane} {key}")
+            while len(tui.app.screen_stack) > 1:
+                await tui.press("escape")
+        tui.app.tell_error(LocalMCPError(EVIL, hint=EVIL))
+        tui.app.notify(EVIL, title=EVIL)
+        await check(tui, "error and message")
+        await tui.press("f2")
+        await check(tui, "details of an error")
+
+
+def quick_start() -> str:
+    task = {"title": EVIL, "description": EVIL}
+    spec = {"displayName": EVIL, "description": EVIL, "durationMinutes": 5, "introduction": EVIL, "tasks": [task]}
+    return json.dumps({"kind": "QuickStarts", "metadata": {"name": "evil"}, "spec": spec})
