@@ -170,9 +170,17 @@ def _inline_parser() -> "MarkdownIt":
     return MarkdownIt("commonmark")
 
 
+_INLINE = re.compile(r"[\\`*_\[<&\n]")
+"""What begins markup inside a line."""
+
+
 def _strip_markup(heading: str) -> str:
     """A heading's words without emphasis, links, HTML and a trailing {#anchor}."""
-    children = _inline_parser().parseInline(re.sub(r"\s*\{#[^}]*\}\s*$", "", heading))[0].children or []
+    heading = re.sub(r"\s*\{#[^}]*\}\s*$", "", heading)
+    if not _INLINE.search(heading):
+        # The parser is not loaded for it: a search has such headings in its citations.
+        return " ".join(heading.split())
+    children = _inline_parser().parseInline(heading)[0].children or []
     visible = (" " if "break" in child.type else child.content for child in children if child.type != "html_inline")
     return " ".join("".join(visible).split())
 
