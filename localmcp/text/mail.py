@@ -53,6 +53,9 @@ def looks_like_mailbox(head: bytes) -> bool:
 
 def read_mail(data: bytes, name: str, read: ReadBytes, start: Position | None = None) -> Iterator[Document]:
     """Yield a message and its attachments; attachments name their message as the parent."""
+    if start and start[0] >= len(data) and not start[1]:
+        # The message itself was given up: reading it again would cost as much again.
+        return
     yield from _read_message(data, name, "", read, start or (0, 0), after=len(data))
 
 

@@ -122,6 +122,9 @@ def test_lines_and_an_outline_of_a_document_are_read_alone(ask: Callable[..., An
     assert answer.value["source"]["content"] == f"## Part 2\n\n{SENTENCE.format(22) * 6}\n"
     with pytest.raises(InvalidInput, match="lines"):
         ask("get_document", sourceId="Boiler manual 2", lines="ten")
+    with pytest.raises(InvalidInput, match="no range of lines"):
+        # In quadratic time it took hours, during which no other call was answered.
+        ask("get_document", sourceId="Boiler manual 2", lines=f"1{' ' * 500_000}x")
 
 
 def test_the_section_of_a_passage_ends_at_the_next_heading(ask: Callable[..., Answer]) -> None:

@@ -93,6 +93,12 @@ def test_a_missing_task_is_told_in_the_same_words(ruled: Workspace) -> None:
     assert result == {"success": False, "error": "Error: taskDescription cannot be empty"}
 
 
+def test_a_task_with_a_long_run_of_spaces_is_answered(ruled: Workspace) -> None:
+    # In quadratic time it took hours, during which no other call was answered.
+    task = f"name the{' ' * 500_000}variable"
+    assert ruled.registry.call("getRelevantRules", {"context": task}).value is not None
+
+
 @pytest.mark.parametrize("results", [0, 101, -3, "0", "many"])
 def test_max_results_out_of_range(ruled: Workspace, results: Any) -> None:
     result = ask(ruled, maxResults=results)

@@ -8,6 +8,7 @@ from email.message import EmailMessage
 import pytest
 
 from localmcp.errors import UnreadableDocument
+from localmcp.text.mail import read_mail
 from localmcp.text.readers import read_bytes, read_documents
 
 
@@ -128,3 +129,8 @@ def test_broken_headers_do_not_hide_the_text():
     mail = read_bytes(data, "a.eml")
     assert mail.text.endswith("words") and mail.date == ""
     assert make_mail().as_bytes(policy=policy.SMTP) != b""
+
+
+def test_a_mail_that_was_given_up_is_not_read_again():
+    data = make_mail().as_bytes()
+    assert list(read_mail(data, "a.eml", read_bytes, (len(data), 0))) == []
