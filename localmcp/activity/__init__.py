@@ -1,4 +1,4 @@
-"""The record of every call, whatever face it came through, and what can be read from it."""
+"""The record of every call, whatever interface it came through, and what can be read from it."""
 
 from localmcp.activity.call_log import Activity as Activity
 from localmcp.activity.entries import LogEntry as LogEntry

@@ -1,4 +1,4 @@
-"""The log of calls: observes the registry for every face, writes late, prunes itself, and is read back."""
+"""The log of calls: observes the registry for every interface, writes late, prunes itself, and is read back."""
 
 from __future__ import annotations
 

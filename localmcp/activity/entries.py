@@ -85,7 +85,7 @@ class LogEntry:
         return {
             "id": self.id,
             "rag_id": self.collections[0] if self.collections else None,
-            "apikey_id": None if self.caller in FACES else self.caller,
+            "apikey_id": None if self.caller in INTERFACES else self.caller,
             "metadata": {
                 "method": origin.get("method", "tools/call"),
                 "tool": self.tool,
@@ -104,7 +104,7 @@ class LogEntry:
         }
 
 
-FACES = ("cli", "tui", "stdio", "local")
+INTERFACES = ("cli", "tui", "stdio", "local")
 """Callers that are no keys."""
 
 COLUMNS = """

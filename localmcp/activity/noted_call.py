@@ -43,7 +43,7 @@ class CallOrigin:
 
 
 call_origin: ContextVar[CallOrigin | None] = ContextVar("localmcp_call_origin", default=None)
-"""Set by a face that knows it, around the call."""
+"""Set by an interface that knows it, around the call."""
 
 
 @dataclass(slots=True)

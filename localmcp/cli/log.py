@@ -73,9 +73,9 @@ def _chosen(workspace: Workspace, tool: str | None, key: str | None, since: str 
 
 def _caller(workspace: Workspace, key: str) -> str:
     """Return an interface, or the id of a key; a deleted key can still be named by its id."""
-    from localmcp.activity.entries import FACES
+    from localmcp.activity.entries import INTERFACES
 
-    if key in FACES:
+    if key in INTERFACES:
         return key
     try:
         return workspace.api_keys.find(key).id

@@ -1,1 +1,1 @@
-"""The faces an MCP client talks to."""
+"""The interfaces an MCP client talks to."""

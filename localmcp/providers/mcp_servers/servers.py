@@ -167,7 +167,7 @@ class McpServers:
         """This one, and one provider for each server."""
         return [self, *self.servers.values()]
 
-    # ------------------------------------------------------------ for the commands and the faces
+    # ------------------------------------------------------------ for the commands and the interfaces
 
     def server(self, name: str) -> McpServer:
         """The server of that name in the file.
