@@ -35,7 +35,12 @@ def _filter(says: str) -> Any:
     Retriever.retriever,
     arguments={"collection_name": "COLLECTION", "texts": "TEXT..."},
     spelled={"top_k": "-n --top-k", "partition_name": "-p --partition"},
-    says={"partition_name": "Only this partition", "mode": "How; semantic if left out"},
+    says={
+        "partition_name": "Only this partition",
+        "mode": "How; semantic if left out",
+        "since": "Only what is dated from then: 2026-11-01, yesterday",
+        "until": "Only what is dated up to then",
+    },
     without=("filter", "matched_text"),
 )
 @_filter("Only what fulfils this; may be repeated.")
