@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
 log = logging.getLogger(__name__)
 
 
@@ -135,6 +137,18 @@ def lower_first(text: str) -> str:
 
 MOST_PROBLEMS = 20
 """Problems told at once; more are counted."""
+
+
+def without_surrogates(value: Any) -> Any:
+    """`value` with U+FFFD for every lone surrogate, which no UTF-8 frame can carry."""
+    if isinstance(value, str):
+        return _SURROGATE.sub("\ufffd", value)
+    if isinstance(value, dict):
+        table = cast("dict[Any, Any]", value)
+        return {without_surrogates(key): without_surrogates(value) for key, value in table.items()}
+    if isinstance(value, list | tuple):
+        return [without_surrogates(item) for item in cast("list[Any]", value)]
+    return value
 
 
 def describe_parameters(schema: Json) -> str:

@@ -107,6 +107,7 @@ class SourcesResult(TypedDict):
     total: int
     order: NotRequired[str]
     sources: list[SourceItem]
+    notices: NotRequired[list[str]]
     nextOffset: NotRequired[int]
 
 

@@ -19,7 +19,14 @@ from localmcp.knowledge.document_parts import (
 )
 from localmcp.knowledge.document_records import ContextResult, DocumentResult, SourceItem, SourcesResult, StatsResult
 from localmcp.knowledge.lean_answers import lean_context, lean_document, lean_sources
-from localmcp.knowledge.names import Ambiguous, find_source, nearest_source, resolve_chunk, split_mount
+from localmcp.knowledge.names import (
+    Ambiguous,
+    explain_empty_filter,
+    find_source,
+    nearest_source,
+    resolve_chunk,
+    split_mount,
+)
 from localmcp.knowledge.origins import parse_collection
 from localmcp.knowledge.scans import waiting_pages
 from localmcp.knowledge.search import PassageSearch
@@ -207,6 +214,10 @@ class KnowledgeBase(PassageSearch):
             result["order"] = ORDERS[sorting][0]
         if offset + len(page) < total:
             result["nextOffset"] = offset + len(page)
+        if not total and pathPrefix:
+            with self.database.read() as connection:
+                remarks = explain_empty_filter(connection, None, None, pathPrefix)
+            result["notices"] = list(remarks)
         return result
 
     @tool(

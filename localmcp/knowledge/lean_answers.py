@@ -234,6 +234,7 @@ def lean_sources(result: Any) -> Answer:
     folder = _shared_folder([item.get("path") for item in items])
     head = f"{result['count']} of {_count(result['total'], 'document')}, {result['order']}."
     lines = [head + (f" Paths are below {folder}" if folder else ""), *(_source_line(item, folder) for item in items)]
+    lines += result.get("notices", [])
     if "nextOffset" in result:
         lines.append(f"More: offset={result['nextOffset']}")
     structured = {**{key: value for key, value in result.items() if key != "sources"}}

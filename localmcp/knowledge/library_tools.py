@@ -157,6 +157,7 @@ class LibraryTools:
             "remember this note titled {title}: {text}",
             "store the text {text} under the title {title}",
         ),
+        says={"text required": "text: required. A file or a folder is added with add_path(path)."},
         visible=False,
         read_only=False,
         idempotent=True,

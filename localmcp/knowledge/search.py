@@ -183,6 +183,8 @@ class PassageSearch:
             if groupBy:
                 hit["morePassages"] = more.get(hit["sourceId"], 0)
                 hit["content"] = shortened(hit["content"], GROUPED_CHARS if current_scope().lean else None)
+            elif len(outcome.hits) == 1:
+                hit["content"] = shortened(hit["content"], budget)
         if not outcome.hits and filters:
             self._explain_filters(result, sourceType, partition, pathPrefix)
         return result

@@ -19,9 +19,8 @@ from pydantic import Field
 
 from localmcp.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery
 from localmcp.errors import InvalidInput, LocalMCPError
-from localmcp.schemas import Json, bare_type, param_of
+from localmcp.schemas import Json, bare_type, param_of, without_surrogates
 from localmcp.server.handlers import describe_tool, tool_result
-from localmcp.server.wire_values import without_surrogates
 from localmcp.tools import MethodTool, Registry, tools_of
 
 log = logging.getLogger(__name__)

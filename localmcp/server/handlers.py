@@ -31,10 +31,11 @@ from pydantic import TypeAdapter
 
 from localmcp.activity import CallOrigin, call_origin
 from localmcp.errors import LocalMCPError, UnknownTool
+from localmcp.schemas import without_surrogates
 from localmcp.server.elicitation import RetriedCalls, ask_by_request
 from localmcp.server.offer_handlers import WATCH_SECONDS, OfferHandlers
 from localmcp.server.progress_reporter import ProgressReporter
-from localmcp.server.wire_values import HasRegistry, log_incident, message_of, without_surrogates
+from localmcp.server.wire_values import HasRegistry, log_incident, message_of
 from localmcp.tools import (
     Answer,
     AskPerson,

@@ -17,8 +17,9 @@ from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 
 from localmcp.errors import LocalMCPError
+from localmcp.schemas import without_surrogates
 from localmcp.server.offers import Offer, OwnOffer
-from localmcp.server.wire_values import HasRegistry, log_incident, message_of, without_surrogates
+from localmcp.server.wire_values import HasRegistry, log_incident, message_of
 from localmcp.tools import Json, Scope, use_scope
 
 WATCH_SECONDS = 2.0

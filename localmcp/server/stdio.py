@@ -23,10 +23,11 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from localmcp.errors import ConfigurationError, LocalMCPError
+from localmcp.schemas import without_surrogates
 from localmcp.server.handlers import build_server
 from localmcp.server.session_cache import remember_session
 from localmcp.server.wire import MAX_LINE, Overlong, Wire
-from localmcp.server.wire_values import HasRegistry, OpenOnce, without_surrogates
+from localmcp.server.wire_values import HasRegistry, OpenOnce
 from localmcp.tools import CallRecord, Registry, Scope, use_scope
 from localmcp.visible_text import VisibleFormatter
 

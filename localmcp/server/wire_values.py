@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import logging
-import re
 import secrets
 import threading
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Generic, Protocol, TypeVar
 
 from localmcp.errors import LocalMCPError
 from localmcp.tools import Registry
 
 log = logging.getLogger(__name__)
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class HasRegistry(Protocol):
@@ -52,15 +49,3 @@ def log_incident(name: str) -> str:
 def message_of(error: LocalMCPError) -> str:
     """Return the error's sentence and its next step, on lines of their own."""
     return f"{error.message}\n{error.hint}" if error.hint else error.message
-
-
-def without_surrogates(value: Any) -> Any:
-    """`value` with U+FFFD for every lone surrogate, which no UTF-8 frame can carry."""
-    if isinstance(value, str):
-        return _SURROGATE.sub("\ufffd", value)
-    if isinstance(value, dict):
-        table = cast("dict[Any, Any]", value)
-        return {without_surrogates(key): without_surrogates(value) for key, value in table.items()}
-    if isinstance(value, list | tuple):
-        return [without_surrogates(item) for item in cast("list[Any]", value)]
-    return value

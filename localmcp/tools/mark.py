@@ -17,89 +17,54 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class ToolMark:
-    """What `@tool` writes beside a method."""
+    """What is said of a tool beside its method; as a decorator it marks a public method as a tool.
+
+    `name` is how it is called on the wire: letters, digits, `_` and `-`, at most 40.
+    """
 
     name: str
     title: str
+    """A short label for people."""
     keywords: tuple[str, ...] = ()
+    """Words under which `tool_search` finds it."""
     examples: tuple[str, ...] = ()
+    """Phrases a person would say. `{p}` captures the argument p, `{p:singular}` in the singular, `{p=value}` represents
+    a constant, `a|b` for alternatives; a phrase that is only `{p}` takes the whole sentence and counts only if the
+    tool then finds something."""
     visible: bool = True
+    """Listed by tools/list; others are found by `tool_search`."""
     read_only: bool = True
+    """This and the next three are the annotations of MCP."""
     destructive: bool = False
-    idempotent: bool = True
+    idempotent: bool | None = None
+    """None = as `read_only`."""
     open_world: bool = False
     proxy: bool = False
+    """It only runs another tool through the registry, whose rights are then asked for."""
     stand_in: bool = False
+    """It represents the tools that are not listed, and is not listed where all are."""
     accepts: Mapping[str, Callable[[str, Any], Any]] = field(default_factory=dict[str, Callable[[str, Any], Any]])
+    """Parameter -> function(name, value) that turns a lenient value into a strict one (S0-6)."""
     says: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The contract's own words for a bad argument: `"texts"` for the field, `"texts[]"` for an item (`{index}` is
+    filled in), `"texts required"` when it is missing."""
     text: Callable[[Any], str] | None = None
+    """Makes the text block of the answer from the result; by default it is the result as compact JSON."""
     lean: Callable[[Any], Answer] | None = None
+    """Makes the whole answer from the result where a language model reads it (`Scope.lean`)."""
     on_error: Callable[[LocalMCPError], Json] | None = None
+    """Turns a deliberate error into a result (`{"success": False, ...}`)."""
 
+    def __post_init__(self) -> None:
+        if self.idempotent is None:
+            object.__setattr__(self, "idempotent", self.read_only)
 
-def tool(
-    name: str,
-    *,
-    title: str,
-    keywords: Iterable[str] = (),
-    examples: Iterable[str] = (),
-    visible: bool = True,
-    read_only: bool = True,
-    destructive: bool = False,
-    idempotent: bool | None = None,
-    open_world: bool = False,
-    proxy: bool = False,
-    stand_in: bool = False,
-    accepts: Mapping[str, Callable[[str, Any], Any]] | None = None,
-    says: Mapping[str, str] | None = None,
-    text: Callable[[Any], str] | None = None,
-    lean: Callable[[Any], Answer] | None = None,
-    on_error: Callable[[LocalMCPError], Json] | None = None,
-) -> Callable[[Method], Method]:
-    """Mark a public method as a tool.
-
-    Args:
-        name: how it is called on the wire; letters, digits, `_` and `-`, at most 40.
-        title: a short label for people.
-        keywords: words under which `tool_search` finds it.
-        examples: phrases a person would say. `{p}` captures the argument p, `{p:singular}` in the singular, `{p=value}`
-            represents a constant, `a|b` for alternatives; a phrase that is only `{p}` takes the whole sentence and
-            counts only if the tool then finds something.
-        visible: listed by tools/list; others are found by `tool_search`.
-        read_only, destructive, idempotent, open_world: the annotations of MCP; idempotent follows read_only.
-        proxy: it only runs another tool through the registry, whose rights are then asked for.
-        stand_in: it represents the tools that are not listed, and is not listed where all are.
-        accepts: parameter -> function(name, value) that turns a lenient value into a strict one (S0-6).
-        says: the contract's own words for a bad argument: `"texts"` for the field, `"texts[]"` for an item
-            (`{index}` is filled in), `"texts required"` when it is missing.
-        text: makes the text block of the answer from the result; by default it is the result as compact JSON.
-        lean: makes the whole answer from the result where a language model reads it (`Scope.lean`).
-        on_error: turns a deliberate error into a result (`{"success": False, ...}`).
-    """
-    mark = ToolMark(
-        name=name,
-        title=title,
-        keywords=tuple(keywords),
-        examples=tuple(examples),
-        visible=visible,
-        read_only=read_only,
-        destructive=destructive,
-        idempotent=read_only if idempotent is None else idempotent,
-        open_world=open_world,
-        proxy=proxy,
-        stand_in=stand_in,
-        accepts=dict(accepts or {}),
-        says=dict(says or {}),
-        text=text,
-        lean=lean,
-        on_error=on_error,
-    )
-
-    def write(method: Method) -> Method:
-        method.__tool__ = mark  # pyright: ignore[reportFunctionMemberAccess]
+    def __call__(self, method: Method) -> Method:
+        method.__tool__ = self  # pyright: ignore[reportFunctionMemberAccess]
         return method
 
-    return write
+
+tool = ToolMark
 
 
 def integer_or_string(name: str, value: Any) -> Any:

@@ -13,7 +13,7 @@ from localmcp.schemas import (
     Json,
     bare_type,
     compact_json,
-    describe_kind,
+    describe_parameters,
     drop_from_input,
     drop_from_output,
     field_limits,
@@ -106,16 +106,22 @@ class MethodTool(Tool):
         except LocalMCPError as error:
             if self.mark.on_error is None:
                 raise
-            value = self.mark.on_error(error)
-            return Answer(value, self._text(value), is_error=True)
+            return self._failure(self.mark.on_error(error))
         # A tool that runs another one passes that one's answer on whole.
         return value if isinstance(value, Answer) else self._answer(value)
 
     def _answer(self, value: Any) -> Answer:
-        is_error = tells_failure(value)
-        if self.mark.lean is None or is_error or not current_scope().lean:
-            return Answer(value, self._text(value), is_error)
+        if tells_failure(value):
+            return self._failure(value)
+        if self.mark.lean is None or not current_scope().lean:
+            return Answer(value, self._text(value))
         return self.mark.lean(value)
+
+    def _failure(self, value: Any) -> Answer:
+        """A failed call; where a model reads it, the text is the sentence and what to do next."""
+        if self.mark.lean is None or not current_scope().lean or "message" not in value:
+            return Answer(value, self._text(value), is_error=True)
+        return Answer(value, "\n".join(filter(None, (value["message"], value.get("hint")))), is_error=True)
 
     def _text(self, value: Any) -> str:
         return self.mark.text(value) if self.mark.text else compact_json(value)
@@ -172,13 +178,8 @@ class MethodTool(Tool):
         return f"{place}: {lower_first(problem['msg'])}, got {shorten_value(problem['input'])}"
 
     def signature(self) -> str:
-        """The parameters in one line: `query* (string), limit (integer 1..50)`; `*` = required."""
-        required = self.input_schema.get("required", [])
-        parts = [
-            f"{name}{'*' if name in required else ''} ({describe_kind(spec)})"
-            for name, spec in self.input_schema["properties"].items()
-        ]
-        return ", ".join(parts) or "none"
+        """The parameters in one line, as `describe_parameters`."""
+        return describe_parameters(self.input_schema)
 
 
 def tools_of(service: object) -> list[MethodTool]:

@@ -34,8 +34,8 @@ from localmcp.providers.mcp_servers.authorization import TokensReplaced, kept_lo
 from localmcp.providers.mcp_servers.catalog import usable_tools
 from localmcp.providers.mcp_servers.entries import LOOPBACK, Launch, ServerEntry, prepare
 from localmcp.providers.mcp_servers.person_questions import PersonQuestions
-from localmcp.providers.mcp_servers.process import Child, Guard, ServerLog, run_child, without_surrogates
-from localmcp.schemas import compact_json
+from localmcp.providers.mcp_servers.process import Child, Guard, ServerLog, run_child
+from localmcp.schemas import compact_json, without_surrogates
 from localmcp.tools import ReportProgress, person_asker
 
 Json = dict[str, Any]

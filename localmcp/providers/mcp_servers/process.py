@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +29,7 @@ from mcp.os.win32.utilities import (
 from mcp.shared.message import SessionMessage
 
 from localmcp.providers.mcp_servers.entries import Launch
+from localmcp.schemas import without_surrogates
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +49,6 @@ _WINDOWS = ("COMSPEC", "WINDIR", "TMP", "PROGRAMFILES", "PROGRAMDATA", "SYSTEMRO
 
 # Applications started from the desktop do not have the PATH of a shell.
 _USUAL_PLACES = ("/opt/homebrew/bin", "/usr/local/bin", "~/.local/bin", "~/.cargo/bin", "~/.bun/bin", "~/.deno/bin")
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
 
 # ---------------------------------------------------------------- stderr
 
@@ -365,13 +362,3 @@ def _read_patiently(line: bytes) -> types.JSONRPCMessage | None:
             return None
         error = types.ErrorData(code=types.PARSE_ERROR, message="the answer is not a JSON-RPC message")
         return types.JSONRPCError(jsonrpc="2.0", id=cast(Any, request), error=error)
-
-
-def without_surrogates(value: Any) -> Any:
-    """`value` with U+FFFD for every lone surrogate, which no UTF-8 frame can carry."""
-    if isinstance(value, str):
-        return _SURROGATE.sub("\ufffd", value)
-    if isinstance(value, dict):
-        table = cast("dict[Any, Any]", value)
-        return {without_surrogates(key): without_surrogates(value) for key, value in table.items()}
-    return [without_surrogates(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value

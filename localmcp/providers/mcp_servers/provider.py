@@ -12,7 +12,7 @@ from localmcp.config import servers_file
 from localmcp.errors import ConfigurationError, LocalMCPError
 from localmcp.providers.mcp_servers.catalog import SEPARATOR, CatalogueCache, exposed_names, shown_address
 from localmcp.providers.mcp_servers.entries import ServerEntry, prepare
-from localmcp.schemas import check_arguments, describe_kind
+from localmcp.schemas import check_arguments, describe_parameters
 from localmcp.tools import Answer, ReportProgress, Tool, ToolMark, progress_listener
 
 if TYPE_CHECKING:
@@ -97,17 +97,7 @@ class RemoteTool(Tool):
 
     def signature(self) -> str:
         """The parameters in one line, as `MethodTool.signature`."""
-        required = cast("list[Any]", self.input_schema.get("required") or [])
-        parts = [f"{name}{'*' if name in required else ''} ({_kind(spec)})" for name, spec in self._parameters()]
-        return ", ".join(parts) or "none"
-
-    def _parameters(self) -> Iterable[tuple[str, Json]]:
-        return self.input_schema["properties"].items()
-
-
-def _kind(spec: Json) -> str:
-    items = spec.get("items", {})
-    return describe_kind(spec) if isinstance(items, dict) else str(spec.get("type", "any"))
+        return describe_parameters(self.input_schema)
 
 
 def _mark(name: str, server: str, raw: Json) -> ToolMark:

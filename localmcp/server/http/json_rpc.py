@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as HttpScope
 
 from localmcp.errors import LocalMCPError
+from localmcp.schemas import without_surrogates
 from localmcp.server.handlers import Context, ToolServer, tool_result
 from localmcp.server.http.authentication import request_scope, use_lean_answers
 from localmcp.server.http.exchange import CALL_SECONDS, Calls, Exchange
@@ -30,7 +31,7 @@ from localmcp.server.http.streamed_calls import (
     session_id,
 )
 from localmcp.server.session_cache import FALLBACK_INSTRUCTIONS
-from localmcp.server.wire_values import OpenOnce, log_incident, without_surrogates
+from localmcp.server.wire_values import OpenOnce, log_incident
 from localmcp.tools import AskPerson, Json, use_scope
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from localmcp.errors import AccessDenied, ConfigurationError, InvalidInput, LocalMCPError, NeedsConfirmation, NotFound
-from localmcp.server.wire_values import without_surrogates
+from localmcp.schemas import without_surrogates
 from localmcp.tools import Json
 
 SERVER_ERROR = -32000
