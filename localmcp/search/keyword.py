@@ -313,13 +313,12 @@ def mix_neighbors(connection: apsw.Connection, scores: dict[int, float], chunk_i
     sources = dict(fetch_all(connection, sql, (apsw.carray(near),))) if scored else {}
     mixed: dict[int, float] = {}
     for chunk_id in scored:
-        around = [
-            scores.get(near_id, 0.0)
-            for near_id in (chunk_id - 1, chunk_id + 1)
-            if sources.get(near_id) == sources.get(chunk_id)
-        ]
-        mean = (scores[chunk_id] + sum(around)) / (1 + len(around))
-        mixed[chunk_id] = (1 - NEIGHBOR_SHARE) * scores[chunk_id] + NEIGHBOR_SHARE * mean
+        score, source_id, beside, count = scores[chunk_id], sources.get(chunk_id), 0.0, 1
+        for near_id in (chunk_id - 1, chunk_id + 1):
+            if sources.get(near_id) == source_id:
+                beside += scores.get(near_id, 0.0)
+                count += 1
+        mixed[chunk_id] = (1 - NEIGHBOR_SHARE) * score + NEIGHBOR_SHARE * ((score + beside) / count)
     return mixed
 
 
