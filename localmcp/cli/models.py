@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,20 +53,39 @@ def list_models(session: Session, everything: bool) -> None:
 @models.command("use")
 @click.argument("spec", required=False)
 @click.option("--rollback", is_flag=True, help="Let the model answer again that was used before.")
+@click.option("--no-wait", is_flag=True, help="Return at once; a process in the background goes on.")
 @pass_session
-def use_model(session: Session, spec: str | None, rollback: bool) -> int:
+def use_model(session: Session, spec: str | None, rollback: bool, no_wait: bool) -> int:
     """Let a model read everything that is in the file, and set it as the one to use.
 
     The old vectors answer until the new ones are complete. When it is stopped, the same command goes on.
 
     \b
-      localmcp models use multilingual
+      localmcp models use multilingual --no-wait
       localmcp models use --rollback
     """
-
     if rollback == bool(spec):
         raise InvalidInput("Name the model to use, or give --rollback.", hint="See: localmcp models list")
-    return go_back(session) if spec is None else let_read(session, spec, _verified(session, spec))
+    if spec is None:
+        return go_back(session)
+    verified = _verified(session, spec)
+    return _read_behind(session, spec) if no_wait else let_read(session, spec, verified)
+
+
+def _read_behind(session: Session, spec: str) -> int:
+    """Start `models use` in a process that outlives this one."""
+    arguments = ["--db", str(session.settings.database), "models", "use", spec]
+    log = config.state_directory() / "models.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "localmcp", *arguments],
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+        )  # fmt: skip
+    session.answer({"model": {"spec": spec}, "process": process.pid, "log": str(log)}, _silent)
+    session.note(f"{spec} reads what is in the file, and is set when it is done; until then the old vectors answer.")
+    session.note(f"What it says is in {log}. Should it be stopped, the same command goes on.")
+    return 0
 
 
 @models.command("add")
