@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable, Sequence
 from heapq import merge
 from itertools import islice
@@ -207,7 +208,8 @@ class Quickstarts:
             NotFound: there is no such file or folder.
         """
         place = Path(path).expanduser()
-        if not place.exists():
+        # Unlike `Path.exists` this is false, too, for a name that no file can have.
+        if not os.path.exists(place):
             raise NotFound(f"There is no file or folder {place}.")
         return self._import(read_path(place))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal, NotRequired
@@ -101,7 +102,7 @@ class RuleExchange:
         readings: list[tuple[str, Reading]] = []
         for path in paths:
             place = path.expanduser()
-            if not place.exists():
+            if not os.path.exists(place):
                 raise NotFound(f"There is no file or folder {place}.")
             rule_files = find_rule_files(place)
             if not rule_files:

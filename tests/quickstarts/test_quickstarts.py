@@ -535,8 +535,9 @@ def test_an_assistant_hands_over_text_but_reads_no_files(registry: Registry, tmp
     assert registry.call("importQuickstarts", {"text": DOCUMENT}, assistant).value["added"] == 1
     with pytest.raises(InvalidInput):
         registry.call("importQuickstarts", {}, assistant)
-    with pytest.raises(NotFound):
-        registry.call("importQuickstarts", {"path": str(tmp_path / "absent")})
+    for absent in ("absent", "too long" * 1000):
+        with pytest.raises(NotFound):
+            registry.call("importQuickstarts", {"path": str(tmp_path / absent)})
 
 
 # ---------------------------------------------------------------- reading and working through

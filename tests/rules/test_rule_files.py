@@ -252,6 +252,8 @@ def test_files_are_for_the_person_at_the_machine(workspace: Workspace, tmp_path:
     with pytest.raises(AccessDenied):
         workspace.registry.call("importRules", given_path, Scope(caller="stdio", trusted=False))
     assert workspace.registry.call("importRules", given_path).value["added"] == 6
+    with pytest.raises(NotFound, match="no file or folder"):
+        workspace.registry.call("importRules", {"path": "too long" * 1000})
 
 
 def test_a_path_without_rules_is_told(workspace: Workspace, tmp_path: Path) -> None:
