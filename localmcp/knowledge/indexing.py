@@ -162,8 +162,14 @@ class Indexer:
         if not reading.unchanged:
             record_scans(connection, collection_id, task.root.id, path, file.scans)
         if file.scans and not file.documents:
-            reason = f"{len(file.scans):,} scans in it are read by text recognition, if that is installed"
-            entry = Entry(path, "skipped", reason, size=reading.size, mtime_ns=reading.mtime_ns)
+            self._drop_gone(connection, path, file)
+            # Those that were read before are documents already.
+            stored = documents_in(connection, collection_id, path)
+            file.source_id = stored[0][0] if stored else None
+            reason = "" if stored else f"it holds only scans ({len(file.scans):,}), which wait for text recognition"
+            entry = Entry(
+                path, "indexed" if stored else "skipped", reason, file.source_id, None, reading.size, reading.mtime_ns
+            )
             record(connection, collection_id, task.root.id, [entry])
             return
         if file.source_id is None:
@@ -176,13 +182,17 @@ class Indexer:
             )
             return
         if not reading.unchanged and (reading.member or task.known):
-            gone = [number for number, uri in documents_in(connection, collection_id, path) if uri not in file.uris]
-            self.run.report.missing += trash_sources(connection, gone)
+            self._drop_gone(connection, path, file)
         entry = Entry(
             path, "indexed", file.reason, file.source_id, reading.sha256, reading.size, reading.mtime_ns, file.chunks,
             round(file.seconds, 3),
         )  # fmt: skip
         record(connection, collection_id, task.root.id, [entry])
+
+    def _drop_gone(self, connection: apsw.Connection, path: str, file: _File) -> None:
+        """Take out the documents that are no longer in the file."""
+        stored = documents_in(connection, self.collection.id, path)
+        self.run.report.missing += trash_sources(connection, [number for number, uri in stored if uri not in file.uris])
 
     def _count(self, step: Step, outcome: Outcome) -> None:
         report, reading, path = self.run.report, step.reading, step.task.file.path

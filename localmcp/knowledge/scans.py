@@ -204,9 +204,16 @@ class ScanReader:
             place = find_place(connection, draft, set())
             if place.trashed and place.source_id is not None:
                 restore_source(connection, place.source_id)
-            put_source(connection, draft, {}, None, replaces=place.source_id, pending=pending)
+            indexed = put_source(connection, draft, {}, None, replaces=place.source_id, pending=pending)
             pending.write(connection)
             ledger.forget(connection, collection.id, [scan.path])
+            sql = """
+                update ledger set reason = iif(status = 'skipped', '', reason), status = 'indexed',
+                    source_id = coalesce(source_id, ?), chunks = chunks + ?
+                where collection_id = ? and path = ?
+            """
+            values = (indexed.source_id, indexed.added, collection.id, split_uri(scan.path)[0])
+            connection.execute(sql, values)
 
     def _give_up(self, collection: Collection, scan: Scan, reason: str) -> None:
         with self._database.write() as connection:

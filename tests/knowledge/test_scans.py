@@ -126,3 +126,7 @@ def test_scans_in_a_mail_and_in_an_archive_are_read_and_cited_through_it(tmp_pat
     file.workspace.library.refresh()
     assert "scannedPagesWaiting" not in file.call("get_stats"), "a scan that has not changed is not read again"
     assert file.call("list_sources")["total"] == before
+
+    (tmp_path / "scans.zip").unlink()
+    file.workspace.library.refresh()
+    assert file.call("list_sources")["total"] == before - 1
