@@ -144,7 +144,9 @@ class _Body:
             table.rows[-1].append(" ".join(table.cell))
             table.cell.clear()
         elif tag == "tbl" and self._tables:
-            self._put(pipe_table(self._tables.pop().rows))
+            rows = self._tables.pop().rows
+            # A table in a cell is a part of that cell's line.
+            self._put("; ".join(", ".join(filter(None, row)) for row in rows) if self._tables else pipe_table(rows))
 
     def _add(self, paragraph: _Paragraph) -> None:
         text = paragraph.text()

@@ -271,8 +271,8 @@ _CALENDAR_NAMES = {"DTSTART": "From", "DTEND": "To"}
 
 def calendar_text(calendar: str) -> str:
     """Return what, when and where of the events in a calendar (RFC 5545), a line each."""
-    events = re.findall(r"(?s)BEGIN:VEVENT(.*?)END:VEVENT", re.sub(r"\r?\n[ \t]", "", calendar))
-    return "\n\n".join("\n".join(_event_lines(event)) for event in events)
+    events = re.sub(r"\r?\n[ \t]", "", calendar).split("BEGIN:VEVENT")[1:]
+    return "\n\n".join("\n".join(_event_lines(event.partition("END:VEVENT")[0])) for event in events)
 
 
 def _event_lines(event: str) -> Iterator[str]:

@@ -8,6 +8,7 @@ import tarfile
 import zipfile
 from email.message import EmailMessage
 
+import docx
 import pytest
 from made_files import make_zip
 
@@ -77,6 +78,17 @@ def test_an_archive_in_an_archive_is_read_and_one_in_that_is_not() -> None:
     first, second = read_all(make_zip({"inner.tar.gz": inner.getvalue()}), "outer.zip")
     assert (first.member, first.text) == ("inner.tar.gz/deep/note.txt", "Chicory.")
     assert "zip archive" in second.failure
+
+
+def test_a_table_in_a_cell_is_a_part_of_its_line() -> None:
+    document = docx.Document()
+    outer = document.add_table(rows=1, cols=2)
+    outer.cell(0, 0).text, outer.cell(0, 1).text = "Spot", "75 euro"
+    inner = outer.cell(0, 0).add_table(rows=2, cols=1)
+    inner.cell(0, 0).text, inner.cell(1, 0).text = "B7", "B8"
+    buffer = io.BytesIO()
+    document.save(buffer)
+    assert "| Spot B7; B8 | 75 euro |" in read_bytes(buffer.getvalue(), "lease.docx").text
 
 
 def test_the_files_in_an_attached_archive_are_documents_of_the_mail() -> None:
