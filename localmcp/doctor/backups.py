@@ -38,7 +38,7 @@ class Backup:
     """What does not agree in it, as in the file itself; `doctor --fix` mends that."""
 
 
-def back_up(database: Database, target: Path | None = None, *, note: str = "backup") -> Backup:
+def back_up(database: Database, target: Path | None = None) -> Backup:
     """Copy the whole file, keys and history included, to `target` (beside it, named by the time, for None).
 
     One snapshot, while others go on writing. The copy appears only when it is complete and was read to its end.
@@ -47,9 +47,9 @@ def back_up(database: Database, target: Path | None = None, *, note: str = "back
         InvalidInput: the target exists.
         FileUnavailable: it cannot be written, the disk is full, or the file is damaged.
     """
-    target = target.expanduser().absolute() if target else name_beside(database.path, note)
+    target = target.expanduser().absolute() if target else name_beside(database.path, "backup")
     if target.is_dir():
-        target = target / name_beside(database.path, note).name
+        target = target / name_beside(database.path, "backup").name
     _check_free(target)
     with _scratch(target.parent) as scratch:
         copy = scratch / "copy"

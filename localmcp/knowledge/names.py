@@ -96,14 +96,14 @@ def short(identity: str) -> str:
     return identity[:8]
 
 
-def nearest_source(connection: apsw.Connection, name: str, *, trashed: bool = False) -> str | None:
+def nearest_source(connection: apsw.Connection, name: str) -> str | None:
     """Return the path or title that is most like `name`, if one is like it at all."""
     collections = ",".join(str(collection.id) for collection in visible_collections(connection))
     rows = fetch_all(
         connection,
         f"""
         select title, uri from sources
-        where trashed_at is {"not " if trashed else ""}null and collection_id in ({collections})
+        where trashed_at is null and collection_id in ({collections})
         order by id desc limit 20000
         """,
     )

@@ -145,22 +145,3 @@ class EverydayRequests:
         if is_shipped(embedder.identity):
             return _shipped()[2]
         return np.array(calibration.direction, dtype=np.float32) if calibration.direction else None
-
-
-RIDGE = 0.01
-
-
-def fit_direction(work: NDArray[np.float32], everyday: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return weights and offset (dimension + 1,) of the ridge regression to 1 for work and -1 for everyday life.
-
-    Args:
-        work: unit vectors of requests to programs (n, dimension).
-        everyday: unit vectors of everyday requests (m, dimension); both groups weigh the same.
-    """
-    import numpy as np
-
-    rows = np.hstack([np.vstack([work, everyday]), np.ones((len(work) + len(everyday), 1))]).astype(np.float64)
-    target = np.r_[np.ones(len(work)), -np.ones(len(everyday))]
-    weight = np.r_[np.full(len(work), 0.5 / len(work)), np.full(len(everyday), 0.5 / len(everyday))]
-    squares = (rows * weight[:, None]).T @ rows + RIDGE * np.eye(rows.shape[1])
-    return cast("Any", np.linalg.solve)(squares, (rows * weight[:, None]).T @ target).astype(np.float32)

@@ -74,7 +74,7 @@ Condition = Comparison | And | Or | Not
 # ---------------------------------------------------------------- reading
 
 
-def parse_condition(raw: Any, name: str = "filter") -> Condition | None:
+def parse_condition(raw: Any) -> Condition | None:
     """The condition that a JSON value states; None for null and for an empty object.
 
     Raises:
@@ -82,9 +82,9 @@ def parse_condition(raw: Any, name: str = "filter") -> Condition | None:
     """
     if raw is None or raw == {}:
         return None
-    condition = _parse(raw, name, 1)
+    condition = _parse(raw, "filter", 1)
     if len(comparisons(condition)) > MOST_COMPARISONS:
-        raise InvalidInput(f"{name}: more than {MOST_COMPARISONS} comparisons; use `in` for many values.")
+        raise InvalidInput(f"filter: more than {MOST_COMPARISONS} comparisons; use `in` for many values.")
     return condition
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from localmcp.config import Settings, sample_directory, tokenizer_directory
-from localmcp.rules.calibration import Calibration, everyday_requests, fit_direction, store_calibration
+from localmcp.rules.calibration import Calibration, everyday_requests, store_calibration
 from localmcp.rules.relevance import Match, Task, match_rules
 from localmcp.rules.rulebook import Selection, embedded_text, find_collection, select_rules
 from localmcp.search.collections import ensure_model
@@ -32,6 +32,7 @@ from localmcp.tool_search.background_requests import general_requests
 from localmcp.workspace import Workspace
 
 FIRST = 5
+RIDGE = 0.01
 HERE = Path(__file__).parent
 SETS = ("samples", "fresh", "final")
 """`fresh`: data, mobile, infrastructure, writing; `final`: embedded, games, support, accounts, film, laboratory,
@@ -188,6 +189,22 @@ def logistic_slope(margin: Any, fits: Any) -> float:
         hessian = (x * (weight * p * (1 - p))[:, None]).T @ x + ridge + np.eye(2) * 1e-9
         slopes -= np.linalg.solve(hessian, x.T @ (weight * (p - fits)) + ridge @ slopes)
     return round(float(slopes[0]), 1)
+
+
+def fit_direction(work: Any, everyday: Any) -> Any:
+    """Return weights and offset (dimension + 1,) of the ridge regression to 1 for work and -1 for everyday life.
+
+    Args:
+        work: unit vectors of requests to programs (n, dimension).
+        everyday: unit vectors of everyday requests (m, dimension); both groups weigh the same.
+    """
+    import numpy as np
+
+    rows = np.hstack([np.vstack([work, everyday]), np.ones((len(work) + len(everyday), 1))]).astype(np.float64)
+    target = np.r_[np.ones(len(work)), -np.ones(len(everyday))]
+    weight = np.r_[np.full(len(work), 0.5 / len(work)), np.full(len(everyday), 0.5 / len(everyday))]
+    squares = (rows * weight[:, None]).T @ rows + RIDGE * np.eye(rows.shape[1])
+    return np.linalg.solve(squares, (rows * weight[:, None]).T @ target).astype(np.float32)
 
 
 def work_direction(workspace: Workspace) -> Any:
