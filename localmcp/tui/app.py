@@ -207,7 +207,9 @@ class LocalMcpApp(ErrorGuard, App[None]):
     def waiting(self, message: Waiting) -> None:
         """Say what is waited for, until no question is open any more."""
         self._waits.append(message.question)
-        self.top.state, self.top.tone = f"◌ waiting for {message.what}", "$accent"
+        writer = next((work.process for work in self.session.works if work.kind == "words" and not work.is_ours), 0)
+        behind = f", while process {writer} writes" if writer else ""
+        self.top.state, self.top.tone = f"◌ waiting for {message.what}{behind}", "$accent"
         self.set_timer(LOOK_SECONDS, self._look_whether_it_waits)
 
     def _look_whether_it_waits(self) -> None:

@@ -171,11 +171,21 @@ def start(widget: Asking, command: Command, then: Callable[[list[str], Output], 
         whole = [*line, *command.agreed]
         work = command.work
         if work is not None:
-            widget.ask("command", lambda: Output(work(session.workspace), 0), lambda output: finish([], output))
+            widget.ask(
+                "command",
+                lambda: Output(work(session.workspace), 0),
+                lambda output: finish([], output),
+                f"“{command.title}”",
+            )
         elif command.is_long:
             session.do(command.title, lambda tell: run_command(session, whole, tell), lambda o: finish(whole, o))
         else:
-            widget.ask("command", lambda: run_command(session, whole), lambda output: finish(whole, output))
+            widget.ask(
+                "command",
+                lambda: run_command(session, whole),
+                lambda output: finish(whole, output),
+                f"“{command.title}”",
+            )
 
     def finish(line: list[str], output: Output) -> None:
         if then is not None and widget.is_attached:

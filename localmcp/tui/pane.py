@@ -49,22 +49,23 @@ class Asking(ErrorGuard, Widget):
         """What the TUI works on."""
         return session_of(self)
 
-    def ask(self, group: str, work: Callable[[], T], then: Callable[[T], object]) -> None:
-        """Run `work` in a thread, and `then` with its answer here; an error is shown in the error line."""
+    def ask(self, group: str, work: Callable[[], T], then: Callable[[T], object], what: str = "") -> None:
+        """Run `work` in a thread, and `then` with its answer here; an error is shown in the error line. `what` is said
+        to be waited for."""
         questions = self._open_questions()
         if before := questions.get(group):
             before.stop()
         question = questions[group] = Interruption()
-        self.set_timer(PATIENCE_SECONDS, partial(self._say_it_waits, group, question))
+        self.set_timer(PATIENCE_SECONDS, partial(self._say_it_waits, question, group, what))
         self.run_worker(
             partial(self._work, group, question, work, then),
             thread=True, exclusive=True, group=f"{self.id or type(self).__name__}:{group}", exit_on_error=False,
         )  # fmt: skip
 
-    def _say_it_waits(self, group: str, question: Interruption) -> None:
+    def _say_it_waits(self, question: Interruption, group: str, what: str) -> None:
         """Name what is waited for, if the answer is not there yet."""
         if self._open_questions().get(group) is question:
-            self.app.post_message(Waiting(question, WAITED_FOR.get(group, "the answer")))
+            self.app.post_message(Waiting(question, what or WAITED_FOR.get(group, "the answer")))
 
     def forget(self, group: str) -> None:
         """Nobody waits for the answer of that group any more."""

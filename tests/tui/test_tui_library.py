@@ -207,6 +207,8 @@ async def test_a_mounted_file_is_shown_as_read_only(tmp_path: Path) -> None:
         assert "lives in the forest" in tui.text()
         await tui.press("d")
         assert "localmcp unmount animals" in tui.error()
+        await tui.press("escape", "up", "v")
+        await tui.until(lambda: "Okapi — " in tui.text() and "lives in the forest" in tui.text(), "the reader")
 
 
 async def test_marked_documents_are_removed_and_one_key_undoes_it(tui: RunningTui) -> None:

@@ -158,7 +158,7 @@ class ToolsPane(FinderPane):
             except LocalMCPError as error:
                 return error
 
-        self.ask("run", call, self._show_answer)
+        self.ask("run", call, self._show_answer, name)
 
     def _show_answer(self, answer: Any) -> None:
         view = self.query_one(AnswerView)
