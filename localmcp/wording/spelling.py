@@ -122,7 +122,7 @@ def is_slip(word: str, other: str) -> bool:
     """Return whether one folded word may be another, misspelt; the first letter is taken for right."""
     if min(len(word), len(other)) < SHORTEST or word[0] != other[0] or abs(len(word) - len(other)) > MOST_EDITS:
         return False
-    return slip_cost(word, other) <= _most_cost(word)
+    return slip_cost(word, other) <= max(_most_cost(word), _most_cost(other))
 
 
 def _most_cost(word: str) -> float:

@@ -61,7 +61,7 @@ def main() -> None:
     start = time.perf_counter()
     rank_tools("begin", discovery.searchable(), discovery.finder, "best", LONGEST_WAIT)
     print(f"first search, with loading and embedding: {time.perf_counter() - start:.1f} s")
-    queries = [row["query"] for row in read_queries(None)]
+    queries = [row["query"] for row in read_queries("held")]
     searches = {
         "best, as tool_search answers": lambda query: registry.call("tool_search", {"query": query}),
         "best, asked again": lambda query: registry.call("tool_search", {"query": query}),
