@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 
 from localmcp.activity import Activity
@@ -137,7 +138,7 @@ class Workspace:
         self.mcp_servers = McpServers(cache_directory() / "mcp", state_directory() / "logs", self.registry)
         self.providers += self.mcp_servers.providers()
         for name in (TOOL_SEARCH, EXECUTE_TOOL):
-            self.registry.get(name).addition = self.mcp_servers.introduction
+            self.registry.get(name).addition = partial(self.mcp_servers.introduction, ending=False)
         self.upkeep = Upkeep(self.library, self.settings.refresh_seconds)
         self.registry.observe(self.upkeep.note_call)
         self.registry.observe(self.tool_usage.note_call)

@@ -319,11 +319,20 @@ def describe_tool(tool: Tool) -> wire.Tool | None:
     )
 
 
+_UNLISTED = ("minimum", "minLength", "maxLength")
+
+
 def _listed_schema(tool: Tool, schema: Json) -> Json:
-    """The schema as it is listed: tools of ours accept other spellings of arguments, and so do not forbid them."""
+    """The schema as it is listed: tools of ours accept other spellings of arguments, and so do not forbid them.
+
+    Lower limits and lengths are left out, which a call that breaks them is told.
+    """
     if not isinstance(tool, MethodTool):
         return schema
-    return {key: value for key, value in schema.items() if key != "additionalProperties"}
+    listed = {key: value for key, value in schema.items() if key != "additionalProperties"}
+    properties: dict[str, Json] = listed["properties"]
+    kept = {name: {key: spec[key] for key in spec if key not in _UNLISTED} for name, spec in properties.items()}
+    return {**listed, "properties": kept}
 
 
 def _annotations(mark: ToolMark) -> wire.ToolAnnotations:
