@@ -60,7 +60,9 @@ class PassageView(Vertical):
         width = max(self.query_one("#passage").size.width, 20)
         earlier = sum(chunk["relativePosition"] < 0 for chunk in around["chunks"])
         before = sum(len(part.wrap(width)) + 1 for part in parts[:earlier])
-        self.query_one("#preview").scroll_to(y=max(before - 2, 0), animate=False)
+        # The frame can be scrolled that far once the text is in it.
+        scroll = self.query_one("#preview").scroll_to
+        self.call_after_refresh(scroll, y=max(before - 2, 0), animate=False)
 
     def toggle_reasons(self) -> None:
         """Show the reasons, or hide them."""
