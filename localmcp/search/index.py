@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import apsw
 
 from localmcp.embeddings import LazyEmbedder
+from localmcp.embeddings.multilingual_model import MULTILINGUAL_NAME
 from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.search.adaptation import DEEP, FAMILY, weight_for
 from localmcp.search.candidates import ARM_DEPTH, Arms, Clock, Found, SearchOutcome, SearchRequest
@@ -40,6 +41,9 @@ DEEPEST = 1000
 """How deep the keyword arm looks to complete the other arm's hits, and both arms for pages beyond the first hundred."""
 DEFAULT_FLOOR = 0.25
 """The cosine from which a passage counts as near in meaning; 94 % of the relevant ones reach it (default model)."""
+ACROSS_WEIGHT = 0.93
+"""What meaning counts where every near passage is in another language than the question (nDCG@10 of 100 English
+questions on Spanish passages with .8, .88, .94: .898, .918, .911; of Spanish ones on English: .948, .959, .971)."""
 MODEL_WAIT_SECONDS = 5.0
 _DOCUMENT_COLLECTIONS = "select count(*) from collections where kind = 'documents'"
 """Collections of other kinds have no chunks that a search could meet."""
@@ -187,12 +191,12 @@ class Index:
             _vector_arm(connection, request, ours.model_id, blocks, vector, allowed, arms, near)
             clock.lap("vector")
         _count_neighbors(connection, arms)
-        if ours is not None and self.adaptive and request.mode == "hybrid":
-            outcome.weights = self._adapted(connection, arms)
         if request.mode != "keyword":
             self._cover(connection, collections, arms, outcome)
         if ours is not None and request.mode == "hybrid":
             arms.other_language = _in_other_language(connection, request.text, [*arms.cosines])
+            if self.adaptive:
+                outcome.weights = self._adapted(connection, arms)
         if ours is None:
             return Found(request, outcome, "keyword", floor, arms)
         identity = self.embedder.get().identity
@@ -247,8 +251,12 @@ class Index:
         return _Ours(model_id, ids) if ids and model_id is not None else None
 
     def _adapted(self, connection: apsw.Connection, arms: Arms) -> Weights:
-        """The weights of the kinds of text that were found."""
+        """The weights of the kinds of text that were found; across languages questions share few words with answers."""
         by_word, by_meaning = list(islice(arms.keyword_ranks, DEEP)), list(islice(arms.semantic_ranks, DEEP))
+        if by_meaning and self.embedder.get().identity.name == MULTILINGUAL_NAME:
+            across = len(arms.other_language.intersection(by_meaning)) / len(by_meaning)
+            least = self.weights.semantic
+            return Weights(round(least + across * max(ACROSS_WEIGHT - least, 0.0), 4))
         return Weights(weight_for(connection, by_word, by_meaning, self.weights.semantic))
 
     def _blocks(
