@@ -52,7 +52,9 @@ _POLITE_START = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _POLITE_END = re.compile(
-    r"(?:[\s,]+(?:please|thanks|thank you|for me|right now|if you can|would you|will you))+[\s.!?]*$", re.IGNORECASE
+    # Only the first of several spaces and commas begins a match: a long run of them takes linear time.
+    r"(?<![\s,])(?:[\s,]+(?:please|thanks|thank you|for me|right now|if you can|would you|will you))+[\s.!?]*$",
+    re.IGNORECASE,
 )
 
 

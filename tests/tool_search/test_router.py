@@ -142,6 +142,11 @@ def test_below_its_certainty_nothing_runs_and_the_call_is_proposed(workspace: Wo
         assert response["proposed"]["tool"] in response["message"]
 
 
+def test_a_long_run_of_commas_is_answered(workspace: Workspace) -> None:
+    # In quadratic time it took a minute, during which no other call was answered.
+    assert ask(workspace, "list, " + ", " * 9000 + "documents")["status"]
+
+
 def test_words_in_a_collection_are_searched_there(workspace: Workspace) -> None:
     workspace.library.add_text("Artificial intelligence is a field of computer science.", "AI")
     response = ask(workspace, "artificial intelligence in collection default")
