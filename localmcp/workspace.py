@@ -137,8 +137,8 @@ class Workspace:
             self.registry.add_provider(provider)
         self.mcp_servers = McpServers(cache_directory() / "mcp", state_directory() / "logs", self.registry)
         self.providers += self.mcp_servers.providers()
-        for name in (TOOL_SEARCH, EXECUTE_TOOL):
-            self.registry.get(name).addition = partial(self.mcp_servers.introduction, ending=False)
+        for name, words in ((TOOL_SEARCH, 5), (EXECUTE_TOOL, 0)):
+            self.registry.get(name).addition = partial(self.mcp_servers.introduction, words=words, ending=False)
         self.upkeep = Upkeep(self.library, self.settings.refresh_seconds)
         self.registry.observe(self.upkeep.note_call)
         self.registry.observe(self.tool_usage.note_call)

@@ -30,17 +30,17 @@ class Introduced:
     """What the person wrote of it in `mcp.json`."""
 
 
-def introduce(servers: Iterable[Introduced], *, ending: bool = True) -> str:
+def introduce(servers: Iterable[Introduced], *, words: int = WORDS_OF_SERVER, ending: bool = True) -> str:
     """Return one paragraph of at most MAX_WORDS words, servers in the given order; "" if there is none.
 
-    `ending`: tell how their tools are found and run.
+    `words`: at most so many on each server's purpose; `ending`: tell how their tools are found and run.
 
     The fewer words there are for each server, the shorter what it is for; at last only names are left.
     """
     listed = list(servers)
     end = f" {_ENDS}" if ending else ""
     room = MAX_WORDS - len(f"{_BEGINS} {_ENDS}".split())
-    for most in range(WORDS_OF_SERVER, -1, -1):
+    for most in range(words, -1, -1):
         entries = [_entry(server, most) for server in listed]
         if sum(len(entry.split()) for entry in entries) <= room:
             return f"{_BEGINS} {'; '.join(entries)}.{end}" if entries else ""

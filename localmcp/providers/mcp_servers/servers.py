@@ -214,10 +214,10 @@ class McpServers:
     def _log_of(self, entry: ServerEntry) -> Path:
         return self._logs / f"mcp-{entry.namespace}.log"
 
-    def introduction(self, *, ending: bool = True) -> str:
+    def introduction(self, *, words: int = 5, ending: bool = True) -> str:
         """Return what the servers that the caller may use are for, in at most 60 words; nothing is started for it.
 
-        `ending`: tell how their tools are found and run.
+        `words`: at most so many on each; `ending`: tell how their tools are found and run.
         """
         if not self.servers:
             return ""
@@ -225,7 +225,7 @@ class McpServers:
 
         names = current_scope().provider_names
         seen = [server for server in self.servers.values() if server.usable and (names is None or server.name in names)]
-        return introduce((provider.introduced() for provider in seen), ending=ending)
+        return introduce((provider.introduced() for provider in seen), words=words, ending=ending)
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call `listener` when the tools of a server have changed; from another thread, so it must be quick."""
