@@ -146,8 +146,8 @@ _REWRITES = (
     (re.compile(r"^i (?:do not|don'?t) (?:like|want)(?: it when you)?\s+", re.I), "avoid "),
     (re.compile(r"^don'?t\b", re.I), "do not"),
     (re.compile(r"^not\s+", re.I), "do not "),
-    (re.compile(r"[,;]?\s+(?:please|thanks|thank you|ok(?:ay)?|from now on|in (?:the )?future|going forward)[.!]*$",
-                re.I), ""),
+    (re.compile(r"(?<!\s)[,;]?\s+(?:please|thanks|thank you|ok(?:ay)?|from now on|in (?:the )?future|going forward)"
+                r"[.!]*$", re.I), ""),
 )  # fmt: skip
 
 
