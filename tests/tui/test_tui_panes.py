@@ -163,12 +163,12 @@ async def test_every_tool_is_listed_the_hidden_ones_too(tui: RunningTui) -> None
 
 async def test_the_search_for_tools_is_the_assistants_with_its_scores(tui: RunningTui) -> None:
     pane = await tui.go("tools")
-    pane.line.value = "remove documents"  # type: ignore[attr-defined]
+    pane.line.value = "documents in the trash"  # type: ignore[attr-defined]
     await tui.until(lambda: tui.pane.rows and tui.pane.rows[0].score is not None)
-    answer = tui.app.session.call("tool_search", query="remove documents", max_results=50)
+    answer = tui.app.session.call("tool_search", query="documents in the trash", max_results=50)
     hits = [(hit["name"], hit["score"]) for hit in answer["tools"]]
     assert [(row.name, row.score) for row in tui.pane.rows] == hits
-    assert hits[0][0] == "remove_source"
+    assert hits[0][0] == "list_trash"
 
 
 async def test_a_tool_runs_from_its_form_and_its_answer_turns(tui: RunningTui) -> None:
