@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Generator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +14,7 @@ import apsw
 
 from localmcp import files
 from localmcp.doctor.file import MAGIC
+from localmcp.doctor.optimization import truncate_log
 from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, NotOurFile
 from localmcp.packs.verify import Verification, verify
 from localmcp.storage.adoption import Dropped, Keep, drop_foreign_powers
@@ -201,8 +202,8 @@ def _pour(prepared: Path, path: Path, keep: Callable[[], None]) -> None:
                 keep()
                 while not pages.done:
                     pages.step(PAGES_AT_ONCE)
-            with suppress(apsw.BusyError):
-                target.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        # Whoever reads the old content meanwhile is not waited for longer.
+        truncate_log(path)
     except (apsw.BusyError, apsw.LockedError) as error:
         raise FileUnavailable(
             f"{path} is being written by another program; nothing was changed.", hint="Try again when it has finished."

@@ -116,8 +116,7 @@ class ScanReader:
                         break
                     read += self._read(collection, scan, pool, run, must_stop)
         finally:
-            with self._database.write() as connection:
-                lease.release(connection)
+            lease.release(self._database)
         return read
 
     def _read(

@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import apsw
 
@@ -318,6 +318,9 @@ def write_batch(
 class Lease:
     """The right to do something, as to make vectors, which one worker of all processes has at a time."""
 
+    ended: ClassVar[set[str]] = set()
+    """Workers of this process that ended without giving it back, since the disk was full."""
+
     def __init__(self, rank: int, name: str = LEASE) -> None:
         self.rank = rank
         self.name = name
@@ -334,9 +337,16 @@ class Lease:
         )
         return True
 
-    def release(self, connection: apsw.Connection) -> None:
-        """Give it back, if this worker has it. Part of the caller's write transaction."""
-        connection.execute("delete from leases where name = ? and holder = ?", (self.name, self.holder))
+    def release(self, database: Database) -> None:
+        """Give it back, if this worker has it.
+
+        Raises:
+            FileUnavailable: the file cannot be written; whoever asks next gets it nevertheless.
+        """
+        Lease.ended.add(self.holder)
+        with database.write() as connection:
+            connection.execute("delete from leases where name = ? and holder = ?", (self.name, self.holder))
+        Lease.ended.remove(self.holder)
 
 
 @contextmanager
@@ -351,13 +361,12 @@ def front_lease(database: Database) -> Generator[Lease]:
             time.sleep(WAIT_SECONDS)
         yield lease
     finally:
-        with database.write() as connection:
-            lease.release(connection)
+        lease.release(database)
 
 
 def is_alive(holder: str, beat_at: str) -> bool:
     oldest = datetime.now(UTC) - timedelta(seconds=LEASE_SECONDS)
-    if beat_at < oldest.isoformat(timespec="milliseconds").replace("+00:00", "Z"):
+    if holder in Lease.ended or beat_at < oldest.isoformat(timespec="milliseconds").replace("+00:00", "Z"):
         return False
     host, _, rest = holder.partition(":")
     pid = rest.partition(":")[0]
@@ -416,8 +425,7 @@ class QueueWorker:
                     time.sleep(WAIT_SECONDS)
         finally:
             if ours:
-                with self.database.write() as connection:
-                    lease.release(connection)
+                lease.release(self.database)
         return made
 
     def _look_up(self, collection_ids: Sequence[int], sources: Sequence[int] | None) -> list[Passage]:

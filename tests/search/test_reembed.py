@@ -17,7 +17,7 @@ from localmcp.cli.program import execute
 from localmcp.cli.session import Session
 from localmcp.embeddings import HashEmbedder
 from localmcp.errors import ModelUnavailable, NotFound
-from localmcp.search import reembedding
+from localmcp.search import reembedding, vector_queue
 from localmcp.search.candidates import SearchRequest
 from localmcp.search.collections import Collection, choose_collections
 from localmcp.search.consistency import disagreements
@@ -103,7 +103,12 @@ def test_the_old_vectors_answer_until_all_new_ones_are_there(workspace: Workspac
     assert model_of(database) == 128
 
 
-def test_passages_that_come_during_the_run_are_caught_up_with(workspace: Workspace) -> None:
+def test_passages_that_come_during_the_run_are_caught_up_with(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The addition waits for this run, which does not go on meanwhile.
+    monkeypatch.setattr(vector_queue, "LEASE_SECONDS", 0.5)
+
     class Slow(HashEmbedder):
         added = False
 
