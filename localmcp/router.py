@@ -174,7 +174,11 @@ class Router:
             return self._look_up_title(ranking, arguments) or _no_decision(ranking)
         filled = fill_arguments(ranking.sentence, ranking.tokens, best, arguments)
         vague = best.certainty < SURE_ENOUGH_TO_CHANGE or _searches(best.tool, filled.arguments)
-        if not named and vague and (title_decision := self._look_up_title(ranking, arguments, chosen=best.tool)):
+        if (
+            not named
+            and vague
+            and (title_decision := self._look_up_title(ranking, arguments, best.tool, filled.arguments.get("query")))
+        ):
             return title_decision
         if filled.missing:
             needs = ", ".join(_explain_parameter(best.tool, name) for name in filled.missing)
@@ -188,7 +192,9 @@ class Router:
             return Decision(None, filled.arguments, best.certainty, message, proposed)
         return Decision(best.tool, filled.arguments or _words_alone(ranking, best, named), best.certainty, "")
 
-    def _look_up_title(self, ranking: Ranking, passed_arguments: Json, chosen: Tool | None = None) -> Decision | None:
+    def _look_up_title(
+        self, ranking: Ranking, passed_arguments: Json, chosen: Tool | None = None, query: str | None = None
+    ) -> Decision | None:
         """Return the call that finds what the sentence names by its title, or None.
 
         `create a blueprint` is the title of a quick start, and asks for no deed. A reading tool with an example phrase
@@ -196,31 +202,37 @@ class Router:
 
         Args:
             chosen: the tool that fits otherwise; against a search elsewhere, two words at least must be in the title.
+            query: what a search elsewhere would look for; where it is one word, it must be the whole title.
         """
         words = [token for token in ranking.tokens if is_telling(token) and token.stem not in ASKING]
+        whole = query is not None and len(title_words(query)) == 1
+        if whole:
+            words = [token for token in words if token.text == query] or words
         for finder in self._routable():
             parameter = bare_parameter(finder) if finder.mark.read_only else None
-            if not parameter or not words or (chosen is not None and chosen is not finder and len(words) < 2):
+            few = chosen is not None and chosen is not finder and len(words) < 2
+            if not parameter or not words or (few and not whole):
                 continue
             properties = finder.input_schema.get("properties", {})
             beside = {name: value for name, value in passed_arguments.items() if name in properties}
             asked_for = ranking.tokens if chosen in (None, finder) else words
             arguments = {**beside, parameter: written(ranking.sentence, asked_for)}
-            share = self._share_in_title(finder, arguments, [token.text for token in words])
-            if share >= TITLE_WORDS:
+            title = self._first_title(finder, arguments)
+            share = title_share([token.text for token in words], title)
+            if share >= TITLE_WORDS and (not few or len(title_words(title)) == 1):
                 return Decision(finder, arguments, share, "")
         return None
 
-    def _share_in_title(self, tool: Tool, arguments: Json, words: Sequence[str]) -> float:
-        """Return the share of the words that the first title which the tool finds has, 0..1."""
+    def _first_title(self, tool: Tool, arguments: Json) -> str:
+        """Return the first title that the tool finds, or an empty one."""
         try:
             answer = self._registry.call(tool.name, arguments)
         except LocalMCPError as error:
             log.debug("%s finds nothing: %s", tool.name, error)
-            return 0.0
+            return ""
         rows = answer.value.get("results")
         result_rows = cast("list[Json]", rows) if isinstance(rows, list) else []
-        return title_share(words, str(result_rows[0].get("displayName", ""))) if result_rows else 0.0
+        return str(result_rows[0].get("displayName", "")) if result_rows else ""
 
     def _ask_model(self, model: LanguageModel, ranking: Ranking, arguments: Json) -> Decision:
         """The call that the language model makes.

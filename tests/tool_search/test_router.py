@@ -131,6 +131,11 @@ def test_a_search_for_the_title_of_a_quick_start_finds_the_quick_start(workspace
     )
 
 
+def test_a_search_for_one_word_that_is_a_whole_title_finds_the_quick_start(workspace: Workspace) -> None:
+    tools = [ask(workspace, sentence)["tool_result"]["tool"] for sentence in ("Find API docs", "Find image docs")]
+    assert tools == ["searchQuickstarts", "search"]
+
+
 @pytest.mark.parametrize("sentence", ["delete everything", "open the browser", "what about the roof"])
 def test_below_its_certainty_nothing_runs_and_the_call_is_proposed(workspace: Workspace, sentence: str) -> None:
     ran: list[str] = []
