@@ -41,13 +41,14 @@ def read_archive(
         for number, (path, size, unpack) in enumerate(members):
             if number >= MOST_MEMBERS or unpacked > MOST_UNPACKED * max_bytes:
                 raise UnreadableDocument(f"{name} holds too much: the rest of it is not read.")
+            # Also what is left out now counts: each file that is given up begins the archive anew.
+            unpacked += size if size <= max_bytes else 0
             if number < (start or 0) or _is_hidden(path):
                 continue
             begin_member(path, number + 1)
             if size > max_bytes:
                 yield failed_member(path, f"It is larger than {max_bytes // 1_000_000} MB.")
                 continue
-            unpacked += size
             yield from _read_member(path, unpack, read, max_bytes)
     except _DAMAGE as error:
         raise UnreadableDocument(f"{name} is damaged: {error}"[:300]) from error
