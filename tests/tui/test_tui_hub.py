@@ -114,8 +114,7 @@ async def test_work_of_another_process_is_in_the_strip_until_it_ends(tmp_path: P
         await tui.until(lambda: "default" in tui.text(), "the library")
         await tui.press("right")
         await tui.until(lambda: "without vectors" in tui.text(), "what waits")
-        with database.write() as connection:
-            lease.release(connection)
+        lease.release(database)
         await tui.until(lambda: "Making vectors" not in tui.text(), "its end")
 
 
