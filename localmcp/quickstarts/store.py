@@ -158,7 +158,10 @@ def _row(columns: Sequence[Any], origin: str | None = None) -> Row:
             raise TypeError(f"the quick start {name} is no text")
         favourite, status, tasks = False, "Not started", "{}"
     document = _read_content(content) if origin is None else _read_anybodys(content)
-    pairs: tuple[Tag, ...] = tuple((kind, value) for kind, value in json.loads(tags))
+    read: list[list[Any]] = json.loads(tags)
+    if not all(isinstance(word, str) for pair in read for word in pair):
+        raise TypeError(f"a tag of the quick start {name} is no text")
+    pairs: tuple[Tag, ...] = tuple((kind, value) for kind, value in read)
     texts = (name, title, description, document, created, updated)
     return Row(identity, *texts, pairs, bool(favourite), status, json.loads(tasks), origin)
 
