@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NotRequired, cast
 
@@ -116,6 +116,8 @@ class Discovery:
         """Without a `finder`, words alone are compared, not meaning."""
         self.registry = registry
         self.finder = finder or ToolFinder()
+        self.starting: Callable[[], list[str]] = list
+        """Names of connected servers whose tools are not known yet."""
         self._by_content: dict[tuple[Any, ...], ToolDescription] = {}
 
     def searchable(self) -> list[ToolDescription]:
@@ -187,19 +189,21 @@ class Discovery:
         collections, verify citations, and what connected servers do. Ask by capability, verb and object: "remove
         duplicate rows in Excel". Run one with execute_tool."""
         ranked, sure = self._rank(query, most=max_results)
+        waiting = _still_starting(self.starting())
         if not ranked:
-            return Answer({"confidence": "none", "tools": [], "count": 0}, NOTHING_FOUND)
+            return _refused({"confidence": "none", "tools": [], "count": 0}, NOTHING_FOUND, waiting)
         whole = max_results if detail == "full" else int(sure and bool(query.strip()))
         hits = [
             _told(ranked_tool, score, full=place < whole, asked=detail == "full")
             for place, (ranked_tool, score) in enumerate(ranked)
         ]
         text = compact_json(hits)
-        if sure:
-            return Answer({"confidence": "high", "tools": hits, "count": len(hits)}, text)
-        blocks = tuple({"type": "text", "text": part} for part in (NOTHING_SURE, text))
-        value = {"confidence": "low", "tools": hits, "count": len(hits), "hint": NOTHING_SURE}
-        return Answer(value, text, content=blocks)
+        hint = " ".join(filter(None, (None if sure else NOTHING_SURE, waiting)))
+        value: Json = {"confidence": "high" if sure else "low", "tools": hits, "count": len(hits)}
+        if not hint:
+            return Answer(value, text)
+        blocks = tuple({"type": "text", "text": part} for part in (hint, text))
+        return Answer({**value, "hint": hint}, text, content=blocks)
 
     # It runs whatever it is given, so it is marked like the most dangerous tool behind it: a client that trusts
     # annotations would otherwise remove things without asking. Attaching adds exactly two tools (S1-1), so there is
@@ -306,6 +310,14 @@ def _schema_of(hit_tool: Tool) -> Json | None:
     except Exception:
         log.warning("%s cannot tell its schema and is found without", hit_tool.name, exc_info=True)
         return None
+
+
+def _still_starting(names: Sequence[str]) -> str | None:
+    """Which servers' tools cannot be found yet, in one sentence; None if there is none."""
+    if not names:
+        return None
+    verb = "is" if len(names) == 1 else "are"
+    return f"{', '.join(names)} {verb} still starting: search again in a few seconds for what they offer."
 
 
 def _refused(value: Json, sentence: str, hint: str | None) -> Answer:

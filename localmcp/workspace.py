@@ -137,6 +137,7 @@ class Workspace:
             self.registry.add_provider(provider)
         self.mcp_servers = McpServers(cache_directory() / "mcp", state_directory() / "logs", self.registry)
         self.providers += self.mcp_servers.providers()
+        self.discovery.starting = self.mcp_servers.starting
         for name, words in ((TOOL_SEARCH, 5), (EXECUTE_TOOL, 0)):
             self.registry.get(name).addition = partial(self.mcp_servers.introduction, words=words, ending=False)
         self.upkeep = Upkeep(self.library, self.settings.refresh_seconds)

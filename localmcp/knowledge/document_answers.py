@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from localmcp.knowledge.citations import cite
-from localmcp.knowledge.document_parts import LONGEST_ENTRY, fitting_passages, outline_of
+from localmcp.knowledge.document_parts import fitting_entries, fitting_passages, from_offset, outline_of
 from localmcp.knowledge.document_records import (
     ContextChunk,
     ContextResult,
@@ -21,9 +21,11 @@ from localmcp.text.signals import signals
 JOINT = "\n\n---\n\n"
 
 
-def document_of(item: SourceItem, passages: list[Passage], budget: int | None) -> DocumentResult:
+def document_of(item: SourceItem, passages: list[Passage], offset: int, budget: int | None) -> DocumentResult:
+    """The document from an offset on, as much of it as fits."""
     origin = item.get("origin")
-    shown = fitting_passages(passages, budget)
+    begun, read = from_offset(passages, offset)
+    shown, rest = fitting_passages(begun, budget, read)
     result: DocumentResult = {
         "source": _document_source(item, shown),
         "chunks": [_document_chunk(p, origin) for p in shown],
@@ -32,16 +34,16 @@ def document_of(item: SourceItem, passages: list[Passage], budget: int | None) -
         result["source"]["signals"] = seen
     if shown:
         result["startLine"], result["endLine"] = shown[0].first_line, shown[-1].last_line
-    result["truncated"] = len(shown) < len(passages)
-    if len(shown) < len(passages):
-        result["nextOffset"] = passages[len(shown)].position
+    result["truncated"] = rest is not None
+    if rest is not None:
+        result["nextOffset"] = rest
     return result
 
 
 def document_outline(item: SourceItem, passages: list[Passage], budget: int | None) -> DocumentResult:
     """The headings instead of the text."""
     entries = outline_of(passages)
-    kept = entries[: max(1, len(entries) if budget is None else budget // LONGEST_ENTRY)]
+    kept = entries[: fitting_entries(entries, budget)]
     result: DocumentResult = {
         "source": _document_source(item, []),
         "chunks": [],

@@ -19,8 +19,10 @@ MOST_DOCUMENT_BYTES = 400_000
 """A document beyond this is cut for everybody, with the offset of the rest."""
 MOST_SENT_BYTES = 900_000
 """Structured answer and text block together: clients refuse results of 1 MB."""
-LONGEST_ENTRY = 60
-"""Characters that an entry of an outline takes, about."""
+ENTRY_LINES = 26
+"""Characters that the lines of an entry of an outline take, about."""
+_READ = 10_000_000
+"""Passages that an offset can name; beyond, it also says how much of the passage has been read."""
 _LINES = re.compile(r"(\d{1,9})(?:\s*(-|:|\.\.)\s*(\d{1,9})?)?")
 
 _ROW = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
@@ -59,11 +61,34 @@ def within_lines(passages: Sequence[Passage], first: int, last: int) -> list[Pas
     return parts
 
 
-def fitting_passages(passages: Sequence[Passage], budget: int | None) -> list[Passage]:
-    """Return as many passages as fit the budget in characters and the limits in bytes; at least one.
+def position_of(offset: int) -> int:
+    """Return the number of the passage that an offset begins with."""
+    return offset % _READ
 
-    A text is twice in the structured answer, and that once more in the text block, where what JSON escapes is escaped
-    again.
+
+def from_offset(passages: Sequence[Passage], offset: int) -> tuple[list[Passage], int]:
+    """Return the passages from an offset on, and how many characters of the first one have been read.
+
+    An offset is the number of a passage; where one passage is larger than a page, it also says how much was read.
+    """
+    read, position = offset // _READ, position_of(offset)
+    rest = [passage for passage in passages if passage.position >= position]
+    if not read or not rest or rest[0].position != position or read >= len(rest[0].text):
+        return rest, 0
+    first = rest[0]
+    before = _line_ends(first.text[:read])
+    begun = replace(first, text=first.text[read:], start=first.start + read, first_line=first.first_line + before)
+    return [begun, *rest[1:]], read
+
+
+def fitting_passages(
+    passages: Sequence[Passage], budget: int | None, read: int = 0
+) -> tuple[list[Passage], int | None]:
+    """Return as many passages as fit the budget in characters and the limits in bytes, and the offset of the rest.
+
+    A first passage beyond the budget is cut at a line, or at a word. `read`: characters of it that are not there any
+    more. A text is twice in the structured answer, and that once more in the text block, where what JSON escapes is
+    escaped again.
     """
     shown: list[Passage] = []
     characters = structured = sent = 0
@@ -74,9 +99,26 @@ def fitting_passages(passages: Sequence[Passage], budget: int | None) -> list[Pa
         sent += 2 * _size(once) + 2 * _size(compact_json(once))
         too_long = budget is not None and characters > budget
         if shown and (too_long or structured > MOST_DOCUMENT_BYTES or sent > MOST_SENT_BYTES):
-            break
+            return shown, passage.position
+        if too_long and budget is not None:
+            cut = cut_passage(passage, budget)
+            return [cut], passage.position + _READ * (read + len(cut.text))
         shown.append(passage)
-    return shown
+    return shown, None
+
+
+def cut_passage(passage: Passage, longest: int) -> Passage:
+    """Return the beginning of a passage, cut after a line or else after a word."""
+    if len(passage.text) <= longest:
+        return passage
+    head = passage.text[:longest]
+    text = head[: head.rfind("\n") + 1 or head.rfind(" ") + 1 or longest]
+    last_line = passage.first_line + _line_ends(text) - text.endswith("\n")
+    return replace(passage, text=text, last_line=last_line)
+
+
+def _line_ends(text: str) -> int:
+    return len(re.findall(r"\r\n|\r|\n", text))
 
 
 def _size(text: str) -> int:
@@ -84,9 +126,11 @@ def _size(text: str) -> int:
 
 
 def around(passages: Sequence[Passage], target: Passage, budget: int | None) -> list[Passage]:
-    """Return the passages nearest to the target that fit the budget, in order; always the target."""
+    """Return the passages nearest to the target that fit the budget, in order; the target, cut if it does not."""
     if budget is None:
         return list(passages)
+    if len(target.text) > budget:
+        return [cut_passage(target, budget)]
     kept: set[int] = set()
     used = 0
     for passage in sorted(passages, key=lambda passage: (abs(passage.position - target.position), passage.position)):
@@ -105,6 +149,16 @@ def section_around(passages: Sequence[Passage], target: Passage) -> list[Passage
         if any(passage.chunk_id == target.chunk_id for passage in members):
             return members
     return [target]
+
+
+def fitting_entries(entries: Sequence[dict[str, Any]], budget: int | None) -> int:
+    """Return how many entries of an outline fit the budget in characters; at least one."""
+    used = 0
+    for number, entry in enumerate(entries):
+        used += len(entry["heading"]) + 2 * entry["level"] + ENTRY_LINES
+        if number and budget is not None and used > budget:
+            return number
+    return len(entries)
 
 
 def outline_of(passages: Sequence[Passage]) -> list[dict[str, Any]]:

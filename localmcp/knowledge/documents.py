@@ -14,6 +14,7 @@ from localmcp.knowledge.document_parts import (
     DOCUMENT_CHARS,
     around,
     parse_lines,
+    position_of,
     section_around,
     within_lines,
 )
@@ -81,7 +82,7 @@ class KnowledgeBase(PassageSearch):
                     passages = passages_of_source(connection, target.source_id, first, last)
             shown = around(passages, target, budget)
             result = context_around(target, shown, window, origin)
-            if len(shown) < len(passages):
+            if sum(len(passage.text) for passage in shown) < sum(len(passage.text) for passage in passages):
                 result["truncated"] = True
             return result
 
@@ -125,12 +126,10 @@ class KnowledgeBase(PassageSearch):
                     return None
                 row = fetch_one(connection, f"{SOURCE} where sources.id = ?", (source.row_id,))
                 item = source_item(row, index.database.adopted, origin)
-                passages = passages_of_source(connection, source.row_id, 0 if span else offset)
+                passages = passages_of_source(connection, source.row_id, 0 if span else position_of(offset))
             if outline:
                 return document_outline(item, passages, budget)
-            if span:
-                passages = [part for part in within_lines(passages, *span) if part.position >= offset]
-            return document_of(item, passages, budget)
+            return document_of(item, within_lines(passages, *span) if span else passages, offset, budget)
 
         try:
             for result in self.federation.look(look, mount):

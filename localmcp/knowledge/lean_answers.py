@@ -58,8 +58,8 @@ def lean_search(result: Any) -> Answer:
 
 def _lean_hit(hit: Json, folder: str) -> Json:
     lean = _picked(hit, (*_HIT_FIELDS, "relevance", "origin", "signals", "morePassages"))
-    # A tenth is finer than what the scores can tell.
-    lean |= {field: round(hit[field], 1) for field in _SCORES if field in hit}
+    # Finer is more than what the scores can tell.
+    lean |= {field: round(hit[field]) for field in _SCORES if field in hit}
     label: str = hit["citation"]["label"]
     lean["citation"] = {"label": label.removeprefix(folder).replace(f" › {hit['sourceTitle']} › ", " › ")}
     if hit["collection"] != "default":
@@ -221,7 +221,8 @@ def _read_on(result: Json) -> list[str]:
         return []
     if "outline" in result:
         return [f"More of the outline: offset={result['nextOffset']}"]
-    after = f" or lines={result['endLine'] + 1}-" if "endLine" in result else ""
+    whole_line = result["source"]["content"].endswith("\n")
+    after = f" or lines={result['endLine'] + 1}-" if whole_line else ""
     return [f"More: offset={result['nextOffset']}{after}"]
 
 

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Annotated, Any, Literal, NotRequired
-
-from typing_extensions import TypedDict
+from typing import Annotated, Any, Literal
 
 from localmcp.config import Settings
-from localmcp.errors import AccessDenied, InvalidInput
+from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.knowledge.ingest import Library
 from localmcp.knowledge.jobs import WAIT_SECONDS, Jobs, JobState, Tell
+from localmcp.knowledge.library_records import (
+    AddedDocument,
+    IngestResult,
+    JobStatus,
+    Problem,
+    Removed,
+    RemovedSource,
+    Restored,
+    Trash,
+    TrashedSource,
+)
 from localmcp.knowledge.names import find_source
 from localmcp.knowledge.report import Progress, Report
 from localmcp.knowledge.trash import SourceRow
 from localmcp.knowledge.walk import below
+from localmcp.schemas import nearest
 from localmcp.storage.database import Database
 from localmcp.tools import Json, Param, current_scope, tool
 
@@ -27,108 +37,6 @@ MOST_LISTED = 100
 SHOWN_TITLES = 20
 
 SourceType = Literal["text", "website", "docs", "qa", "notion"]
-
-
-class AddedDocument(TypedDict):
-    """What adding a text came to."""
-
-    status: Literal["added", "replaced", "unchanged", "running"]
-    sourceId: NotRequired[str]
-    chunksAdded: NotRequired[int]
-    chunksKept: NotRequired[int]
-    jobId: NotRequired[str]
-    """While it is running: what to ask job_status for."""
-
-
-class Problem(TypedDict):
-    """A file that could not be read."""
-
-    path: str
-    reason: str
-
-
-class IngestResult(TypedDict):
-    """What adding or refreshing files came to, counted in files. While it runs: jobId, done and total, and the counts
-    once everything is found by its words."""
-
-    status: Literal["done", "running"]
-    jobId: NotRequired[str]
-    done: NotRequired[int]
-    total: NotRequired[int | None]
-    indexed: NotRequired[int]
-    updated: NotRequired[int]
-    moved: NotRequired[int]
-    unchanged: NotRequired[int]
-    skipped: NotRequired[int]
-    failed: NotRequired[int]
-    missing: NotRequired[int]
-    removed: NotRequired[int]
-    chunksAdded: NotRequired[int]
-    chunksKept: NotRequired[int]
-    vectorsAdded: NotRequired[int]
-    waiting: NotRequired[int]
-    """Passages that are found by their words, and not yet by their meaning."""
-    seconds: NotRequired[float]
-    problems: NotRequired[list[Problem]]
-    notices: NotRequired[list[str]]
-
-
-class RemovedSource(TypedDict):
-    """A document in the trash, or about to be."""
-
-    sourceId: str
-    title: str
-    path: str | None
-
-
-class Removed(TypedDict):
-    """What removing came to, or what it would remove."""
-
-    removed: int
-    trashDays: int
-    sources: list[RemovedSource]
-    """At most 100 of them."""
-    wouldRemove: NotRequired[int]
-    """Nothing was removed yet: so many documents are meant; call again with confirm."""
-    message: NotRequired[str]
-
-
-class TrashedSource(RemovedSource):
-    """A document in the trash."""
-
-    trashedAt: str
-
-
-class Trash(TypedDict):
-    """The answer of `list_trash`."""
-
-    count: int
-    total: int
-    sources: list[TrashedSource]
-
-
-class Restored(TypedDict):
-    """A source that is back."""
-
-    sourceId: str
-    title: str
-    path: str | None
-
-
-class JobStatus(TypedDict):
-    """Where long work stands."""
-
-    jobId: str
-    kind: str
-    status: Literal["running", "done", "failed"]
-    done: int
-    total: int | None
-    message: str
-    startedAt: str
-    finishedAt: str | None
-    result: NotRequired[dict[str, Any]]
-
-
 CollectionName = Annotated[str | None, Param("The collection; made if there is none of that name.", max_length=100)]
 PartitionName = Annotated[str | None, Param("A part of the collection; made if absent.", max_length=100)]
 
@@ -294,13 +202,42 @@ class LibraryTools:
         idempotent=False,
     )
     def restore_source(
-        self, sourceId: Annotated[str, Param("The document: id, path or title; list_trash shows them.")]
+        self,
+        sourceId: Annotated[str | None, Param("The document: id, path or title; list_trash shows them.")] = None,
+        paths: Annotated[list[str] | None, Param("Or several: paths, folders, ids or titles.")] = None,
     ) -> Restored:
-        """Bring a document back from the trash."""
+        """Bring a document back from the trash, or several, or everything that came from a folder."""
+        if (not sourceId) == (not paths):
+            raise InvalidInput("Give either sourceId or paths.", hint="list_trash shows what can be restored.")
+        trashed = list(dict.fromkeys(uuid for name in paths or [sourceId or ""] for uuid in self._trashed(name)))
+        if sourceId and len(trashed) == 1:
+            source = self._library.restore(trashed[0])
+            return {"sourceId": source.uuid, "title": source.title, "path": source.uri}
+        sources: list[RemovedSource] = []
+        problems: list[Problem] = []
+        for identity in trashed:
+            try:
+                sources.append(_removed_source(self._library.restore(identity)))
+            except InvalidInput as error:
+                problems.append({"path": identity, "reason": str(error)})
+        result: Restored = {"restored": len(sources), "sources": sources[:MOST_LISTED]}
+        return {**result, "problems": problems} if problems else result
+
+    def _trashed(self, name: str) -> list[str]:
+        """The ids of the documents in the trash that a name means: one, or those from a folder."""
         with self._database.read() as connection:
-            trashed = find_source(connection, sourceId, trashed=True)
-        source = self._library.restore(trashed.uuid if trashed else sourceId)
-        return {"sourceId": source.uuid, "title": source.title, "path": source.uri}
+            source = find_source(connection, name, trashed=True)
+        if source:
+            return [source.uuid]
+        rows = [row for row, _ in self._library.trashed()]
+        folder = os.path.normcase(os.path.abspath(os.path.expanduser(name)))
+        # Of a file that was removed twice, the last version.
+        inside = {row.uri: row.uuid for row in reversed(rows) if row.uri and below(os.path.normcase(row.uri), folder)}
+        if inside or not rows:
+            return list(inside.values()) or [name]
+        near = nearest(name, [row.title for row in rows] + [row.uri for row in rows if row.uri])
+        hint = f"The nearest there is '{near}'." if near else "list_trash shows what is there."
+        raise NotFound(f"No document '{name}' in the trash.", hint=hint)
 
     @tool(
         "list_trash",

@@ -63,4 +63,4 @@ def shortened(text: str, longest: int | None) -> str:
     """Return the text, cut after a word with an ellipsis if it is longer."""
     if longest is None or len(text) <= longest:
         return text
-    return text[:longest].rsplit(None, 1)[0] + " …"
+    return text[: longest - 2].rsplit(None, 1)[0] + " …"

@@ -222,3 +222,22 @@ def test_half_a_character_and_a_date_before_all_dates_are_refused(ask: Callable[
     with pytest.raises(InvalidInput, match="half a character"):
         ask("list_sources", pathPrefix="\ud800")
     assert ask("list_sources", since="0001-01-01").value["total"] == 6
+
+
+@pytest.mark.parametrize("most", [200, 333, 1000])
+def test_a_budget_holds_where_one_passage_is_larger_and_its_pages_join_exactly(
+    ask: Callable[..., Answer], desk: Desk, most: int
+) -> None:
+    text = "# Log\n\n" + "".join(f"Reading {n}: pressure rose.\r\n" for n in range(60)) + "word " * 300 + "x" * 500
+    desk.add_text("Readings", text)
+    chunk = ask("search", query="pressure rose", sourceId="Readings", limit=1).value["results"][0]["chunkId"]
+    assert len(ask("get_context", chunkId=chunk, maxChars=most).value["chunks"][0]["content"]) <= most
+    assert len(ask("search", query="pressure rose", maxChars=most).value["results"][0]["content"]) <= most
+    pages, answer = [], ask("get_document", sourceId="Readings", maxChars=most)
+    while "nextOffset" in answer.value:
+        pages.append(answer.value["source"]["content"])
+        answer = ask("get_document", sourceId="Readings", maxChars=most, offset=answer.value["nextOffset"])
+    pages.append(answer.value["source"]["content"])
+    assert "".join(pages) == text and max(map(len, pages)) <= most
+    last = ask("get_document", sourceId="Readings", lines=f"{answer.value['startLine']}-")
+    assert last.value["source"]["content"].endswith(pages[-1])

@@ -104,6 +104,21 @@ def test_the_first_listing_does_not_wait_for_a_slow_server_and_a_later_one_has_i
     farm.open_gate("slower")
 
 
+def test_a_model_that_searches_tools_is_told_at_once_which_server_is_still_starting(farm: Farm) -> None:
+    farm.write(slow=farm.plain("slow", "--gated"))
+    registry, opened = farm.open()
+    discovery = Discovery(registry)
+    discovery.starting = opened.starting
+    with use_scope(Scope(trusted=False, lean=True)):
+        answer = discovery.tool_search("say again word for word")
+        assert answer.value["count"] == 0
+        assert "slow is still starting" in answer.value["hint"]
+        farm.open_gate("slow")
+        assert opened.servers["slow"].listed.wait(60)
+        answer = discovery.tool_search("say again word for word")
+    assert answer.value["tools"][0]["name"] == "slow__echo" and "starting" not in str(answer.value)
+
+
 def test_tools_carry_the_annotations_of_their_server_and_those_of_the_specification_where_it_says_nothing(
     farm: Farm,
 ) -> None:

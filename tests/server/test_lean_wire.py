@@ -77,6 +77,10 @@ async def test_removing_many_documents_wants_a_confirmation(workspace: Workspace
         path = str(folder / "note-3.md")
         back = await client.call_tool("restore_source", {"sourceId": path})
         assert back.structured_content is not None and back.structured_content["path"] == path
+        some = await client.call_tool("restore_source", {"paths": [str(folder / "note-1.md"), "note 2"]})
+        assert some.structured_content is not None and some.structured_content["restored"] == 2
+        rest = await client.call_tool("restore_source", {"path": str(folder)})
+        assert rest.structured_content is not None and rest.structured_content["restored"] == 4
 
 
 async def test_a_quick_start_is_read_as_steps(workspace: Workspace, tmp_path: Path) -> None:

@@ -223,9 +223,15 @@ class McpServers:
             return ""
         from localmcp.providers.mcp_servers.introduction import introduce
 
+        return introduce((server.introduced() for server in self._reachable()), words=words, ending=ending)
+
+    def starting(self) -> list[str]:
+        """Return the names of the servers that the caller may use and whose tools are not known yet."""
+        return [server.entry.name for server in self._reachable() if not server.listed.is_set()]
+
+    def _reachable(self) -> list[McpServer]:
         names = current_scope().provider_names
-        seen = [server for server in self.servers.values() if server.usable and (names is None or server.name in names)]
-        return introduce((provider.introduced() for provider in seen), words=words, ending=ending)
+        return [server for server in self.servers.values() if server.usable and (names is None or server.name in names)]
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call `listener` when the tools of a server have changed; from another thread, so it must be quick."""
@@ -295,13 +301,14 @@ class McpServers:
 
     def wait_for_listing(self, server: McpServer) -> None:
         """Start every server that this caller may see and that was never listed, and wait for `server`, but for all of
-        them together no longer than FIRST_LISTING_SECONDS in the life of the process."""
-        names = current_scope().provider_names
-        for provider in self.servers.values():
-            if provider.usable and not provider.listed.is_set() and (names is None or provider.name in names):
+        them together no longer than FIRST_LISTING_SECONDS in the life of the process. A language model does not wait:
+        it is told which servers are still starting."""
+        for provider in self._reachable():
+            if not provider.listed.is_set():
                 provider.start()
         if server.failure is not None:
             server.start()
+        if server.failure is not None or current_scope().lean:
             return
         with self._lock:
             now = time.monotonic()
