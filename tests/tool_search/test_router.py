@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_language_models import ChatServer
-from test_language_models import chat as chat
+from chat_server import ChatServer
+from chat_server import chat as chat
 
 from localmcp.config import load_settings
 from localmcp.errors import LocalMCPError
