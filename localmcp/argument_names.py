@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, cast
 
 SAME = (
-    ("query", "queries", "q", "question", "task", "taskDescription", "text", "prompt", "displayName", "quote"),
+    ("query", "queries", "q", "question", "task", "taskDescription", "text", "texts", "prompt", "displayName", "quote"),
     ("limit", "topK", "maxResults", "n", "k", "size", "numResults"),
     ("offset", "skip", "start"),
-    ("sourceId", "path", "document", "documentId", "source", "title", "file", "docId", "id"),
+    ("pathPrefix", "folder", "directory", "prefix"),
+    ("sourceId", "path", "document", "documentId", "source", "title", "file", "docId", "id", "filePath", "folder",
+     "directory"),
     ("chunkId", "chunk", "passageId", "id", "resultId"),
     ("collection", "collectionName", "knowledgeBase", "ragId"),
     ("partition", "partitionName"),
-    ("pathPrefix", "folder", "directory", "prefix"),
     ("maxChars", "maxCharacters", "maxLength", "budget"),
     ("since", "after", "from"),
     ("until", "before", "to"),
     ("groupBy", "group"),
-    ("name", "toolName", "tool"),
+    ("lines", "lineRange", "range"),
+    ("name", "toolName", "tool", "function"),
     ("arguments", "args", "input", "params"),
-)
-"""Names that mean one thing; a tool has at most one or two of a line."""
+    ("text", "content", "body", "markdown", "instruction", "rule", "ruleText"),
+    ("title", "name", "heading"),
+)  # fmt: skip
+"""Names that mean one thing; where two lines have a word, the first that fits counts."""
+NEAR = {"startline": "lines", "endline": "lines", "linestart": "lines", "lineend": "lines", "page": "offset"}
+"""Folded names -> the parameter that does it in another form."""
 
 
 def fold_name(name: str) -> str:
@@ -30,24 +36,32 @@ def fold_name(name: str) -> str:
 
 
 _SAME = tuple(frozenset(map(fold_name, names)) for names in SAME)
+_WRAPPERS = frozenset({"arguments", "args", "input", "params", "parameters", "kwargs"})
 
 
 def canonical_names(arguments: Mapping[str, Any], parameters: Collection[str]) -> dict[str, Any]:
     """Return the arguments under the names that the tool advertises.
 
-    A name in another spelling, or another word for exactly one parameter that is not filled in, is replaced; anything
-    else stays as it is and is refused later, with the nearest name.
+    A name in another spelling, or another word for a parameter that is not filled in, is replaced; arguments that are
+    all nested under one name, such as `arguments`, are taken out. Anything else stays as it is and is refused later,
+    with the nearest name.
     """
     if all(name in parameters for name in arguments):
         return dict(arguments)
     by_fold = {fold_name(name): name for name in parameters}
-    spelled = {name if name in parameters else by_fold.get(fold_name(name), name): name for name in arguments}
-    free = [name for name in parameters if name not in spelled]
-    return {_meant(name, free) if name not in parameters else name: arguments[old] for name, old in spelled.items()}
+    free = [name for name in parameters if name not in arguments]
+    meant: dict[str, Any] = {}
+    for name, value in arguments.items():
+        parameter = name if name in parameters else by_fold.get(fold_name(name)) or _synonym(name, free)
+        if parameter is None and len(arguments) == 1 and fold_name(name) in _WRAPPERS and isinstance(value, Mapping):
+            return canonical_names(cast("Mapping[str, Any]", value), parameters)
+        parameter = name if parameter is None or parameter in meant else parameter
+        free = [name for name in free if name != parameter]
+        meant[parameter] = value
+    return meant
 
 
-def _meant(name: str, free: list[str]) -> str:
+def _synonym(name: str, free: Sequence[str]) -> str | None:
     folded = fold_name(name)
-    lines = [line for line in _SAME if folded in line]
-    fitting = [parameter for parameter in free if any(fold_name(parameter) in line for line in lines)]
-    return fitting[0] if len(fitting) == 1 else name
+    lines = (line for line in _SAME if folded in line)
+    return next((parameter for line in lines for parameter in free if fold_name(parameter) in line), None)

@@ -129,6 +129,35 @@ def shorten_value(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+def lenient_value(value: Any, spec: Json) -> Any:
+    """Return the value that was meant where a text holds it (`"5"`, `"true"`, JSON), or a list holds the one text.
+
+    A text where a list of texts is expected is a list of that one. What does not fit stays, and is refused later.
+    """
+    kind = spec.get("type")
+    if kind == "string" and isinstance(value, list):
+        items = cast("list[Any]", value)
+        return items[0] if len(items) == 1 and isinstance(items[0], str) else items
+    if not isinstance(value, str) or kind not in _KINDS:
+        return value
+    try:
+        parsed = json.loads(value.lower() if kind == "boolean" else value)
+    except (ValueError, RecursionError):
+        parsed = None
+    if type(parsed) in _KINDS[kind]:
+        return parsed
+    return [value] if kind == "array" and spec.get("items", {}).get("type") == "string" else value
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "object": (dict,),
+    "array": (list,),
+}
+
+
 def lower_first(text: str) -> str:
     return text[:1].lower() + text[1:]
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 
 from localmcp.errors import InvalidInput
 from localmcp.search.passages import Passage
@@ -26,6 +26,13 @@ _READ = 10_000_000
 _LINES = re.compile(r"(\d{1,9})(?:\s*(-|:|\.\.)\s*(\d{1,9})?)?")
 
 _ROW = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+
+
+def lines_text(name: str, value: Any) -> Any:
+    """Return a number or a pair of numbers as the text that `parse_lines` reads; anything else as it is."""
+    numbers = cast("list[Any]", value if isinstance(value, list) else [value])
+    fits = len(numbers) in (1, 2) and all(type(number) is int for number in numbers)
+    return "-".join(map(str, numbers)) if fits else cast(Any, value)
 
 
 def parse_lines(text: str) -> tuple[int, int]:

@@ -7,12 +7,13 @@ from typing import Annotated, Literal
 
 import apsw
 
-from localmcp.errors import NotFound
+from localmcp.errors import InvalidInput, LocalMCPError, NotFound
 from localmcp.knowledge.document_answers import context_around, document_of, document_outline
 from localmcp.knowledge.document_parts import (
     CONTEXT_CHARS,
     DOCUMENT_CHARS,
     around,
+    lines_text,
     parse_lines,
     position_of,
     section_around,
@@ -100,7 +101,7 @@ class KnowledgeBase(PassageSearch):
             "what does the file|document {sourceId} contain",
             "show me the contents of the document {sourceId}",
         ),
-        accepts={"offset": integer_or_string, "maxChars": integer_or_string},
+        accepts={"offset": integer_or_string, "maxChars": integer_or_string, "lines": lines_text},
         says={"sourceId required": "sourceId parameter is required"},
         lean=lean_document,
     )
@@ -129,6 +130,9 @@ class KnowledgeBase(PassageSearch):
                 passages = passages_of_source(connection, source.row_id, 0 if span else position_of(offset))
             if outline:
                 return document_outline(item, passages, budget)
+            if span and passages and span[0] > passages[-1].last_line:
+                last_line = passages[-1].last_line
+                raise InvalidInput(f"lines: '{lines}' is beyond the end; '{item['title']}' has {last_line} lines.")
             return document_of(item, within_lines(passages, *span) if span else passages, offset, budget)
 
         try:
@@ -141,20 +145,25 @@ class KnowledgeBase(PassageSearch):
     def _no_document(self, name: str) -> DocumentResult:
         with self.database.read() as connection:
             near = nearest_source(connection, name)
+        is_id = _is_uuid(name)
+        message = f"No document with id {name}."
+        if not is_id:
+            message = f"'{name}' is not an id, and no document has this path or title."
         hint = f"The nearest is '{near}'." if near else "Use list_sources to see what there is."
-        if _is_uuid(name):
-            return {
-                "error": "Document not found",
-                "sourceId": name,
-                "message": f"No document with id {name}.",
-                "hint": hint,
-            }
         return {
-            "error": "Invalid sourceId format",
+            "error": "Document not found" if is_id else "Invalid sourceId format",
             "sourceId": name,
-            "message": f"'{name}' is not an id, and no document has this path or title.",
-            "hint": hint,
+            "message": message,
+            "hint": self._document_of_passage(name) or hint,
         }
+
+    def _document_of_passage(self, name: str) -> str | None:
+        """What to do with the id of a passage."""
+        try:
+            context = self.get_context(name, 0, maxChars=1)
+        except LocalMCPError:
+            return None
+        return f"It is the id of a passage: get_context reads around it, and its document is '{context['sourceId']}'."
 
     @tool(
         "list_sources",
@@ -215,8 +224,7 @@ class KnowledgeBase(PassageSearch):
             result["nextOffset"] = offset + len(page)
         if not total and pathPrefix:
             with self.database.read() as connection:
-                remarks = explain_empty_filter(connection, None, None, pathPrefix)
-            result["notices"] = list(remarks)
+                result["notices"] = explain_empty_filter(connection, path_prefix=pathPrefix)
         return result
 
     @tool(

@@ -233,10 +233,11 @@ class LibraryTools:
         folder = os.path.normcase(os.path.abspath(os.path.expanduser(name)))
         # Of a file that was removed twice, the last version.
         inside = {row.uri: row.uuid for row in reversed(rows) if row.uri and below(os.path.normcase(row.uri), folder)}
-        if inside or not rows:
-            return list(inside.values()) or [name]
+        if inside:
+            return list(inside.values())
         near = nearest(name, [row.title for row in rows] + [row.uri for row in rows if row.uri])
-        hint = f"The nearest there is '{near}'." if near else "list_trash shows what is there."
+        empty = "list_trash shows what is there." if rows else "The trash is empty."
+        hint = f"The nearest there is '{near}'." if near else empty
         raise NotFound(f"No document '{name}' in the trash.", hint=hint)
 
     @tool(

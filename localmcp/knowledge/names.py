@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import apsw
 
@@ -150,8 +150,8 @@ def resolve_chunk(federation: Federation, field: str, name: str) -> Id | None:
     origin, bare = split_mount(name.strip())
     text = (bare if origin else name).strip().removeprefix("urn:uuid:").strip("{}").replace("-", "").lower()
     if not re.fullmatch(r"[0-9a-f]{8,32}", text):
-        raise InvalidInput(f"{field}: {name!r} is not an id; ids are UUIDs, or their first 8 characters, as search "
-                           "returns them.")  # fmt: skip
+        message = f"{field}: {name!r} is not an id; ids are UUIDs, or their first 8 characters, as search returns them."
+        raise InvalidInput(message, hint="A document by its path or title is read with get_document.")
     return next(federation.look(_chunk_finder(text, name), origin), None)
 
 
@@ -175,30 +175,41 @@ def _chunk_finder(digits: str, name: str) -> Callable[[Index, str | None], Id | 
 
 # ---------------------------------------------------------------- filters that match nothing
 
-Kind = Literal["sourceType", "partition", "pathPrefix"]
 TYPE_WORDS = {"markdown": "docs", "md": "docs", "html": "website", "web": "website", "txt": "text", "faq": "qa"}
 """What people call a source type."""
 
 
 def explain_empty_filter(
-    connection: apsw.Connection, source_type: str | None, partition: str | None, path_prefix: str | None
+    connection: apsw.Connection,
+    source_type: str | None = None,
+    partition: str | None = None,
+    path_prefix: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """Return a sentence for each filter that fits no document, with the nearest valid value."""
     collections = ",".join(str(collection.id) for collection in visible_collections(connection))
     where = f"trashed_at is null and sources.collection_id in ({collections})"
+
+    def values(sql: str, *bindings: Any) -> list[str]:
+        return [row[0] for row in fetch_all(connection, f"select distinct {sql} where {where}", bindings)]
+
     remarks: list[str] = []
     if source_type:
-        types = [row[0] for row in fetch_all(connection, f"select distinct source_type from sources where {where}")]
-        remarks += _unknown_value("sourceType", source_type, types, TYPE_WORDS.get(source_type.lower()))
+        meant = TYPE_WORDS.get(source_type.lower())
+        remarks += _unknown_value("sourceType", source_type, values("source_type from sources"), meant)
     if partition:
-        sql = f"select distinct name from partitions join sources on partition_id = partitions.id where {where}"
-        remarks += _unknown_value("partition", partition, [row[0] for row in fetch_all(connection, sql)], None)
+        names = values("name from partitions join sources on partition_id = partitions.id")
+        remarks += _unknown_value("partition", partition, names)
     if path_prefix:
         remarks += _unknown_folder(connection, where, os.path.expanduser(path_prefix))
+    if metadata:
+        fields = values("key from sources, json_each(iif(json_valid(metadata), metadata, '{}'))")
+        for field in metadata:
+            remarks += _unknown_value("metadata field", field, fields)
     return remarks
 
 
-def _unknown_value(field: str, value: str, valid: list[str], meant: str | None) -> list[str]:
+def _unknown_value(field: str, value: str, valid: list[str], meant: str | None = None) -> list[str]:
     if value in valid:
         return []
     near = meant if meant in valid else nearest(value, valid)
@@ -213,6 +224,8 @@ def _unknown_folder(connection: apsw.Connection, where: str, prefix: str) -> lis
         return bool(fetch_one(connection, sql, {"folder": folder, "last": folder + chr(0x10FFFF)}))
 
     missing = prefix.rstrip(os.sep)
+    if not os.path.isabs(missing):
+        return _unknown_tail(connection, where, missing)
     if holds(missing):
         return []
     parent = os.path.dirname(missing)
@@ -227,3 +240,15 @@ def _unknown_folder(connection: apsw.Connection, where: str, prefix: str) -> lis
     if near is None:
         return [f"Nothing is below '{prefix}'." + (f" There are documents below '{parent}'." if children else "")]
     return [f"Nothing is below '{prefix}'. The nearest is '{base}{near}'."]
+
+
+def _unknown_tail(connection: apsw.Connection, where: str, folder: str) -> list[str]:
+    """The sentence on a relative folder, which may be anywhere in a path."""
+    depth = folder.count(os.sep) + 1
+    rows = fetch_all(connection, f"select uri from sources where {where} and uri is not null limit 50000")
+    parts = [os.path.dirname(row[0]).split(os.sep) for row in rows]
+    tails = {os.sep.join(part[start : start + depth]) for part in parts for start in range(1, len(part) - depth + 1)}
+    if os.path.normpath(folder) in tails:
+        return []
+    near = nearest(folder, tails)
+    return [f"Nothing is below '{folder}'." + (f" The nearest is '{near}'." if near else "")]

@@ -186,7 +186,9 @@ class PassageSearch:
             elif len(outcome.hits) == 1:
                 hit["content"] = shortened(hit["content"], budget)
         if not outcome.hits and filters:
-            self._explain_filters(result, sourceType, partition, pathPrefix)
+            with self.database.read() as connection:
+                remarks = explain_empty_filter(connection, sourceType, partition, pathPrefix, metadata)
+            result["message"] = " ".join(remarks) or NOTHING_FOUND
         return result
 
     def _page(
@@ -205,14 +207,6 @@ class PassageSearch:
         outcome = self.federation.search(replace(request, limit=max(WINDOW, end), offset=0), origin)
         outcome.hits = spread(outcome.hits)[request.offset : end]
         return outcome, {}
-
-    def _explain_filters(
-        self, result: SearchResult, source_type: str | None, partition: str | None, path_prefix: str | None
-    ) -> None:
-        with self.database.read() as connection:
-            remarks = explain_empty_filter(connection, source_type, partition, path_prefix)
-        if remarks:
-            result["message"] = " ".join(remarks)
 
 
 def _filters(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, cast, get_type_hints
 
-from localmcp.argument_names import canonical_names
+from localmcp.argument_names import NEAR, canonical_names, fold_name
 from localmcp.errors import InvalidInput, LocalMCPError
 from localmcp.schemas import (
     Json,
@@ -17,6 +17,7 @@ from localmcp.schemas import (
     drop_from_input,
     drop_from_output,
     field_limits,
+    lenient_value,
     lower_first,
     nearest,
     param_of,
@@ -147,6 +148,8 @@ class MethodTool(Tool):
         for name, value in canonical_names(arguments, self._parameters).items():
             if name in self.mark.accepts and value is not None:
                 value = self.mark.accepts[name](name, value)
+            elif name not in self.mark.says:
+                value = lenient_value(value, self.input_schema["properties"].get(name, {}))
             parameter = self._parameters.get(name)
             if value is None and parameter is not None and parameter.default is not parameter.empty:
                 continue
@@ -173,7 +176,8 @@ class MethodTool(Tool):
         if problem["type"] == "missing":
             return f"{place}: required"
         if problem["type"] == "extra_forbidden":
-            near = nearest(place, self.input_schema["properties"])
+            parameters, meant = self.input_schema["properties"], NEAR.get(fold_name(place))
+            near = meant if meant in parameters else nearest(place, parameters)
             return f"{place}: not a parameter" + (f"; did you mean '{near}'?" if near else "")
         return f"{place}: {lower_first(problem['msg'])}, got {shorten_value(problem['input'])}"
 

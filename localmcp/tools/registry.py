@@ -179,13 +179,18 @@ class Registry:
         return UnknownTool(f"Unknown tool: {name}", hint=hint if names else None)
 
     def _nearest_tools(self, name: str) -> list[str]:
-        """The tool that is spelled like the name; else those that do what its words say."""
+        """The tool that is spelled like the name, or has it after a client's prefix; else those that do what its words
+        say: of two actions on one thing (`get_document`, `delete_document`) none means the other."""
         names = [tool.name for tool in self.tools()]
-        if near := nearest(name, names, least=80):
+        bare, words = re.split(r"__|[.:/]", name)[-1], _words(name)
+        if bare in names:
+            return [bare]
+        near = nearest(name, names, least=80)
+        if near and words and nearest(words[0], _words(near)[:1]):
             return [near]
         near = nearest(name, names)
         try:
-            return self.suggest(" ".join(re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", name))) or ([near] if near else [])
+            return self.suggest(" ".join(words)) or ([near] if near else [])
         except LocalMCPError:
             log.info("no tool could be suggested for %s", name, exc_info=True)
             return [near] if near else []
@@ -236,3 +241,7 @@ class Registry:
             record = CallRecord(name, arguments, scope, started_at, seconds, failure, answer, via)
             for observer in self.observers:
                 observer(record)
+
+
+def _words(name: str) -> list[str]:
+    return re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", name)

@@ -12,6 +12,7 @@ from mcp import Client
 from mcp.types import Implementation
 
 import localmcp
+from localmcp.errors import LocalMCPError
 from localmcp.server.handlers import build_server
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
@@ -94,3 +95,43 @@ async def test_a_quick_start_is_read_as_steps(workspace: Workspace, tmp_path: Pa
     assert answer.content[0].text.startswith("# Bake bread")  # pyright: ignore
     assert answer.structured_content is not None
     assert answer.structured_content["result"]["quickstart"]["name"] == "bake-bread"
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("search", {"arguments": {"query": "pressure", "limit": 1}}),
+        ("search", {"query": ["pressure"], "explain": "false", "limit": "1"}),
+        ("get_document", {"id": "Boiler manual", "lines": [3, 4]}),
+        ("get_document", {"document": "Boiler manual", "lines": 3, "outline": "false"}),
+        ("getRelevantRules", {"task": "write sql", "files": "a.sql"}),
+        ("execute_tool", {"tool": "verify_citation", "args": '{"text": "The valve"}'}),
+    ],
+)
+def test_arguments_as_weak_models_write_them_are_understood(
+    workspace: Workspace, tool: str, arguments: dict[str, Any]
+) -> None:
+    assert not workspace.registry.call(tool, arguments, LEAN).is_error
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "words"),
+    [
+        ("search", {"query": "boiler", "q": "valve"}, "q: not a parameter"),
+        ("search", {"query": "boiler", "metadata": {"colour": "x"}}, "No metadata field 'colour'"),
+        ("get_document", {"sourceId": "Boiler manual", "lines": "9000-"}, "beyond the end"),
+        ("get_document", {"sourceId": "Boiler manual", "startLine": 3}, "did you mean 'lines'"),
+        ("get_context", {"chunkId": "Boiler manual"}, "get_document"),
+        ("restore_source", {"id": "Boiler manual"}, "The trash is empty"),
+        ("delete_document", {}, "remove_source"),
+        ("mcp__localmcp__search", {}, "Did you mean 'search'"),
+    ],
+)
+def test_a_wrong_call_is_answered_with_what_to_do_instead(
+    workspace: Workspace, tool: str, arguments: dict[str, Any], words: str
+) -> None:
+    try:
+        text = workspace.registry.call(tool, arguments, LEAN).text
+    except LocalMCPError as error:
+        text = str(error)
+    assert words in text
