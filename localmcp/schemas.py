@@ -6,7 +6,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast, get_args
 
@@ -41,6 +41,11 @@ def compact_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
+def without_none(record: Mapping[str, Any]) -> Any:
+    """Return the record without the fields that are None."""
+    return {name: value for name, value in record.items() if value is not None}
+
+
 def nearest(name: str, names: Iterable[str], *, least: int = 60) -> str | None:
     """Return the most similar of `names`, if one is similar enough (0..100) to be meant."""
     from rapidfuzz import fuzz, process
@@ -69,7 +74,7 @@ def field_limits(hint: Any) -> Json:
         "min_length": param.min_length,
         "max_length": param.max_length,
     }
-    return {key: value for key, value in limits.items() if value is not None}
+    return without_none(limits)
 
 
 def tidy(schema: Any, drop: Callable[[str, Any], bool], *, names: bool = False) -> Any:

@@ -36,6 +36,6 @@ def tool_names(workspace: Workspace) -> set[str]:
 
 def problems_of(workspace: Workspace) -> list[str]:
     """What `localmcp tools check` would print."""
-    from localmcp.cli.providers import check_all
+    from localmcp.cli.tools import check_all
 
     return [str(problem) for problem in check_all(workspace)]

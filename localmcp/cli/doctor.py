@@ -1,8 +1,8 @@
-"""`localmcp doctor`, `backup`, `restore` and `optimize`: a file that can be trusted for years."""
+"""`localmcp doctor`, `backup`, `restore`, `optimize` and `adopt`: a file that can be trusted for years."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localmcp.cli import terminal
-from localmcp.cli.adoption import keep_options, print_dropped
 from localmcp.cli.files import existing_file
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import ConfigurationError
@@ -18,6 +17,7 @@ from localmcp.errors import ConfigurationError
 if TYPE_CHECKING:
     from localmcp.doctor.check import Check
     from localmcp.doctor.repair import Repaired
+    from localmcp.storage.adoption import Dropped
 
 Json = dict[str, Any]
 
@@ -99,7 +99,25 @@ def _show(session: Session, checks: list[Check], repaired: Repaired | None) -> N
     session.note("All is well." if not wrong else f"{terminal.counted(wrong, 'thing')} to look at.")
 
 
-# ---------------------------------------------------------------- backup, restore, optimize
+# ---------------------------------------------------------------- backup, restore, optimize, adopt
+
+
+def keep_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--keep-keys`, `--keep-watched-folders`, `--keep-jobs` and `--keep-replicas`."""
+    for option, what in (
+        ("--keep-replicas", "its copies on your Milvus server"),
+        ("--keep-jobs", "its unfinished jobs"),
+        ("--keep-watched-folders", "its watched folders, which refresh then reads on this machine"),
+        ("--keep-keys", "its API keys"),
+    ):
+        function = click.option(option, is_flag=True, help=f"Keep {what}.")(function)
+    return function
+
+
+def print_dropped(dropped: Dropped) -> None:
+    """Say which powers of a file from elsewhere were dropped."""
+    if phrases := dropped.summary():
+        terminal.echo(f"Not taken over: {', '.join(phrases)}.")
 
 
 @command()
@@ -171,3 +189,26 @@ def optimize(session: Session) -> None:
         sizes += f", {terminal.counted(done.removed, 'row')} that belonged to nothing deleted"
     session.answer(asdict(done), lambda _: terminal.echo(sizes))
     session.warn_all(done.notes)
+
+
+@command()
+@click.argument("file", type=click.Path(path_type=Path))
+@keep_options
+@pass_session
+def adopt(session: Session, file: Path, **keep: bool) -> None:
+    """Allow changes to a file that comes from somewhere else.
+
+    A file that another machine made can be searched at once, but stays read-only until it is adopted. Its documents,
+    rules and quick starts stay; its API keys, watched folders and jobs are dropped unless you keep them.
+    """
+    from localmcp.storage.adoption import Keep
+    from localmcp.storage.adoption import adopt as take_over
+
+    file = existing_file(file).absolute()
+    dropped = take_over(file, Keep(**{name.removeprefix("keep_"): value for name, value in keep.items()}))
+
+    def render(_: object) -> None:
+        terminal.echo(f"Adopted {file}")
+        print_dropped(dropped)
+
+    session.answer({"adopted": str(file), "dropped": asdict(dropped)}, render)

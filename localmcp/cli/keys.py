@@ -53,32 +53,18 @@ def _names(*options: str, **attributes: Any) -> Any:
 @_names("--providers", help="Open only the tools of these providers, besides localmcp's own.")
 @click.option("--expires", metavar="WHEN", help=f"When it ends: {FORM}.")
 @pass_session
-def create(
-    session: Session,
-    name: str,
-    scopes: tuple[str, ...] | None,
-    collections: tuple[str, ...] | None,
-    tools: tuple[str, ...] | None,
-    providers: tuple[str, ...] | None,
-    expires: str | None,
-) -> None:
+def create(session: Session, expires: str | None, **opens: Any) -> None:
     """Make a key and print it, once.
 
     \b
       KEY=$(localmcp keys create --name editor --scope read --expires 90d)
     """
     workspace = session.workspace
-    for tool in tools or ():
+    for tool in opens["tools"] or ():
         # Refuses a misspelled name, with the nearest one.
         workspace.registry.get(tool)
-    made = workspace.api_keys.create(
-        name=name,
-        scopes=scopes or ("read",),
-        collections=collections,
-        tools=tools,
-        providers=providers,
-        expires_at=from_now("--expires", expires) if expires else None,
-    )
+    opens["scopes"] = opens["scopes"] or ("read",)
+    made = workspace.api_keys.create(**opens, expires_at=from_now("--expires", expires) if expires else None)
     session.answer(made.as_json(), lambda value: _print_new(session, made, value["warning"]))
 
 

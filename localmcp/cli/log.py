@@ -36,18 +36,7 @@ _collection = click.option("-c", "--collection", help="Only calls about this col
 @click.option("-f", "--follow", is_flag=True, help="Go on and print each call as it comes (Ctrl-C ends it).")
 @pass_session
 @click.pass_context
-def log(
-    ctx: click.Context,
-    session: Session,
-    tool: str | None,
-    key: str | None,
-    collection: str | None,
-    errors: bool,
-    since: str | None,
-    limit: int,
-    offset: int,
-    follow: bool,
-) -> None:
+def log(ctx: click.Context, session: Session, limit: int, offset: int, follow: bool, **conditions: Any) -> None:
     """Show what was called, by whom, and how it ended; what it adds up to.
 
     Every interface is in it: the command line, assistants, HTTP. The latest calls are last. Arguments are kept, their
@@ -56,19 +45,16 @@ def log(
     if ctx.invoked_subcommand:
         return
     workspace = session.existing()
-    chosen: dict[str, Any] = {**_chosen(workspace, tool, key, since), "collection": collection, "errors": errors}
+    chosen = _chosen(workspace, **conditions)
     page = workspace.activity.logs(**chosen, limit=limit, offset=offset)
     if follow:
         _follow(session, workspace, page, chosen)
     session.answer(page.as_json(), lambda _: _print_page(session, page, offset))
 
 
-def _chosen(workspace: Workspace, tool: str | None, key: str | None, since: str | None) -> dict[str, Any]:
-    return {
-        "tool": tool,
-        "key_id": _caller(workspace, key) if key else None,
-        "since": until_now("--since", since) if since else None,
-    }
+def _chosen(workspace: Workspace, key: str | None, since: str | None, **conditions: Any) -> dict[str, Any]:
+    key_id = _caller(workspace, key) if key else None
+    return {**conditions, "key_id": key_id, "since": until_now("--since", since) if since else None}
 
 
 def _caller(workspace: Workspace, key: str) -> str:
@@ -143,13 +129,13 @@ def _milliseconds(seconds: float) -> str:
 @_collection
 @_since
 @pass_session
-def stats(session: Session, tool: str | None, key: str | None, collection: str | None, since: str | None) -> None:
+def stats(session: Session, **conditions: Any) -> None:
     """Add the calls up, by tool and by caller: how many, how many failed, how long they took, how much they answered.
 
     A tool that was run through execute_tool or ask counts once, as itself.
     """
     workspace = session.existing()
-    usage = workspace.activity.stats(**_chosen(workspace, tool, key, since), collection=collection)
+    usage = workspace.activity.stats(**_chosen(workspace, **conditions))
     if session.as_json:
         session.print_json(usage.as_json())
         return

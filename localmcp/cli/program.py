@@ -75,7 +75,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "backup": ("doctor", "Copy the file while it is in use, and check the copy."),
         "restore": ("doctor", "Bring back what a backup holds; what is in the file now is kept beside it."),
         "optimize": ("doctor", "Make searches faster and the file smaller."),
-        "adopt": ("adoption", "Allow changes to a file that comes from somewhere else."),
+        "adopt": ("doctor", "Allow changes to a file that comes from somewhere else."),
         "completion": ("help", "Print the completion script of a shell."),
         "reference": ("reference", "Print every command, option, setting and tool on one page."),
     },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import click
 
@@ -17,15 +18,7 @@ from localmcp.cli.session import Session, command, pass_session
 @click.option("--allow-remote", is_flag=True, help="Let other machines in; without --host, on every address.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Form of the log lines of --http.")
 @pass_session
-def serve(
-    session: Session,
-    profile: str | None,
-    http: bool,
-    port: int | None,
-    host: str | None,
-    allow_remote: bool,
-    log_format: str | None,
-) -> None:
+def serve(session: Session, profile: str | None, http: bool, **options: Any) -> None:
     """Serve the tools over MCP, on stdin and stdout.
 
     This is what an assistant starts; in its configuration:
@@ -45,11 +38,10 @@ def serve(
     if profile == "" or (http and profile is not None):
         raise click.UsageError("--profile takes a name, and goes without --http: there the key decides.")
     if http:
-        serve_http(session, port, host, allow_remote, log_format)
-    options = {"--port": port, "--host": host, "--allow-remote": allow_remote or None, "--log-format": log_format}
+        serve_http(session, **options)
     for option, value in options.items():
-        if value is not None:
-            raise click.UsageError(f"{option} goes with --http.")
+        if value not in (None, False):
+            raise click.UsageError(f"--{option.replace('_', '-')} goes with --http.")
     from localmcp.server import handshake
 
     if session.verbosity:

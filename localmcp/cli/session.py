@@ -90,10 +90,9 @@ class Session:
 
     def call_in(self, workspace: Workspace, name: str, arguments: Mapping[str, Any]) -> Answer:
         """Call a tool through the registry, the one entry of all interfaces."""
-        from localmcp.tools import Scope
+        from localmcp.tools import Scope, without_none
 
-        present = {key: value for key, value in arguments.items() if value is not None}
-        return workspace.registry.call(name, present, Scope(caller="cli"))
+        return workspace.registry.call(name, without_none(arguments), Scope(caller="cli"))
 
     def close(self) -> None:
         """Close the workspace, if one was opened."""

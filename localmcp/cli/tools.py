@@ -1,51 +1,34 @@
-"""`localmcp tools` and `call`: every tool an assistant has, by hand: list, search, show, call."""
+"""`localmcp tools` and `call`: every tool an assistant has, by hand, and mistakes in the person's own."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
 from localmcp.cli import terminal
 from localmcp.cli.files import read_bytes
-from localmcp.cli.session import Group, Session, command, pass_session
+from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from localmcp.providers.fields import Problem
+    from localmcp.providers.manifests import Inspected, ProviderState
     from localmcp.tool_search.query import ToolDescription
-    from localmcp.tools import Answer, Tool
+    from localmcp.tools import Answer, Provider, Tool
+    from localmcp.workspace import Workspace
 
 Json = dict[str, Any]
-ELSEWHERE = {
-    "providers": ("providers", "Show where tools come from, and how they are."),
-    "check": ("providers", "Look for mistakes in what brings tools."),
-}
-"""Commands of other modules, imported when they are used."""
+WRONG = 4
+"""Exit code of `check` when a tool cannot be offered: the configuration has to be fixed."""
 PATIENCE = 120.0
 """Seconds that a person waits for the model, which an assistant's search does not."""
 
 
-class Tools(Group):
-    """The commands below, and those of `ELSEWHERE`."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*super().list_commands(ctx), *ELSEWHERE]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in ELSEWHERE:
-            return super().get_command(ctx, cmd_name)
-        return getattr(import_module(f"localmcp.cli.{ELSEWHERE[cmd_name][0]}"), cmd_name)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        own = [(name, self.commands[name].get_short_help_str(100)) for name in super().list_commands(ctx)]
-        with formatter.section("Commands"):
-            formatter.write_dl([*own, *((name, says) for name, (_, says) in ELSEWHERE.items())])
-
-
-@click.group(cls=Tools, invoke_without_command=True)
+@group(invoke_without_command=True)
 @click.pass_context
 def tools(ctx: click.Context) -> None:
     """List, search, show and call the tools, the hidden ones too.
@@ -352,3 +335,116 @@ def _are_texts(value: Any) -> bool:
 def _kind(value: Any) -> str:
     names = {"NoneType": "null", "str": "a text", "int": "a number", "float": "a number", "bool": "true or false"}
     return names.get(type(value).__name__, "a list" if isinstance(value, list) else "an object")
+
+
+# ---------------------------------------------------------------- the person's own tools
+
+
+@tools.command("providers", short_help="Show where tools come from, and how they are.")
+@pass_session
+def providers(session: Session) -> None:
+    """Show where tools come from: programs, queries, HTTP calls, Python, other servers; nothing is started."""
+    from localmcp.config import config_directory
+
+    states = [state.state() for state in inspected(session.reading())]
+    if session.as_json:
+        listed = [state.as_json() for state in states]
+        session.print_json({"configDirectory": str(config_directory()), "count": len(states), "providers": listed})
+        return
+    rows = [(state.name, state.state, str(state.tools), terminal.short_path(state.where)) for state in states]
+    session.print_table(("provider", "state", "tools", "configured in"), rows, right=(2,))
+    for state in states:
+        _tell_more(state)
+    if any(state.problems for state in states):
+        session.note("Look at every mistake with: localmcp tools check")
+
+
+def _tell_more(state: ProviderState) -> None:
+    if state.says:
+        terminal.echo(terminal.dim(f"  {state.name}: {state.says}"))
+    for problem in state.problems:
+        terminal.echo(f"  {_colored(problem)}")
+
+
+@tools.command("check", short_help="Look for mistakes in what brings tools.")
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="[FILE]...")
+@pass_session
+def check(session: Session, files: tuple[Path, ...]) -> int:
+    """Look for mistakes in your tool manifests and providers.toml, or in the manifests named.
+
+    Programs, databases, variables and statements are looked at as well, but nothing is run.
+    """
+    workspace = session.reading()
+    problems = _check_files(workspace, files) if files else check_all(workspace)
+    errors = sum(problem.level == "error" for problem in problems)
+    checked = len(files) if files else _tools_of_providers(workspace)
+    value: dict[str, Any] = {
+        "ok": errors == 0,
+        "errors": errors,
+        "warnings": len(problems) - errors,
+        "checked": checked,
+        "problems": [problem.as_json() for problem in problems],
+    }
+    session.answer(value, lambda _: _print_problems(session, problems, checked, "file" if files else "tool"))
+    return WRONG if errors else 0
+
+
+def _print_problems(session: Session, problems: list[Problem], checked: int, noun: str) -> None:
+    for problem in problems:
+        terminal.echo(_colored(problem))
+    if not problems:
+        session.note(f"{terminal.counted(checked, noun)}, no mistakes.")
+
+
+def _colored(problem: Problem) -> str:
+    text = str(problem)
+    return terminal.styled(text, fg="red") if problem.level == "error" else terminal.warned(text)
+
+
+def _opened(workspace: Workspace) -> list[Provider]:
+    return [getattr(provider, "opened", provider) for provider in workspace.providers]
+
+
+def inspected(workspace: Workspace) -> list[Inspected]:
+    from localmcp.providers.manifests import Inspected
+
+    return [opened for opened in _opened(workspace) if isinstance(opened, Inspected)]
+
+
+def _tools_of_providers(workspace: Workspace) -> int:
+    return sum(state.state().tools for state in inspected(workspace))
+
+
+def check_all(workspace: Workspace) -> list[Problem]:
+    problems = [
+        *workspace.configured_tools.manifests.problems(),
+        *(p for state in inspected(workspace) for p in state.check()),
+    ]
+    return [*dict.fromkeys(problems), *_shadowed(workspace)]
+
+
+def _shadowed(workspace: Workspace) -> list[Problem]:
+    """Tools that nobody can call, because an earlier one has the name."""
+    from localmcp.providers.fields import Problem
+
+    owners = {tool.name: tool for tool in workspace.registry.tools()}
+    shadowed: list[Problem] = []
+    for provider in workspace.configured_tools.providers:
+        for tool in provider.tools():
+            if owners.get(tool.name) is not tool:
+                where = str(getattr(tool, "path", provider.name))
+                message = f"The name '{tool.name}' belongs to another tool, which is called instead."
+                shadowed.append(Problem(where, None, message, "Give this one another name."))
+    return shadowed
+
+
+def _check_files(workspace: Workspace, files: tuple[Path, ...]) -> list[Problem]:
+    from localmcp.providers.fields import Problem
+    from localmcp.providers.manifests import ManifestProvider, read_manifest
+
+    readers = {opened.kind: opened for opened in _opened(workspace) if isinstance(opened, ManifestProvider)}
+    problems: list[Problem] = []
+    for path in files:
+        read = read_manifest(path.absolute())
+        problems += [read] if isinstance(read, Problem) else readers[read.kind].check_manifest(read)
+    return problems

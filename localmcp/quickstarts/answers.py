@@ -15,7 +15,7 @@ from localmcp.quickstarts.markdown import render, task_count
 from localmcp.quickstarts.matching import Field, MatchType
 from localmcp.quickstarts.search import Found
 from localmcp.quickstarts.store import Row
-from localmcp.tools import Answer, compact_json
+from localmcp.tools import Answer, compact_json, without_none
 
 LONGEST_STEPS = 6_000
 """Characters of a guide that a language model is shown at once."""
@@ -216,7 +216,7 @@ def search_answer(row: Row, matches: Sequence[Found], params: SearchParams) -> S
 
 
 def _best(row: Row, match: Found) -> BestMatch:
-    best: BestMatch = {
+    best = {
         "score": match.score,
         "matchType": match.match_type,
         "matchedField": match.matched_field,
@@ -229,46 +229,40 @@ def _best(row: Row, match: Found) -> BestMatch:
         },
         "displayName": match.display_name,
         "description": match.description,
+        "origin": match.origin,
     }
-    if match.origin is not None:
-        best["origin"] = match.origin
-    return best
+    return without_none(best)
 
 
 def _matched(match: Found) -> MatchedQuickstart:
-    matched: MatchedQuickstart = {
+    matched = {
         "name": match.shown_name,
         "displayName": match.display_name,
         "description": match.description,
         "score": match.score,
         "matchType": match.match_type,
-        "matchedField": cast(MatchedField, match.matched_field),
+        "matchedField": match.matched_field,
+        "origin": match.origin,
     }
-    if match.origin is not None:
-        matched["origin"] = match.origin
-    return matched
+    return without_none(matched)
 
 
 def listed_quickstart(row: Row) -> ListedQuickstart:
-    listed: ListedQuickstart = {
+    kind, link, minutes = row.spec("type", "text"), row.spec("link", "href"), row.spec("durationMinutes")
+    listed = {
         "name": row.shown_name,
         "displayName": row.display_name,
         "description": row.description,
         "tags": list(dict.fromkeys(value for _, value in row.tags)),
         "tasks": task_count(row.content),
         "favourite": row.favourite,
-        "status": cast(Status, row.status),
+        "status": row.status,
+        "type": kind if isinstance(kind, str) else None,
+        "link": link if isinstance(link, str) else None,
+        "durationMinutes": minutes if isinstance(minutes, int) else None,
+        "origin": row.origin,
     }
-    kind, link, minutes = row.spec("type", "text"), row.spec("link", "href"), row.spec("durationMinutes")
-    if isinstance(kind, str):
-        listed["type"] = kind
-    if isinstance(link, str):
-        listed["link"] = link
-    if isinstance(minutes, int):
-        listed["durationMinutes"] = minutes
-    if row.origin is not None:
-        listed["origin"] = row.origin
-    return listed
+    return without_none(listed)
 
 
 def add_tags(files: Iterable[Mapping[str, int]]) -> dict[str, int]:
@@ -280,17 +274,16 @@ def add_tags(files: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def shown_quickstart(row: Row) -> ShownQuickstart:
-    shown: ShownQuickstart = {
+    shown = {
         "name": row.shown_name,
         "displayName": row.display_name,
         "markdown": render(row.content, name=row.shown_name, tags=row.tags, status=row.status, done=row.tasks),
         "tasks": task_count(row.content),
         "favourite": row.favourite,
         "progress": progress_answer(row),
+        "origin": row.origin,
     }
-    if row.origin is not None:
-        shown["origin"] = row.origin
-    return shown
+    return without_none(shown)
 
 
 def progress_answer(row: Row) -> ProgressAnswer:

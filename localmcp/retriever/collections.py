@@ -22,7 +22,7 @@ from localmcp.search.collections import (
 )
 from localmcp.search.replicas import replica_of
 from localmcp.storage.database import Database, fetch_all, fetch_one
-from localmcp.tools import Param, current_scope, tool
+from localmcp.tools import Param, current_scope, tool, without_none
 
 Name = Annotated[str, Param("The collection.", min_length=1, max_length=100)]
 PartitionName = Annotated[str, Param("The partition.", min_length=1, max_length=100)]
@@ -211,8 +211,10 @@ class Collections:
             space = describe_vectors(connection, collection.name)
             documents, chunks = _counts(connection, collection.id)
             created = fetch_one(connection, "select created_at from collections where id = ?", (collection.id,))
-            copy = replica_of(connection, collection.id)
-        description: DescribedCollection = {
+            replica = replica_of(connection, collection.id)
+        problem = (replica and replica.problem) or None
+        copy = replica and {"name": replica.name, "state": replica.state, "pending": replica.pending}
+        description = {
             "name": collection.name,
             "description": collection.description,
             "documents": documents,
@@ -223,12 +225,9 @@ class Collections:
             "partitions": space.partitions,
             "searchedIn": "milvus" if place.replica is not None and self.places.milvus is not None else "file",
             "createdAt": created,
+            "copy": copy and without_none({**copy, "problem": problem}),
         }
-        if copy is not None:
-            description["copy"] = {"name": copy.name, "state": copy.state, "pending": copy.pending}
-            if copy.problem:
-                description["copy"]["problem"] = copy.problem
-        return description
+        return without_none(description)
 
     def _describe_foreign(self, name: str) -> DescribedCollection:
         milvus = self.places.milvus

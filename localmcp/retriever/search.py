@@ -22,7 +22,7 @@ from localmcp.search.index import Index
 from localmcp.search.multi_query import Match, best_matches, nearest_to_any
 from localmcp.search.vector import exact_cosines
 from localmcp.storage.database import Database, fetch_one
-from localmcp.tools import Json, Param, integer_or_string, tool
+from localmcp.tools import Json, Param, integer_or_string, tool, without_none
 
 if TYPE_CHECKING:
     import numpy as np
@@ -117,11 +117,9 @@ class Retriever:
             answered = self._hybrid(place, question, notices)
         else:
             answered = self._semantic(place, collection_name, question)
-        results = [_told(answer, texts if matched_text else ()) for answer in answered]
-        result: Json = {"success": True, "data": {"results": results, "count": len(results)}}
-        if notices:
-            result["notices"] = notices
-        return result
+        results = [_shown(chunk, texts if matched_text else ()) for chunk in answered]
+        answer = {"success": True, "data": {"results": results, "count": len(results)}, "notices": notices or None}
+        return without_none(answer)
 
     def _place(self, name: str) -> Place:
         """Where the collection is searched.
@@ -294,13 +292,12 @@ def _ordered(answers: Iterable[Answered]) -> list[Answered]:
     return sorted(answers, key=lambda answer: (-round(answer.score, 6), answer.id))
 
 
-def _told(answer: Answered, texts: Sequence[str]) -> Json:
-    result: Json = {
+def _shown(answer: Answered, texts: Sequence[str]) -> Json:
+    result = {
         "id": answer.id,
         "text": answer.text,
         "score": round(answer.score, 6),
         "metadata": dict(answer.metadata),
+        "matched_text": texts[answer.query] if texts else None,
     }
-    if texts:
-        result["matched_text"] = texts[answer.query]
-    return result
+    return without_none(result)

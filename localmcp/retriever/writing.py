@@ -28,7 +28,7 @@ from localmcp.search.records import (
 from localmcp.search.replicas import note_source
 from localmcp.search.sources import put_source
 from localmcp.storage.database import bump_generations, fetch_all, fetch_one
-from localmcp.tools import Json
+from localmcp.tools import Json, without_none
 
 EMBEDDED_AT_ONCE = 96
 
@@ -126,7 +126,7 @@ def find_record(connection: apsw.Connection, target: Collection, change: Change)
 
 def _merged(stored: StoredRecord, change: Change) -> Json:
     """The metadata with the changes; null takes a key away."""
-    return {key: value for key, value in {**stored.metadata, **(change.metadata or {})}.items() if value is not None}
+    return without_none({**stored.metadata, **(change.metadata or {})})
 
 
 def redraft(target: Collection, stored: StoredRecord, change: Change) -> tuple[SourceDraft | None, dict[bytes, str]]:

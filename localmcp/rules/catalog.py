@@ -387,27 +387,9 @@ class RuleCatalogue:
 
 def shown_rule(rule: Rule) -> ShownRule:
     """A rule as lists show it; what is usual is left out."""
-    shown: ShownRule = {
-        "id": rule.shown_id,
-        "rule_text": rule.rule_text,
-        "category": rule.category,
-        "context": rule.context,
-        "weight": round(rule.weight, 2),
-        "instructions_count": rule.instructions_count,
-        "last_applied": rule.last_applied,
-        "inserted_at": rule.inserted_at,
-    }
-    if rule.project is not None:
-        shown["project"] = rule.project
-    if rule.globs:
-        shown["globs"] = rule.globs
-    if rule.always_apply:
-        shown["always_apply"] = True
-    if rule.retired_at is not None:
-        shown["retired_at"] = rule.retired_at
-    if rule.origin is not None:
-        shown["origin"] = rule.origin
-    return shown
+    always = bool(rule.always_apply) or None
+    unusual = {"project": rule.project, "globs": rule.globs or None, "always_apply": always}
+    return rule.as_json({"weight": round(rule.weight, 2)}, **unusual, retired_at=rule.retired_at, origin=rule.origin)
 
 
 def _with(draft: RuleDraft, **changes: Any) -> RuleDraft:

@@ -18,7 +18,7 @@ from localmcp.rules.catalog import (
     known_rule,
 )
 from localmcp.search.federation import never_changed
-from localmcp.tools import Param, integer_or_string, tool
+from localmcp.tools import Param, integer_or_string, tool, without_none
 
 
 def own_rule_id(name: str, value: Any) -> Any:
@@ -88,7 +88,7 @@ class RuleCare:
             "always_apply": alwaysApply,
             "weight": weight,
         }
-        changes: dict[str, Any] = {name: value for name, value in changed_fields.items() if value is not None}
+        changes = without_none(changed_fields)
         if project is not None:
             changes["project"] = project or None
         if not changes:

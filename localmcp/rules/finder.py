@@ -21,7 +21,7 @@ from localmcp.search.federation import Federation
 from localmcp.search.index import MODEL_WAIT_SECONDS, Index
 from localmcp.search.vector import Block, nearest_chunks
 from localmcp.storage.database import Database, read_generations
-from localmcp.tools import Json, Param, current_scope, integer_or_string, tool
+from localmcp.tools import Json, Param, current_scope, integer_or_string, tool, without_none
 
 if TYPE_CHECKING:
     import numpy as np
@@ -345,33 +345,13 @@ def _within_budget(matches: Sequence[Match], max_tokens: int | None, count_token
 
 
 def _relevant_rule(match: Match) -> RelevantRule:
-    rule = match.rule
-    shown: RelevantRule = {
-        "id": rule.shown_id,
-        "rule_text": rule.rule_text,
-        "category": rule.category,
-        "context": rule.context,
-        "relevance_score": round(match.relevance, 4),
-        "instructions_count": rule.instructions_count,
-        "last_applied": rule.last_applied,
-        "inserted_at": rule.inserted_at,
-        "cosine": round(match.cosine, 4),
-        "why": match.reasons,
-    }
-    if rule.project is not None:
-        shown["project"] = rule.project
-    if rule.globs:
-        shown["globs"] = rule.globs
-    if rule.origin is not None:
-        shown["origin"] = rule.origin
-    return shown
+    rule, evidence = match.rule, {"cosine": round(match.cosine, 4), "why": match.reasons}
+    relevance = {"relevance_score": round(match.relevance, 4)}
+    return rule.as_json(relevance, **evidence, project=rule.project, globs=rule.globs or None, origin=rule.origin)
 
 
 def _standing_rule(rule: Rule) -> OtherRule:
-    shown: OtherRule = {"id": rule.shown_id, "rule_text": rule.rule_text}
-    if rule.origin is not None:
-        shown["origin"] = rule.origin
-    return shown
+    return without_none({"id": rule.shown_id, "rule_text": rule.rule_text, "origin": rule.origin})
 
 
 def _with_notices(result: RelevantRules, notices: list[str]) -> RelevantRules:

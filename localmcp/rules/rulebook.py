@@ -1,4 +1,4 @@
-"""Rules in the file: rows, their words, their vectors, and what is reported of their use."""
+"""Rules in the file: rows, their vectors, and what is reported of their use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from localmcp.search.federation import shown_name
 from localmcp.search.passages import read_texts
 from localmcp.storage.database import bump_generations, fetch_all, fetch_one
 from localmcp.storage.migrations import utc_now
-from localmcp.wording.normalize import detect_language, fold, index_text
+from localmcp.tools import without_none
+from localmcp.wording.normalize import detect_language, fold
 
 if TYPE_CHECKING:
     from localmcp.embeddings import ModelIdentity
@@ -70,6 +71,20 @@ class Rule:
     def globs(self) -> list[str]:
         return read_texts(self.globs_json)
 
+    def as_json(self, importance: dict[str, float], **facts: Any) -> Any:
+        """Return the rule as answers show it, with those of `facts` that are not None."""
+        return {
+            "id": self.shown_id,
+            "rule_text": self.rule_text,
+            "category": self.category,
+            "context": self.context,
+            **importance,
+            "instructions_count": self.instructions_count,
+            "last_applied": self.last_applied,
+            "inserted_at": self.inserted_at,
+            **without_none(facts),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class RuleDraft:
@@ -92,7 +107,7 @@ class RuleDraft:
 
 
 def embedded_text(category: str, context: str, rule_text: str) -> str:
-    """What is embedded and indexed of a rule: category, context, and the rule itself."""
+    """What is embedded of a rule: category, context, and the rule itself."""
     return "\n".join(part for part in (f"{category}: {context}" if context else category, rule_text) if part)
 
 
@@ -186,7 +201,7 @@ class Selection:
         if self.words:
             parts.append("(instr(lower(rule_text), lower(:words)) or instr(lower(context), lower(:words)))")
         bindings = {"category": self.category, "project": self.project, "words": self.words}
-        return " and ".join(parts), {name: value for name, value in bindings.items() if value is not None}
+        return " and ".join(parts), without_none(bindings)
 
 
 def select_rules(connection: apsw.Connection, selection: Selection, limit: int = -1, offset: int = 0) -> list[Rule]:
@@ -219,7 +234,7 @@ def count_rules(connection: apsw.Connection, selection: Selection) -> int:
 
 
 def add_rule(connection: apsw.Connection, draft: RuleDraft) -> Rule:
-    """Store a rule, its instruction and its words; the vector follows with `store_vectors`. Part of the transaction.
+    """Store a rule and its instruction; the vector follows with `store_vectors`. Part of the transaction.
 
     Raises:
         NotFound: the scope may not see the rules.
@@ -238,7 +253,6 @@ def add_rule(connection: apsw.Connection, draft: RuleDraft) -> Rule:
         {**_columns(draft), "instruction": instruction_id, "now": utc_now()},
     )
     connection.execute("update user_instructions set rule_id = ? where id = ?", (rule_id, instruction_id))
-    _index_words(connection, rule_id)
     bump_generations(connection, "content")
     return load_rules(connection, [rule_id])[rule_id]
 
@@ -263,8 +277,6 @@ def change_rule(connection: apsw.Connection, rule: Rule, draft: RuleDraft) -> bo
         """,
         {**_columns(draft), "id": rule.id, "now": utc_now()},
     )
-    if text_changed and rule.retired_at is None:
-        _index_words(connection, rule.id)
     if text_changed:
         _forget_vectors(connection, [rule.id])
     bump_generations(connection, "content", "signs")
@@ -274,7 +286,6 @@ def change_rule(connection: apsw.Connection, rule: Rule, draft: RuleDraft) -> bo
 def retire_rule(connection: apsw.Connection, rule_id: int) -> None:
     """Take a rule out of every search; text, vector and history stay."""
     connection.execute("update rules set retired_at = ? where id = ?", (utc_now(), rule_id))
-    connection.execute("delete from rules_fts where rowid = ?", (rule_id,))
     _remove_signs(connection, [rule_id])
     bump_generations(connection, "content", "signs")
 
@@ -282,7 +293,6 @@ def retire_rule(connection: apsw.Connection, rule_id: int) -> None:
 def restore_rule(connection: apsw.Connection, rule_id: int) -> None:
     """Bring a retired rule back."""
     connection.execute("update rules set retired_at = null where id = ?", (rule_id,))
-    _index_words(connection, rule_id)
     collection = find_collection(connection)
     embedded = fetch_one(connection, "select embedding from rules where id = ?", (rule_id,))
     if collection and collection.model_id is not None and embedded is not None:
@@ -292,7 +302,6 @@ def restore_rule(connection: apsw.Connection, rule_id: int) -> None:
 
 def delete_rule(connection: apsw.Connection, rule_id: int) -> None:
     """Delete a rule for good, with its vector and what was reported of it; instructions that led to it stay."""
-    connection.execute("delete from rules_fts where rowid = ?", (rule_id,))
     _forget_vectors(connection, [rule_id])
     # The rule names the instruction it came from, and an instruction the rule it was counted to.
     connection.execute("delete from rules where id = ?", (rule_id,))
@@ -347,14 +356,6 @@ def _columns(draft: RuleDraft) -> dict[str, Any]:
         "language": detect_language(draft.rule_text) or "english",
         "digest": digest_of(draft.rule_text),
     }
-
-
-def _index_words(connection: apsw.Connection, rule_id: int) -> None:
-    row = "select category, context, rule_text, language from rules where id = ?"
-    category, context, rule_text, language = fetch_one(connection, row, (rule_id,))
-    connection.execute("delete from rules_fts where rowid = ?", (rule_id,))
-    text = embedded_text(category, context, rule_text)
-    connection.execute("insert into rules_fts (rowid, text) values (?, ?)", (rule_id, index_text(text, language)))
 
 
 # ---------------------------------------------------------------- vectors

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tool_manifests import write_tool
 
-from localmcp.cli.providers import check, providers
 from localmcp.cli.session import Session
+from localmcp.cli.tools import check, providers
 from localmcp.config import config_directory, sample_directory
 
 Run = Callable[..., tuple[int, str, str]]

@@ -275,6 +275,6 @@ def test_allowing_one_package_allows_no_other(workspace: Workspace, package: str
 
 
 def states(workspace: Workspace) -> list[dict[str, Any]]:
-    from localmcp.cli.providers import inspected
+    from localmcp.cli.tools import inspected
 
     return [each.state().as_json() for each in inspected(workspace)]
