@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextvars
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -24,6 +24,7 @@ from localmcp.search.candidates import (
     Mode,
     SearchOutcome,
     SearchRequest,
+    is_doubtful,
     ordered_by_date,
 )
 from localmcp.search.collections import visible_collections
@@ -31,6 +32,7 @@ from localmcp.search.dates import Dated, load_dates
 from localmcp.search.fusion import COSINE_CEILING, Fused, full_keyword_match
 from localmcp.search.index import Index
 from localmcp.search.keyword import MISSING_SHARE, KeywordQuery, Term, inverse_frequency
+from localmcp.search.relevance import LOOKED_AT
 from localmcp.storage.database import Database
 from localmcp.tools import current_scope
 
@@ -308,17 +310,17 @@ def _join(request: SearchRequest, gathered: _Round) -> SearchOutcome:
         key=lambda ranked: ranked[:5],
     )
     candidates = [(number, fused) for _, _, _, number, _, fused in ordered]
-    first = parts[0].found.outcome if parts else SearchOutcome([], 0)
+    first, first_few = parts[0].found.outcome if parts else SearchOutcome([], 0), candidates[:LOOKED_AT]
     if request.by_date:
         candidates = _by_date(request, parts, candidates, first)
     page = candidates[request.offset : request.offset + request.limit]
-    hits = _load(parts, page, gathered.notices)
+    hits = _load(parts, dict.fromkeys((*page, *first_few)), gathered.notices)
     return SearchOutcome(
-        hits=hits,
+        hits=[hits[candidate] for candidate in page if candidate in hits],
         total=len(ordered),
         query=query,
         weights=first.weights,
-        doubtful=all(part.found.doubtful for part in parts),
+        doubtful=is_doubtful(hits[candidate] for candidate in first_few if candidate in hits),
         notices=[*(() if parts and parts[0].origin else first.notices), *gathered.notices],
         milliseconds=first.milliseconds,
         coverage=_coverage(parts),
@@ -363,20 +365,22 @@ def _raw(part: _Part, fused: Fused) -> float:
     return part.factor * arms.bm25.get(fused.id, 0.0) if part.found.mode == "keyword" else 0.0
 
 
-def _load(parts: Sequence[_Part], page: Sequence[tuple[int, Fused]], notices: list[str]) -> list[Hit]:
-    """The page's hits in its order, each file read once; a mounted file that cannot be read gives none."""
-    hits: dict[tuple[int, int], Hit] = {}
+def _load(
+    parts: Sequence[_Part], page: Collection[tuple[int, Fused]], notices: list[str]
+) -> dict[tuple[int, Fused], Hit]:
+    """The hits of these candidates, each file read once; a mounted file that cannot be read gives none."""
+    hits: dict[tuple[int, Fused], Hit] = {}
     for number in {number for number, _ in page}:
         part = parts[number]
         try:
             with part.database.read() as connection:
                 for hit in part.found.load(connection, [fused for owner, fused in page if owner == number]):
-                    hits[number, hit.scores.id] = replace(hit, origin=part.origin)
+                    hits[number, hit.scores] = replace(hit, origin=part.origin)
         except FileUnavailable as error:
             if part.origin is None:
                 raise
             notices.append(f"{part.origin} (mounted) has hits that cannot be read: {error.message}")
-    return [hits[number, fused.id] for number, fused in page if (number, fused.id) in hits]
+    return hits
 
 
 def _coverage(parts: Sequence[_Part]) -> float:

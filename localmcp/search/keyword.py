@@ -84,11 +84,6 @@ class KeywordQuery:
         return BM25_CEILING * (sum(term.idf for term in self.terms) + self.missing_idf)
 
     @property
-    def ceiling(self) -> float:
-        """The bm25 score that no text could exceed, words that are in no passage counted in full."""
-        return BM25_CEILING * (sum(term.idf for term in self.terms) + self.missing_idf / MISSING_SHARE)
-
-    @property
     def repairs(self) -> list[Correction]:
         return list({term.repair.word: term.repair for term in self.terms if term.repair}.values())
 

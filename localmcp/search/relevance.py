@@ -7,63 +7,85 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from localmcp.search.keyword import KeywordQuery
+from localmcp.search.keyword import MISSING_SHARE, REPAIR_WEIGHT, KeywordQuery
+from localmcp.wording.normalize import is_function_word
 
 LEAST = 50.0
-"""Below it a passage hardly answers. If the best one is below, the search says `lowConfidence`."""
-LOOKED_AT = 5
+"""Below it a passage hardly answers. If the best of the first is below, the search says `lowConfidence`."""
+LOOKED_AT = 3
 """The first hits, of which one should answer."""
 CROWD = slice(1, 6)
-"""The second to the sixth nearest passage: where these are as near as the first, near means little."""
+"""The second to the sixth nearest passage."""
 TYPICAL_CROWD = 0.35
-"""What the crowd is with the default model; cosines of other models are moved there."""
-HYBRID = (-2.8, 6.96, 8.56, -4.16)
-"""Logistic map: constant, cosine, share of the bm25 that a text with every word of the query could reach, crowd. Fitted
-on the 120 sample questions and, as questions without an answer, on the 107 of them that have one, asked without the
-documents that answer. Covered words, the best sentence, ranks, agreement of both arms gained nothing on other sets."""
-KEYWORD = (-1.98, 0.0, 9.7, 0.0)
-SEMANTIC = (-1.99, 9.78, 0.0, -4.8)
-OTHER_LANGUAGE = 1.2
-"""Added where question and passage are in different languages: they share few words, and their cosines are lower.
-Fitted on the sample questions and on XQuAD, asked in Spanish on English texts."""
-MISSING_CODE = -3.87
-"""Added where the query names a code that no passage holds: what is asked about is not here."""
+"""Mean cosine of the crowd with the default model; cosines of other models are moved there."""
 UNIQUE_CODE = 90.0
 """What a passage shows at least that holds a rare code which the query is mostly about."""
 RARE_CHUNKS, CODE_SHARE = 3, 1 / 3
 _YEAR = re.compile(r"(?:19|20)\d\d")
 
 
+class Signals(NamedTuple):
+    """What speaks for and against a passage; also the weights of these in a logistic map."""
+
+    constant: float
+    meaning: float
+    """Cosine."""
+    coverage: float
+    """Share of the idf of the question's content words that are in the passage."""
+    lacks_number: float
+    """1 if the question has a word with a digit (code, year, amount) that the passage lacks."""
+    other_language: float
+    """1 if question and passage are in different languages: they share few words, and their cosines are lower."""
+    words: float
+    """Logarithm of 1 + the number of content words: half of two says less than half of six."""
+
+
+HYBRID = Signals(-5.36, 4.37, 5.89, -4.18, 1.04, 1.26)
+"""Fitted by `tests/benchmarks/confidence_quality.py --fit`. The best sentence by meaning, the share of the bm25 score,
+the next passages, ranks and the agreement of both arms gained nothing on sets that were left out."""
+KEYWORD = Signals(-4.2, 0.0, 6.0, -3.79, 0.0, 1.48)
+SEMANTIC = Signals(-2.0, 6.0, 0.0, 0.0, 0.0, 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """What a search knows of all its candidates, to judge one of them."""
+    """What is known of a question, to judge the passages that were found."""
 
-    query: KeywordQuery | None
-    crowd: float | None
-    """Mean cosine of the second to the sixth nearest passage; None where nothing was searched by meaning."""
+    idf_by_word: dict[str, float] = field(default_factory=dict[str, float])
+    """What each content word of the question counts; none if it was not searched by words."""
+    missing: dict[str, float] = field(default_factory=dict[str, float])
+    """The same for those that are in no passage."""
+    codes: frozenset[str] = frozenset()
+    """Words that are rare codes, if the question is mostly about one."""
+    by_words: bool = True
     shift: float = 0.0
     """Added to cosines: 0 for the default model."""
 
-    def relevance(self, cosine: float | None, bm25: float, *, other_language: bool = False) -> float:
-        """Return how likely a passage answers, 0..100; `cosine` is None for one without a vector."""
-        ceiling = self.query.ceiling if self.query else 0.0
-        share = bm25 / ceiling if ceiling else 0.0
-        constant, by_meaning, by_word, by_crowd = self._map(cosine)
-        value = constant + by_meaning * ((cosine or 0.0) + self.shift) + by_word * share
-        value += by_crowd * ((self.crowd or 0.0) + self.shift)
-        if self.query and any(_is_code(word) for word, reason in self.query.dropped if reason == "stands nowhere"):
-            value += MISSING_CODE
-        if other_language and self.query and cosine is not None:
-            value += OTHER_LANGUAGE
-        return 100 / (1 + math.exp(-value))
+    def relevance(self, cosine: float | None, matched: Collection[str], *, other_language: bool = False) -> float:
+        """Return how likely a passage answers, 0..100; `cosine` is None for one that was not compared by meaning."""
+        weights = KEYWORD if cosine is None else HYBRID if self.by_words else SEMANTIC
+        signals = self.signals(cosine, matched, other_language=other_language)
+        value = sum(weight * signal for weight, signal in zip(weights, signals, strict=True))
+        likely = 100 / (1 + math.exp(-value))
+        return likely if self.codes.isdisjoint(matched) else max(likely, UNIQUE_CODE)
 
-    def _map(self, cosine: float | None) -> tuple[float, float, float, float]:
-        if cosine is None or self.crowd is None:
-            return KEYWORD
-        return HYBRID if self.query else SEMANTIC
+    def signals(self, cosine: float | None, matched: Collection[str], *, other_language: bool) -> Signals:
+        """Return what the map weighs; `matched`: the words of the question that the passage holds."""
+        total = sum(self.idf_by_word.values()) + sum(self.missing.values())
+        held = sum(idf for word, idf in self.idf_by_word.items() if word in matched)
+        words = {*self.idf_by_word, *self.missing}
+        return Signals(
+            1.0,
+            (cosine or 0.0) + self.shift,
+            held / total if total else 0.0,
+            float(any(_has_digit(word) and word not in matched for word in words)),
+            float(other_language),
+            math.log(1 + len(words)),
+        )
 
 
 def judge(query: KeywordQuery | None, nearest: Sequence[float], *, calibrated: bool) -> Judge:
@@ -76,21 +98,36 @@ def judge(query: KeywordQuery | None, nearest: Sequence[float], *, calibrated: b
             that of the default model is.
     """
     others = nearest[CROWD]
-    crowd = sum(others) / len(others) if others else None
-    return Judge(query, crowd, 0.0 if calibrated or crowd is None else TYPICAL_CROWD - crowd)
-
-
-def unique_codes(query: KeywordQuery | None) -> set[str]:
-    """Return the words of the query that are codes in at most three passages, if the query is mostly about one."""
+    shift = 0.0 if calibrated or not others else TYPICAL_CROWD - sum(others) / len(others)
     if query is None:
-        return set()
-    total = sum(term.idf for term in query.terms)
+        return Judge(by_words=False, shift=shift)
+    content = {term.word: term for term in query.terms if not is_function_word(term.word, query.languages)}
+    idf_by_word = {word: term.idf * (REPAIR_WEIGHT if term.repair else 1) for word, term in content.items()}
+    return Judge(idf_by_word, _missing(query), unique_codes(query), shift=shift)
+
+
+def _missing(query: KeywordQuery) -> dict[str, float]:
+    absent = [word for word, reason in query.dropped if reason == "stands nowhere"]
     return {
-        term.word
-        for term in query.exact_terms
-        if _is_code(term.word) and 0 < term.chunks <= RARE_CHUNKS and term.idf >= CODE_SHARE * total
+        word: query.missing_idf / MISSING_SHARE / len(absent)
+        for word in absent
+        if not is_function_word(word, query.languages)
     }
 
 
+def unique_codes(query: KeywordQuery) -> frozenset[str]:
+    """Return the words of the query that are codes in at most three passages, if the query is mostly about one."""
+    total = sum(term.idf for term in query.terms)
+    return frozenset(
+        term.word
+        for term in query.exact_terms
+        if _is_code(term.word) and 0 < term.chunks <= RARE_CHUNKS and term.idf >= CODE_SHARE * total
+    )
+
+
+def _has_digit(word: str) -> bool:
+    return any(character.isdigit() for character in word)
+
+
 def _is_code(word: str) -> bool:
-    return any(character.isdigit() for character in word) and len(word) >= 3 and not _YEAR.fullmatch(word)
+    return _has_digit(word) and len(word) >= 3 and not _YEAR.fullmatch(word)

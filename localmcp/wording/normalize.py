@@ -273,6 +273,8 @@ _ALSO_ENGLISH = frozenset(
 )
 """English words that spell a function word elsewhere: alone they prove nothing."""
 
+_ONLY_FUNCTION_WORDS = frozenset[str]().union(*_STOP_WORDS.values()) - _ALSO_ENGLISH
+
 _SCRIPTS = (("russian", "а", "я"), ("greek", "α", "ω"), ("arabic", "ء", "ي"), ("tamil", "அ", "ஹ"))
 """A supported language by the letters only it is likely to use: first and last of the alphabet."""
 
@@ -300,6 +302,11 @@ def stop_words(language: str | None) -> frozenset[str]:
     if language is None:
         return _STOP_WORDS["english"] | _STOP_WORDS["italian"]
     return _STOP_WORDS.get(language, frozenset())
+
+
+def is_function_word(word: str, languages: Iterable[str] = ()) -> bool:
+    """Whether a folded word says nothing in one of these languages, or in any that does not share it with English."""
+    return word in _ONLY_FUNCTION_WORDS or any(word in stop_words(language) for language in languages)
 
 
 def detect_language(text: str) -> str | None:
