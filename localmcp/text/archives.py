@@ -20,6 +20,9 @@ SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", "
 MOST_MEMBERS = 100_000
 MOST_UNPACKED = 20
 """Times the limit for one file that an archive may unpack to as a whole."""
+USUAL_RATIO, USUAL_FILES = 100, 2
+"""Times its size that an archive may unpack to, if that is more than this many times the limit for one file: text packs
+to a tenth, what packs to a thousandth is made to hold up its reader."""
 
 ReadDocuments = Callable[[BinaryIO, str], Iterator[Document]]
 _DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, LZMAError, EOFError, OSError, RuntimeError, ValueError)
@@ -36,10 +39,10 @@ def read_archive(
 ) -> Iterator[Document]:
     """Yield the documents of the files in an archive; `start`: how many files to leave out."""
     members = _zip_members(file) if name.lower().endswith(".zip") else _tar_members(file)
-    unpacked = 0
+    unpacked, most = 0, min(MOST_UNPACKED * max_bytes, max(USUAL_FILES * max_bytes, USUAL_RATIO * _size(file)))
     try:
         for number, (path, size, unpack) in enumerate(members):
-            if number >= MOST_MEMBERS or unpacked > MOST_UNPACKED * max_bytes:
+            if number >= MOST_MEMBERS or unpacked > most:
                 raise UnreadableDocument(f"{name} holds too much: the rest of it is not read.")
             # Also what is left out now counts: each file that is given up begins the archive anew.
             unpacked += size if size <= max_bytes else 0
@@ -52,6 +55,12 @@ def read_archive(
             yield from _read_member(path, unpack, read, max_bytes)
     except _DAMAGE as error:
         raise UnreadableDocument(f"{name} is damaged: {error}"[:300]) from error
+
+
+def _size(file: BinaryIO) -> int:
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    return size
 
 
 def _read_member(path: str, unpack: Callable[[int], bytes], read: ReadDocuments, max_bytes: int) -> Iterator[Document]:

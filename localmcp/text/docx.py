@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from localmcp.errors import UnreadableDocument
 from localmcp.text.document import Document, make_document
+from localmcp.text.drawings import chart_text, diagram_texts
 from localmcp.text.markdown import first_heading, pipe_table
 from localmcp.text.office import Comment, document_date, main_part, office_lines, read_properties, related, relations
 from localmcp.text.packages import Package
@@ -22,12 +23,16 @@ def read_docx(data: bytes, name: str) -> Document:
     part = main_part(package, "word/document.xml")
     parts = relations(package, part)
     remarks = {
-        kind: _read_remarks(package, path, element)
-        for kind, path, element in (
-            ("footnoteReference", related(parts, "footnotes"), "footnote"),
-            ("endnoteReference", related(parts, "endnotes"), "endnote"),
-            ("commentReference", related(parts, "comments"), "comment"),
-        )
+        f"{element}Reference": _read_remarks(package, related(parts, f"{element}s"), element)
+        for element in ("footnote", "endnote", "comment")
+    }
+    remarks["chart"] = {
+        key: chart_text(package, relation.path) for key, relation in parts.items() if relation.kind == "chart"
+    }
+    remarks["relIds"] = {
+        key: "\n\n".join(diagram_texts(package, relation.path))
+        for key, relation in parts.items()
+        if relation.kind == "diagramData"
     }
     body = _Body(
         _read_styles(package, related(parts, "styles")), _numbered(package, related(parts, "numbering")), remarks
@@ -81,7 +86,7 @@ class _Body:
         self,
         styles: dict[str, _Style] | None = None,
         numbered: dict[tuple[str, int], bool] | None = None,
-        remarks: dict[str, dict[str, Comment]] | None = None,
+        remarks: dict[str, dict[str, str]] | None = None,
     ) -> None:
         self.blocks: list[str] = []
         self._styles = styles or {}
@@ -124,9 +129,9 @@ class _Body:
             paragraph.numbering = value
         elif tag == "docPr" and attributes.get("descr"):
             paragraph.pieces.append(f" {attributes['descr']} ")
-        elif tag in self._remarks and (remark := self._remarks[tag].get(attributes.get("id", ""))):
-            label = {"commentReference": "Comment", "footnoteReference": "Footnote"}.get(tag, "Endnote")
-            paragraph.remarks.append(remark.block(label))
+        elif tag in self._remarks:
+            key = next((attributes[name] for name in ("id", "r:id", "r:dm") if name in attributes), "")
+            paragraph.remarks.append(self._remarks[tag].get(key, ""))
 
     def text(self, piece: str) -> None:
         if self._in_text and self._paragraphs and not self._skipping:
@@ -267,7 +272,7 @@ class _RemarkReader(_Body):
 
     def __init__(self, element: str) -> None:
         super().__init__()
-        self.remarks: dict[str, Comment] = {}
+        self.remarks: dict[str, str] = {}
         self._element = element
         self._remark: tuple[str, str] | None = None
 
@@ -282,10 +287,11 @@ class _RemarkReader(_Body):
         super().end(tag)
         if tag == self._element and self._remark and self.blocks:
             identifier, author = self._remark
-            self.remarks[identifier] = Comment("\n".join(self.blocks).replace("\0", ""), author)
+            text = "\n".join(self.blocks).replace("\0", "")
+            self.remarks[identifier] = Comment(text, author).block(self._element.capitalize())
 
 
-def _read_remarks(package: Package, paths: list[str], element: str) -> dict[str, Comment]:
+def _read_remarks(package: Package, paths: list[str], element: str) -> dict[str, str]:
     reader = _RemarkReader(element)
     for path in paths:
         if path in package:

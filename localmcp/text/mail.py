@@ -11,6 +11,7 @@ from email import message_from_bytes, policy
 from email.message import EmailMessage
 from email.utils import parsedate_to_datetime
 from functools import partial
+from itertools import chain
 from typing import Any, BinaryIO, cast
 
 from localmcp.errors import LocalMCPError, UnreadableDocument
@@ -18,6 +19,7 @@ from localmcp.text.archives import is_archive, read_archive
 from localmcp.text.document import Document, failed_member, make_document, one_line
 from localmcp.text.encodings import decode_text
 from localmcp.text.html import html_markdown
+from localmcp.text.tnef import tnef_files
 from localmcp.text.worker import begin_member, one_member
 
 log = logging.getLogger(__name__)
@@ -163,14 +165,27 @@ def _read_attachment(part: EmailMessage, title: str, read: ReadBytes) -> Documen
 def _attachments(message: EmailMessage) -> Iterator[tuple[str, EmailMessage]]:
     """Yield (unique file name, part) of what is attached; pictures shown inside the text are not."""
     names: dict[str, int] = {}
-    for part in message.walk():
-        if part.is_multipart() and part.get_content_type() != "message/rfc822":
-            continue
-        name = _attachment_name(part)
-        if not name:
-            continue
+    for name, part in chain.from_iterable(map(_named_parts, message.walk())):
         names[name] = names.get(name, 0) + 1
         yield (name if names[name] == 1 else f"{names[name]}-{name}"), part
+
+
+def _named_parts(part: EmailMessage) -> Iterator[tuple[str, EmailMessage]]:
+    """Yield what a part attaches: itself, or the files that Outlook put into it; nothing for the text of the mail."""
+    if part.is_multipart() and part.get_content_type() != "message/rfc822":
+        return
+    name = _attachment_name(part)
+    files = tnef_files(cast(bytes, part.get_payload(decode=True)) or b"") if _is_tnef(part, name) else []
+    for title, data in files:
+        file = EmailMessage()
+        file.set_content(data, maintype="application", subtype="octet-stream")
+        yield one_line(title).replace("/", "_"), file
+    if name and not files:
+        yield name, part
+
+
+def _is_tnef(part: EmailMessage, name: str) -> bool:
+    return name.lower() == "winmail.dat" or part.get_content_type() == "application/ms-tnef"
 
 
 def _attachment_name(part: EmailMessage) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from localmcp.errors import UnreadableDocument
 from localmcp.text.document import Document, join_pages, make_document, one_line
+from localmcp.text.drawings import chart_text, diagram_texts
 from localmcp.text.markdown import pipe_table
 from localmcp.text.office import (
     Comment,
@@ -61,7 +62,8 @@ def _read_slide(package: Package, path: str) -> _Slide:
     slide = reader.slide
     parts = relations(package, path)
     for diagram in related(parts, "diagramData"):
-        slide.blocks += _paragraphs(package, diagram)
+        slide.blocks += diagram_texts(package, diagram)
+    slide.blocks += filter(None, (chart_text(package, chart) for chart in related(parts, "chart")))
     for comments in related(parts, "comments"):
         slide.blocks += [Comment(text).block() for text in _paragraphs(package, comments)]
     for notes in related(parts, "notesSlide"):
@@ -148,7 +150,7 @@ class _SlideReader:
             if self._rows and (table := pipe_table(self._rows)):
                 self.slide.blocks.append(table)
             self._rows = None
-        elif tag in ("sp", "pt", "cm"):
+        elif tag in ("sp", "cm"):
             self._end_shape()
 
     def _end_shape(self) -> None:

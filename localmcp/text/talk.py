@@ -152,20 +152,46 @@ def _chatgpt_turns(conversation: Any) -> Iterator[tuple[str, str, str]]:
         node = mapping[node].get("parent")
     for message in reversed(branch):
         role: str = message["author"]["role"] if message else ""
-        if role not in ("user", "assistant"):
-            continue
-        content: Any = message.get("content") or {"parts": []}
-        parts: list[Any] = content.get("parts") or []
-        words = "\n\n".join(part for part in parts if isinstance(part, str) and part.strip())
-        if words.strip():
-            yield role.capitalize(), _moment(message.get("create_time"))[:10], words.strip()
+        words = _chatgpt_words(message.get("content") or {}, role) if role in _SPEAKERS else ""
+        if words:
+            yield _SPEAKERS[role], _moment(message.get("create_time"))[:10], words
+
+
+_SPEAKERS = {"user": "User", "assistant": "Assistant", "tool": "Tool"}
+_CODE = {"code": "text", "execution_output": "text", "tether_quote": "text"}
+"""Kinds of content that are not made of parts -> the field with their text."""
+
+
+def _chatgpt_words(content: Any, role: str) -> str:
+    """Return what a message says: its parts, speech that was transcribed, a cell of code or a canvas.
+
+    Of a tool only what it computed or quoted: the rest are receipts.
+    """
+    kind: str = content.get("content_type") or ""
+    if kind in _CODE:
+        return _code_words(str(content.get(_CODE[kind]) or ""), str(content.get("language") or ""))
+    parts: list[Any] = [] if role == "tool" else content.get("parts") or []
+    texts = (part.get("text") if isinstance(part, dict) else part for part in cast("list[dict[str, Any] | str]", parts))
+    return "\n\n".join(text for text in texts if isinstance(text, str) and text.strip()).strip()
+
+
+def _code_words(text: str, language: str) -> str:
+    """Return code in a fence; of a canvas, which is a call with JSON, its name and text."""
+    try:
+        canvas: Any = json.loads(text)
+        edits: Any = canvas.get("updates") or []
+        name, body = canvas.get("name", ""), canvas.get("content") or "\n\n".join(edit["replacement"] for edit in edits)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        language = "" if language == "unknown" else language
+        return f"```{language}\n{text.strip()}\n```" if text.strip() else ""
+    return f"{one_line(str(name))}\n\n{body}".strip()
 
 
 def _claude_turns(conversation: Any) -> Iterator[tuple[str, str, str]]:
     messages: Any = conversation.get("chat_messages") or []
     for message in messages:
         content: Any = message.get("content") or []
-        parts: list[Any] = [part.get("text") for part in content if part.get("type") == "text"]
+        parts: list[Any] = [_claude_part(part) for part in content]
         words = "\n\n".join(part for part in parts if part) or str(message.get("text") or "")
         attachments: list[Any] = message.get("attachments") or []
         for attachment in attachments:
@@ -174,6 +200,15 @@ def _claude_turns(conversation: Any) -> Iterator[tuple[str, str, str]]:
         if words.strip():
             speaker = "User" if message.get("sender") == "human" else "Assistant"
             yield speaker, _moment(message.get("created_at"))[:10], words.strip()
+
+
+def _claude_part(part: Any) -> str:
+    """Return what a part of a message says; of an artifact its title and text."""
+    call: Any = part.get("input") if part.get("type") == "tool_use" else None
+    if isinstance(call, dict) and part.get("name") == "artifacts":
+        artifact = cast("dict[str, Any]", call)
+        return "\n\n".join(str(artifact[key]) for key in ("title", "content", "new_str") if artifact.get(key))
+    return str(part.get("text") or "") if part.get("type") == "text" else ""
 
 
 def _moment(value: Any) -> str:

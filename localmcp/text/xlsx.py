@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
 from localmcp.errors import UnreadableDocument
 from localmcp.text.document import Document, make_document, one_line
+from localmcp.text.drawings import chart_text, read_drawing
 from localmcp.text.office import Relation, document_date, main_part, read_properties, related, relations
 from localmcp.text.packages import Package
 from localmcp.text.tables import Cells, Row, SheetWriter
@@ -20,6 +21,9 @@ _PERCENT_FORMATS = frozenset((9, 10))
 _LAST_DAY = 2_958_465
 """9999-12-31 as Excel counts."""
 
+
+_NO_COLUMN = -1
+"""Where a remark is in a row without values."""
 
 RawCell = tuple[str, str, str]
 """Type, number of the style, value, as the file has them."""
@@ -66,17 +70,35 @@ class _Book:
     def write_rows(self, path: str, writer: SheetWriter) -> None:
         """Write the rows of a sheet that hold anything."""
         comments = self._comments(path)
+        for number, text in self._drawn(path):
+            comments.setdefault(number, []).append(text)
+
+        def write_lonely(before: int) -> None:
+            for row in sorted(row for row in comments if row < before):
+                writer.add(Row(row, {_NO_COLUMN: "; ".join(comments.pop(row))}, False))
 
         def write(number: int, cells: dict[int, RawCell]) -> None:
+            write_lonely(number)
             values: Cells = {}
             for column, cell in sorted(cells.items()):
                 if text := self._text(*cell):
                     values[column] = text
             if values or number in comments:
                 only_words = all(kind in ("s", "inlineStr", "str") for kind, _, value in cells.values() if value)
-                writer.add(Row(number, values, only_words, tuple(comments.get(number, ()))))
+                writer.add(Row(number, values, only_words, tuple(comments.pop(number, ()))))
 
         self._package.walk(path, _SheetReader(self._package.name, write))
+        write_lonely(EXCEL_ROWS + 1)
+
+    def _drawn(self, sheet: str) -> Iterator[tuple[int, str]]:
+        """Yield (row, text) of the text boxes and charts over a sheet; what a chart shows is in the cells."""
+        for path in related(relations(self._package, sheet), "drawing"):
+            paragraphs, charts = read_drawing(self._package, path)
+            yield from paragraphs
+            parts = relations(self._package, path)
+            for row, key in charts:
+                if key in parts and (text := chart_text(self._package, parts[key].path, values=False)):
+                    yield row, text
 
     def _text(self, kind: str, style: str, value: str) -> str:
         if kind == "s":

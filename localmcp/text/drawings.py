@@ -1,0 +1,127 @@
+"""Reads what is drawn in office files: charts, diagrams (SmartArt) and the text boxes of sheets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from localmcp.text.document import one_line
+from localmcp.text.packages import Package
+
+MOST_POINTS = 200
+"""Values of a series that are written."""
+
+
+@dataclass(slots=True)
+class _Series:
+    name: list[str] = field(default_factory=list[str])
+    categories: list[str] = field(default_factory=list[str])
+    values: list[str] = field(default_factory=list[str])
+
+    def text(self) -> str:
+        names = [*self.categories, *[""] * len(self.values)]
+        points = [f"{name} {_number(value)}".strip() for name, value in zip(names, self.values, strict=False)]
+        return ": ".join(filter(None, (" ".join(self.name), ", ".join(points[:MOST_POINTS]))))
+
+
+_PARTS = {"tx": "name", "cat": "categories", "xVal": "categories", "val": "values", "yVal": "values"}
+"""Element of a series -> field of `_Series`."""
+
+
+class _ChartReader:
+    def __init__(self) -> None:
+        self.titles: list[str] = []
+        self.series: list[_Series] = []
+        self._target: list[str] | None = None
+        self._titled = self._reading = False
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        if tag == "title":
+            self._titled = True
+            self.titles.append("")
+        elif tag == "ser":
+            self.series.append(_Series())
+        elif tag in _PARTS and self.series and not self._titled:
+            self._target = getattr(self.series[-1], _PARTS[tag])
+        self._reading = tag in ("t", "v")
+        if tag == "v" and self._target is not None:
+            self._target.append("")
+
+    def text(self, piece: str) -> None:
+        if self._reading and self._titled:
+            self.titles[-1] += piece
+        elif self._reading and self._target:
+            self._target[-1] += piece
+
+    def end(self, tag: str) -> None:
+        self._reading = False
+        if tag == "title":
+            self._titled = False
+        elif tag in _PARTS:
+            self._target = None
+
+
+def _number(value: str) -> str:
+    try:
+        return f"{float(value):.12g}"
+    except ValueError:
+        return one_line(value)
+
+
+def chart_text(package: Package, path: str, *, values: bool = True) -> str:
+    """Return the titles of a chart and of its axes, and with `values` those of each series; "" if it has none."""
+    if path not in package:
+        return ""
+    reader = _ChartReader()
+    package.walk(path, reader)
+    titles = [one_line(title) for title in reader.titles]
+    texts = [*titles, *(series.text() for series in reader.series if values)]
+    return f"Chart: {'; '.join(filter(None, texts))}" if any(texts) else ""
+
+
+class _DrawingReader:
+    """Collects the paragraphs and charts of a drawing with the row of the sheet where they begin."""
+
+    def __init__(self) -> None:
+        self.paragraphs: list[tuple[int, str]] = []
+        self.charts: list[tuple[int, str]] = []
+        """Row and id of the relation."""
+        self._row = 0
+        self._pieces: list[str] = []
+        self._in_start = False
+        self._reading = ""
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        self._reading = tag if tag == "t" or (tag == "row" and self._in_start) else ""
+        if tag == "from":
+            self._in_start = True
+        elif tag == "p" or self._reading == "row":
+            self._pieces = []
+        elif tag == "chart":
+            self.charts.append((self._row, attributes.get("r:id", "")))
+
+    def text(self, piece: str) -> None:
+        if self._reading:
+            self._pieces.append(piece)
+
+    def end(self, tag: str) -> None:
+        text, reading = " ".join("".join(self._pieces).split()), self._reading
+        self._reading = ""
+        if tag == "from":
+            self._in_start = False
+        elif reading == "row":
+            self._row = int(text) + 1 if text.isdecimal() else self._row
+        elif tag == "p" and text:
+            self.paragraphs.append((self._row, text))
+
+
+def read_drawing(package: Package, path: str) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+    """Return (row, paragraph) of each text in a drawing or diagram, and (row, relation) of each chart."""
+    reader = _DrawingReader()
+    if path in package:
+        package.walk(path, reader)
+    return reader.paragraphs, reader.charts
+
+
+def diagram_texts(package: Package, path: str) -> list[str]:
+    """Return what the shapes of a diagram say."""
+    return [text for _, text in read_drawing(package, path)[0]]
