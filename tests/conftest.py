@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from folders import CountingEmbedder, write
 from hypothesis import HealthCheck, settings
+from remembered_vectors import RememberedVectors
 
 from localmcp.config import Settings
 from localmcp.embeddings import HashEmbedder, LazyEmbedder
@@ -43,35 +43,21 @@ def own_directories(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytes
     return home
 
 
-_run_query, _embed_long = EncoderEmbedder._run_query, EncoderEmbedder._embed_long
-_vectors: dict[tuple[str, str, bool], Any] = {}
+@pytest.fixture(scope="session", autouse=True)
+def remembered_vectors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let the real model read each text once in a run, except in the tests of the model itself.
 
-
-@pytest.fixture(autouse=True)
-def remembered_vectors(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """Let the model in this process read each text once for all tests, except those of the model itself.
-
-    Texts of rules, tools and quick starts come in many tests; reading them anew was half of the time of these.
+    Texts of rules, tools, quick starts and samples come in many tests; reading them anew was half of the time of these.
     """
-    if "embeddings" in request.path.parts:
-        return
-
-    def run_query(self: EncoderEmbedder, text: str) -> Any:
-        key = (self.identity.sha256, text, True)
-        if key not in _vectors:
-            _vectors[key] = _run_query(self, text)
-        return _vectors[key].copy()
-
-    def embed_long(self: EncoderEmbedder, texts: Sequence[str], rows: Sequence[int], vectors: Any) -> None:
-        keys = {row: (self.identity.sha256, texts[row], False) for row in rows}
-        if unread := [row for row in rows if keys[row] not in _vectors]:
-            _embed_long(self, texts, unread, vectors)
-        _vectors.update({keys[row]: vectors[row].copy() for row in unread})
-        for row in rows:
-            vectors[row] = _vectors[keys[row]]
-
-    monkeypatch.setattr(EncoderEmbedder, "_run_query", run_query)
-    monkeypatch.setattr(EncoderEmbedder, "_embed_long", embed_long)
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    vectors = RememberedVectors(folder / "vectors.db")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EncoderEmbedder, "_run_query", lambda model, text: vectors.run_query(model, text))
+        patch.setattr(EncoderEmbedder, "_embed_long", lambda model, *rest: vectors.embed_long(model, *rest))
+        yield
+    vectors.close()
 
 
 @pytest.fixture

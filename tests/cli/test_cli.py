@@ -459,18 +459,9 @@ def test_serve_with_other_options_is_the_same_server(tmp_path: Path) -> None:
     assert json.loads(run.stdout.splitlines()[0])["result"]["serverInfo"]["name"] == "localmcp"
 
 
-def test_the_demo_indexes_searches_and_answers_over_mcp(tmp_path: Path) -> None:
-    file = tmp_path / "demo.localmcp"
-    ran = spawn("demo", "--keep", str(file), cwd=tmp_path, LOCALMCP_MODEL="default")
-    assert ran.code == 0, ran.err
-    assert "E110" in ran.out and "Clean the siphon" in ran.out
-    assert "fermented too long" in ran.out
-    assert "Searched for 'certificate' instead of 'certifcate'." in ran.out
-    assert "invalidità permanente" in ran.out
-    assert "A poison message is a job that crashes whoever picks it up" in ran.out
-    assert json.dumps(sys.executable) in ran.out
-    assert file.exists() and not config.default_database().exists()
-    assert spawn("demo", "--keep", str(file), cwd=tmp_path).code == 2
+def test_the_demo_makes_a_new_file_only(tmp_path: Path) -> None:
+    (tmp_path / "demo.localmcp").touch()
+    assert spawn("demo", "--keep", str(tmp_path / "demo.localmcp"), cwd=tmp_path).code == 2
 
 
 def test_the_demo_names_this_interpreter_for_clients() -> None:

@@ -1,7 +1,10 @@
 """The judged questions that come with the sample documents are answered, by the real model."""
 
+import contextlib
+import io
 import json
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +12,11 @@ from typing import Any
 
 import pytest
 
+from localmcp import config
 from localmcp.cli import terminal
+from localmcp.cli.program import execute
 from localmcp.cli.search import hit_lines
+from localmcp.cli.session import Session
 from localmcp.config import Settings, sample_directory
 from localmcp.workspace import Workspace
 
@@ -19,14 +25,25 @@ QUESTIONS = [json.loads(line) for line in (SAMPLES / "queries.jsonl").read_text(
 
 
 @pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
-    folder = tmp_path_factory.mktemp("samples")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """The file that `localmcp demo` makes, and what it prints."""
+    folder = tmp_path_factory.mktemp("demo")
+    file, printed, session = folder / "demo.localmcp", io.StringIO(), Session()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LOCALMCP_STATE_DIR", str(folder / "state"))
-        with Workspace(Settings(database=folder / "samples.localmcp")) as opened:
-            report = opened.library.add_paths([SAMPLES / "documents"])
-            assert report.failed == 0
-            yield opened
+        for name in ("STATE", "CONFIG", "DATA", "CACHE"):
+            patch.setenv(f"LOCALMCP_{name}_DIR", str(folder / name.lower()))
+        patch.setenv("PYTHONPATH", str(SAMPLES.parent))
+        with contextlib.redirect_stdout(printed):
+            assert execute(session, ["demo", "--keep", str(file)]) == 0
+        session.close()
+        assert not config.default_database().exists()
+        yield file, printed.getvalue()
+
+
+@pytest.fixture(scope="module")
+def workspace(demo: tuple[Path, str]) -> Iterator[Workspace]:
+    with Workspace(Settings(database=demo[0])) as opened:
+        yield opened
 
 
 def one_line(text: str) -> str:
@@ -35,7 +52,7 @@ def one_line(text: str) -> str:
 
 def is_answer(hit: dict[str, Any], question: dict[str, Any]) -> bool:
     return any(
-        Path(hit["citation"]["path"]).as_posix().endswith(answer["path"])
+        Path(hit["citation"].get("path", "")).as_posix().endswith(answer["path"])
         and one_line(answer["contains"]) in one_line(hit["content"])
         for answer in question["answers"]
     )
@@ -114,32 +131,34 @@ def plain_lines(result: dict[str, Any]) -> list[str]:
     return [terminal.plain(line) for line in hit_lines(1, result["results"][0], result)]
 
 
-def test_the_worked_examples_can_be_typed_after_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from localmcp.cli.program import execute
-    from localmcp.cli.session import Session
+def test_the_demo_indexes_searches_and_answers_over_mcp(demo: tuple[Path, str]) -> None:
+    file, printed = demo
+    assert "E110" in printed and "Clean the siphon" in printed
+    assert "fermented too long" in printed
+    assert "Searched for 'certificate' instead of 'certifcate'." in printed
+    assert "invalidità permanente" in printed
+    assert "records in the collection xmidas" in printed
+    assert "A poison message is a job that crashes whoever picks it up" in printed
+    assert json.dumps(sys.executable) in printed
+    assert file.exists()
 
-    file = tmp_path / "demo.localmcp"
-    session = Session()
-    assert execute(session, ["demo", "--keep", str(file)]) == 0
-    session.close()
-    assert "records in the collection xmidas" in capsys.readouterr().out
-    with Workspace(Settings(database=file)) as workspace:
 
-        def call(tool: str, **arguments: Any) -> Any:
-            return workspace.registry.call(tool, arguments).value
+def test_the_worked_examples_can_be_typed_after_the_demo(workspace: Workspace) -> None:
+    def call(tool: str, **arguments: Any) -> Any:
+        return workspace.registry.call(tool, arguments).value
 
-        def best(**arguments: Any) -> tuple[int, str]:
-            result = call("searchQuickstarts", **arguments)["result"]
-            return result["score"], result["quickstart"]["name"]
+    def best(**arguments: Any) -> tuple[int, str]:
+        result = call("searchQuickstarts", **arguments)["result"]
+        return result["score"], result["quickstart"]["name"]
 
-        assert best(name="insights-apis") == (0, "insights-apis")
-        assert best(displayName="API", maxDistance=2) == (10, "insights-apis")
-        assert best(displayName="create a blueprint") == (0, "insights-blueprints")
-        assert best(displayName="create a blueprnt") == (210, "insights-blueprints")
-        assert best(description="blueprint", displayName="documentation")[1] == "blueprint-documentation"
-        answer = call("retriever", collection_name="xmidas", texts=["artificial intelligence"], top_k=5)
-        assert answer["data"]["results"][0]["text"].startswith("Artificial Intelligence (AI) is a field of computer")
-        two = {"collection_name": "xmidas", "partition_name": "documents"}
-        answer = call("retriever", **two, texts=["machine learning algorithms", "neural network architecture"])
-        assert answer["data"]["results"][0]["text"].startswith(("Machine learning algorithms", "The architecture"))
-        assert call("getRelevantRules", taskDescription="implement a new api endpoint and write unit tests")["rules"]
+    assert best(name="insights-apis") == (0, "insights-apis")
+    assert best(displayName="API", maxDistance=2) == (10, "insights-apis")
+    assert best(displayName="create a blueprint") == (0, "insights-blueprints")
+    assert best(displayName="create a blueprnt") == (210, "insights-blueprints")
+    assert best(description="blueprint", displayName="documentation")[1] == "blueprint-documentation"
+    answer = call("retriever", collection_name="xmidas", texts=["artificial intelligence"], top_k=5)
+    assert answer["data"]["results"][0]["text"].startswith("Artificial Intelligence (AI) is a field of computer")
+    two = {"collection_name": "xmidas", "partition_name": "documents"}
+    answer = call("retriever", **two, texts=["machine learning algorithms", "neural network architecture"])
+    assert answer["data"]["results"][0]["text"].startswith(("Machine learning algorithms", "The architecture"))
+    assert call("getRelevantRules", taskDescription="implement a new api endpoint and write unit tests")["rules"]
