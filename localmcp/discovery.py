@@ -188,8 +188,9 @@ class Discovery:
         """Find tools that are not listed here: add, index, refresh or remove documents, files, folders, sources and
         collections, verify citations, and what connected servers do. Ask by capability, verb and object: "remove
         duplicate rows in Excel". Run one with execute_tool."""
-        ranked, sure = self._rank(query, most=max_results)
+        # Asked first: who becomes ready in the meantime was not searched.
         waiting = _still_starting(self.starting())
+        ranked, sure = self._rank(query, most=max_results)
         if not ranked:
             return _refused({"confidence": "none", "tools": [], "count": 0}, NOTHING_FOUND, waiting)
         whole = max_results if detail == "full" else int(sure and bool(query.strip()))

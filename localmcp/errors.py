@@ -12,6 +12,7 @@ LocalMCPError                       1  failure
 ├── NeedsConfirmation               1  something large would be removed; asks first
 ├── Interrupted                     1  a search that was stopped because its caller left
 ├── Unavailable                     3  something needed is not there right now
+│   ├── MissingCapability           3  the client does not offer what the call needs
 │   ├── FileUnavailable             3  the database file cannot be opened, locked or written
 │   └── ModelUnavailable            3  a model cannot be loaded or reached
 └── ConfigurationError              4  a setting, or the file itself, does not fit this program
@@ -122,6 +123,10 @@ class Unavailable(LocalMCPError):
     """Something needed is not there right now; trying again later can help."""
 
     exit_code = 3
+
+
+class MissingCapability(Unavailable):
+    """The client does not offer what the call needs, such as asking the person a question."""
 
 
 class FileUnavailable(Unavailable):

@@ -18,14 +18,15 @@ from mcp import MCPError
 from mcp.server.context import ServerRequestContext
 from mcp.shared.message import ServerMessageMetadata
 
-from localmcp.errors import Unavailable
-from localmcp.tools import AskPerson, Json
+from localmcp.errors import MissingCapability, Unavailable
+from localmcp.tools import INPUT_KEY, AskPerson, Json
 
 ANSWER_SECONDS = 300.0
 """How long the person may take to answer; afterwards the question counts as dismissed."""
 MOST_WAITING = 4
 """Calls that may wait for the person at a time: each keeps one of the threads for calls."""
 _KEY = "question"
+"""Names the answer to a question that does not name it itself."""
 DISMISSED: Json = {"action": "cancel"}
 
 Context = ServerRequestContext[Any]
@@ -35,13 +36,13 @@ def check_shown(params: Json, capabilities: wire.ClientCapabilities | None) -> N
     """Refuse a question that the client cannot show.
 
     Raises:
-        Unavailable: it shows no questions, or none of this kind.
+        MissingCapability: it shows no questions, or none of this kind.
     """
     offered = capabilities.elicitation if capabilities is not None else None
     if offered is None:
-        raise Unavailable("This client cannot ask the person a question in the middle of a call.")
+        raise MissingCapability("This client cannot ask the person a question in the middle of a call.")
     if params.get("mode") == "url" and offered.url is None:
-        raise Unavailable("This client can show the person a form, but cannot send them to a web page.")
+        raise MissingCapability("This client can show the person a form, but cannot send them to a web page.")
 
 
 def ask_by_request(ctx: Context) -> AskPerson:
@@ -59,7 +60,7 @@ def ask_by_request(ctx: Context) -> AskPerson:
             if error.code == wire.REQUEST_TIMEOUT:
                 return DISMISSED
             raise
-        return result.model_dump(by_alias=True, mode="json", exclude_none=True)
+        return _plain(result)
 
     return lambda params: asyncio.run_coroutine_threadsafe(send(params), loop)
 
@@ -72,12 +73,20 @@ class _Waiting:
     """A call under way, and the question it waits for."""
 
     caller: str
+    early: wire.InputResponses
+    """Answers that came with the call, before any question."""
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     questions: asyncio.Queue[tuple[Json, Future[Json]]] = field(default_factory=asyncio.Queue[Any])
-    task: asyncio.Task[wire.CallToolResult] = field(init=False)
+    task: asyncio.Task[Any] = field(init=False)
     question: Json = field(default_factory=dict[str, Any])
     answer: Future[Json] = field(default_factory=Future[Any])
     expiry: asyncio.TimerHandle | None = None
+
+    @property
+    def key(self) -> str:
+        """The name under which the question is answered."""
+        about: Json = self.question.get("_meta") or {}
+        return str(about.get(INPUT_KEY, _KEY))
 
     def ask(self, params: Json) -> Future[Json]:
         """Queue a question; called from any thread."""
@@ -121,19 +130,21 @@ class RetriedCalls:
         self._waiting: dict[str, _Waiting] = {}
 
     async def begin(
-        self, ctx: Context, caller: str, start: Callable[[AskPerson], Coroutine[Any, Any, wire.CallToolResult]]
-    ) -> wire.CallToolResult | wire.InputRequiredResult:
-        """Run a call until it has its result or a question."""
-        call = _Waiting(caller)
+        self,
+        ctx: Context,
+        caller: str,
+        early: wire.InputResponses | None,
+        start: Callable[[AskPerson], Coroutine[Any, Any, Any]],
+    ) -> Any:
+        """Run a call until it has its result or a question that is not among the `early` answers."""
+        call = _Waiting(caller, dict(early or {}))
         # Its client leaves and comes back with the answer, so the call is no part of this request's task.
         call.task = asyncio.get_running_loop().create_task(start(call.ask))
         # The thread of a call that was given up must not wait on.
         call.task.add_done_callback(lambda _: settle(call.answer, DISMISSED))
         return await self._go_on(ctx, call)
 
-    async def resume(
-        self, ctx: Context, caller: str, state: str, responses: wire.InputResponses | None
-    ) -> wire.CallToolResult | wire.InputRequiredResult:
+    async def resume(self, ctx: Context, caller: str, state: str, responses: wire.InputResponses | None) -> Any:
         """Hand the answer to the call that waits under `state`; without an answer, ask again.
 
         Raises:
@@ -142,14 +153,18 @@ class RetriedCalls:
         call = self._waiting.get(state)
         if call is None or call.caller != caller:
             raise MCPError(wire.INVALID_PARAMS, "requestState: this question is no longer open; call the tool anew.")
-        response = (responses or {}).get(_KEY)
+        response = (responses or {}).get(call.key)
         if not isinstance(response, wire.ElicitResult):
             return _input_required(call, state)
-        self._close(state, response.model_dump(by_alias=True, mode="json", exclude_none=True))
+        self._close(state, _plain(response))
         return await self._go_on(ctx, call)
 
-    async def _go_on(self, ctx: Context, call: _Waiting) -> wire.CallToolResult | wire.InputRequiredResult:
+    async def _go_on(self, ctx: Context, call: _Waiting) -> Any:
         while await call.next_question():
+            response = call.early.pop(call.key, None)
+            if isinstance(response, wire.ElicitResult):
+                settle(call.answer, _plain(response))
+                continue
             try:
                 check_shown(call.question, ctx.session.client_capabilities)
                 self._make_room(call.caller)
@@ -184,4 +199,8 @@ class RetriedCalls:
 
 def _input_required(call: _Waiting, state: str) -> wire.InputRequiredResult:
     request = wire.ElicitRequest.model_validate({"method": "elicitation/create", "params": call.question})
-    return wire.InputRequiredResult(input_requests={_KEY: request}, request_state=state)
+    return wire.InputRequiredResult(input_requests={call.key: request}, request_state=state)
+
+
+def _plain(response: wire.ElicitResult) -> Json:
+    return response.model_dump(by_alias=True, mode="json", exclude_none=True)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -30,10 +30,10 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter
 
 from localmcp.activity import CallOrigin, call_origin
-from localmcp.errors import LocalMCPError, UnknownTool
+from localmcp.errors import LocalMCPError, MissingCapability, UnknownTool
 from localmcp.schemas import without_surrogates
 from localmcp.server.elicitation import RetriedCalls, ask_by_request
-from localmcp.server.offer_handlers import WATCH_SECONDS, OfferHandlers
+from localmcp.server.offer_handlers import ELICITATION, WATCH_SECONDS, OfferHandlers
 from localmcp.server.progress_reporter import ProgressReporter
 from localmcp.server.wire_values import HasRegistry, log_incident, message_of
 from localmcp.tools import (
@@ -117,11 +117,11 @@ class ToolServer(Server[Any]):
             on_subscriptions_listen=self._on_listen,
             on_list_resources=self._offers.list_resources,
             on_list_resource_templates=self._offers.list_templates,
-            on_read_resource=self._offers.read,
+            on_read_resource=self._on_read_resource,
             on_subscribe_resource=self._on_subscribe,
             on_unsubscribe_resource=self._offers.unsubscribe,
             on_list_prompts=self._offers.list_prompts,
-            on_get_prompt=self._offers.get_prompt,
+            on_get_prompt=self._on_get_prompt,
             on_completion=self._offers.complete,
             get_tool_input_schema=self._input_schema,
         )
@@ -159,13 +159,32 @@ class ToolServer(Server[Any]):
     ) -> wire.CallToolResult | wire.InputRequiredResult:
         self._remember(ctx)
         note_client(ctx)
+        return await self._asking(ctx, params, partial(self._run, ctx, params))
+
+    async def _on_get_prompt(
+        self, ctx: Context, params: wire.GetPromptRequestParams
+    ) -> wire.GetPromptResult | wire.InputRequiredResult:
+        return await self._asking(ctx, params, partial(_ask_through, self._offers.get_prompt, ctx, params))
+
+    async def _on_read_resource(
+        self, ctx: Context, params: wire.ReadResourceRequestParams
+    ) -> wire.ReadResourceResult | wire.InputRequiredResult:
+        return await self._asking(ctx, params, partial(_ask_through, self._offers.read, ctx, params))
+
+    async def _asking(
+        self,
+        ctx: Context,
+        params: wire.CallToolRequestParams | wire.GetPromptRequestParams | wire.ReadResourceRequestParams,
+        start: Callable[[AskPerson | None], Coroutine[Any, Any, Any]],
+    ) -> Any:
+        """Run a request in whose middle the person may be asked, in the way of the client's generation."""
         caller = self._scope().caller
         if params.request_state is not None:
             return await self._retried.resume(ctx, caller, params.request_state, params.input_responses)
         capabilities = ctx.session.client_capabilities
-        if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS and capabilities and capabilities.elicitation:
-            return await self._retried.begin(ctx, caller, partial(self._run, ctx, params))
-        return await self._run(ctx, params, self.person_asker(ctx))
+        if _is_modern(ctx) and capabilities and capabilities.elicitation:
+            return await self._retried.begin(ctx, caller, params.input_responses, start)
+        return await start(self.person_asker(ctx))
 
     def person_asker(self, ctx: Context) -> AskPerson | None:
         """Return how a client of the handshake era is asked; None where it cannot be."""
@@ -176,7 +195,7 @@ class ToolServer(Server[Any]):
     async def _run(
         self, ctx: Context, params: wire.CallToolRequestParams, ask: AskPerson | None
     ) -> wire.CallToolResult:
-        work = partial(self._call, params.name, params.arguments or {}, reads_text=reads_text_alone(ctx))
+        work = partial(self._call, ctx, params.name, params.arguments or {})
         reporter = ProgressReporter(ctx.session)
         cancellation = CallCancellation()
         try:
@@ -199,10 +218,10 @@ class ToolServer(Server[Any]):
             raise MCPError(code=wire.INTERNAL_ERROR, message=log_incident("tools/list")) from error
         return [entry for entry in described if entry is not None]
 
-    def _call(self, name: str, arguments: Json, *, reads_text: bool = False) -> wire.CallToolResult:
+    def _call(self, ctx: Context, name: str, arguments: Json) -> wire.CallToolResult:
         try:
             answer = self._open_workspace().registry.call(name, arguments, self._scope())
-            if reads_text and answer.whole_text:
+            if answer.whole_text and reads_text_alone(ctx):
                 return tool_result(name, answer, promised=False, structured=False)
             return tool_result(name, answer, promised=answer.content is None or self._promises_structure(name))
         except UnknownTool as error:
@@ -214,6 +233,8 @@ class ToolServer(Server[Any]):
             message = f"Unknown tool: {name}" + (f". {error.hint}" if error.hint and self._scope().lean else "")
             raise MCPError(code=wire.INVALID_PARAMS, message=message, data=data) from error
         except LocalMCPError as error:
+            if isinstance(error, MissingCapability) and _is_modern(ctx):
+                raise MCPError(wire.MISSING_REQUIRED_CLIENT_CAPABILITY, message_of(error), ELICITATION) from error
             return _failure(message_of(error))
         except BaseException:
             # Panics of libraries written in Rust derive from BaseException, and one tool must not end the server.
@@ -286,13 +307,22 @@ class ToolServer(Server[Any]):
     def _remember(self, ctx: Context) -> None:
         self._loop = asyncio.get_running_loop()
         client = ctx.session.client_params
-        if client is None or ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        if client is None or _is_modern(ctx):
             return
         # The parameters of the handshake are one object for the whole connection, which the session keeps alive.
         self._sessions.pop(id(client), None)
         self._sessions[id(client)] = ctx.session
         if len(self._sessions) > REMEMBERED_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
+
+
+def _is_modern(ctx: Context) -> bool:
+    return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+async def _ask_through(handler: Callable[..., Any], ctx: Context, params: Any, ask: AskPerson | None) -> Any:
+    with use_person_asker(ask):
+        return await handler(ctx, params)
 
 
 # ---------------------------------------------------------------- tools and answers, as the wire wants them

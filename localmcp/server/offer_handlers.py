@@ -16,7 +16,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 
-from localmcp.errors import LocalMCPError
+from localmcp.errors import LocalMCPError, MissingCapability
 from localmcp.schemas import without_surrogates
 from localmcp.server.offers import Offer, OwnOffer
 from localmcp.server.wire_values import HasRegistry, log_incident, message_of
@@ -25,6 +25,7 @@ from localmcp.tools import Json, Scope, use_scope
 WATCH_SECONDS = 2.0
 """How often the file is asked whether subscribed documents have changed; one counter is read."""
 MOST_WATCHED = 1000
+ELICITATION: Json = {"requiredCapabilities": {"elicitation": {}}}
 
 log = logging.getLogger(__name__)
 
@@ -192,7 +193,9 @@ class OfferHandlers:
         try:
             return await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
         except LocalMCPError as error:
-            raise MCPError(wire.INVALID_PARAMS, without_surrogates(message_of(error))) from error
+            missing = isinstance(error, MissingCapability)
+            code = wire.MISSING_REQUIRED_CLIENT_CAPABILITY if missing else wire.INVALID_PARAMS
+            raise MCPError(code, without_surrogates(message_of(error)), ELICITATION if missing else None) from error
         except MCPError:
             raise
         except Exception as error:

@@ -32,8 +32,8 @@ def cached_instructions(database: str | None = None, profile: str | None = None)
 
 
 def cached_offers(database: str | None = None, profile: str | None = None) -> tuple[str, ...]:
-    """Return what the last session had to offer besides tools, of `resources` and `prompts`."""
-    offers = _entry(database, profile).get("offers")
+    """Return what the last session had to offer besides tools, of `resources` and `prompts`; before any, both."""
+    offers = _entry(database, profile).get("offers", [*OFFERS])
     return tuple(name for name in OFFERS if name in offers) if type(offers) is list else ()
 
 

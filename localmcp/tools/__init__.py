@@ -22,6 +22,7 @@ from localmcp.tools.method_tool import tools_of as tools_of
 from localmcp.tools.registry import CallRecord as CallRecord
 from localmcp.tools.registry import Registry as Registry
 from localmcp.tools.scope import EVERYTHING as EVERYTHING
+from localmcp.tools.scope import INPUT_KEY as INPUT_KEY
 from localmcp.tools.scope import AskPerson as AskPerson
 from localmcp.tools.scope import CallCancellation as CallCancellation
 from localmcp.tools.scope import ReportProgress as ReportProgress

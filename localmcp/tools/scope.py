@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from localmcp.schemas import Json
     from localmcp.tools.base import Provider
     from localmcp.tools.mark import ToolMark
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,15 @@ class Scope:
         return mark.read_only or mark.proxy or "write" in self.rights
 
 
+@contextmanager
+def _set_during(variable: ContextVar[Value], value: Value) -> Generator[Value]:
+    token = variable.set(value)
+    try:
+        yield value
+    finally:
+        variable.reset(token)
+
+
 EVERYTHING = Scope()
 _scope: ContextVar[Scope] = ContextVar("localmcp_scope", default=EVERYTHING)
 
@@ -65,14 +76,9 @@ def progress_listener() -> ReportProgress:
     return _progress.get()
 
 
-@contextmanager
-def use_progress(listener: ReportProgress) -> Generator[None]:
+def use_progress(listener: ReportProgress) -> AbstractContextManager[ReportProgress]:
     """Tell `listener` how far the calls of this block are."""
-    token = _progress.set(listener)
-    try:
-        yield
-    finally:
-        _progress.reset(token)
+    return _set_during(_progress, listener)
 
 
 class CallCancellation:
@@ -105,7 +111,8 @@ class CallCancellation:
 
 AskPerson = Callable[["Json"], "Future[Json]"]
 """Called with the parameters of `elicitation/create`, from any thread; the future holds the client's result of it, or
-fails where the client cannot show this question."""
+fails where the client cannot show this question. `_meta` may name the answer under INPUT_KEY."""
+INPUT_KEY = "localmcp/inputKey"
 
 _ask_person: ContextVar[AskPerson | None] = ContextVar("localmcp_ask_person", default=None)
 
@@ -115,14 +122,9 @@ def person_asker() -> AskPerson | None:
     return _ask_person.get()
 
 
-@contextmanager
-def use_person_asker(ask: AskPerson | None) -> Generator[None]:
+def use_person_asker(ask: AskPerson | None) -> AbstractContextManager[AskPerson | None]:
     """Let the calls of this block ask the person through `ask`."""
-    token = _ask_person.set(ask)
-    try:
-        yield
-    finally:
-        _ask_person.reset(token)
+    return _set_during(_ask_person, ask)
 
 
 _cancellation: ContextVar[CallCancellation | None] = ContextVar("localmcp_cancellation", default=None)
@@ -133,14 +135,9 @@ def call_cancellation() -> CallCancellation | None:
     return _cancellation.get()
 
 
-@contextmanager
-def use_cancellation(cancellation: CallCancellation) -> Generator[None]:
+def use_cancellation(cancellation: CallCancellation) -> AbstractContextManager[CallCancellation | None]:
     """Let the calls of this block be given up through `cancellation`."""
-    token = _cancellation.set(cancellation)
-    try:
-        yield
-    finally:
-        _cancellation.reset(token)
+    return _set_during(_cancellation, cancellation)
 
 
 def current_scope() -> Scope:
@@ -148,11 +145,6 @@ def current_scope() -> Scope:
     return _scope.get()
 
 
-@contextmanager
-def use_scope(scope: Scope) -> Generator[Scope]:
+def use_scope(scope: Scope) -> AbstractContextManager[Scope]:
     """Run a block in `scope`."""
-    token = _scope.set(scope)
-    try:
-        yield scope
-    finally:
-        _scope.reset(token)
+    return _set_during(_scope, scope)

@@ -17,10 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from localmcp.errors import MissingCapability
 from localmcp.server.http.app import HttpApp
 from localmcp.server.http.serving import Address, HttpServer, listen, uvicorn_config
 from localmcp.server.wire_values import OpenOnce
-from localmcp.tools import Answer, Json, Tool, ToolMark, person_asker, progress_listener
+from localmcp.tools import INPUT_KEY, Answer, Json, Tool, ToolMark, person_asker, progress_listener
 from localmcp.workspace import Workspace, open_workspace
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -143,7 +144,10 @@ QUESTIONS: dict[str, list[Json]] = {
     "test_elicitation": [form("Please provide your information", username=TEXT, email=TEXT)],
     "test_elicitation_sep1034_defaults": [DEFAULTS],
     "test_elicitation_sep1330_enums": [ENUMS],
-    "test_input_required_result_elicitation": [form("What is your name?", name=TEXT)],
+    "test_input_required_result_elicitation": [
+        {**form("What is your name?", name=TEXT), "_meta": {INPUT_KEY: "user_name"}}
+    ],
+    "test_missing_capability": [form("What is your name?", name=TEXT)],
     "test_input_required_result_multi_round": [form("What is your name?", name=TEXT), form("What color?", color=TEXT)],
     "test_input_required_result_request_state": [form("Please confirm", ok={"type": "boolean"})],
     "test_input_required_result_tampered_state": [form("Please confirm", ok={"type": "boolean"})],
@@ -157,7 +161,7 @@ class AskingFixture(Fixture):
     def call(self, arguments: Json) -> Answer:
         ask = person_asker()
         if ask is None:
-            return Answer({}, "", is_error=True, content=(text("nobody can be asked"),))
+            raise MissingCapability("nobody can be asked")
         answers = [ask(question).result() for question in QUESTIONS[self.name]]
         words = [f"action={answer['action']}, content={json.dumps(answer.get('content'))}" for answer in answers]
         return Answer({}, "", content=(text(f"state-ok. Elicitation completed: {'; '.join(words)}"),))
@@ -198,6 +202,7 @@ class Fixtures:
             prompt("test_prompt_with_arguments", "arg1", "arg2"),
             prompt("test_prompt_with_embedded_resource", "resourceUri"),
             prompt("test_prompt_with_image"),
+            prompt("test_input_required_result_prompt"),
         ], None
 
     def prompt(self, name: str, arguments: dict[str, str]) -> Json | None:
@@ -211,6 +216,11 @@ class Fixtures:
             content = [{"type": "resource", "resource": resource}, text("Please process the embedded resource above.")]
         elif name == "test_prompt_with_image":
             content = [IMAGE, text("Please analyze the image above.")]
+        elif name == "test_input_required_result_prompt":
+            ask = person_asker()
+            assert ask is not None
+            answer = ask(form("What context should the prompt use?", context=TEXT)).result()
+            content = [text(f"Context: {answer.get('content')}")]
         else:
             return None
         return {"messages": [{"role": "user", "content": each} for each in content]}

@@ -29,14 +29,15 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from localmcp.errors import InvalidInput, LocalMCPError, Unavailable
+from localmcp.errors import InvalidInput, LocalMCPError, MissingCapability, Unavailable
 from localmcp.providers.mcp_servers.authorization import TokensReplaced, kept_login, login_needed
 from localmcp.providers.mcp_servers.catalog import usable_tools
 from localmcp.providers.mcp_servers.entries import LOOPBACK, Launch, ServerEntry, prepare
 from localmcp.providers.mcp_servers.person_questions import PersonQuestions
 from localmcp.providers.mcp_servers.process import Child, Guard, ServerLog, run_child
 from localmcp.schemas import compact_json, without_surrogates
-from localmcp.tools import ReportProgress, person_asker
+from localmcp.tools import INPUT_KEY, ReportProgress, person_asker
+from localmcp.version import __version__
 
 Json = dict[str, Any]
 
@@ -54,6 +55,10 @@ MOST_ROUNDS = 10
 MAX_EVENT = 64 * 1024 * 1024
 _OTHER_ERA = (types.METHOD_NOT_FOUND, types.INVALID_REQUEST, types.INVALID_PARAMS, types.UNSUPPORTED_PROTOCOL_VERSION)
 
+_REFUSALS: dict[int, type[LocalMCPError]] = {
+    types.INVALID_PARAMS: InvalidInput,
+    types.MISSING_REQUIRED_CLIENT_CAPABILITY: MissingCapability,
+}
 _REQUESTS: dict[str, type[types.Request[Any, Any]]] = {
     "resources/list": types.ListResourcesRequest,
     "resources/read": types.ReadResourceRequest,
@@ -192,7 +197,7 @@ class Connection:
         session = ClientSession(
             incoming,
             outgoing,
-            client_info=types.Implementation(name="localmcp", version=_own_version()),
+            client_info=types.Implementation(name="localmcp", version=__version__),
             message_handler=self._on_message,
             elicitation_callback=self._questions.answer if self._asks else None,
         )
@@ -372,7 +377,7 @@ class Connection:
             if answer.get("resultType") != "input_required":
                 return answer
             requests = cast(Json, answer.get("inputRequests") or {})
-            responses = {key: await self._answer_input(request) for key, request in requests.items()}
+            responses = {key: await self._answer_input(key, request) for key, request in requests.items()}
             more = {"inputResponses": responses or None, "requestState": answer.get("requestState")}
             answer = await self._send(method, {**params, **more}, seconds, progress)
         raise self._unavailable(f"asked more than {MOST_ROUNDS} times for the answer of {method}")
@@ -385,13 +390,15 @@ class Connection:
             result = await self._session.send_request(request, _Whole, progress_callback=callback)
         return result.model_extra or {}
 
-    async def _answer_input(self, request: Json) -> Json:
+    async def _answer_input(self, key: str, request: Json) -> Json:
         if request.get("method") != "elicitation/create":
             raise self._unavailable(f"asked for {request.get('method')}, which is not passed on")
         ask = person_asker()
         if ask is None:
-            raise self._unavailable("asked the person a question, which this client cannot show")
-        return await asyncio.wrap_future(ask(cast(Json, request.get("params") or {})))
+            what = "asked the person a question, which this client cannot show"
+            raise MissingCapability(f"The MCP server '{self.entry.name}' {what}.")
+        params = cast(Json, request.get("params") or {})
+        return await asyncio.wrap_future(ask({**params, "_meta": {**(params.get("_meta") or {}), INPUT_KEY: key}}))
 
     async def _probe(self) -> None:
         """After a time-out: a server that answers nothing at all is stuck, and is ended so that the next call starts
@@ -423,7 +430,7 @@ class Connection:
             self._leave.set()
             return SessionLost(f"The MCP server '{self.entry.name}' has forgotten our session.")
         if isinstance(error, MCPError) and code != types.CONNECTION_CLOSED:
-            kind = InvalidInput if code == types.INVALID_PARAMS else Unavailable
+            kind = _REFUSALS.get(error.code, Unavailable)
             message = self._log.masked(error.message)
             return kind(f"The MCP server '{self.entry.name}' refused {tool}: {message}{self._http_status()}")
         if isinstance(error, ValidationError):
@@ -487,12 +494,3 @@ def _innermost(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error
-
-
-def _own_version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("localmcp")
-    except PackageNotFoundError:
-        return "0"

@@ -50,6 +50,7 @@ STATUS = {
 }
 """JSON-RPC code -> HTTP status on `/api/mcp` (S3-13)."""
 LISTEN = "subscriptions/listen"
+MAY_ASK = ("tools/call", "prompts/get", "resources/read")
 
 _offered: ContextVar[tuple[str, ...]] = ContextVar("localmcp_offered", default=())
 _instructions: ContextVar[str] = ContextVar("localmcp_instructions", default=FALLBACK_INSTRUCTIONS)
@@ -311,7 +312,7 @@ def _replay(body: bytes, receive: Receive | None = None) -> Receive:
 
 def _wants_stream(exchange: Exchange, message: Json) -> bool:
     """Whether a call is answered by a stream: its client reads one, and wants progress or can be asked."""
-    if message["method"] != "tools/call" or "text/event-stream" not in exchange.request.headers.get("accept", ""):
+    if message["method"] not in MAY_ASK or "text/event-stream" not in exchange.request.headers.get("accept", ""):
         return False
     asked: Any = cast(Json, message.get("params") or {}).get("_meta")
     wants_progress = isinstance(asked, dict) and "progressToken" in asked
