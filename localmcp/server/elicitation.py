@@ -65,6 +65,13 @@ def ask_by_request(ctx: Context) -> AskPerson:
     return lambda params: asyncio.run_coroutine_threadsafe(send(params), loop)
 
 
+def refuse_question(_params: Json) -> Future[Json]:
+    """Ask nobody: what is in the middle of a request that has no place for questions."""
+    answer: Future[Json] = Future()
+    answer.set_exception(Unavailable("The person cannot be asked in the middle of this request."))
+    return answer
+
+
 # ---------------------------------------------------------------- by result and retry
 
 

@@ -32,7 +32,7 @@ from pydantic import TypeAdapter
 from localmcp.activity import CallOrigin, call_origin
 from localmcp.errors import LocalMCPError, MissingCapability, UnknownTool
 from localmcp.schemas import without_surrogates
-from localmcp.server.elicitation import RetriedCalls, ask_by_request
+from localmcp.server.elicitation import RetriedCalls, ask_by_request, refuse_question
 from localmcp.server.offer_handlers import ELICITATION, WATCH_SECONDS, OfferHandlers
 from localmcp.server.progress_reporter import ProgressReporter
 from localmcp.server.wire_values import HasRegistry, log_incident, message_of
@@ -122,7 +122,7 @@ class ToolServer(Server[Any]):
             on_unsubscribe_resource=self._offers.unsubscribe,
             on_list_prompts=self._offers.list_prompts,
             on_get_prompt=self._on_get_prompt,
-            on_completion=self._offers.complete,
+            on_completion=self._on_complete,
             get_tool_input_schema=self._input_schema,
         )
 
@@ -170,6 +170,12 @@ class ToolServer(Server[Any]):
         self, ctx: Context, params: wire.ReadResourceRequestParams
     ) -> wire.ReadResourceResult | wire.InputRequiredResult:
         return await self._asking(ctx, params, partial(_ask_through, self._offers.read, ctx, params))
+
+    async def _on_complete(self, ctx: Context, params: wire.CompleteRequestParams) -> wire.CompleteResult:
+        # A connected server that this request starts is told at its handshake whether the person can be asked later.
+        capabilities = ctx.session.client_capabilities
+        later = refuse_question if capabilities and capabilities.elicitation else None
+        return await _ask_through(self._offers.complete, ctx, params, self.person_asker(ctx) or later)
 
     async def _asking(
         self,

@@ -50,7 +50,8 @@ STATUS = {
 }
 """JSON-RPC code -> HTTP status on `/api/mcp` (S3-13)."""
 LISTEN = "subscriptions/listen"
-MAY_ASK = ("tools/call", "prompts/get", "resources/read")
+MAY_ASK = ("tools/call", "prompts/get", "resources/read", "completion/complete")
+"""Requests that reach connected servers, which may ask the person."""
 
 _offered: ContextVar[tuple[str, ...]] = ContextVar("localmcp_offered", default=())
 _instructions: ContextVar[str] = ContextVar("localmcp_instructions", default=FALLBACK_INSTRUCTIONS)
