@@ -151,7 +151,8 @@ async def test_a_question_is_answered_only_by_the_caller_whose_call_it_is(asking
         await client.list_tools()
         question = await client.session.call_tool("questions__paint", {"thing": "fence"}, allow_input_required=True)
         assert isinstance(question, types.InputRequiredResult) and question.request_state
-        answer: types.InputResponses = {"question": types.ElicitResult(action="accept", content={"color": "red"})}
+        (key,) = question.input_requests or ()
+        answer: types.InputResponses = {key: types.ElicitResult(action="accept", content={"color": "red"})}
         retry = partial(client.session.call_tool, "questions__paint", {"thing": "fence"}, input_responses=answer)
         caller = "bob"
         with pytest.raises(MCPError, match="no longer open"):
