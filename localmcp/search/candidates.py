@@ -17,7 +17,6 @@ from localmcp.search.fusion import (
     Fused,
     MatchType,
     Weights,
-    full_keyword_match,
     fuse,
     keyword_score,
     semantic_score,
@@ -166,13 +165,8 @@ class Found:
 
     @property
     def best_keyword(self) -> float:
-        """The highest bm25 score."""
+        """The highest bm25 score, which counts as 100 if this is the only file."""
         return max(self.arms.bm25.values(), default=0.0)
-
-    @property
-    def full(self) -> float:
-        """The bm25 score that counts as 100 if this is the only file."""
-        return full_keyword_match(self.best_keyword, self.outcome.query.bound if self.outcome.query else 0.0)
 
     def order(self, full: float) -> list[Fused]:
         """Every candidate, best first, when the bm25 score `full` counts as 100."""
@@ -185,7 +179,7 @@ class Found:
     def page(self, connection: apsw.Connection) -> SearchOutcome:
         """The page that was asked for, if this is the only file."""
         clock = Clock(self.outcome.milliseconds)
-        ordered, start = self.order(self.full), self.request.offset
+        ordered, start = self.order(self.best_keyword), self.request.offset
         self.outcome.total = len(ordered)
         fused = self._by_date(connection, ordered)
         page, first = fused[start : start + self.request.limit], ordered[:LOOKED_AT]

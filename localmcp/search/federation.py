@@ -29,9 +29,9 @@ from localmcp.search.candidates import (
 )
 from localmcp.search.collections import visible_collections
 from localmcp.search.dates import Dated, load_dates
-from localmcp.search.fusion import COSINE_CEILING, Fused, full_keyword_match
+from localmcp.search.fusion import COSINE_CEILING, Fused
 from localmcp.search.index import Index
-from localmcp.search.keyword import MISSING_SHARE, KeywordQuery, Term, inverse_frequency
+from localmcp.search.keyword import KeywordQuery, Term, inverse_frequency
 from localmcp.search.relevance import LOOKED_AT
 from localmcp.storage.database import Database
 from localmcp.tools import current_scope
@@ -297,9 +297,7 @@ def _join(request: SearchRequest, gathered: _Round) -> SearchOutcome:
     parts = _comparable(request, gathered)
     query = _joined_query(parts)
     _align_meaning(parts)
-    full = full_keyword_match(
-        max((part.factor * part.found.best_keyword for part in parts), default=0.0), query.bound if query else 0.0
-    )
+    full = max((part.factor * part.found.best_keyword for part in parts), default=0.0)
     by_meaning = any(part.found.mode != "keyword" for part in parts) and request.mode == "hybrid"
     ordered = sorted(
         (
@@ -423,12 +421,11 @@ def _joined_query(parts: Sequence[_Part]) -> KeywordQuery | None:
     for part, query in asked:
         part.factor = _factor(query, joined)
     dropped = dict.fromkeys(dropped for _, query in asked for dropped in query.dropped if dropped[0] not in joined)
-    absent = sum(1 for _, reason in dropped if reason == "stands nowhere")
     return KeywordQuery(
         tuple(term for same in joined.values() for term in same),
         tuple(dict.fromkeys(language for _, query in asked for language in query.languages)),
         tuple(dropped),
-        MISSING_SHARE * absent * inverse_frequency(0, total),
+        inverse_frequency(0, total),
     )
 
 

@@ -10,8 +10,6 @@ MatchType = Literal["both", "semantic_only", "keyword_only"]
 
 COSINE_CEILING = 0.8
 """The cosine that counts as a full semantic score: paraphrases rarely get beyond it."""
-FULL_SHARE = 0.25
-"""The share of the bound that counts as a full keyword score: good matches of a whole sentence reach 0.25 to 0.4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +39,12 @@ def semantic_score(cosine: float) -> float:
     return 100.0 * min(max(cosine, 0.0) / COSINE_CEILING, 1.0)
 
 
-def full_keyword_match(best: float, bound: float) -> float:
-    """The bm25 score that counts as 100: the best of this search, but at least 0.25 of what any text could reach.
-
-    The best alone would show 100 for a text that holds one word of eight; the bound alone leaves the keyword arm too
-    little weight for long questions. Shares of 0 to 0.3 differ by less than .001 in the mean of seven collections.
-    """
-    return max(best, FULL_SHARE * bound)
-
-
 def keyword_score(bm25: float, full: float) -> float:
-    """0..100 from a bm25 score and the one that counts as 100."""
+    """0..100 from a bm25 score and the one that counts as 100: the best of this search.
+
+    Of fifteen collections none gains more than .002 nDCG@10 if a share of what any text could reach is demanded, and
+    titles of packages lose .012.
+    """
     return 100.0 * min(bm25 / full, 1.0) if full > 0 else 0.0
 
 

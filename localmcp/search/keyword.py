@@ -20,10 +20,9 @@ from localmcp.wording.spelling import Correction
 MOST_UNITS = 512
 """Words of a query that are looked at: questions as long as a paragraph often end with what they are about (64 words
 instead of 512 cost .02 nDCG@10 on LISA, whose questions have 56 words on average)."""
-POSTINGS_BUDGET = 8_000
-"""bm25 scores every chunk that holds any term; the most frequent terms are dropped until the sum fits."""
-STOP_SHARE = 0.02
-"""A stop word is dropped only if it is in more than this share of the chunks."""
+POSTINGS_BUDGET, POSTINGS_A_WORD = 8_000, 400
+"""bm25 scores every chunk that holds any term; the most frequent terms are dropped until the sum fits. A question as
+long as a paragraph may spend more, as its embedding does (nDCG@10 of the keyword arm on LISA: .469 -> .488)."""
 REPAIR_WEIGHT = 0.6
 """What a hit on a repaired word counts, so that an exact hit stays above it."""
 TITLE_WEIGHT, TEXT_WEIGHT = 2.0, 1.0
@@ -32,12 +31,10 @@ FTS5_LENGTH_SHARE, LENGTH_SHARE = 0.75, 0.35
 better for passages, which are of similar length (nDCG@10 of hybrid search: CACM .551 -> .576, others within .002)."""
 TYPICAL_FREQUENCY = 3.0
 """The weighted frequency of a term for which the change from one `b` to the other is exact."""
-BM25_CEILING = 2.2
-"""k1 + 1: a term adds less than this times its idf, however often it is in a text."""
+SATURATION = 1.2
+"""The `k1` of FTS5's bm25: how soon further mentions of a term add little."""
 MOST_FACTORS = 20_000
 """Lengths for which the change is remembered."""
-MISSING_SHARE = 0.25
-"""What a word that is in no passage counts in the bound: at 0 one word of eight shows 100, at 1 SciFact loses .002."""
 NEIGHBOR_SHARE = 0.4
 """How much of a passage's score is the mean of its own and those of the passages before and after it: a document that
 answers in several places comes before one lucky passage (nDCG@10 of hybrid search: Cranfield .5675 -> .5716, sections
@@ -76,12 +73,7 @@ class KeywordQuery:
     dropped: tuple[tuple[str, str], ...] = ()
     """(word, reason) of what is not searched for."""
     missing_idf: float = 0.0
-    """For the words that are in no passage: a text cannot hold them, and is no full match of the query."""
-
-    @property
-    def bound(self) -> float:
-        """The bm25 score that no text could exceed, if it held every word of the query."""
-        return BM25_CEILING * (sum(term.idf for term in self.terms) + self.missing_idf)
+    """idf of a word that is in no passage."""
 
     @property
     def repairs(self) -> list[Correction]:
@@ -125,9 +117,8 @@ def build_query(
         if not term.chunks and len(unit) == 1 and term.word not in typed_right:
             term = _corrected(connection, term, languages, collection_ids, vocabulary, generation, total)
         terms.append(term)
-    visible = sum(_language_sizes(connection, collection_ids).values())
     stem_languages = languages if len(languages) == 1 else (None, *languages)
-    kept, dropped = _without_stop_words(terms, stem_languages, visible)
+    kept, dropped = _without_stop_words(terms, stem_languages)
     absent = [
         term.word
         for term in kept
@@ -135,8 +126,7 @@ def build_query(
     ]
     kept, expensive = _within_budget([term for term in kept if term.chunks])
     nowhere = [(word, "stands nowhere") for word in dict.fromkeys(absent)]
-    missing_idf = MISSING_SHARE * len(absent) * inverse_frequency(0, total)
-    return KeywordQuery(tuple(kept), languages, (*dropped, *expensive, *nowhere), missing_idf)
+    return KeywordQuery(tuple(kept), languages, (*dropped, *expensive, *nowhere), inverse_frequency(0, total))
 
 
 def _languages(connection: apsw.Connection, text: str, collection_ids: Sequence[int]) -> tuple[str, ...]:
@@ -235,12 +225,10 @@ def _is_in_language(
     return fetch_one(connection, sql, bindings) is not None
 
 
-def _without_stop_words(
-    terms: list[Term], languages: Sequence[str | None], total: int
-) -> tuple[list[Term], list[tuple[str, str]]]:
-    """A frequent stop word is not searched for, unless nothing else is left."""
+def _without_stop_words(terms: list[Term], languages: Sequence[str | None]) -> tuple[list[Term], list[tuple[str, str]]]:
+    """A stop word is not searched for, unless nothing else is left."""
     stops = {word for language in languages for word in stop_words(language)}
-    kept = [term for term in terms if term.word not in stops or term.chunks <= STOP_SHARE * total]
+    kept = [term for term in terms if term.word not in stops]
     if not any(term.chunks for term in kept):
         return terms, []
     return kept, [(term.word, "stop word") for term in terms if term not in kept]
@@ -248,10 +236,10 @@ def _without_stop_words(
 
 def _within_budget(terms: list[Term]) -> tuple[list[Term], list[tuple[str, str]]]:
     """Drop the most frequent terms until the postings fit; the rarest always stays."""
-    spent, kept = 0, set[str]()
+    spent, kept, budget = 0, set[str](), max(POSTINGS_BUDGET, POSTINGS_A_WORD * len(terms))
     for term in sorted({t.word: t for t in terms}.values(), key=lambda t: t.chunks):
         spent += term.chunks
-        if spent <= POSTINGS_BUDGET or not kept:
+        if spent <= budget or not kept:
             kept.add(term.word)
     dropped = {term.word: None for term in terms if term.word not in kept}
     return [term for term in terms if term.word in kept], [(word, "too frequent") for word in dropped]
@@ -326,8 +314,7 @@ class _LengthFactors(dict[bytes | None, float]):
     def __missing__(self, sizes: bytes | None) -> float:
         ratio = sum(_varints(sizes or b"")) / self._mean if self._mean else 1.0
         theirs, ours = (
-            TYPICAL_FREQUENCY + (BM25_CEILING - 1) * (1 - share + share * ratio)
-            for share in (FTS5_LENGTH_SHARE, LENGTH_SHARE)
+            TYPICAL_FREQUENCY + SATURATION * (1 - share + share * ratio) for share in (FTS5_LENGTH_SHARE, LENGTH_SHARE)
         )
         if len(self) >= MOST_FACTORS:
             self.clear()

@@ -30,7 +30,7 @@ import numpy as np
 
 from localmcp.config import Settings, sample_directory
 from localmcp.search.candidates import Found, Hit, SearchOutcome, SearchRequest
-from localmcp.search.keyword import MISSING_SHARE, KeywordQuery, inverse_frequency
+from localmcp.search.keyword import KeywordQuery, inverse_frequency
 from localmcp.search.relevance import LOOKED_AT, Signals, unique_codes
 from localmcp.workspace import Workspace
 
@@ -164,8 +164,7 @@ def _without(query: KeywordQuery, gone: list[Hit], total: int) -> KeywordQuery:
         if counts[term.word] > 0
     ]
     absent = [(word, "stands nowhere") for word, count in counts.items() if count <= 0]
-    missing = query.missing_idf + MISSING_SHARE * len(absent) * inverse_frequency(0, total)
-    return replace(query, terms=tuple(left), dropped=(*query.dropped, *absent), missing_idf=missing)
+    return replace(query, terms=tuple(left), dropped=(*query.dropped, *absent))
 
 
 def fit(known: list[Case], unused: tuple[str, ...]) -> Signals:

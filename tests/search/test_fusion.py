@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from localmcp.search.fusion import (
     Weights,
-    full_keyword_match,
     fuse,
     keyword_score,
     match_type,
@@ -36,8 +35,6 @@ def test_a_keyword_score_is_a_share_of_a_full_match() -> None:
     assert keyword_score(5.0, 10.0) == 50.0
     assert keyword_score(15.0, 10.0) == 100.0
     assert keyword_score(1.0, 0.0) == 0.0
-    assert full_keyword_match(9.0, 10.0) == 9.0
-    assert full_keyword_match(1.0, 10.0) == 2.5
 
 
 def test_equal_scores_are_ordered_by_id() -> None:
