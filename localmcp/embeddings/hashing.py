@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from localmcp.embeddings.embedder import ModelIdentity, require_query, unit_rows
 from localmcp.errors import ConfigurationError
+from localmcp.wording.normalize import runs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,7 +73,7 @@ class HashEmbedder:
 
 
 def count_words(text: str) -> int:
-    return len(_WORD.findall(text))
+    return len(runs(text) if text.isascii() else _WORD.findall(text))
 
 
 def _utf8(word: str) -> bytes:

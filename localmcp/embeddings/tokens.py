@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
+from string import ascii_letters, digits, punctuation
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -34,9 +35,9 @@ class Tokens(Protocol):
         ...
 
 
-_ASCII_PIECES = re.compile(r"[A-Za-z0-9]+|[!-/:-@\[-`{-~]")
-_NOT_BY_WORDS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\[(?:CLS|SEP|MASK|PAD|UNK)\]")
-"""Control characters, which join what they separate, and special tokens."""
+_IN_WORDS = (ascii_letters + digits + " \t\n\r").encode()
+_BETWEEN_WORDS = {code: " " for code in range(128) if not chr(code).isalnum()}
+_SPECIAL = re.compile(r"\[(?:CLS|SEP|MASK|PAD|UNK)\]")
 COUNTED_WORDS = 100_000
 """Words whose tokens are remembered before the memory is emptied."""
 
@@ -72,9 +73,13 @@ class WordPieces:
         return self._tokenizer.encode(text, add_special_tokens=False).ids
 
     def __call__(self, text: str) -> int:
-        if self._counts is None or not text.isascii() or _NOT_BY_WORDS.search(text):
+        if self._counts is None or not text.isascii():
             return len(self.ids(text))
-        return sum(map(self._counts.__getitem__, _ASCII_PIECES.findall(text)))
+        signs = text.encode().translate(None, _IN_WORDS)
+        # Control characters join what they separate.
+        if signs.translate(None, punctuation.encode()) or (b"[" in signs and _SPECIAL.search(text)):
+            return len(self.ids(text))
+        return len(signs) + sum(map(self._counts.__getitem__, text.translate(_BETWEEN_WORDS).split()))
 
     @cached_property
     def _counts(self) -> _PieceCounts | None:

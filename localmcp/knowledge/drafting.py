@@ -12,6 +12,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -286,4 +287,5 @@ def _digest(parts: list[str]) -> bytes:
     The whole heading is in it beside the embedded text, whose headings may be cut: words are counted out of the
     index under the headings that are stored.
     """
-    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).digest()
+    text = f"[{', '.join(map(encode_basestring_ascii, parts))}]"
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()

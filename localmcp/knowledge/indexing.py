@@ -7,6 +7,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
 import apsw
@@ -88,26 +89,49 @@ class Indexer:
     def store(self, group: Sequence[Step]) -> None:
         """Store a group: all of it or nothing, one bad source excepted."""
         start = time.perf_counter()
-        self._claimed.clear()
-        pending = Pending()
-        with self.database.write() as connection:
-            outcomes = [self._write(connection, step, pending) for step in group]
-            pending.write(connection)
-            self.beat(connection, sum(step.last for step in group))
+        files, missing = deepcopy(self._files), self.run.report.missing
+        try:
+            outcomes = self._store(group, carefully=False)
+        except STORAGE_FAULTS:
+            self._files, self.run.report.missing = files, missing
+            outcomes = self._store(group, carefully=True)
         self.run.report.write_seconds += time.perf_counter() - start
         for step, outcome in zip(group, outcomes, strict=True):
             self._count(step, outcome)
 
-    def _write(self, connection: apsw.Connection, step: Step, pending: Pending) -> Outcome:
-        task, reading = step.task, step.reading
-        outcome = Outcome("failed")
+    def _store(self, group: Sequence[Step], *, carefully: bool) -> list[Outcome]:
+        """Store a group; `carefully`: so that one source that cannot be stored takes nothing else with it.
+
+        That takes a savepoint for each, at which the keyword index writes what it has collected.
+        """
+        self._claimed.clear()
+        pending = Pending()
+        put = self._try if carefully else self._put
+        with self.database.write() as connection:
+            outcomes = [
+                self._write(connection, step, put(connection, step.task, step.reading, pending), pending)
+                for step in group
+            ]
+            pending.write(connection)
+            self.beat(connection, sum(step.last for step in group))
+        return outcomes
+
+    def _try(self, connection: apsw.Connection, task: Task, reading: Reading, _: Pending) -> Outcome:
+        """Store one reading, or nothing of it."""
         try:
-            # A savepoint: one source that cannot be stored takes nothing else with it.
             with connection:
+                pending = Pending()
                 outcome = self._put(connection, task, reading, pending)
+                pending.write(connection)
+                return outcome
         except STORAGE_FAULTS as error:
             log.exception("%s cannot be stored", task.file.path)
             reading.failed = f"cannot be stored: {type(error).__name__}: {error}"[:300]
+        return Outcome("failed")
+
+    def _write(self, connection: apsw.Connection, step: Step, outcome: Outcome, pending: Pending) -> Outcome:
+        """Add what a reading came to to its file, and record the file when it is the last."""
+        task, reading = step.task, step.reading
         file = self._files[task.file.path]
         file.seconds += reading.seconds
         if outcome.indexed is not None:
@@ -123,7 +147,7 @@ class Indexer:
             )
         file.uris.add(member_uri(task.file.path, reading.member))
         if step.last:
-            self._finish(connection, step, self._files.pop(task.file.path))
+            self._finish(connection, step, self._files.pop(task.file.path), pending)
         return outcome
 
     def _put(self, connection: apsw.Connection, task: Task, reading: Reading, pending: Pending) -> Outcome:
@@ -155,14 +179,14 @@ class Indexer:
             chunks = task.known.chunks
         return Outcome("unchanged", Indexed(source_id, uuid, kept=chunks))
 
-    def _finish(self, connection: apsw.Connection, step: Step, file: _File) -> None:
+    def _finish(self, connection: apsw.Connection, step: Step, file: _File, pending: Pending) -> None:
         """Record the status of a file, and take out the documents that are no longer in it."""
         task, reading = step.task, step.reading
         path, collection_id = task.file.path, self.collection.id
         if not reading.unchanged:
             record_scans(connection, collection_id, task.root.id, path, file.scans)
         if file.scans and not file.documents:
-            self._drop_gone(connection, path, file)
+            self._drop_gone(connection, path, file, pending)
             # Those that were read before are documents already.
             stored = documents_in(connection, collection_id, path)
             file.source_id = stored[0][0] if stored else None
@@ -182,17 +206,19 @@ class Indexer:
             )
             return
         if not reading.unchanged and (reading.member or task.known):
-            self._drop_gone(connection, path, file)
+            self._drop_gone(connection, path, file, pending)
         entry = Entry(
             path, "indexed", file.reason, file.source_id, reading.sha256, reading.size, reading.mtime_ns, file.chunks,
             round(file.seconds, 3),
         )  # fmt: skip
         record(connection, collection_id, task.root.id, [entry])
 
-    def _drop_gone(self, connection: apsw.Connection, path: str, file: _File) -> None:
+    def _drop_gone(self, connection: apsw.Connection, path: str, file: _File, pending: Pending) -> None:
         """Take out the documents that are no longer in the file."""
         stored = documents_in(connection, self.collection.id, path)
-        self.run.report.missing += trash_sources(connection, [number for number, uri in stored if uri not in file.uris])
+        if gone := [number for number, uri in stored if uri not in file.uris]:
+            pending.write(connection)
+            self.run.report.missing += trash_sources(connection, gone)
 
     def _count(self, step: Step, outcome: Outcome) -> None:
         report, reading, path = self.run.report, step.reading, step.task.file.path

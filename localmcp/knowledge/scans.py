@@ -24,7 +24,7 @@ from localmcp.knowledge.report import Run
 from localmcp.knowledge.walk import Found
 from localmcp.search.collections import Collection
 from localmcp.search.drafts import SourceDraft
-from localmcp.search.sources import Pending, put_source, restore_source
+from localmcp.search.sources import put_source, restore_source
 from localmcp.search.vector_queue import BEHIND, FRONT, Lease
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.text.ocr import Engine, PageText, installed_engine, read_pages, scan_document
@@ -198,13 +198,11 @@ class ScanReader:
 
     def _put_member(self, collection: Collection, scan: Scan, draft: SourceDraft) -> None:
         """Store what was read of a document in a file, whose other documents stay as they are."""
-        pending = Pending()
         with self._database.write() as connection:
             place = find_place(connection, draft, set())
             if place.trashed and place.source_id is not None:
                 restore_source(connection, place.source_id)
-            indexed = put_source(connection, draft, {}, None, replaces=place.source_id, pending=pending)
-            pending.write(connection)
+            indexed = put_source(connection, draft, {}, None, replaces=place.source_id)
             ledger.forget(connection, collection.id, [scan.path])
             sql = """
                 update ledger set reason = iif(status = 'skipped', '', reason), status = 'indexed',

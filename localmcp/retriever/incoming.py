@@ -247,7 +247,7 @@ def _with_free_identities(connection: apsw.Connection, draft: SourceDraft) -> So
 
     sql = "select 1 from chunks where uuid = ?"
     chunks = [
-        replace(chunk, identity=None) if chunk.identity and fetch_one(connection, sql, (chunk.identity[1],)) else chunk
+        chunk._replace(identity=None) if chunk.identity and fetch_one(connection, sql, (chunk.identity[1],)) else chunk
         for chunk in draft.chunks
     ]
     return replace(draft, chunks=chunks)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from localmcp.wording.normalize import index_runs, runs, stems, words_of_run
 
@@ -19,14 +20,13 @@ LONGEST_WORD = 32
 """Longer runs of letters are data, not words that somebody misspells."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexedWords:
+class IndexedWords(NamedTuple):
     """One passage as the keyword index sees it."""
 
     title: str
     """Stems of the heading, separated by spaces."""
     text: str
-    count: int
+    length: int
     """Words of both."""
 
 
@@ -49,9 +49,8 @@ class WordCounts:
         self.terms.update(other.terms)
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkDraft:
-    """A span of a source that is to be searched."""
+class ChunkDraft(NamedTuple):
+    """A span of a source that is to be searched; a tuple, which is quickly handed from process to process."""
 
     start: int
     stop: int
@@ -105,9 +104,23 @@ def index_words(
     heading: str, text: str, language: str, counts: WordCounts, text_runs: Sequence[str] | None = None
 ) -> IndexedWords:
     """Return a passage as the keyword index sees it, and count its words. `text_runs`: `runs(text)`, if at hand."""
-    heading_runs, text_runs = runs(heading), text_runs or runs(text)
-    title, body = index_runs(heading_runs, language), index_runs(text_runs, language)
-    distinct = set(chain.from_iterable(map(words_of_run, {*heading_runs, *text_runs})))
+    heading_runs, title = _index_heading(heading, language)
+    text_runs = text_runs or runs(text)
+    body = index_runs(text_runs, language)
+    distinct = set(chain.from_iterable(map(words_of_run, heading_runs.union(text_runs))))
     counts.terms.update(set(stems(distinct, language)))
     counts.words.update(distinct)
-    return IndexedWords(title, body, len(title.split()) + len(body.split()))
+    return IndexedWords(title, body, _count(title) + _count(body))
+
+
+def _count(indexed: str) -> int:
+    """Count what is separated by spaces; a run of underscores has no words, and leaves an empty place."""
+    uneven = not indexed or "  " in indexed or " " in (indexed[0], indexed[-1])
+    return len(indexed.split()) if uneven else indexed.count(" ") + 1
+
+
+@lru_cache(maxsize=64)
+def _index_heading(heading: str, language: str) -> tuple[frozenset[str], str]:
+    """Return the runs of a heading, which many passages share, and its stems."""
+    heading_runs = runs(heading)
+    return frozenset(heading_runs), index_runs(heading_runs, language)

@@ -36,7 +36,7 @@ def add_to_index(connection: apsw.Connection, collection_id: int, texts: Iterabl
     rows = [(text.chunk_id, index_words(text.heading, text.text, text.language, counts)) for text in texts]
     write_words(connection, rows)
     connection.executemany(
-        "update chunks set words = ? where id = ?", ((words.count, chunk_id) for chunk_id, words in rows)
+        "update chunks set words = ? where id = ?", ((words.length, chunk_id) for chunk_id, words in rows)
     )
     shift_counts(connection, collection_id, counts, 1)
 
@@ -54,7 +54,7 @@ def prepare_for_many(connection: apsw.Connection) -> None:
 def write_words(connection: apsw.Connection, rows: Iterable[tuple[int, IndexedWords]]) -> None:
     """Put the words of chunks into the keyword index. Part of the caller's write transaction."""
     sql = "insert into chunks_fts (rowid, title, text) values (?, ?, ?)"
-    connection.executemany(sql, ((chunk_id, words.title, words.text) for chunk_id, words in rows))
+    connection.executemany(sql, [(chunk_id, words.title, words.text) for chunk_id, words in rows])
 
 
 def remove_from_index(connection: apsw.Connection, collection_id: int, chunk_ids: Sequence[int]) -> None:
@@ -82,7 +82,7 @@ def shift_counts(connection: apsw.Connection, collection_id: int, counts: WordCo
     """Count words and stems of a collection in (+1) or out (-1). Part of the caller's write transaction."""
     for table, column, counter in (("words", "word", counts.correctable), ("terms", "term", counts.terms)):
         # In key order, so that neighbouring rows of the B-tree are written together.
-        rows = [(collection_id, word, sign * count) for word, count in sorted(counter.items())]
+        rows = [(collection_id, word, sign * counter[word]) for word in sorted(counter)]
         connection.executemany(
             f"""
             insert into {table} (collection_id, {column}, chunks) values (?, ?, ?)

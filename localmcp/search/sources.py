@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import apsw
@@ -42,14 +44,19 @@ class Pending:
     source_ids: list[int] = field(default_factory=list[int])
     chunk_ids: list[int] = field(default_factory=list[int])
     """New ones."""
+    words: list[tuple[int, IndexedWords]] = field(default_factory=list[tuple[int, IndexedWords]])
+    """Of new chunks, by id."""
 
     def write(self, connection: apsw.Connection) -> None:
         """Write it all. Part of the caller's write transaction."""
+        write_words(connection, self.words)
         for collection_id, counts in self.counts.items():
             shift_counts(connection, collection_id, counts, 1)
         _shift_groups(connection, self.chunk_ids, 1)
         requeue(connection, self.source_ids)
         bump_generations(connection, "content", "words", "signs")
+        for written in (self.words, self.counts, self.source_ids, self.chunk_ids):
+            written.clear()
 
 
 def put_source(
@@ -61,6 +68,10 @@ def put_source(
     `embeddings` maps a chunk's digest to its float32 vector of `model_id`; a chunk without one is found by words only.
     The caller of many hands over what they share, and writes it at the end.
     """
+    shared = pending or Pending()
+    if replaces:
+        # What it replaces may be in what is still to be written.
+        shared.write(connection)
     indexed = _update_source(connection, draft, replaces) if replaces else _insert_source(connection, draft)
     kept = _match(connection, indexed.source_id, draft.chunks, bool(replaces))
     if replaces:
@@ -72,13 +83,12 @@ def put_source(
         _move_chunk(connection, chunk_id, position, draft.chunks[position])
     new = [(position, chunk) for position, chunk in enumerate(draft.chunks) if position not in kept]
     counts = draft.counts if draft.counts is not None and not kept else WordCounts()
-    fresh = _insert_chunks(connection, indexed.source_id, draft, new, counts)
+    fresh = _insert_chunks(connection, indexed.source_id, draft, new, counts, shared)
     if model_id is not None:
         missing = _without_vector(connection, model_id, [(kept[p], c) for p, c in enumerate(draft.chunks) if p in kept])
         _write_vectors(connection, model_id, draft.collection_id, indexed.source_id, [*missing, *fresh], embeddings)
     # Their place, page, metadata or partition may be another.
     note_changes(connection, draft.collection_id, kept.values())
-    shared = pending or Pending()
     shared.counts[draft.collection_id].update(counts)
     shared.source_ids.append(indexed.source_id)
     shared.chunk_ids += [chunk_id for chunk_id, _ in fresh]
@@ -187,51 +197,57 @@ def _shift_groups(connection: apsw.Connection, chunk_ids: Sequence[int], sign: i
 
 def _insert_chunks(
     connection: apsw.Connection, source_id: int, draft: SourceDraft, new: Sequence[tuple[int, ChunkDraft]],
-    counts: WordCounts,
+    counts: WordCounts, pending: Pending,
 ) -> list[tuple[int, ChunkDraft]]:  # fmt: skip
-    """Store chunks, given with their positions, with their words; words that are not split yet are counted."""
+    """Store chunks, given with their positions, and leave their words to `pending`; those not split yet are counted."""
     groups = _groups(connection, draft)
     following = (fetch_one(connection, "select seq from sqlite_sequence where name = 'chunks'") or 0) + 1
-    rows: list[dict[str, Any]] = []
-    words: list[tuple[int, IndexedWords]] = []
-    for place, (position, chunk) in enumerate(new):
-        chunk_id, identity = chunk.identity or (None, uuid.uuid4().bytes)
-        chunk_id = following + place if chunk_id is None else chunk_id
+    rows: list[tuple[Any, ...]] = []
+    fresh: list[tuple[int, ChunkDraft]] = []
+    for place, ((position, chunk), new_uuid) in enumerate(zip(new, _new_uuids(len(new)), strict=True), following):
+        chunk_id, identity = chunk.identity or (None, new_uuid)
+        chunk_id = place if chunk_id is None else chunk_id
         indexed = chunk.words if chunk.words and counts is draft.counts else None
         if indexed is None:
             indexed = index_words(heading_of(draft.title, chunk.headings), chunk.text, chunk.language, counts)
-        words.append((chunk_id, indexed))
-        row = _place(chunk, position)
-        row |= {"id": chunk_id, "uuid": identity, "source_id": source_id, "digest": chunk.digest}
-        rows.append({**row, "group_id": groups[chunk.language, chunk.kind], "words": indexed.count})
+        pending.words.append((chunk_id, indexed))
+        fresh.append((chunk_id, chunk))
+        group_id = groups[chunk.language, chunk.kind]
+        rows.append((*_place(chunk, position), identity, source_id, group_id, indexed.length, chunk.digest, chunk_id))
     connection.executemany(_INSERT_CHUNK, rows)
-    write_words(connection, words)
-    return [(chunk_id, chunk) for (chunk_id, _), (_, chunk) in zip(words, new, strict=True)]
+    return fresh
 
 
-_INSERT_CHUNK = """
-    insert into chunks (id, uuid, source_id, group_id, position, start, stop, headings, text, first_line, last_line,
-                        first_page, last_page, words, digest)
-    values (:id, :uuid, :source_id, :group_id, :position, :start, :stop, :headings, :text, :first_line, :last_line,
-            :first_page, :last_page, :words, :digest)
+def _new_uuids(count: int) -> Iterator[bytes]:
+    """Yield random UUIDs: version 4, made together, which takes a tenth of the time."""
+    data = bytearray(os.urandom(16 * count))
+    data[6::16] = bytes(byte & 0x0F | 0x40 for byte in data[6::16])
+    data[8::16] = bytes(byte & 0x3F | 0x80 for byte in data[8::16])
+    return (bytes(data[start : start + 16]) for start in range(0, len(data), 16))
+
+
+_PLACE = ("position", "start", "stop", "headings", "text", "first_line", "last_line", "first_page", "last_page")
+_INSERT_CHUNK = f"""
+    insert into chunks ({", ".join(_PLACE)}, uuid, source_id, group_id, words, digest, id)
+    values ({", ".join("?" * (len(_PLACE) + 6))})
 """
+_MOVE_CHUNK = f"update chunks set {', '.join(f'{name} = ?' for name in _PLACE)} where id = ?"
 
 
 def _move_chunk(connection: apsw.Connection, chunk_id: int, position: int, chunk: ChunkDraft) -> None:
-    connection.execute(
-        """
-        update chunks set position = :position, start = :start, stop = :stop, headings = :headings, text = :text,
-            first_line = :first_line, last_line = :last_line, first_page = :first_page, last_page = :last_page
-        where id = :id
-        """,
-        {**_place(chunk, position), "id": chunk_id},
-    )
+    connection.execute(_MOVE_CHUNK, (*_place(chunk, position), chunk_id))
 
 
-def _place(chunk: ChunkDraft, position: int) -> dict[str, Any]:
-    names = ("start", "stop", "text", "first_line", "last_line", "first_page", "last_page")
-    place = {name: getattr(chunk, name) for name in names}
-    return {**place, "position": position, "headings": json.dumps(chunk.headings, ensure_ascii=False)}
+def _place(chunk: ChunkDraft, position: int) -> tuple[Any, ...]:
+    """Return the columns of _PLACE."""
+    lines = (chunk.first_line, chunk.last_line, chunk.first_page, chunk.last_page)
+    return (position, chunk.start, chunk.stop, _headings_json(chunk.headings), chunk.text, *lines)
+
+
+@lru_cache(maxsize=64)
+def _headings_json(headings: tuple[str, ...]) -> str:
+    """Return the headings, which many chunks share, as they are stored."""
+    return json.dumps(headings, ensure_ascii=False)
 
 
 # ---------------------------------------------------------------- vectors

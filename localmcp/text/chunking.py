@@ -5,6 +5,7 @@ import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Literal, Protocol
 
@@ -163,6 +164,7 @@ def _cut_sections(sections: Iterable[Section], borders: Sequence[int]) -> Iterat
             yield Section(start, stop, section.path, continued=number > 0)
 
 
+@lru_cache(maxsize=256)
 def shorten_prefix(title: str, headings: Path) -> str:
     """Title and heading path as they are before an embedded text, at most `PREFIX_BYTES` long.
 

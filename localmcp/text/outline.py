@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice, pairwise
+from itertools import accumulate, islice, pairwise
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class _Heading:
 
 def read_outline(text: str, markup: Markup) -> Outline:
     """Headings of Markdown or reStructuredText, or the top-level blocks of code; lines end at LF, CRLF or CR."""
-    line_starts = [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", text))]
+    line_starts = _line_starts(text)
     if markup == "code":
         return Outline(_read_blocks(text), [], line_starts)
     if markup == "plain":
@@ -56,6 +56,14 @@ def read_outline(text: str, markup: Markup) -> Outline:
     offsets = [*line_starts, len(text)]
     fence_spans = [(offsets[first], offsets[min(last, len(line_starts))]) for first, last in fences]
     return Outline(_nest(text, headings, line_starts), fence_spans, line_starts)
+
+
+def _line_starts(text: str) -> list[int]:
+    if "\r" in text:
+        return [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", text))]
+    # Without a step in Python for every line.
+    *lines, _ = text.split("\n")
+    return list(accumulate(map((1).__add__, map(len, lines)), initial=0))
 
 
 _BLOCK_START = re.compile(r"\n[ \t]*\r?\n(?=[^\s)}\]])")

@@ -23,8 +23,9 @@ log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 
-AHEAD = 4
-"""Items that a worker holds at once, so that it is busy while the caller writes."""
+AHEAD, SMALL = 256, 64
+"""A worker holds items up to this sum of their shares, so that it is busy while the caller writes; an item's is SMALL
+unless the caller says otherwise."""
 UNDELIVERED_BYTES = 64_000_000
 """Values that wait for the caller; beyond it the workers wait."""
 WATCH_SECONDS = 0.05
@@ -71,6 +72,7 @@ class Answer(Generic[Item, Value]):
 @dataclass(slots=True)
 class _Job:
     item: Any
+    share: int
     start: Any = None
     killed: int = 0
 
@@ -82,6 +84,8 @@ class _Worker:
     process: subprocess.Popen[bytes]
     jobs: deque[_Job] = field(default_factory=deque[_Job])
     """The first is being worked on."""
+    held: int = 0
+    """Sum of their shares."""
     pid: int = 0
     """Differs from the process's where a launcher is in between, as in a virtual environment on Windows."""
     busy: bool = False
@@ -113,8 +117,10 @@ class WorkerPool(Generic[Item, Value]):
     """
 
     def __init__(
-        self, work: Callable[[Item, Any], Iterator[Value]], *, workers: int = 0, limits: Limits | None = None
-    ) -> None:
+        self, work: Callable[[Item, Any], Iterator[Value]], *, workers: int = 0, limits: Limits | None = None,
+        share: Callable[[Item], int] = lambda item: SMALL,
+    ) -> None:  # fmt: skip
+        self._share = share
         self.limits = limits or Limits()
         self._setup = (work, self.limits.memory, self.limits.text)
         self._size = workers or os.cpu_count() or 1
@@ -150,7 +156,7 @@ class WorkerPool(Generic[Item, Value]):
         Raises:
             Unavailable: no worker process can be started.
         """
-        jobs = (_Job(item) for item in items)
+        jobs = (_Job(item, self._share(item)) for item in items)
         again: deque[_Job] = deque()
         try:
             self._hand_out(jobs, again)
@@ -165,18 +171,22 @@ class WorkerPool(Generic[Item, Value]):
     # ------------------------------------------------------------ in the caller's thread
 
     def _hand_out(self, jobs: Iterator[_Job], again: deque[_Job]) -> None:
-        """Give every worker up to AHEAD items, one more each in turn, and start workers while there are items."""
-        for ahead in range(1, AHEAD + 1):
+        """Give each item to the worker that holds least, and start workers while there are items."""
+        while True:
             active = [member for member in self._workers if not member.retired]
-            free = [member for member in active if len(member.jobs) < ahead]
-            for member in free + [None] * (self._size - len(active)):
-                job = again.popleft() if again else next(jobs, None)
-                if job is None:
-                    return
-                self._assign(member or self._start(), job)
+            member = min(active, key=lambda member: member.held, default=None)
+            if len(active) < self._size and (member is None or member.jobs):
+                member = None
+            elif member is None or member.held >= AHEAD:
+                return
+            job = again.popleft() if again else next(jobs, None)
+            if job is None:
+                return
+            self._assign(member or self._start(), job)
 
     def _assign(self, member: _Worker, job: _Job) -> None:
         member.jobs.append(job)
+        member.held += job.share
         try:
             assert member.process.stdin
             worker.send_to(member.process.stdin, (job.item, job.start))
@@ -194,7 +204,9 @@ class WorkerPool(Generic[Item, Value]):
             failure = pickle.loads(event.payload) or self._too_much_memory()
             yield Answer(member.jobs[0].item, failure=failure, member=event.member)
         elif event.kind == worker.END:
-            yield Answer(member.jobs.popleft().item, finished=True)
+            job = member.jobs.popleft()
+            member.held -= job.share
+            yield Answer(job.item, finished=True)
             member.retired = member.retired or member.memory > RETIRE_BYTES
             if member.retired and not member.jobs and member.process.stdin:
                 _close_quietly(member.process.stdin)
@@ -230,7 +242,7 @@ class WorkerPool(Generic[Item, Value]):
         name, resume = dead.member
         yield Answer(job.item, failure=failure, member=name)
         if job.killed < KILLED_MEMBERS:
-            again.appendleft(_Job(job.item, resume, job.killed + 1))
+            again.appendleft(_Job(job.item, job.share, resume, job.killed + 1))
         else:
             yield Answer(job.item, failure=f"more than {KILLED_MEMBERS} documents in it were over their limits")
             yield Answer(job.item, finished=True)

@@ -2,8 +2,7 @@
 
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Protocol, cast
@@ -76,7 +75,8 @@ _UNKNOWN_TO_FTS5 = r"\u19b0-\u19c0\u19c8\u19c9\u1cf2\u1cf3"
 _LETTER = rf"[^\W{_SPACELESS}{_UNKNOWN_TO_FTS5}]"
 _SPACELESS_LETTER = rf"(?:(?=\w)(?![{_UNKNOWN_TO_FTS5}])[{_SPACELESS}])"
 _RUN = re.compile(rf"{_LETTER}+|{_SPACELESS_LETTER}")
-_ASCII_RUN = re.compile(r"\w+", re.ASCII)
+_BETWEEN_RUNS = {code: " " for code in range(128) if not (chr(code).isalnum() or chr(code) == "_")}
+"""For str.translate of ASCII text: four times as fast as a regular expression."""
 _UNIT = re.compile(rf"(?P<joined>{_LETTER}+(?:[.\-\u2010]{_LETTER}+)+)|(?P<spaceless>{_SPACELESS_LETTER}+)|{_LETTER}+")
 _JOINT = re.compile(
     # getUser, HTTPServer (but not APIs), sha256Sum (but not 3D)
@@ -111,7 +111,8 @@ def phrases(text: str) -> list[tuple[str, ...]]:
 
 def runs(text: str) -> list[str]:
     """Return the runs of letters, digits and underscores without marks, their case kept."""
-    return _ASCII_RUN.findall(text) if text.isascii() else _RUN.findall(_strip_marks(text))
+    plain = _strip_marks(text)
+    return plain.translate(_BETWEEN_RUNS).split() if plain.isascii() else _RUN.findall(plain)
 
 
 def _take_apart(run: str) -> list[str]:
@@ -318,19 +319,39 @@ def detect_language(text: str) -> str | None:
     return language_of_runs(runs(text[:MOST_CHARACTERS_READ]))
 
 
-def language_of_runs(text_runs: Iterable[str]) -> str | None:
+def language_of_runs(text_runs: Sequence[str]) -> str | None:
     """The language of a text of at most `MOST_CHARACTERS_READ` characters, from its runs."""
-    read = list(islice(chain.from_iterable(map(words_of_run, text_runs)), MOST_WORDS_READ))
-    votes = dict.fromkeys(_STOP_WORDS, 0)
-    for word, count in Counter(filter(_VOTES.__contains__, read)).items():
-        for language in _VOTES[word]:
-            votes[language] += count
-    second, most = sorted(votes.values())[-2:]
-    language = next(name for name, count in votes.items() if count == most)
-    enough = 1 if len(read) <= 8 and second == 0 else 2
-    if most >= max(enough, LEAST_SHARE * len(read)) and most - second >= max(1, most / 8):
-        return language
-    return _detect_script(read) if most == 0 else None
+    total = sum(map(_votes_of_run, text_runs))
+    read = total >> _WORDS_LANE
+    if read > MOST_WORDS_READ:
+        return language_of_runs(list(islice(chain.from_iterable(map(words_of_run, text_runs)), MOST_WORDS_READ)))
+    votes = [total >> shift & _LANE_MASK for shift in _LANES.values()]
+    second, most = sorted(votes)[-2:]
+    enough = 1 if read <= 8 and second == 0 else 2
+    if most >= max(enough, LEAST_SHARE * read) and most - second >= max(1, most / 8):
+        return list(_LANES)[votes.index(most)]
+    return _detect_script(list(chain.from_iterable(map(words_of_run, text_runs)))) if most == 0 else None
+
+
+_LANE_BITS, _LANE_MASK = 10, (1 << 10) - 1
+_LANES = {language: number * _LANE_BITS for number, language in enumerate(_STOP_WORDS)}
+"""Where the votes of a language are in a number that counts for all languages at once; above them are the words."""
+_WORDS_LANE = len(_LANES) * _LANE_BITS
+
+
+class _VotesOfRuns(dict[str, int]):
+    """For a run, the number of its words and their votes, side by side in one number."""
+
+    def __missing__(self, run: str) -> int:
+        if len(self) >= CACHED_WORDS:
+            self.clear()
+        run_words = words_of_run(run)
+        votes = (1 << _LANES[language] for word in run_words for language in _VOTES.get(word, ()))
+        self[run] = total = (len(run_words) << _WORDS_LANE) + sum(votes)
+        return total
+
+
+_votes_of_run = _VotesOfRuns().__getitem__
 
 
 def _detect_script(read: list[str]) -> str | None:

@@ -113,7 +113,7 @@ def test_items_are_taken_only_a_few_ahead_and_in_the_thread_of_the_caller():
 
     with WorkerPool(handle, workers=1) as pool:
         next(pool.run(items()))
-    assert len(taken) <= 2 * worker_pool.AHEAD
+    assert len(taken) <= 2 * worker_pool.AHEAD // worker_pool.SMALL
 
 
 def test_each_kind_of_bomb_gets_its_reason_and_the_others_their_values():
