@@ -128,6 +128,11 @@ class Unavailable(LocalMCPError):
 class MissingCapability(Unavailable):
     """The client does not offer what the call needs, such as asking the person a question."""
 
+    def __init__(self, message: str, *, hint: str | None = None, capability: str = "elicitation") -> None:
+        super().__init__(message, hint=hint)
+        self.capability = capability
+        """The name of what is missing in the client's capabilities."""
+
 
 class FileUnavailable(Unavailable):
     """The database file cannot be opened, locked or written."""

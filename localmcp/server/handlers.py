@@ -33,7 +33,7 @@ from localmcp.activity import CallOrigin, call_origin
 from localmcp.errors import LocalMCPError, MissingCapability, UnknownTool
 from localmcp.schemas import without_surrogates
 from localmcp.server.elicitation import RetriedCalls, ask_by_request, refuse_question
-from localmcp.server.offer_handlers import ELICITATION, WATCH_SECONDS, OfferHandlers
+from localmcp.server.offer_handlers import WATCH_SECONDS, OfferHandlers, missing_capability
 from localmcp.server.progress_reporter import ProgressReporter
 from localmcp.server.wire_values import HasRegistry, log_incident, message_of
 from localmcp.tools import (
@@ -240,7 +240,7 @@ class ToolServer(Server[Any]):
             raise MCPError(code=wire.INVALID_PARAMS, message=message, data=data) from error
         except LocalMCPError as error:
             if isinstance(error, MissingCapability) and _is_modern(ctx):
-                raise MCPError(wire.MISSING_REQUIRED_CLIENT_CAPABILITY, message_of(error), ELICITATION) from error
+                raise missing_capability(error) from error
             return _failure(message_of(error))
         except BaseException:
             # Panics of libraries written in Rust derive from BaseException, and one tool must not end the server.

@@ -25,7 +25,6 @@ from localmcp.tools import Json, Scope, use_scope
 WATCH_SECONDS = 2.0
 """How often the file is asked whether subscribed documents have changed; one counter is read."""
 MOST_WATCHED = 1000
-ELICITATION: Json = {"requiredCapabilities": {"elicitation": {}}}
 
 log = logging.getLogger(__name__)
 
@@ -192,14 +191,20 @@ class OfferHandlers:
 
         try:
             return await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
+        except MissingCapability as error:
+            raise missing_capability(error) from error
         except LocalMCPError as error:
-            missing = isinstance(error, MissingCapability)
-            code = wire.MISSING_REQUIRED_CLIENT_CAPABILITY if missing else wire.INVALID_PARAMS
-            raise MCPError(code, without_surrogates(message_of(error)), ELICITATION if missing else None) from error
+            raise MCPError(wire.INVALID_PARAMS, without_surrogates(message_of(error))) from error
         except MCPError:
             raise
         except Exception as error:
             raise MCPError(wire.INTERNAL_ERROR, log_incident(method)) from error
+
+
+def missing_capability(error: MissingCapability) -> MCPError:
+    """Return the error by which a client of 2026-07-28 learns what it does not offer."""
+    data: Json = {"requiredCapabilities": {error.capability: {}}}
+    return MCPError(wire.MISSING_REQUIRED_CLIENT_CAPABILITY, without_surrogates(message_of(error)), data)
 
 
 def _position(cursor: str | None) -> tuple[int, int]:

@@ -147,7 +147,6 @@ QUESTIONS: dict[str, list[Json]] = {
     "test_input_required_result_elicitation": [
         {**form("What is your name?", name=TEXT), "_meta": {INPUT_KEY: "user_name"}}
     ],
-    "test_missing_capability": [form("What is your name?", name=TEXT)],
     "test_input_required_result_multi_round": [form("What is your name?", name=TEXT), form("What color?", color=TEXT)],
     "test_input_required_result_request_state": [form("Please confirm", ok={"type": "boolean"})],
     "test_input_required_result_tampered_state": [form("Please confirm", ok={"type": "boolean"})],
@@ -165,6 +164,13 @@ class AskingFixture(Fixture):
         answers = [ask(question).result() for question in QUESTIONS[self.name]]
         words = [f"action={answer['action']}, content={json.dumps(answer.get('content'))}" for answer in answers]
         return Answer({}, "", content=(text(f"state-ok. Elicitation completed: {'; '.join(words)}"),))
+
+
+class DemandingFixture(Fixture):
+    """A tool that needs what no client of localmcp is asked for."""
+
+    def call(self, arguments: Json) -> Answer:
+        raise MissingCapability("this needs the client's model", capability="sampling")
 
 
 class Fixtures:
@@ -252,6 +258,7 @@ def main() -> None:
             workspace.registry.add(Fixture(name))
         for name in QUESTIONS:
             workspace.registry.add(AskingFixture(name))
+        workspace.registry.add(DemandingFixture("test_missing_capability"))
         workspace.registry.add(ProgressFixture("test_tool_with_progress"))
         workspace.registry.offers.append(Fixtures())
         workspace.knowledge.get_stats()

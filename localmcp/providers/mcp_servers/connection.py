@@ -55,10 +55,6 @@ MOST_ROUNDS = 10
 MAX_EVENT = 64 * 1024 * 1024
 _OTHER_ERA = (types.METHOD_NOT_FOUND, types.INVALID_REQUEST, types.INVALID_PARAMS, types.UNSUPPORTED_PROTOCOL_VERSION)
 
-_REFUSALS: dict[int, type[LocalMCPError]] = {
-    types.INVALID_PARAMS: InvalidInput,
-    types.MISSING_REQUIRED_CLIENT_CAPABILITY: MissingCapability,
-}
 _REQUESTS: dict[str, type[types.Request[Any, Any]]] = {
     "resources/list": types.ListResourcesRequest,
     "resources/read": types.ReadResourceRequest,
@@ -430,9 +426,11 @@ class Connection:
             self._leave.set()
             return SessionLost(f"The MCP server '{self.entry.name}' has forgotten our session.")
         if isinstance(error, MCPError) and code != types.CONNECTION_CLOSED:
-            kind = _REFUSALS.get(error.code, Unavailable)
-            message = self._log.masked(error.message)
-            return kind(f"The MCP server '{self.entry.name}' refused {tool}: {message}{self._http_status()}")
+            reason = f"{self._log.masked(error.message)}{self._http_status()}"
+            message = f"The MCP server '{self.entry.name}' refused {tool}: {reason}"
+            if code == types.MISSING_REQUIRED_CLIENT_CAPABILITY:
+                return MissingCapability(message, capability=_required_capability(error.data))
+            return InvalidInput(message) if code == types.INVALID_PARAMS else Unavailable(message)
         if isinstance(error, ValidationError):
             return self._unavailable(f"answered {tool} with something that is no MCP result")
         return await self._explain_end(tool)
@@ -488,6 +486,12 @@ def _forward(listener: ReportProgress) -> ProgressFnT:
         listener(progress, total, message or "")
 
     return forward
+
+
+def _required_capability(data: Any) -> str:
+    """The first capability that a refusal names."""
+    required: Any = cast(Json, data).get("requiredCapabilities") if isinstance(data, dict) else None
+    return next(iter(cast(Json, required)), "elicitation") if isinstance(required, dict) else "elicitation"
 
 
 def _innermost(error: BaseException) -> BaseException:
