@@ -1,4 +1,4 @@
-"""Writing files so that nobody reads half of one, and only its owner reads it at all."""
+"""Writing files so that nobody reads half of one, and only its owner reads it at all; the size of a database."""
 
 from __future__ import annotations
 
@@ -50,6 +50,12 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
+
+
+def database_bytes(path: Path) -> int:
+    """Bytes of a database file, together with what SQLite has not yet written back into it."""
+    log = path.with_name(f"{path.name}-wal")
+    return path.stat().st_size + (log.stat().st_size if log.exists() else 0)
 
 
 @contextmanager

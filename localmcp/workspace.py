@@ -34,18 +34,16 @@ from localmcp.providers.configured import ConfiguredTools
 from localmcp.providers.mcp_servers.servers import McpServers
 from localmcp.quickstarts.catalog import Quickstarts
 from localmcp.retriever.collections import Collections
-from localmcp.retriever.follower import Follower
 from localmcp.retriever.records import Records
-from localmcp.retriever.replication import Replication
+from localmcp.retriever.replication import Follower, Replication
 from localmcp.retriever.replication_tools import ReplicationTools
 from localmcp.retriever.search import Retriever
 from localmcp.router import Router
 from localmcp.rules.catalog import RuleCatalogue
 from localmcp.rules.editing import RuleCare
 from localmcp.rules.finder import RuleFinder
-from localmcp.rules.generalization import ModelGeneralizer
 from localmcp.rules.import_export import RuleExchange
-from localmcp.rules.learning import RuleMemory
+from localmcp.rules.learning import ModelGeneralizer, RuleMemory
 from localmcp.search.backend_choice import Places
 from localmcp.search.federation import Federation
 from localmcp.search.index import Index

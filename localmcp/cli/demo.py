@@ -23,6 +23,7 @@ from localmcp.cli.progress import shown_progress
 from localmcp.cli.search import hit_lines
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import InvalidInput, Unavailable
+from localmcp.files import database_bytes
 
 if TYPE_CHECKING:
     from localmcp.knowledge.report import Report
@@ -101,7 +102,7 @@ class Story:
         self.command("add", str(documents), "--db", self.database)
         with shown_progress(self.session) as show:
             report = self.session.workspace.library.add_paths([documents], progress=show)
-        self.tell(f"  {summary(report, terminal.file_size(Path(self.database)))}")
+        self.tell(f"  {summary(report, database_bytes(Path(self.database)))}")
         if report.failed:
             self.tell(terminal.warned(f"  {_failures(report)}"))
         self.tell()

@@ -18,6 +18,7 @@ from localmcp.cli.progress import Show, shown_progress
 from localmcp.cli.search import parse_metadata
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import NeedsConfirmation
+from localmcp.files import database_bytes
 
 if TYPE_CHECKING:
     from localmcp.knowledge.ledger import Entry
@@ -254,7 +255,7 @@ def report_json(report: Report) -> dict[str, Any]:
 
 def tell(session: Session, report: Report, entries: Iterable[Entry]) -> None:
     """The summary, on stderr."""
-    session.note(summary(report, terminal.file_size(session.workspace.database.path)))
+    session.note(summary(report, database_bytes(session.workspace.database.path)))
     skipped = Counter(entry.reason for entry in entries if entry.status == "skipped")
     if report.skipped:
         session.note(f"Skipped {report.skipped:,}: {grouped(skipped)}")

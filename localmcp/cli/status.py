@@ -10,6 +10,7 @@ from localmcp.cli import terminal
 from localmcp.cli.packs import contents
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import LocalMCPError
+from localmcp.files import database_bytes
 
 Json = dict[str, Any]
 
@@ -34,7 +35,7 @@ def _file(session: Session) -> Json:
         why_read_only = str(error)
     return {
         "path": str(database.path),
-        "bytes": terminal.file_size(database.path),
+        "bytes": database_bytes(database.path),
         "writable": why_read_only is None,
         "whyReadOnly": why_read_only,
     }

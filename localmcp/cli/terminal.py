@@ -91,12 +91,6 @@ def score_bar(score: float, width: int = 8) -> str:
     return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(width)
 
 
-def file_size(path: Path) -> int:
-    """Bytes of a database file, together with what SQLite has not yet written back into it."""
-    beside = path.with_name(f"{path.name}-wal")
-    return path.stat().st_size + (beside.stat().st_size if beside.exists() else 0)
-
-
 def quoted(words: Sequence[str]) -> str:
     """A command line as a person types it; `~` stays outside the quotes."""
     return " ".join(word if _PLAIN_WORD.fullmatch(word) else f'"{word}"' for word in words)

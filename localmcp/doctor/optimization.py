@@ -11,6 +11,7 @@ from pathlib import Path
 
 import apsw
 
+from localmcp.files import database_bytes
 from localmcp.search.reembedding import KIND as REEMBED
 from localmcp.search.reembedding import forget_unused_models
 from localmcp.storage.database import Database, fetch_one, open_copy
@@ -50,7 +51,7 @@ def optimize(database: Database, say: Callable[[str], None] = lambda _: None) ->
         FileUnavailable: the file is read-only, locked, or the disk is full; what was done is kept.
     """
     database.ensure_writable()
-    done = Optimized(file_bytes(database.path))
+    done = Optimized(database_bytes(database.path))
     say("Looking for what belongs to nothing")
     done.removed = remove_dead_rows(database)
     for index in INDEXES:
@@ -63,14 +64,8 @@ def optimize(database: Database, say: Callable[[str], None] = lambda _: None) ->
         say("Writing the file anew")
         _vacuum(database, done)
     truncate_log(database.path)
-    done.bytes_after = file_bytes(database.path)
+    done.bytes_after = database_bytes(database.path)
     return done
-
-
-def file_bytes(path: Path) -> int:
-    """The file and its log."""
-    log = path.with_name(f"{path.name}-wal")
-    return path.stat().st_size + (log.stat().st_size if log.exists() else 0)
 
 
 def merge_index(database: Database, index: str) -> int:

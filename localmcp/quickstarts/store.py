@@ -75,42 +75,36 @@ def find_row(connection: apsw.Connection, name: str, origin: str | None = None) 
     return _row(rows[0], origin) if len(rows) == 1 else None
 
 
-def list_mounted_rows(
-    connection: apsw.Connection, origin: str, tag: str | None, without: Iterable[str], limit: int
-) -> tuple[list[Row], int]:
-    """The first of a mounted file's catalogue by title, and how many there are in all, `without` those names."""
-    ids = tagged_ids(connection, tag)
-    sql = f"""{_COLUMNS}
-        where deleted_at is null and {_SOUND} and name not in (select value from json_each(:without))
-            and (:ids is null or id in (select value from json_each(:ids)))
-    """
-    bindings = {"ids": None if ids is None else json.dumps(ids), "without": json.dumps(list(without))}
-    total: int = fetch_one(connection, f"select count(*) from ({sql})", bindings)
-    rows = fetch_all(
-        connection, f"{sql} order by display_name collate nocase, name limit :limit", {**bindings, "limit": limit}
-    )
-    return [_row(row, origin) for row in rows], total
-
-
 def list_rows(
     connection: apsw.Connection, tag: str | None, favourites: bool, status: str | None, limit: int, offset: int
 ) -> tuple[list[Row], int]:
     """A page of the catalog by title, and how many there are in all; limit -1 = all."""
+    which = """(not :favourites or favourite.quickstart_id is not null)
+        and (:status is null or coalesce(status, 'Not started') = :status)"""
+    return _page(connection, tag, which, {"favourites": favourites, "status": status}, limit, offset)
+
+
+def list_mounted_rows(
+    connection: apsw.Connection, origin: str, tag: str | None, without: Iterable[str], limit: int
+) -> tuple[list[Row], int]:
+    """The first of a mounted file's catalogue by title, and how many there are in all, `without` those names."""
+    which = f"{_SOUND} and name not in (select value from json_each(:without))"
+    return _page(connection, tag, which, {"without": json.dumps(list(without))}, limit, 0, origin)
+
+
+def _page(
+    connection: apsw.Connection, tag: str | None, which: str, bindings: Json, limit: int, offset: int,
+    origin: str | None = None,
+) -> tuple[list[Row], int]:  # fmt: skip
     ids = tagged_ids(connection, tag)
     sql = f"""{_COLUMNS}
-        where deleted_at is null
-            and (:ids is null or id in (select value from json_each(:ids)))
-            and (not :favourites or favourite.quickstart_id is not null)
-            and (:status is null or coalesce(status, 'Not started') = :status)
+        where deleted_at is null and (:ids is null or id in (select value from json_each(:ids))) and {which}
     """
-    bindings = {"ids": None if ids is None else json.dumps(ids), "favourites": favourites, "status": status}
+    bindings |= {"ids": None if ids is None else json.dumps(ids)}
     total: int = fetch_one(connection, f"select count(*) from ({sql})", bindings)
-    rows = fetch_all(
-        connection,
-        f"{sql} order by display_name collate nocase, name limit :limit offset :offset",
-        {**bindings, "limit": limit, "offset": offset},
-    )
-    return [_row(row) for row in rows], total
+    page = f"{sql} order by display_name collate nocase, name limit :limit offset :offset"
+    rows = fetch_all(connection, page, {**bindings, "limit": limit, "offset": offset})
+    return [_row(row, origin) for row in rows], total
 
 
 _ASCII_CASE = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)

@@ -1,8 +1,9 @@
-"""Collections and their copies in Milvus: push, pull, follow, and where they stand."""
+"""Collections and their copies in Milvus: push, pull, status, and the thread that sends what has changed since."""
 
 from __future__ import annotations
 
 import logging
+import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,7 +15,7 @@ from localmcp.retriever.outgoing import Copied, Progress, Sender
 from localmcp.search.collections import choose_collections, visible_collections
 from localmcp.search.replicas import Replica, end_replica, replica_of, replicas
 from localmcp.storage.database import Database, fetch_one
-from localmcp.tools import Json, current_scope
+from localmcp.tools import CallRecord, Json, current_scope
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +23,10 @@ SETTLE_AT_MOST = 2000
 """Changes that a search waits for; the rest follows."""
 RETRY_SECONDS = 30.0
 """After a failure the server is left alone for so long by what nobody waits for."""
+GATHER_SECONDS = 1.0
+"""Changes often come in a row: they are sent together."""
+IDLE_SECONDS = 60.0
+"""How often changes of other processes are looked for."""
 
 
 class Replication:
@@ -204,3 +209,40 @@ def _is_due(replica: Replica) -> bool:
         return False
     soon = datetime.now(UTC) - timedelta(seconds=RETRY_SECONDS)
     return not replica.problem or (replica.tried_at or "") < soon.isoformat(timespec="milliseconds")
+
+
+class Follower:
+    """Runs `Replication.follow` after calls, and now and then; opens no file before the first call."""
+
+    def __init__(self, replication: Replication) -> None:
+        self._replication = replication
+        self._called = threading.Event()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin, once; does nothing after `stop`."""
+        if self._thread is None and not self._ended.is_set():
+            self._thread = threading.Thread(target=self._run, name="localmcp-follower", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread after what it may be sending."""
+        self._ended.set()
+        self._called.set()
+
+    def note_call(self, record: CallRecord) -> None:
+        """Observer of the registry: after a call there may be something to send."""
+        del record
+        self._called.set()
+
+    def _run(self) -> None:
+        self._called.wait()
+        while not self._ended.wait(GATHER_SECONDS):
+            self._called.clear()
+            try:
+                self._replication.follow()
+            except LocalMCPError as error:
+                # A locked or missing file: the next round deals with it.
+                log.info("nothing was sent to Milvus: %s", error)
+            self._called.wait(IDLE_SECONDS)
