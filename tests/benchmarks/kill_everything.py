@@ -1,8 +1,10 @@
 """Kills every operation that changes a file, at random moments, and checks after each kill that nothing is broken.
 
     python tests/benchmarks/kill_everything.py --kills 200 [--only reembed optimize] [--sections 700] [--seed 1]
+    python tests/benchmarks/kill_everything.py --kills 200 --only words meaning
 
-The kills are shared among add (of files, of mail and archives, of words alone), refresh, remove, trash, merge, reembed,
+The kills are shared among add (of files, of mail and archives, of a web page; its words and its meaning alone),
+refresh, cancelling a job, remove, trash, merge, reembed,
 models use, pack, backup, restore, imports, records, doctor --fix and optimize. Each kill meets a fresh copy of a
 prepared file. Afterwards everything in the file must agree, the same command must complete, and the file must then
 hold what it holds without a kill. The commands run as a person types them, in forked processes, so that no kill is
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import http.server
 import importlib
 import io
 import json
@@ -23,6 +26,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import zipfile
 from collections.abc import Callable, Sequence
@@ -42,6 +46,7 @@ from localmcp.cli.program import execute  # noqa: E402
 from localmcp.cli.session import Session  # noqa: E402
 from localmcp.packs.verify import verify  # noqa: E402
 from localmcp.storage.database import Database, fetch_all  # noqa: E402
+from localmcp.storage.migrations import utc_now  # noqa: E402
 from localmcp.workspace import Workspace  # noqa: E402, F401
 
 for module in pkgutil.iter_modules(localmcp.cli.__path__):
@@ -72,6 +77,7 @@ class Ground:
         self.place = place
         self.sections = sections
         self.docs, self.more, self.changing = place / "docs", place / "more", place / "changing"
+        self.page = ""
         self.mail, self.imports, self.backup = place / "mail", place / "imports", place / "backup.localmcp"
 
     def prepare(self) -> None:
@@ -90,6 +96,10 @@ class Ground:
         self.make("binned", "add", str(self.docs), str(self.more))
         self.run("binned", "remove", "-y", str(self.docs))
         self.run("other", "backup", str(self.backup))
+        self.make("waiting", "add", "--no-wait", str(self.docs))
+        self.make("begun", "add", str(self.docs))
+        self.begin_job()
+        self.page = serve_page(self.docs / "all.md")
         generate_containers(self.mail)
         generate_imports(self.imports)
         for path in self.place.glob("*.localmcp"):
@@ -106,6 +116,20 @@ class Ground:
     def base(self, name: str) -> Path:
         return self.place / f"{name}.localmcp"
 
+    def begin_job(self) -> None:
+        """Write down a job that another process works on."""
+        database = Database(self.base("begun"))
+        rights = {"caller": "test", "trusted": True, "collections": None, "tools": None, "providers": None}
+        with database.write() as connection:
+            connection.execute(
+                """
+                insert into jobs (id, kind, arguments, status, started_at, heartbeat_at)
+                values ('begun', 'refresh', ?, 'running', ?, ?)
+                """,
+                (json.dumps({"arguments": {}, **rights}), utc_now(), utc_now(-3600)),
+            )
+        database.close()
+
     def damage(self) -> None:
         database = Database(self.base("damaged"))
         with database.write() as connection:
@@ -120,6 +144,9 @@ class Ground:
             Operation("add", lambda p: ["add", str(self.docs)], None),
             Operation("containers", lambda p: ["add", *map(str, sorted(self.mail.iterdir()))], None),
             Operation("words alone", lambda p: ["add", "--no-wait", str(self.docs)], None),
+            Operation("meaning alone", lambda p: ["refresh"], "waiting"),
+            Operation("page", lambda p: ["add", "--allow-private", self.page], "plain"),
+            Operation("cancel", lambda p: ["call", "cancel_job", '{"jobId": "begun"}'], "begun"),
             Operation("refresh", lambda p: ["refresh", "--yes"], "stale"),
             Operation("remove", lambda p: ["remove", "-y", str(self.docs)], "plain"),
             Operation("trash empty", lambda p: ["trash", "empty", "-y"], "binned"),
@@ -183,6 +210,27 @@ def generate_imports(folder: Path, number: int = 300) -> None:
     (folder / "guides.jsonl").write_text("".join(json.dumps(guide) + "\n" for guide in guides))
     records = ({"text": f"A record of number {n}.", "metadata": {"n": n}} for n in range(number))
     (folder / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def serve_page(file: Path) -> str:
+    """Serve a file on this machine as a web page; returns its address."""
+    data = file.read_bytes()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/markdown")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                self.wfile.write(data)
+
+        def log_message(self, *values: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return f"http://127.0.0.1:{server.server_port}/all.md"
 
 
 def change(folder: Path) -> None:
