@@ -21,7 +21,6 @@ from localmcp.search.drafts import WORD_ONLY, ChunkDraft, SourceDraft, WordCount
 from localmcp.text.chunking import Chunk, TokenCounter, split
 from localmcp.text.data_text import is_data, is_data_file
 from localmcp.text.document import Document
-from localmcp.text.readers import MAX_BYTES, container_kind, read_documents, why_skipped
 from localmcp.wording.normalize import MOST_CHARACTERS_READ, detect_language, language_of_runs, runs
 
 log = logging.getLogger(__name__)
@@ -126,6 +125,8 @@ def read_file(chunker: Chunker, max_bytes: int, task: ReadTask, start: Any = Non
 
 
 def _read(reading: Reading, chunker: Chunker, max_bytes: int, task: ReadTask, start: Any) -> Iterator[Reading]:
+    from localmcp.text.readers import container_kind, read_documents  # 60 ms: every reader
+
     path = Path(task.origin.uri or "")
     with open_regular(path) as file:
         status = os.fstat(file.fileno())
@@ -178,6 +179,8 @@ def _digest_of(file: BinaryIO) -> tuple[str, bool]:
 
 
 def _why_skipped(path: Path, size: int, max_bytes: int) -> str | None:
+    from localmcp.text.readers import MAX_BYTES, why_skipped
+
     if size > max_bytes:
         return f"larger than {max_bytes // 1_000_000} MB (setting max_file_mb)"
     # A person may allow larger files than the readers' own bound; what they are is then seen while reading.

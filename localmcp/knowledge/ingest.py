@@ -46,8 +46,8 @@ from localmcp.search.sources import Indexed, put_source
 from localmcp.search.vector_queue import BEHIND, FRONT, MOST_BATCH, MOST_BEHIND, QueueWorker, waiting
 from localmcp.storage.database import Database, fetch_one
 from localmcp.storage.migrations import utc_now
+from localmcp.text.document import Document
 from localmcp.text.ocr import installed_engine
-from localmcp.text.readers import Document, read_text
 
 log = logging.getLogger(__name__)
 
@@ -384,6 +384,8 @@ class Library:
             UnreadableDocument: there is no text.
             ModelMismatch: the collection's vectors come from another model.
         """
+        from localmcp.text.readers import read_text  # 60 ms: every reader
+
         options = check_options(partition, title, source_type, metadata)
         document = read_text(text, title)
         data = document.text.encode()

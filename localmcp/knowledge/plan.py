@@ -15,7 +15,6 @@ from localmcp.knowledge.reading import Task
 from localmcp.knowledge.walk import Found, Passed, WalkRules, below, stat_file, walk
 from localmcp.search.collections import Collection
 from localmcp.storage.database import Database
-from localmcp.text.readers import why_skipped
 
 FEW = 4
 MANY = 0.3
@@ -170,12 +169,18 @@ def _look(root: Root, rules: WalkRules) -> Iterable[Found | Passed]:
     return (stat_file(root.path),) if os.path.lexists(root.path) else ()
 
 
+def _is_wanted_now(file: Found) -> bool:
+    from localmcp.text.readers import why_skipped  # 60 ms: every reader
+
+    return why_skipped(Path(file.path)) is None
+
+
 def _compare(plan: Plan, file: Found, entry: Entry | None, again: bool, forced: bool) -> None:
     same = entry is not None and (entry.size, entry.mtime_ns) == (file.size, file.mtime_ns)
     status = entry.status if entry and same else None
     if status == "indexed" and not forced:
         plan.unchanged += 1
-    elif status == "skipped" and not (again and why_skipped(Path(file.path)) is None):
+    elif status == "skipped" and not (again and _is_wanted_now(file)):
         plan.skipped += 1
     elif status == "failed" and entry and not again and not _is_readable_now(entry):
         plan.failed += 1

@@ -28,7 +28,6 @@ from localmcp.search.sources import put_source, restore_source
 from localmcp.search.vector_queue import BEHIND, FRONT, Lease
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.text.ocr import Engine, PageText, installed_engine, read_pages, scan_document
-from localmcp.text.readers import read_documents
 from localmcp.text.worker import one_member
 from localmcp.text.worker_pool import Answer, Limits, WorkerPool
 
@@ -228,6 +227,8 @@ def _recognize(item: Pages, start: int | None) -> Iterator[PageText]:
 
 def _scan_in(file: BinaryIO, name: str, member: str) -> bytes:
     """Return a document in a container, whose pages are pictures."""
+    from localmcp.text.readers import read_documents  # 60 ms: every reader
+
     with one_member():
         for document in read_documents(file, name, archive=True):
             if document.member == member and document.scan:
