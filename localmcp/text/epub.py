@@ -8,7 +8,7 @@ from urllib.parse import unquote
 from localmcp.errors import UnreadableDocument
 from localmcp.text.document import Document, make_document, set_fields
 from localmcp.text.encodings import declared_encoding, decode_text
-from localmcp.text.html import NEVER_TEXT, close_empty, element_markdown, parse_html
+from localmcp.text.html import close_empty, drop_controls, element_markdown, parse_html
 from localmcp.text.markdown import first_heading
 from localmcp.text.office import document_date
 from localmcp.text.packages import Package, XmlElement
@@ -69,6 +69,5 @@ def _chapter_markdown(package: Package, path: str) -> str:
         return ""
     data = package.read(path, MAX_CHAPTER)
     tree = parse_html(close_empty(decode_text(data, declared_encoding(data))[0]), package.name)
-    for node in tree.css(NEVER_TEXT):
-        node.decompose()
+    drop_controls(tree)
     return element_markdown(tree.body) if tree.body else ""

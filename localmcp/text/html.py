@@ -33,10 +33,13 @@ _SELF_CLOSING = frozenset(
 
 _FORMATTING = frozenset("a b big code em font i nobr s small strike strong tt u".split())
 
-NEVER_TEXT = (
+_NEVER_TEXT = (
     "script, style, template, noscript, svg, canvas, iframe, object, dialog, button, input, select, textarea, "
-    "a.headerlink, a[aria-hidden=true], span[aria-hidden=true]"
+    "a.headerlink, a[aria-hidden=true], span[aria-hidden=true], a[role=doc-backlink], a.footnote-back"
 )
+
+_NOTE_MARKS = "sup > a[href*='#'], a[href*='#'] > sup, a[role=doc-noteref], a.footnote-ref, a.noteref"
+"""What refers to a footnote: its number must not become a part of the word before it."""
 
 _BOILERPLATE = "nav, header, footer, [role=navigation], [role=banner], [role=contentinfo], [role=search]"
 
@@ -88,8 +91,7 @@ def _check_nesting(text: str, name: str) -> None:
 
 def _page_markdown(tree: "LexborHTMLParser") -> str:
     """A page without its navigation; if that leaves nothing, the page with it."""
-    for node in tree.css(NEVER_TEXT):
-        node.decompose()
+    drop_controls(tree)
     root = tree.body
     if root is None:
         return ""
@@ -103,6 +105,15 @@ def _page_markdown(tree: "LexborHTMLParser") -> str:
     if only and len(only) * 5 >= len(body) * 2:
         return only
     return body or whole
+
+
+def drop_controls(tree: "LexborHTMLParser") -> None:
+    """Remove what is no text from a page, and set its footnote marks in brackets."""
+    for node in tree.css(_NEVER_TEXT):
+        node.decompose()
+    for node in tree.css(_NOTE_MARKS):
+        if node.text(strip=True).isdecimal():
+            node.replace_with(f" [{node.text(strip=True)}]")
 
 
 def _in_boilerplate(node: "LexborNode") -> bool:

@@ -68,8 +68,8 @@ _TEX_LETTERS = {
 _TEX_LETTER = re.compile(rf"\\({'|'.join(_TEX_LETTERS)})(?![a-zA-Z])(?:\{{\}}|[ ])?")
 _TEX_DROPPED = re.compile(
     r"\\(?:cite[tp]?|ref|eqref|label|pageref|index|includegraphics|bibliographystyle|bibliography|usepackage|input|"
-    r"vspace|hspace|centering|maketitle|tableofcontents|newpage|noindent|begin|end)\*?"
-    r"(?:\[[^\]\n]{0,200}\])*(?:\{[^{}\n]{0,200}\})*"
+    r"vspace|hspace|centering|maketitle|tableofcontents|newpage|noindent|hypertarget|begin|end)(?![a-zA-Z])\*?"
+    r"(?:\[[^\]\n]{0,200}\]|\{(?:[^{}\n]|\{[^{}\n]{0,100}\}){0,200}\})*"
 )
 _TEX_COMMAND = re.compile(r"\\[a-zA-Z]{1,30}\*?(?:\[[^\]\n]{0,200}\])?(?:\{([^{}\n]*)\})?")
 _TEX_ACCENT = re.compile(r"\\([`'^\"~])\{?\\?([a-zA-Z])\}?")

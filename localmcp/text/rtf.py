@@ -24,6 +24,7 @@ _CHARACTERS = {
     b"tab": "\t", b"line": "\n", b"emdash": "—", b"endash": "–", b"lquote": "‘", b"rquote": "’", b"ldblquote": "“",
     b"rdblquote": "”", b"bullet": "•", b"emspace": " ", b"enspace": " ", b"softline": "\n", b"row": "",
 }  # fmt: skip
+_NOTES = frozenset((b"footnote", b"annotation"))
 _SIGNS = {b"~": "\u00a0", b"_": "-", b"\n": "\n", b"\r": "\n", b"\\": "\\", b"{": "{", b"}": "}"}
 _TIMES = (b"yr", b"mo", b"dy", b"hr", b"min")
 MOST_NESTED = 2000
@@ -119,11 +120,13 @@ class _Writer:
         elif len(self._groups) > 1:
             left = self._groups.pop()
             if left.note and not self._groups[-1].note and not left.skipped:
-                self._pieces.append(")")
+                self._pieces[:] = [re.sub(r"\((?=\s)\s*", "(", "".join(self._pieces).rstrip()), ")"]
 
     def _word(self, word: bytes, number: int | None) -> None:
         group = self._groups[-1]
-        if word in _SKIPPED or (self._starred and word not in _PROPERTIES):
+        if word in _SKIPPED or (self._starred and word not in _PROPERTIES and word not in _NOTES):
+            self._groups[-1] = replace(group, skipped=True)
+        elif word in _PROPERTIES and _PROPERTIES[word] in self._fields:
             self._groups[-1] = replace(group, skipped=True)
         elif word in _PROPERTIES:
             self._groups[-1] = replace(group, field=_PROPERTIES[word])
@@ -141,7 +144,13 @@ class _Writer:
         self._starred = False
 
     def _layout(self, word: bytes, number: int | None) -> None:
-        if word in (b"par", b"sect", b"page"):
+        if word in _NOTES:
+            self._pieces.append(" (")
+            self._groups[-1] = replace(self._groups[-1], note=True)
+        elif self._groups[-1].note:
+            # A note is in the middle of a paragraph, whose form it does not change.
+            self._pieces.append(_CHARACTERS.get(word, " " if word == b"par" else ""))
+        elif word in (b"par", b"sect", b"page"):
             self.end_paragraph()
         elif word == b"pard":
             self._level, self._listed, self._in_table = None, False, False
@@ -156,9 +165,6 @@ class _Writer:
         elif word == b"row":
             self._rows.append(self._row)
             self._row = []
-        elif word in (b"footnote", b"annotation"):
-            self._pieces.append(" (")
-            self._groups[-1] = replace(self._groups[-1], note=True)
         elif word in _CHARACTERS:
             self._pieces.append(_CHARACTERS[word])
 

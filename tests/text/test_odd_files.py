@@ -157,3 +157,23 @@ def test_a_password_protects_a_member_only() -> None:
     assert zipfile.is_zipfile(io.BytesIO(bytes(data)))
     locked, readable = read_all(bytes(data), "some.zip")
     assert locked.failure == "It is password-protected." and readable.text == "Open."
+
+
+def test_the_number_of_a_footnote_is_no_part_of_the_word_before_it() -> None:
+    page = "<body><p>A key of size 5.<a href='#fn1'><sup>1</sup></a> Area 4 m<sup>2</sup>.</p></body>"
+    assert read_bytes(page.encode(), "a.html").text == "A key of size 5. [1] Area 4 m2."
+
+
+def test_footnotes_of_rich_text_are_read_as_libreoffice_and_pandoc_write_them() -> None:
+    rtf = rb"""{\rtf1{\info{\author Ada}{\author Ada}}{\pard\outlinelevel1 Keys{\super\chftn}{\*\footnote\chftn\~\plain\pard
+{\pard In the cellar.\par}}\par}{\pard Size 5.\par}}"""
+    document = read_bytes(rtf, "a.rtf")
+    assert (document.text, document.metadata["author"]) == ("## Keys (In the cellar.)\n\nSize 5.", "Ada")
+
+
+def test_latex_of_pandoc_leaves_no_marks_behind() -> None:
+    source = (
+        "\\begin{document}\n\\hypertarget{keys}{%\n\\section{Keys}\\label{keys}}\n"
+        "\\begin{longtable}[]{@{}ll@{}}\n\\toprule\n\\endhead\nAttic & 17 \\\\\n\\end{longtable}\n\\end{document}\n"
+    )
+    assert read_bytes(source.encode(), "a.tex").text.split() == ["##", "Keys", "Attic", "|", "17"]
