@@ -54,7 +54,7 @@ def read_archive(
                 continue
             yield from _read_member(path, unpack, read, max_bytes)
     except _DAMAGE as error:
-        raise UnreadableDocument(f"{name} is damaged: {error}"[:300]) from error
+        raise UnreadableDocument(f"{name} is damaged: {' '.join(str(error).split())}"[:300]) from error
 
 
 def _size(file: BinaryIO) -> int:

@@ -137,8 +137,11 @@ def read_text(text: str, title: str, *, markup: Markup = "markdown") -> Document
     return make_document("untitled", text, kind, markup, "text", title=title.strip() or heading, metadata=front)
 
 
-def why_skipped(path: Path) -> str | None:
-    """Why a file is not worth reading, from its name, its size and its first 8 kB; None when it is. Never raises."""
+def why_skipped(path: Path, *, archive: bool = False) -> str | None:
+    """Why a file is not worth reading, from its name, its size and its first 8 kB; None when it is. Never raises.
+
+    `archive`: it would be read as a folder if it is an archive.
+    """
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -147,6 +150,8 @@ def why_skipped(path: Path) -> str | None:
             return "empty file"
         with path.open("rb") as file:
             head = file.read(HEAD)
+        if is_archive(path.name):
+            return None if archive else "archive; add it by its path to read what is in it"
         if status.st_size > MAX_BYTES and container_kind(head, path.name) in ("", "mail"):
             return f"larger than {in_megabytes(MAX_BYTES)}"
         return _why_unreadable(head, path.name)

@@ -4,6 +4,9 @@ import io
 import json
 import mailbox
 import plistlib
+import random
+import re
+import tarfile
 import zipfile
 from email.message import EmailMessage
 
@@ -11,9 +14,11 @@ import docx
 import openpyxl
 import pptx
 import pytest
-from made_files import make_epub, make_ods, make_odt, make_pdf
+from made_files import make_epub, make_odp, make_ods, make_odt, make_pdf, make_zip
 
 import localmcp
+from localmcp.errors import UnreadableDocument
+from localmcp.text.readers import read_documents
 
 PAGE = "<html><head><title>{0}</title></head><body><h1>{0}</h1><p>{1}</p></body></html>"
 FACTS = {
@@ -25,7 +30,7 @@ FACTS = {
     "telescope.pptx": ("What did the telescope cost?", " slide 2"),
     "tires.xlsx": ("Which pressure do the winter tires need?", " Car row 4"),
     "guida.odt": ("Qual è il codice del cancello?", " › Guida"),
-    "prezzi.ods": ("vite prezzo", " Prezzi rows 1-2"),
+    "prezzi.ods": ("vite prezzo", " Prezzi row 2"),
     "aquarium.rtf": ("How warm is the aquarium?", ""),
     "libro.epub": ("La città era lontana?", " › Uno"),
     "dentist.eml": ("When is the dentist appointment?", ", Dentist (2024-05-03)"),
@@ -37,7 +42,14 @@ FACTS = {
     "greenhouse.org": ("Is the glass laminated?", ":3"),
     "tides.tex": ("What causes spring tides?", ":4"),
     "router.log.1": ("Why did the router restart?", ":1"),
+    "piano.odp": ("Quanti euro sono i costi?", " slide 2"),
+    "bees.vtt": ("When do the bees swarm?", " 0:02:00"),
+    "claude/conversations.json": ("Which gutter leaks?", ", Gutters (2024-05-04)"),
+    "Maildir/cur/1714723200.M1.host:2,S": ("Who waters the bonsai?", ", Bonsai (2024-05-06)"),
+    "bundle.zip": ("Where is the spare fuse?", ":3"),
+    "bundle.tar.gz": ("What is the hamster called?", ":3"),
 }
+"""File -> a question and the end of its citation."""
 
 
 def saved(document):
@@ -85,6 +97,20 @@ def make_conversations():
     return json.dumps([first | {"mapping": {"n": {"message": message, "parent": None}}}]).encode()
 
 
+def make_claude():
+    message = {"sender": "human", "text": "The gutter above the porch leaks.", "created_at": "2024-05-04T10:00:00Z"}
+    about = {"uuid": "c", "name": "Gutters", "created_at": "2024-05-04T10:00:00Z"}
+    return json.dumps([about | {"chat_messages": [message]}]).encode()
+
+
+def make_tar(name, content):
+    buffer, member = io.BytesIO(), tarfile.TarInfo(name)
+    member.size = len(content)
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        archive.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
 def write_all(folder):
     files = {
         "hedge.md": b"# Garden\n\n## Hedge\n\nThe hedge is trimmed in late February.\n",
@@ -110,7 +136,16 @@ def write_all(folder):
         "tides.tex": b"\\begin{document}\n\\section{Tides}\n\nSpring tides are caused by sun and moon.\n",
         "router.log.1": b"2024-05-03 10:00:00 router restarted: watchdog\n",
     }
+    files |= {
+        "piano.odp": make_odp(),
+        "bees.vtt": b"WEBVTT\n\n00:02:00.000 --> 00:02:03.000\nThe bees swarm in May.\n",
+        "claude/conversations.json": make_claude(),
+        "Maildir/cur/1714723200.M1.host:2,S": make_mail("Bonsai", "Our neighbor Lin waters it.", 6).as_bytes(),
+        "bundle.zip": make_zip({"fuse.md": "# Fuse\n\nThe spare fuse is in drawer 4.\n"}),
+        "bundle.tar.gz": make_tar("pet.md", b"# Pet\n\nThe hamster is called Bruno.\n"),
+    }
     for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
     box = mailbox.mbox(folder / "box.mbox")
     box.add(make_mail("Bicycle", "The spare key is in the blue tin.", 4))
@@ -127,6 +162,8 @@ def file(tmp_path_factory):
         patch.setenv("LOCALMCP_STATE_DIR", str(place / "state"))
         opened = localmcp.open(place / "kb.localmcp")
         opened.add(folder)
+        for archive in ("bundle.zip", "bundle.tar.gz"):
+            opened.add(folder / archive)
     return opened, folder
 
 
@@ -137,6 +174,24 @@ def test_each_format_answers_first_and_is_cited_with_its_place(file, name):
     hit = opened.call("search", query=question)["results"][0]
     assert hit["citation"]["path"] == str(folder / name)
     assert hit["citation"]["label"] == f"{folder / name}{place}"
+
+
+PACKED = (".pdf", ".docx", ".pptx", ".xlsx", ".odt", ".ods", ".odp", ".epub", ".webarchive", ".zip", ".gz", ".json")
+"""Formats of which a half is nothing; the half of a text is a text."""
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_nothing_and_noise_in_each_format_and_half_a_file_have_a_reason(file, name):
+    whole = (file[1] / name).read_bytes()
+    broken = [b"", b" \n\n", bytes(500), random.Random(1).randbytes(4000)]
+    broken += [whole[: len(whole) // 2]] if name.endswith(PACKED) else []
+    for content in broken:
+        try:
+            documents = read_documents(io.BytesIO(content), name.rpartition("/")[2], archive=True)
+            reasons = [document.failure for document in documents]
+        except UnreadableDocument as error:
+            reasons = [str(error)]
+        assert re.fullmatch(r".*(empty|damaged|binary file|holds no|no reader|not a readable).*", "".join(reasons))
 
 
 BROKEN = {

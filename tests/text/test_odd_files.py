@@ -165,9 +165,9 @@ def test_the_number_of_a_footnote_is_no_part_of_the_word_before_it() -> None:
 
 
 def test_footnotes_of_rich_text_are_read_as_libreoffice_and_pandoc_write_them() -> None:
-    rtf = rb"""{\rtf1{\info{\author Ada}{\author Ada}}{\pard\outlinelevel1 Keys{\super\chftn}{\*\footnote\chftn\~\plain\pard
-{\pard In the cellar.\par}}\par}{\pard Size 5.\par}}"""
-    document = read_bytes(rtf, "a.rtf")
+    note = rb"{\super\chftn}{\*\footnote\chftn\~\plain\pard {\pard In the cellar.\par}}"
+    info = rb"{\rtf1{\info{\author Ada}{\author Ada}}"
+    document = read_bytes(info + rb"{\pard\outlinelevel1 Keys" + note + rb"\par}{\pard Size 5.\par}}", "a.rtf")
     assert (document.text, document.metadata["author"]) == ("## Keys (In the cellar.)\n\nSize 5.", "Ada")
 
 
