@@ -497,7 +497,11 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
         ("a.xyz", bytes(range(32)) * 10, "no reader for .xyz"),
         ("a.txt", b"", "empty file"),
         ("a.svg", b"<svg/>", "no reader for .svg (SVG image)"),
-        ("a.tar.gz", gzip.compress(b"a.txt" + bytes(500), mtime=0), "no reader for .tar"),
+        (
+            "a.tar.gz",
+            gzip.compress(b"a.txt" + bytes(500), mtime=0),
+            "archive; add it by its path to read what is in it",
+        ),
         ("a.md.gz.gz", gzip.compress(gzip.compress(b"# a", mtime=0), mtime=0), "compressed file"),
         ("changelog.gz", gzip.compress(b"plain words", mtime=0), None),
         ("a.txt", b"ID3 tags and RIFF chunks", None),
