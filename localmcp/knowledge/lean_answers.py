@@ -17,7 +17,7 @@ _HIT_FIELDS = (
     "keywordScore", "combinedScore", "matchType",
 )  # fmt: skip
 """The fields that the contract promises (S3-4, C3-3)."""
-_OF_FILE = ("created", "dateFrom", "sheets", "slides", "pages", "language", "encoding")
+_OF_FILE = ("author", "created", "dateFrom", "sheets", "slides", "pages", "language", "encoding")
 """Metadata that say nothing of a passage, or that its `date` says; `get_document` has them."""
 _SCORES = ("semanticScore", "keywordScore", "combinedScore")
 _SEARCH_FIELDS = (
@@ -58,8 +58,8 @@ def lean_search(result: Any) -> Answer:
 
 def _lean_hit(hit: Json, folder: str) -> Json:
     lean = _picked(hit, (*_HIT_FIELDS, "relevance", "origin", "signals", "morePassages"))
-    # Finer is more than what the scores can tell.
-    lean |= {field: round(hit[field]) for field in _SCORES if field in hit}
+    # A tenth is finer than what the scores can tell.
+    lean |= {field: _tenth(hit[field]) for field in _SCORES if field in hit}
     label: str = hit["citation"]["label"]
     lean["citation"] = {"label": label.removeprefix(folder).replace(f" › {hit['sourceTitle']} › ", " › ")}
     if hit["collection"] != "default":
@@ -69,6 +69,12 @@ def _lean_hit(hit: Json, folder: str) -> Json:
     if metadata := {key: value for key, value in hit["metadata"].items() if key not in _OF_FILE}:
         lean["metadata"] = metadata
     return lean
+
+
+def _tenth(score: float) -> float:
+    """The score to one decimal; a whole number without one."""
+    rounded = round(score, 1)
+    return int(rounded) if rounded.is_integer() else rounded
 
 
 def search_text(result: Json) -> str:
