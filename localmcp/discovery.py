@@ -317,8 +317,8 @@ def _still_starting(names: Sequence[str]) -> str | None:
     """Which servers' tools cannot be found yet, in one sentence; None if there is none."""
     if not names:
         return None
-    verb = "is" if len(names) == 1 else "are"
-    return f"{', '.join(names)} {verb} still starting: search again in a few seconds for what they offer."
+    rest = "is still starting: its" if len(names) == 1 else "are still starting: their"
+    return f"{', '.join(names)} {rest} tools are found in a few seconds."
 
 
 def _refused(value: Json, sentence: str, hint: str | None) -> Answer:

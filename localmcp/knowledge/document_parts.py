@@ -19,7 +19,7 @@ MOST_DOCUMENT_BYTES = 400_000
 """A document beyond this is cut for everybody, with the offset of the rest."""
 MOST_SENT_BYTES = 900_000
 """Structured answer and text block together: clients refuse results of 1 MB."""
-ENTRY_LINES = 26
+ENTRY_LINES = 12
 """Characters that the lines of an entry of an outline take, about."""
 _READ = 10_000_000
 """Passages that an offset can name; beyond, it also says how much of the passage has been read."""

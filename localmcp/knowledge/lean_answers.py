@@ -205,6 +205,7 @@ def lean_document(result: Any) -> Answer:
     head = f"# {source['title']} | {name} | id {short_id(source['id'])}{lines}"
     structured = {**{key: value for key, value in result.items() if key != "chunks"}, "source": _lean_source(source)}
     if "outline" in result:
+        head += " | lines and heading of each section"
         return _answer(structured, "\n".join([head, *map(_outline_line, result["outline"]), *_read_on(result)]))
     return _answer(structured, "\n".join([head, source["content"], *_read_on(result)]))
 
@@ -219,7 +220,7 @@ def _lean_source(source: Json) -> Json:
 
 
 def _outline_line(entry: Json) -> str:
-    return f"{'  ' * entry['level']}{entry['heading']}, lines {entry['startLine']}-{entry['endLine']}"
+    return f"{'  ' * entry['level']}{entry['startLine']}-{entry['endLine']} {entry['heading']}"
 
 
 def _read_on(result: Json) -> list[str]:
