@@ -136,8 +136,10 @@ class Workspace:
         self.mcp_servers = McpServers(cache_directory() / "mcp", state_directory() / "logs", self.registry)
         self.providers += self.mcp_servers.providers()
         self.discovery.starting = self.mcp_servers.starting
-        for name, words in ((TOOL_SEARCH, 5), (EXECUTE_TOOL, 0)):
-            self.registry.get(name).addition = partial(self.mcp_servers.introduction, words=words, ending=False)
+        for name, words, most in ((TOOL_SEARCH, 5, 200), (EXECUTE_TOOL, 0, 90)):
+            self.registry.get(name).addition = partial(
+                self.mcp_servers.introduction, words=words, ending=False, characters=most
+            )
         self.upkeep = Upkeep(self.library, self.settings.refresh_seconds)
         self.registry.observe(self.upkeep.note_call)
         self.registry.observe(self.tool_usage.note_call)

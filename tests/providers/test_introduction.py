@@ -54,3 +54,10 @@ def test_instructions_and_the_two_tools_name_the_servers_and_nothing_is_started(
         assert len(farm.pids("shop")) == 1
     finally:
         farm.close()
+
+
+@pytest.mark.parametrize("servers", [1, 5, 20, 400])
+@pytest.mark.parametrize("most", [90, 200])
+def test_a_listed_description_grows_by_a_bounded_number_of_characters(servers: int, most: int) -> None:
+    names = [Introduced(f"a-server-of-a-long-name-{n}", ["read_file", "write_file"]) for n in range(servers)]
+    assert 0 < len(introduce(names, ending=False, characters=most)) <= most

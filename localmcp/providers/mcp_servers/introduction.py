@@ -30,22 +30,34 @@ class Introduced:
     """What the person wrote of it in `mcp.json`."""
 
 
-def introduce(servers: Iterable[Introduced], *, words: int = WORDS_OF_SERVER, ending: bool = True) -> str:
+def introduce(
+    servers: Iterable[Introduced], *, words: int = WORDS_OF_SERVER, ending: bool = True, characters: int = 1000
+) -> str:
     """Return one paragraph of at most MAX_WORDS words, servers in the given order; "" if there is none.
 
-    `words`: at most so many on each server's purpose; `ending`: tell how their tools are found and run.
-
-    The fewer words there are for each server, the shorter what it is for; at last only names are left.
+    `words`: at most so many on each server's purpose; `ending`: tell how their tools are found and run; `characters`:
+    at most so many. The fewer words there are for each server, the shorter what it is for; then only names are left,
+    and at last not all of them.
     """
     listed = list(servers)
-    end = f" {_ENDS}" if ending else ""
-    room = MAX_WORDS - len(f"{_BEGINS} {_ENDS}".split())
-    for most in range(words, -1, -1):
-        entries = [_entry(server, most) for server in listed]
-        if sum(len(entry.split()) for entry in entries) <= room:
-            return f"{_BEGINS} {'; '.join(entries)}.{end}" if entries else ""
-    named = [_entry(server, 0) for server in listed[: room - 3]]
-    return f"{_BEGINS} {'; '.join(named)}; and {len(listed) - len(named)} more.{end}"
+    if not listed:
+        return ""
+    most_words, end = MAX_WORDS - len(f"{_BEGINS} {_ENDS}".split()), f" {_ENDS}" if ending else ""
+    shortened = (_paragraph([_entry(server, most) for server in listed], end) for most in range(words, -1, -1))
+    names = [_entry(server, 0) for server in listed]
+    cut = (
+        _paragraph([*names[:count], f"and {len(names) - count} more"], end) for count in range(len(names) - 1, 0, -1)
+    )
+    fitting = (text for text in (*shortened, *cut) if _fits(text.removesuffix(end), most_words, characters))
+    return next(fitting, _paragraph([f"{len(names)}"], end))
+
+
+def _paragraph(entries: Sequence[str], end: str) -> str:
+    return f"{_BEGINS} {'; '.join(entries)}.{end}"
+
+
+def _fits(text: str, words: int, characters: int) -> bool:
+    return len(text.removeprefix(_BEGINS).split()) <= words and len(text) <= characters
 
 
 def _entry(server: Introduced, most: int) -> str:

@@ -214,16 +214,17 @@ class McpServers:
     def _log_of(self, entry: ServerEntry) -> Path:
         return self._logs / f"mcp-{entry.namespace}.log"
 
-    def introduction(self, *, words: int = 5, ending: bool = True) -> str:
+    def introduction(self, *, words: int = 5, ending: bool = True, characters: int = 1000) -> str:
         """Return what the servers that the caller may use are for, in at most 60 words; nothing is started for it.
 
-        `words`: at most so many on each; `ending`: tell how their tools are found and run.
+        The arguments are those of `introduce`.
         """
         if not self.servers:
             return ""
         from localmcp.providers.mcp_servers.introduction import introduce
 
-        return introduce((server.introduced() for server in self._reachable()), words=words, ending=ending)
+        seen = [server.introduced() for server in self._reachable()]
+        return introduce(seen, words=words, ending=ending, characters=characters)
 
     def starting(self) -> list[str]:
         """Return the names of the servers that the caller may use and whose tools are not known yet."""
