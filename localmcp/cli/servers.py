@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,11 +70,13 @@ def list_servers(session: Session) -> None:
     """List the servers, and how many tools each is known to have."""
     from localmcp.config import servers_file
 
-    described = [describe(server) for server in open_servers(session).servers.values()]
+    listed = open_servers(session).servers.values()
+    described = [describe(server) for server in listed]
     session.answer(
         {"file": str(servers_file()), "count": len(described), "servers": described},
         lambda answer: _print_servers(session, answer),
     )
+    _note_changes(session, listed)
 
 
 def describe(server: McpServer) -> Json:
@@ -385,6 +387,7 @@ def refresh(session: Session, names: tuple[str, ...]) -> int:
         servers.server(name)
     outcomes = [{"name": name, **_outcome(outcome)} for name, outcome in _refreshed(session, chosen).items()]
     session.answer({"servers": outcomes}, lambda value: _print_outcomes(session, value["servers"]))
+    _note_changes(session, [servers.server(name) for name in chosen])
     return UNAVAILABLE if any(outcome.get("error") for outcome in outcomes) else 0
 
 
@@ -395,6 +398,14 @@ def _refreshed(session: Session, names: tuple[str, ...] | list[str]) -> dict[str
             return servers.refresh(names)
     finally:
         servers.close()
+
+
+def _note_changes(session: Session, listed: Iterable[McpServer]) -> None:
+    """Name the servers whose tools are no longer what the person approved."""
+    for server in listed:
+        if server.usable and (count := len(server.changes())):
+            what = f"{server.entry.name}: {terminal.counted(count, 'tool')} changed since you approved it; see"
+            session.note(terminal.warned(f"{what}: localmcp servers approve {server.entry.name}"))
 
 
 def _outcome(outcome: int | LocalMCPError | None) -> Json:

@@ -110,6 +110,7 @@ def check_profiles() -> Iterator[Check]:
 def check_servers() -> Iterator[Check]:
     """The entries of `mcp.json`."""
     from localmcp.providers.mcp_servers.entries import read_entries
+    from localmcp.providers.mcp_servers.servers import McpServers
 
     path = config.servers_file()
     if not path.exists():
@@ -126,6 +127,10 @@ def check_servers() -> Iterator[Check]:
         if server.command and not server.disabled and not server.problem and not _is_program(server.command):
             says = f"the program '{server.command}' of '{server.name}' is not on this machine"
             yield warn("mcp servers", says, f"localmcp servers remove {server.name}")
+    for server in McpServers(config.cache_directory() / "mcp", config.state_directory() / "logs").servers.values():
+        if server.usable and (changed := server.changes()):
+            says = f"'{server.entry.name}' has changed what it says of {', '.join(changed)} since you approved it"
+            yield warn("mcp servers", says, f"localmcp servers approve {server.entry.name}")
     if not wrong:
         yield ok("mcp servers", f"{len(entries)} in {path}")
 

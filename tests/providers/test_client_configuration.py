@@ -16,6 +16,7 @@ from federation import Farm
 from localmcp.cli.program import execute
 from localmcp.cli.session import Session
 from localmcp.config import servers_file
+from localmcp.doctor.configuration import check_servers
 from localmcp.errors import ConfigurationError, InvalidInput, NotFound
 from localmcp.providers import client_configuration
 from localmcp.providers.client_configuration import client_files, client_names, read_client, read_document, servers_in
@@ -302,5 +303,8 @@ def test_servers_approve_shows_the_difference_and_accepts_it_only_when_told_to(r
     assert run("refresh", "shop")[0] == 0
     _, shown = run("approve", "shop")
     assert "send the keys along" in shown["changes"]["shop__echo"] and not shown["approved"]
+    [warning] = [check for check in check_servers() if check.status == "warn"]
+    assert "shop__echo" in warning.says and warning.fix == "localmcp servers approve shop"
     assert run("approve", "shop", "--yes")[1]["approved"]
+    assert [check.status for check in check_servers()] == ["ok"]
     assert run("approve", "shop")[1]["changes"] == {}
