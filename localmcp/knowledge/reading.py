@@ -18,7 +18,7 @@ from localmcp.knowledge.ledger import Entry, Root
 from localmcp.knowledge.walk import Found
 from localmcp.text.worker_pool import SMALL, Limits, WorkerPool
 
-GROUP_CHUNKS, GROUP_SECONDS = 6000, 2.0
+GROUP_CHUNKS, GROUP_SECONDS = 12_000, 2.0
 """A transaction holds about so many passages, or what was read in so long."""
 FIRST_SECONDS = 0.3
 """The first one, so that something is found soon."""
@@ -115,7 +115,7 @@ def limits_of(settings: Settings) -> Limits:
 
 
 def _share(item: ReadTask) -> int:
-    """How many of AHEAD a file is: about 2 MB of plain text together, of which reading takes less than a second."""
+    """How many of AHEAD a file is: about 5 MB of plain text together, which is read in a second or so."""
     plain = PurePath(item.origin.uri or "").suffix.lower() in PLAIN_SUFFIXES
     return min(item.origin.size // 8000 + 1, SMALL) if plain else SMALL
 

@@ -163,3 +163,10 @@ def test_broken_metadata_in_the_file_matches_nothing(library: Library, mode: Mod
     with library.database.write() as connection:
         connection.execute("update sources set metadata = '{broken' where title = 'plain'")
     assert found(library, Filters(metadata={"year": [2024, 2019]}), mode) == {"old"}
+
+
+def test_metadata_that_another_program_wrote_with_escapes_is_found_too(library: Library) -> None:
+    with library.database.write() as connection:
+        escaped = r'{"tags": ["\u0072ed"]}'
+        connection.execute("update sources set metadata = ? where title = 'percent'", (escaped,))
+    assert found(library, Filters(metadata={"tags": "red"}), "keyword") == {"plain", "old", "percent"}
