@@ -63,7 +63,7 @@ def mask_text(text: str) -> str:
 
 
 def mask_secrets(value: Any, name: str = "") -> Any:
-    """A JSON value without its secrets: what stands under a secret name goes whole, texts lose what looks like one.
+    """A JSON value without its secrets: values under a secret name are removed whole, texts lose what looks like one.
 
     Keys of objects are texts too, since a secret can be one. true, false and null hide nothing and stay.
     """

@@ -98,7 +98,7 @@ class Decision:
     tool: Tool | None
     arguments: Json
     certainty: float
-    said: str
+    refusal: str
     """Why there is no call; empty when there is one."""
     proposed: Json | None = None
     """`{tool, arguments}` of a call that is not certain enough to be made."""
@@ -256,7 +256,7 @@ class Router:
 
     def _carry_out(self, query: str, decision: Decision, router: str) -> Response:
         if decision.tool is None:
-            response = _not_called(query, decision.said, decision.certainty, router)
+            response = _not_called(query, decision.refusal, decision.certainty, router)
             return {**response, "proposed": cast(Proposal, decision.proposed)} if decision.proposed else response
         name, arguments = decision.tool.name, decision.arguments
         if decision.tool.mark.destructive:

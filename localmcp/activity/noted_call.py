@@ -164,7 +164,7 @@ def _bytes_in(text: str) -> int:
 
 
 class Clipper:
-    """Copies a JSON value up to a number of characters; `…` stands where something was left out."""
+    """Copies a JSON value up to a number of characters; `…` marks what was left out."""
 
     def __init__(self, room: int) -> None:
         self._room = room

@@ -33,7 +33,7 @@ class Hit:
     match: str
     """`both`, `semantic_only` or `keyword_only`."""
     place: str
-    """Where it stands, for people: `path:line`, or `path p. 3`, or the title."""
+    """Its place, for people: `path:line`, or `path p. 3`, or the title."""
     path: str | None = field(repr=False)
     """The file; None for a text that came from none."""
     collection: str = field(repr=False)

@@ -19,7 +19,7 @@ from localmcp.retriever.records import Records
 from localmcp.retriever.search import Retriever
 
 if TYPE_CHECKING:
-    from localmcp.retriever.given import NewRecord
+    from localmcp.retriever.record_input import NewRecord
 
 Json = dict[str, Any]
 AT_ONCE = 200
@@ -237,7 +237,7 @@ def insert(
 
     A file is checked as a whole before anything is stored: a line that cannot be used is named, and nothing is written.
     """
-    from localmcp.retriever.given import NewRecord, parse_record
+    from localmcp.retriever.record_input import NewRecord, parse_record
 
     if bool(texts) == (file is not None):
         raise InvalidInput("Give either texts or --file.")
@@ -304,7 +304,7 @@ def update(
     file: str | None,
 ) -> None:  # fmt: skip
     """Change the text or metadata of records; what is left out stays."""
-    from localmcp.retriever.given import parse_change
+    from localmcp.retriever.record_input import parse_change
 
     if (record_id is None) == (file is None):
         raise InvalidInput("Give either an ID or --file.")

@@ -98,7 +98,7 @@ def connect(
 
 
 def connect_client(session: Session, client: str, name: str, launch: Launch, dry_run: bool, *, start: bool) -> None:
-    """Try the server out, then write; a server that does not start is written nowhere."""
+    """Try the server out, then write; a server that does not start is not written."""
     from localmcp.connect.configuration import plan_connection
     from localmcp.connect.targets import find_targets
     from localmcp.connect.trial import ask_for_tools

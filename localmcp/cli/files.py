@@ -1,4 +1,4 @@
-"""Files that are named on the command line."""
+"""Read files that are named on the command line."""
 
 from __future__ import annotations
 

@@ -73,9 +73,9 @@ def verify(session: Session, file: Path, all_sources: bool) -> int:
     from localmcp.packs.verify import verify as look
 
     verification = look(file.expanduser().absolute())
-    told: Json = asdict(verification)
+    facts: Json = asdict(verification)
     order = ("problems", "notes", "counts", "manifest", "sources")
-    result = {"path": str(verification.path), "sound": verification.sound, **{name: told[name] for name in order}}
+    result = {"path": str(verification.path), "sound": verification.sound, **{name: facts[name] for name in order}}
     session.answer(result, lambda value: terminal.echo("\n".join(_verification_lines(value, all_sources))))
     return 0 if verification.sound else 1
 

@@ -126,9 +126,9 @@ def import_rules(session: Session, paths: tuple[Path, ...], project: str | None)
 def _print_import(session: Session, report: Json) -> None:
     for skipped in report["skipped"]:
         session.note(terminal.warned(f"{terminal.short_path(skipped['where'])}: {skipped['problem']}"))
-    known = f", {report['known']} known already" if report["known"] else ""
+    unchanged = f", {report['known']} known already" if report["known"] else ""
     files = terminal.counted(len(report["files"]), "file")
-    session.note(f"{terminal.counted(report['added'], 'rule')} added from {files}{known}.")
+    session.note(f"{terminal.counted(report['added'], 'rule')} added from {files}{unchanged}.")
 
 
 # ---------------------------------------------------------------- reading

@@ -366,8 +366,8 @@ def logout(session: Session, name: str) -> None:
     from localmcp.providers.mcp_servers.authorization import forget_login
 
     existed = forget_login(open_servers(session).server(name).entry)
-    said = f"Signed out of {name}." if existed else f"You were not signed in to {name}."
-    session.answer({"server": name, "signedOut": existed}, lambda _: terminal.echo(said))
+    message = f"Signed out of {name}." if existed else f"You were not signed in to {name}."
+    session.answer({"server": name, "signedOut": existed}, lambda _: terminal.echo(message))
 
 
 # ---------------------------------------------------------------- refresh

@@ -46,7 +46,7 @@ def plan_connection(target: ClientFile, name: str, entry: Mapping[str, Any]) -> 
 
     Raises:
         ConfigurationError: the file cannot be read; names line and column.
-        InvalidInput: another program stands under that name.
+        InvalidInput: the name belongs to another program.
     """
     document, before, text = _read(target.path)
     table = _table(document, target)
@@ -64,7 +64,7 @@ def plan_removal(target: ClientFile, name: str) -> Change:
 
     Raises:
         ConfigurationError: the file cannot be read; names line and column.
-        InvalidInput: another program stands under that name.
+        InvalidInput: the name belongs to another program.
     """
     document, before, text = _read(target.path)
     table = _table(document, target)

@@ -63,7 +63,7 @@ def present_clients() -> list[ClientFile]:
 
 
 def file_target(path: Path) -> ClientFile:
-    """The file as a target: under which key its servers stand is known by its place, else by what is in it."""
+    """The file as a target: the key of its servers is known by its path, else by its content."""
     candidates = [*client_files(), *client_files(project=path.parent), *client_files(project=path.parent.parent)]
     for candidate in candidates:
         if candidate.path == path:

@@ -36,7 +36,7 @@ class Backup:
     bytes: int
     counts: dict[str, int]
     problems: list[str]
-    """What does not agree in it, as in the file itself; `doctor --fix` mends that."""
+    """What does not agree in it, as in the file itself; `doctor --fix` fixes that."""
 
 
 def back_up(database: Database, target: Path | None = None) -> Backup:

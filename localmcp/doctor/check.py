@@ -28,7 +28,7 @@ class Check:
     """`warn`: it works, but should be looked at. `fail`: something does not work, or the file is not sound."""
     says: str
     fix: str = ""
-    """The command that mends it; empty when nothing has to be done, or no command can."""
+    """The command that fixes it; empty when nothing has to be done, or no command can."""
 
     def as_json(self) -> dict[str, str]:
         return {"name": self.name, "status": self.status, "says": self.says, "fix": self.fix}

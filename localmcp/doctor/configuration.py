@@ -77,7 +77,7 @@ def _nearest(name: str, candidates: list[str]) -> str:
 
 
 def line_of(text: str, key: str) -> int:
-    """The first line (from 1) of a TOML text where a key or table of that name stands; 1 when it is not found."""
+    """The first line (from 1) of a TOML text that has a key or table of that name; 1 when there is none."""
     pattern = re.compile(rf"""^\s*\[?\s*["']?{re.escape(key)}["']?\s*[=.\]]""")
     return next((number for number, line in enumerate(text.splitlines(), 1) if pattern.match(line)), 1)
 

@@ -1,4 +1,4 @@
-"""Where the file lies: folders that others synchronise, disks of other machines, room, and what lies beside it."""
+"""The file's location: synchronized folders, disks of other machines, free space, and what is beside the file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def check_place(path: Path) -> Iterator[Check]:
 
 
 def synced_by(path: Path) -> str | None:
-    """Who synchronises the folder that the file lies in; None when nobody does, as far as can be told."""
+    """Return who synchronizes the folder that the file is in; None when nobody seems to."""
     folders = path.absolute().parent
     for folder in (folders, *folders.parents):
         name = folder.name.casefold()
@@ -181,7 +181,7 @@ def unfinished_beside(path: Path) -> list[Path]:
 
 
 def copies_beside(path: Path) -> list[Path]:
-    """Backups that lie beside the file."""
+    """Return the backups beside the file."""
     return [file for file in _matching(path, COPIES) if file.is_file() and not file.name.endswith(("-wal", "-shm"))]
 
 

@@ -52,7 +52,7 @@ class Repaired:
 
 
 def repair(database: Database, say: Callable[[str], None] = lambda _: None) -> Repaired:
-    """Mend what is safe to mend, after copying the file. Each part is one transaction: a kill leaves it done or undone.
+    """Fix what is safe to fix, after copying the file. Each part is one transaction: a kill leaves it done or undone.
 
     Raises:
         FileUnavailable: the file is read-only or locked, or the disk is full; nothing is half done.

@@ -196,7 +196,7 @@ def _open_endpoint(parsed: ModelSpec, api_key: str | None) -> EndpointEmbedder:
         raise ConfigurationError(
             f"openai:{parsed.model} needs an API key.", hint="Set LOCALMCP_MODEL_API_KEY, or use the default model."
         )
-    # 8191 is the window of OpenAI's models; what stands behind another address is unknown, and 512 is common.
+    # 8191 is the window of OpenAI's models; the model behind another address is unknown, and 512 is common.
     window = options.get("max_tokens", "8191" if service else "512")
     dimension = options.get("dimension")
     return EndpointEmbedder(

@@ -24,7 +24,7 @@ def ndcg(ranking: Sequence[str], grades: Mapping[str, float], depth: int = 10) -
 
 
 def recall(ranking: Sequence[str], grades: Mapping[str, float], depth: int = 10) -> float:
-    """The share of the relevant ids that stand among the first `depth`."""
+    """Return the share of the relevant ids among the first `depth`."""
     relevant = {document for document, grade in grades.items() if grade > 0}
     return len(relevant & set(ranking[:depth])) / len(relevant) if relevant else 0.0
 
@@ -35,7 +35,7 @@ def reciprocal_rank(ranking: Sequence[str], grades: Mapping[str, float], depth: 
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which that share (0..1) of the values lies, between neighbours in proportion; 0 for none."""
+    """Return the value below which that share (0..1) of the values is, interpolated; 0 for none."""
     if not values:
         return 0.0
     ordered = sorted(values)

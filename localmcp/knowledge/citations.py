@@ -1,4 +1,4 @@
-"""Citations that can be checked: where a passage stands, whether its file is unchanged, whether a quote is real."""
+"""Citations that can be checked: the place of a passage, whether its file is unchanged, whether a quote is real."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ AROUND = 40
 
 
 class Citation(TypedDict):
-    """Where a passage stands."""
+    """The place of a passage."""
 
     label: str
     """For people: `path:line`, `path p. 3`, `path Prices rows 12-20`…, or the title."""
@@ -414,7 +414,7 @@ def _passage_holding(passages: list[Passage], quote: str) -> Passage | None:
     at = whole.find(squeeze(quote))
     if at < 0:
         return None
-    # Without white space, a place in the whole text is the sum of what stands before it.
+    # Without white space, a place in the whole text is the sum of what precedes it.
     before = at - whole.count(" ", 0, at)
     for passage in passages:
         before -= len("".join(passage.text.split()))

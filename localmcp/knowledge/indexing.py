@@ -151,8 +151,8 @@ class Indexer:
         return outcome
 
     def _put(self, connection: apsw.Connection, task: Task, reading: Reading, pending: Pending) -> Outcome:
-        if reading.unchanged and task.known and task.known.source_id is not None:
-            return self._touch(connection, task, reading, task.known.source_id)
+        if reading.unchanged and task.entry and task.entry.source_id is not None:
+            return self._touch(connection, task, reading, task.entry.source_id)
         draft = reading.draft
         if draft is None:
             return Outcome("failed" if reading.failed else "skipped")
@@ -175,8 +175,8 @@ class Indexer:
         connection.execute(sql, (reading.size, reading.mtime_ns, source_id, task.file.path))
         row = fetch_one(connection, "select uuid, chunk_count from sources where id = ?", (source_id,))
         uuid, chunks = row or ("", 0)
-        if reading.unchanged and task.known:
-            chunks = task.known.chunks
+        if reading.unchanged and task.entry:
+            chunks = task.entry.chunks
         return Outcome("unchanged", Indexed(source_id, uuid, kept=chunks))
 
     def _finish(self, connection: apsw.Connection, step: Step, file: _File, pending: Pending) -> None:
@@ -205,7 +205,7 @@ class Indexer:
                 connection, collection_id, task.root.id, [replace(_not_stored(step, file), source_id=file.source_id)]
             )
             return
-        if not reading.unchanged and (reading.member or task.known):
+        if not reading.unchanged and (reading.member or task.entry):
             self._drop_gone(connection, path, file, pending)
         entry = Entry(
             path, "indexed", file.reason, file.source_id, reading.sha256, reading.size, reading.mtime_ns, file.chunks,
@@ -309,7 +309,7 @@ def find_text(connection: apsw.Connection, collection: Collection, title: str, u
 
 def _not_stored(step: Step, file: _File) -> Entry:
     """The entry of a file that was skipped or failed; if it was stored before, that version stays."""
-    task, reading, entry = step.task, step.reading, step.task.known
+    task, reading, entry = step.task, step.reading, step.task.entry
     keeps = entry is not None and entry.holds_source
     reason = reading.failed or reading.skipped
     if keeps:

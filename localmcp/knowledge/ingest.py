@@ -458,7 +458,7 @@ class Library:
             return trash.bring_back(connection, visible_collections(connection), source)
 
     def trashed(self) -> list[tuple[SourceRow, str]]:
-        """What lies in the trash, and since when (ISO 8601 UTC); the latest first."""
+        """Return what is in the trash, and since when (ISO 8601 UTC); the latest first."""
         with self._database.read() as connection:
             return trash.trashed_sources(connection, visible_collections(connection))
 

@@ -50,7 +50,7 @@ Work = Callable[[Json, Tell], Json]
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """Where a job stands."""
+    """Status of a job."""
 
     id: str
     kind: str
@@ -129,7 +129,7 @@ class Jobs:
         return self.state(job_id)
 
     def state(self, job_id: str, *, wait: float = 0.0) -> JobState:
-        """Where a job stands, after waiting up to `wait` seconds if it runs here. An abandoned one is carried on.
+        """Return the status of a job, after waiting up to `wait` seconds if it runs here; resume an abandoned one.
 
         Raises:
             NotFound: there is no such job that the caller may see.

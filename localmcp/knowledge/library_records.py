@@ -98,7 +98,7 @@ class Restored(TypedDict):
 
 
 class JobStatus(TypedDict):
-    """Where long work stands."""
+    """Status of long work."""
 
     jobId: str
     kind: str

@@ -45,7 +45,7 @@ class Plan:
 
     @property
     def vanished(self) -> int:
-        """Files gone, those not counted that seem to stand elsewhere in the same root."""
+        """Files gone, without those that seem to be elsewhere in the same root."""
         new = {mark for task in self.tasks for mark in _marks(task.file.path, task.file.size, task.file.mtime_ns)}
         return sum(new.isdisjoint(_marks(e.path, e.size, e.mtime_ns)) for e in self.gone)
 

@@ -33,7 +33,7 @@ class Task:
 
     file: Found
     root: Root
-    known: Entry | None
+    entry: Entry | None
     forced: bool = False
     """Store it again even if its bytes are the same: something else was said about it."""
 
@@ -135,7 +135,7 @@ def _workers(tasks: Sequence[Task]) -> int:
 
 
 def _read_task(number: int, task: Task) -> ReadTask:
-    root, entry = task.root, task.known
+    root, entry = task.root, task.entry
     unread = entry.sha256 if entry and entry.status == "indexed" and not task.forced else None
     origin = Origin(
         collection_id=root.collection_id,

@@ -73,7 +73,7 @@ class SearchHit(TypedDict):
     origin: NotRequired[str]
     """Name of the mounted file; absent for yours."""
     signals: NotRequired[list[str]]
-    """What stands out in the text: hidden characters, imitated instructions."""
+    """What is suspicious in the text: hidden characters, imitated instructions."""
     morePassages: NotRequired[int]
     """With groupBy: how many more passages of this document answer."""
     explain: NotRequired[dict[str, Any]]

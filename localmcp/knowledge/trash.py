@@ -168,7 +168,7 @@ def bury(
 
 
 def trashed_sources(connection: apsw.Connection, collections: Sequence[Collection]) -> list[tuple[SourceRow, str]]:
-    """What lies in the trash, and since when; the latest first."""
+    """Return what is in the trash, and since when; the latest first."""
     sql = """
         select id, uuid, collection_id, title, uri, trashed_at from sources
         where trashed_at is not null order by trashed_at desc, id desc

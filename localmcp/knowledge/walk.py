@@ -99,7 +99,7 @@ class _Rule:
     regex: re.Pattern[str]
 
     def matches(self, relative: str) -> bool:
-        """Whether it means this very entry: pathspec also matches what lies in a folder, but a walk has asked for
+        """Whether it means this very entry: pathspec also matches what is in a folder, but a walk has asked for
         the folder before."""
         text = self.pattern.removeprefix("!")
         if text.endswith("/**"):
@@ -288,7 +288,7 @@ def _read_rule(line: str, path: str) -> _Rule | None:
 
 
 def _layers_above(root: str) -> tuple[_Layer, ...]:
-    """The ignore files of the git repository that `root` lies in; none when they ignore `root` itself."""
+    """Return the ignore files of the git repository that holds `root`; none when they ignore `root` itself."""
     layers: list[_Layer] = []
     folder = root
     while not os.path.exists(os.path.join(folder, ".git")):
@@ -310,7 +310,7 @@ def _layers_above(root: str) -> tuple[_Layer, ...]:
 
 
 def below(path: str, folder: str) -> bool:
-    """Whether `path` is `folder` or lies in it; both absolute."""
+    """Return whether `path` is `folder` or in it; both absolute."""
     return path == folder or path.startswith(prefix_of(folder))
 
 

@@ -1,7 +1,7 @@
 """The only module that imports pymilvus: where the server is, one client per server, and a time-out on every call.
 
-pymilvus takes half a second to import, loads a `.env` file that lies above it, and writes tracebacks to stderr by a
-handler of its own; none of that happens before the first call, and the last two never.
+pymilvus takes half a second to import, loads a `.env` file of a folder above, and writes tracebacks to stderr by a
+separate handler; none of that happens before the first call, and the last two never.
 """
 
 from __future__ import annotations

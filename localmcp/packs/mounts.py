@@ -42,7 +42,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Signature:
-    """Changes when another file lies at the path."""
+    """Changes when another file is at the path."""
 
     device: int
     inode: int

@@ -162,7 +162,7 @@ def _forget_history(connection: apsw.Connection) -> None:
 
 
 def _delete_sources(connection: apsw.Connection, unwanted: Sequence[int]) -> None:
-    """Delete what lies in the trash, and every document of the unwanted collections."""
+    """Delete what is in the trash, and every document of the unwanted collections."""
     connection.execute(
         """
         create temp table leaving as select id from sources

@@ -35,7 +35,7 @@ class ClientFile:
     title: str
     path: Path
     table: str
-    """The key of the file under which the servers stand."""
+    """The key of the file that holds the servers."""
     project: bool = False
     """Belongs to a working folder, not to the person: it may come from a clone, and is never read unasked."""
 
@@ -101,7 +101,7 @@ def _client_paths(project: Path | None) -> list[ClientFile]:
 
 
 def _claude_folders() -> list[Path]:
-    """Builds from Microsoft's store read a folder of their own package, and ignore the classic one."""
+    """Builds from Microsoft's store read a folder of the package, and ignore the classic one."""
     classic = _application_directory() / "Claude"
     if sys.platform != "win32":
         return [classic]

@@ -54,7 +54,7 @@ MOST_ERROR = 4_000
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument of the program, or a few that stand or fall with a parameter."""
+    """One argument of the program, or several that are omitted together with a parameter."""
 
     templates: tuple[str, ...]
     condition: str = ""

@@ -53,7 +53,7 @@ class Source:
     def complain(
         self, message: str, place: Iterable[str] = (), *, hint: str | None = None, level: Level = "error"
     ) -> None:
-        """Keep a mistake that stands at the key path `place`."""
+        """Keep a mistake at the key path `place`."""
         self.problems.append(Problem(str(self.path), line_of(self.text, tuple(place)), message, hint, level))
 
     @property

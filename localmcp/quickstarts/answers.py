@@ -205,7 +205,7 @@ def empty_answer(params: SearchParams, message: str) -> SearchAnswer:
 
 
 def search_answer(row: Row, matches: Sequence[Found], params: SearchParams) -> SearchAnswer:
-    """`row` is that of the best, which stands first."""
+    """`row` is that of the best match, which is first."""
     return {
         "tool": "searchQuickstarts",
         "searchParams": params,

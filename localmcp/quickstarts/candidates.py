@@ -40,13 +40,13 @@ MOST_CANDIDATES = 64
 LEAST_COMMON, COMMON_SHARE = 10, 0.1
 """A word in more quick starts than both allow ("Red Hat") does not show what one is about."""
 LEAST_TELLING = 20
-"""In a smaller catalog, that a word is nowhere says nothing about the question."""
+"""In a smaller catalog, a missing word says nothing about the question."""
 REMEMBERED_WORDS = 10_000
 """Query words whose neighbours are kept in memory."""
 
 
 class FieldWords:
-    """One field of every quick start: its folded text, and where each word stands."""
+    """One field of every quick start: its folded text, and the rows of each word."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []

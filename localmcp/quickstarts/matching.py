@@ -28,7 +28,7 @@ COMMON_STEM = 2
 WHOLE_FIELD_SHARE = 0.3
 """A whole field may be mistyped by this share of its length."""
 HARMLESS_SHARE = 0.1
-"""Up to this share of a field its edits are taken for typos wherever they stand."""
+"""Up to this share of a field, edits anywhere count as typos."""
 MOST_ALTERNATIVES = 64
 """Alignments followed at once when query words compete for the same field words."""
 
@@ -125,7 +125,7 @@ class Match(NamedTuple):
 
 
 def match_type(score: int) -> MatchType:
-    """The tier that a score lies in (S0-10)."""
+    """Return the tier of a score (S0-10)."""
     if score == 0:
         return "exact_match"
     if score <= MOST_PARTIAL:
@@ -369,7 +369,7 @@ def _says_enough(
     chosen: Sequence[Option | None],
     neighbours: Mapping[str, Neighbours],
 ) -> bool:
-    """Whether a match that leaves significant words unfound may stand: never guess.
+    """Return whether a match with missing significant words is good enough: never guess.
 
     At least half of the significant words, or of those that name a subject, are found; one of the latter is certain;
     and they outnumber the subjects of which the whole catalog knows nothing ("mortgage" in "mortgage calculator").

@@ -81,7 +81,7 @@ class MountedQuickstarts:
         return next((row for row in rows if row.origin == origin), rows[0] if rows else None)
 
     def path_of(self, origin: str) -> str:
-        """Where the mounted file lies, for who wants to take something from it."""
+        """Return the path of a mounted file, for merging from it."""
         mounted = self._federation.mounted()[0] if self._federation else ()
         return next(
             (str(mounted_file.database.path) for mounted_file in mounted if mounted_file.name == origin), "FILE"

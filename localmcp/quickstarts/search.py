@@ -95,7 +95,7 @@ def find_quickstarts(connection: apsw.Connection, cache: WordCache, request: Req
 
 
 def find_by_substring(connection: apsw.Connection, request: Request) -> list[Found]:
-    """Fallback mode (S0-17): the text as it stands, anywhere in a field; nothing is forgiven."""
+    """Fallback mode (S0-17): find the exact text anywhere in a field, without corrections."""
     queries: dict[Field, Query] = {where: read_query(text) for where, text in request.texts.items()}
     allowed = tagged_ids(connection, request.tag)
     _register_functions(connection, queries, {}, 0)

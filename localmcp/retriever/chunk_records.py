@@ -1,4 +1,4 @@
-"""The chunks of the file as records for Milvus, and back again: text, metadata, and where a chunk stands."""
+"""The chunks of the file as records for Milvus, and back again: text, metadata, and position."""
 
 from __future__ import annotations
 

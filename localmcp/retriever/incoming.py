@@ -48,7 +48,7 @@ class Pulled:
     """Documents that were different here."""
     unchanged: int = 0
     trashed: int = 0
-    """Documents that lie in the trash here; they stay there."""
+    """Documents that are in the trash here; they stay there."""
     empty: int = 0
     """Vectors without a text."""
     incomplete: int = 0

@@ -146,7 +146,7 @@ class Sender:
         return False
 
     def _copy_rest(self, collection_id: int, progress: Progress | None) -> int:
-        """Send what lies behind the last chunk that was copied; returns how many."""
+        """Send what follows the last chunk that was copied; returns how many."""
         done, total = self._progress(collection_id)
         sent = 0
         while (replica := self._replica(collection_id)).state == "copying":
@@ -174,7 +174,7 @@ class Sender:
     # ------------------------------------------------------------ checking
 
     def _complete(self, collection_id: int) -> int:
-        """Compare the copy with the file, mend it where they differ, and let searches use it; returns its count."""
+        """Compare the copy with the file, correct differences, and let searches use it; returns its count."""
         expected = remote_count = 0
         for _ in range(ATTEMPTS):
             self._send_changes(collection_id)

@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from localmcp.embeddings import Embedder, LazyEmbedder
 from localmcp.errors import InvalidInput, Unavailable
-from localmcp.retriever.given import Change, NewRecord, parse_change, parse_record
+from localmcp.retriever.record_input import Change, NewRecord, parse_change, parse_record
 from localmcp.retriever.search import require_our_model
 from localmcp.retriever.writing import (
     check_length,
@@ -58,7 +58,7 @@ class DeletedRecords(TypedDict):
     """What a deletion came to."""
 
     deleted: int
-    """Chunks; they lie in the trash."""
+    """Chunks, now in the trash."""
     documents: int
     notFound: NotRequired[list[int]]
 

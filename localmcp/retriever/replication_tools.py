@@ -21,7 +21,7 @@ GOES_ON = "It goes on; ask replication_status, or call this again."
 
 
 class CopyState(TypedDict):
-    """Where one collection's copy stands."""
+    """Status of one collection's copy."""
 
     collection: str
     backend: str

@@ -186,7 +186,7 @@ class Retriever:
             return _with_rows(connection, collection, matches)[: question.top_k]
 
     def _on_server(self, name: str, question: Question, vectors: Vectors) -> list[Answered]:
-        """A collection that only the server has: everything is told as it stands there."""
+        """A collection that only the server has: everything is answered as the server holds it."""
         milvus = self.places.milvus
         assert milvus is not None
         theirs, ours = self.places.model_of(name), self.embedder.get().identity
@@ -288,7 +288,7 @@ def _with_rows(connection: apsw.Connection, collection: Collection, matches: Seq
 
 
 def _ordered(answers: Iterable[Answered]) -> list[Answered]:
-    """Best first; scores that are told as equal stand by id, whichever backend computed them."""
+    """Sort best first; scores shown as equal are sorted by id, whichever backend computed them."""
     return sorted(answers, key=lambda answer: (-round(answer.score, 6), answer.id))
 
 

@@ -11,7 +11,7 @@ import apsw
 
 from localmcp.embeddings import Embedder
 from localmcp.errors import InvalidInput, NotFound
-from localmcp.retriever.given import Change, NewRecord
+from localmcp.retriever.record_input import Change, NewRecord
 from localmcp.search.backend import DEFAULT_PARTITION
 from localmcp.search.collections import Collection, ensure_partition
 from localmcp.search.drafts import SourceDraft

@@ -29,7 +29,7 @@ def own_rule_id(name: str, value: Any) -> Any:
 
 
 def own_rule_ids(name: str, value: Any) -> Any:
-    """The same for a list of which yours count: what is told of mounted rules is kept nowhere."""
+    """The same for a list, without mounted rules: reports about those are not kept."""
     if not isinstance(value, list):
         return value
     rule_ids = cast("list[Any]", value)

@@ -130,7 +130,7 @@ class _Options:
 
 
 def split_front_matter(text: str) -> tuple[dict[str, Any], str, int]:
-    """The table between the first two `---` lines, the rest, and how many lines stand before it.
+    """The table between the first two `---` lines, the rest, and how many lines precede it.
 
     Raises:
         Unreadable: it is not closed, or no YAML table; with its line.

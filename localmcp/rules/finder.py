@@ -322,7 +322,7 @@ class RuleFinder:
 
 
 def _place(match: Match) -> tuple[float, float, str, int]:
-    """The order of the answer; of equal rules yours stands first."""
+    """Sort key of the answer; of equal rules yours is first."""
     return -match.relevance, -match.similarity(), match.rule.origin or "", match.rule.id
 
 

@@ -36,9 +36,9 @@ CATEGORIES: dict[str, str] = {
 """The nine categories of the original, each with words by which a text is put into it."""
 
 COLLECTION, KIND = "developer rules", "rules"
-"""Rules are in a collection of their own kind, which binds them to one model; no search for documents sees it."""
+"""Rules are in a collection of a separate kind, bound to one model; no search for documents sees it."""
 _VECTOR_IDS = 1 << 39
-"""A rule's vector lies at this plus its id: the upper half of the numbers a chunk can have, which no chunk reaches."""
+"""A rule's vector has this number plus its id: the upper half of the range of chunk ids, which no chunk reaches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,7 +399,7 @@ def forget_all_vectors(connection: apsw.Connection) -> None:
 
 
 def rule_ids_of(vector_ids: Any) -> Any:
-    """Rule ids of the numbers under which their vectors lie: an int64 array."""
+    """Return the rule ids of vector numbers: an int64 array."""
     return vector_ids - _VECTOR_IDS
 
 

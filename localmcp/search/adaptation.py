@@ -133,7 +133,7 @@ def measure_gap(database: Database, embedder: Embedder, group: Group) -> float |
         model_id = find_model(connection, embedder.identity)
         if model_id is None:
             return None
-        # Of its own: a command that only adds documents keeps no index in memory.
+        # A separate index: a command that only adds documents keeps no index in memory.
         blocks = SignIndex(model_id).blocks(connection, read_generations(connection).signs, [group.collection_id])
         gaps = [gap for vector in vectors if (gap := _gap(connection, model_id, blocks, vector)) is not None]
     return sum(gaps) / len(gaps) if gaps else None

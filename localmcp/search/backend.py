@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 DEFAULT_PARTITION = "_default"
-"""Where a chunk stands whose source names no partition (Milvus' own word)."""
+"""The partition of chunks whose source names none (Milvus' own word)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class Row:
 
 
 def find_partition(connection: apsw.Connection, collection: Collection, name: str) -> int | None:
-    """The id of a partition; None for the default one, in which sources without a partition stand.
+    """The id of a partition; None for the default one, which holds sources without a partition.
 
     Raises:
         NotFound: no such partition; names those that are there.

@@ -447,8 +447,8 @@ def _factor(query: KeywordQuery, joined: dict[str, list[Term]]) -> float:
 
 
 def _align_meaning(parts: Sequence[_Part]) -> None:
-    """Cosines of another model lie elsewhere: between the weakest of its hundred nearest and 1 they are stretched to
-    where those of the first model lie."""
+    """Cosines of another model have another range: between the weakest of its hundred nearest and 1 they are
+    stretched to the range of the first model."""
     asked = [part for part in parts if part.found.arms.semantic_ranks]
     if not asked:
         return

@@ -50,7 +50,7 @@ _NAME = re.compile(r"(?<=[^.!?:\s] )[^\W\d_a-z]\w*")
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One unit of the query: a word, or a code whose parts stand side by side."""
+    """One unit of the query: a word, or a code whose parts are adjacent."""
 
     word: str
     """As typed, folded."""

@@ -1,8 +1,8 @@
 """Several queries in one pass over the vectors, when only the best of all of them together are wanted.
 
-Each query alone would read its own few hundred exact vectors until its ten nearest stand. Together the pairs of query
-and chunk are taken in the order of their estimates, whichever query they belong to, until the best stand: ten queries
-then read about as many exact vectors as two.
+Each query alone would read its own few hundred exact vectors until its ten nearest are settled. Together the pairs of
+query and chunk are taken in the order of their estimates, whichever query they belong to, until the best are settled:
+ten queries then read about as many exact vectors as two.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Vectors = NDArray[np.float32]
 
 STOOD = 10
-"""How many of the best must have stood for one step; as for a single query."""
+"""How many of the best must be unchanged for one step; as for a single query."""
 STEP, MOST_STEPS = 200, 3
 """Exact vectors read at a time: so many times the number of queries, at most this many times. Recall@10 of ten texts is
 then 1.000 at 100,000 chunks (at most twice: .980)."""

@@ -92,8 +92,8 @@ def _as_function(meta_tool: MethodTool) -> Callable[..., wire.CallToolResult]:
         for parameter in inspect.signature(meta_tool.method).parameters.values()
     ]
 
-    def run(**given: Any) -> wire.CallToolResult:
-        return _run(meta_tool, {name: value for name, value in given.items() if value is not None})
+    def run(**arguments: Any) -> wire.CallToolResult:
+        return _run(meta_tool, {name: value for name, value in arguments.items() if value is not None})
 
     run.__name__ = meta_tool.name
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -46,7 +46,7 @@ CLOSING_SECONDS = 2.0
 _Message = types.JSONRPCMessage
 _Id = str | int
 
-# The id stands first in what the Python SDK writes and last in what the TypeScript SDK writes.
+# The id is first in what the Python SDK writes and last in what the TypeScript SDK writes.
 _ID_FIRST = re.compile(rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d+|"[^"\\]*")')
 _ID_LAST = re.compile(rb'"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d+|"[^"\\]*")\s*\}\s*$')
 

@@ -85,7 +85,7 @@ def schema_of(parameters: Mapping[str, Any]) -> Json:
 
     Args:
         parameters: a schema already (`type: object`), or name -> a type (`str`, `"string"`), or name -> a schema in
-            which `required: True` may stand.
+            which `required: True` is allowed.
     """
     if parameters.get("type") == "object":
         return dict(parameters)

@@ -47,5 +47,5 @@ def log_incident(name: str) -> str:
 
 
 def message_of(error: LocalMCPError) -> str:
-    """Return the error's sentence and its next step, on lines of their own."""
+    """Return the error's sentence and its next step, on separate lines."""
     return f"{error.message}\n{error.hint}" if error.hint else error.message

@@ -12,7 +12,7 @@ APPLICATION_ID = 0x6C6D6370
 """`lmcp`: the four bytes at offset 68 of the file by which `file(1)` and we know it."""
 
 VECTOR_ID_BITS = 40
-"""`vectors.id` is model << 40 | chunk: one lookup by rowid, and one model's vectors lie together."""
+"""`vectors.id` is model << 40 | chunk: one lookup by rowid, and one model's vectors are adjacent."""
 
 MIGRATIONS: list[Callable[[apsw.Connection], None]] = []
 migration = MIGRATIONS.append

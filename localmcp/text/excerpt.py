@@ -29,7 +29,7 @@ class Matcher:
         return _RUN.sub(lambda run: style(run[0]) if self._stems(run[0]) else run[0], text)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where the words that were searched for stand: (start, stop) of each."""
+        """Return (start, stop) of each word that was searched for."""
         return [run.span() for run in _RUN.finditer(text) if self._stems(run[0])]
 
     def _stems(self, run: str) -> set[str]:

@@ -15,7 +15,7 @@ Markup = Literal["markdown", "plain", "code"]
 Path = tuple[str, ...]
 
 LONGEST_HEADING = 300
-"""A longer "heading" is a paragraph that happens to stand above a row of dashes."""
+"""A longer "heading" is a paragraph above a row of dashes."""
 
 
 @dataclass(frozen=True, slots=True)

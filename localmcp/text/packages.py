@@ -134,7 +134,7 @@ class XmlElement:
 
 
 def xml_elements(data: bytes) -> list[XmlElement]:
-    """Return every element in document order, with the beginning of its own text; document types are refused."""
+    """Return every element in document order, with the beginning of its text; document types are refused."""
     collector = _Collector()
     walk_xml(io.BytesIO(data), collector, "The file")
     return collector.elements

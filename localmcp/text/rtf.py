@@ -37,7 +37,7 @@ class _Group:
     """Property of the document that is written here."""
     note: bool = False
     fallback: int = 1
-    """Bytes that stand after a Unicode character for older programs."""
+    """Bytes after a Unicode character, for older programs."""
 
 
 def read_rtf(data: bytes, name: str) -> Document:

@@ -17,10 +17,10 @@ from localmcp.wording.sentences import Token
 Json = dict[str, Any]
 
 TRUSTED = 0.5
-"""A phrase that is said less fully is no guide to where the arguments stand."""
+"""A phrase that is matched less fully does not tell where the arguments are."""
 
 _CUES = frozenset("as called named titled title name under".split())
-"""Words after which a name stands."""
+"""Words that precede a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class _Filling:
     # ------------------------------------------------------------ what a phrase says
 
     def take_slots(self, match: PhraseMatch) -> None:
-        self.used.update(match.said)
+        self.used.update(match.literals)
         for name, value in match.phrase.constants.items():
             self.arguments.setdefault(name, constant(value, self.properties.get(name, {})))
         for name, run in match.captured.items():
@@ -141,7 +141,7 @@ class _Filling:
                 self.put((exact or asking)[0], token.text, [place])
 
     def take_choices(self) -> None:
-        """Values of enumerations, wherever they stand; a flag whose name is said is set."""
+        """Values of enumerations, anywhere; a flag whose name is said is set."""
         for name in self.open():
             schema = self.properties[name]
             for place in self.unused():

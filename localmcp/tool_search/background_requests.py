@@ -63,7 +63,7 @@ def out_of_scope_margin(to_query: NDArray[np.float32], to_tools: NDArray[np.floa
 
 
 def scale_of(requests: NDArray[np.float32]) -> tuple[float, float]:
-    """(factor, offset) that bring a model's cosines to the scale of the default model's, on which the weights stand.
+    """(factor, offset) that bring a model's cosines to the scale of the default model's, which the weights assume.
 
     Models differ in how near they put two unrelated texts: e5 at 0.7, MiniLM at 0.1.
     """

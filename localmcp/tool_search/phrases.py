@@ -71,7 +71,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place where an argument stands."""
+    """A place for an argument."""
 
     parameter: str
     singular: bool = False
@@ -107,7 +107,7 @@ class PhraseMatch:
     """The weight that was matched: of two phrases said in full, the more specific has more."""
     captured: Mapping[str, range]
     """Parameter -> the places of the tokens in its slot."""
-    said: frozenset[int]
+    literals: frozenset[int]
     """Places of the tokens that are words of the phrase."""
 
     @property

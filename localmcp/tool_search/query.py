@@ -59,7 +59,7 @@ class ToolText:
 
     rungs: Rungs
     weights: Mapping[str, float]
-    """Stem -> weight of the best place where it stands."""
+    """Stem -> weight of its best place."""
     surfaces: Mapping[str, str]
     """Folded word -> its stem."""
     actions: frozenset[str]

@@ -184,7 +184,7 @@ def _shown(candidates: Sequence[_Candidate], *, one_word: bool) -> tuple[Hit, ..
     scored = [(tool.name_score or highest * probability(tool.odds + tool.gain), tool) for tool in candidates]
     scored.sort(key=lambda pair: (-round(pair[0], 4), -round(pair[1].odds + pair[1].gain, 1), pair[1].tool.name))
     best = scored[0][0]
-    # What a word is part of is what was asked for; tools that are only similar would stand between.
+    # What a word is part of is what was asked for; tools that are only similar would come between.
     by_name = one_word and any(tool.name_score for tool in candidates)
     return tuple(
         Hit(tool.tool, score)

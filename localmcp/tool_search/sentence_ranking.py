@@ -154,7 +154,7 @@ def _judge(tool: Tool, text: ToolText, tokens: Sequence[Token]) -> _Judged:
 
 
 def _unknown_words(text: ToolText, tokens: Sequence[Token], phrase: PhraseMatch | None) -> float:
-    explained = (phrase.said | phrase.inside) if phrase and phrase.score >= TRUSTED else frozenset[int]()
+    explained = (phrase.literals | phrase.inside) if phrase and phrase.score >= TRUSTED else frozenset[int]()
     telling = [token.stem for place, token in enumerate(tokens) if is_telling(token) and place not in explained]
     held = sum(not text.weights.keys().isdisjoint({word, *synonyms().get(word, ())}) for word in telling)
     return (len(telling) - held) / max(1, len(telling))
@@ -179,10 +179,10 @@ def _lacks(tool: Tool, tokens: Sequence[Token], phrase: PhraseMatch | None) -> b
     """Return whether a required argument can be nothing in the sentence."""
     properties: dict[str, Json] = tool.input_schema.get("properties", {})
     captured = phrase.captured if phrase and phrase.score >= TRUSTED else dict[str, range]()
-    said = phrase.said if phrase else frozenset[int]()
+    literals = phrase.literals if phrase else frozenset[int]()
     numbers = sum(token.kind == "number" for token in tokens)
     free = any(
-        token.kind not in ("word", "symbol") or (is_telling(token) and place not in said)
+        token.kind not in ("word", "symbol") or (is_telling(token) and place not in literals)
         for place, token in enumerate(tokens)
     )
     for name in tool.input_schema.get("required", ()):

@@ -9,7 +9,7 @@ from localmcp.tool_search.synonyms import read_lines
 from localmcp.wording.normalize import stem
 
 REACH = 6
-"""A second word of a verb ("turn the music down") stands among so many words."""
+"""A second word of a verb ("turn the music down") is within so many words."""
 
 _QUESTION = frozenset(
     """what whats which who whom whose where when how why is are am was were do does did has have had will there any

@@ -19,7 +19,7 @@ class Answer:
     text: str
     is_error: bool = False
     content: tuple[Json, ...] | None = None
-    """The content blocks of a tool of another MCP server (text, images, ...), which then stand instead of `text`."""
+    """The content blocks of a tool of another MCP server (text, images, ...), which then replace `text`."""
     whole_text: bool = False
     """The text says all that the structured value does, for whoever reads only one of them."""
 

@@ -1,4 +1,4 @@
-"""Passages as they are drawn: the words that were searched for stand out, bars show scores."""
+"""Passages as they are drawn: matched words are highlighted, bars show scores."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def cut_left(text: str, room: int) -> str:
 
 
 def place_of(citation: dict[str, Any]) -> str:
-    """`docs/lag.md:12`, short where the file lies below the working directory or the home folder."""
+    """`docs/lag.md:12`, short where the file is below the working directory or the home folder."""
     label, path = citation["label"], citation.get("path")
     return label if not path else short(path) + label[len(path) :]
 

@@ -16,12 +16,12 @@ from textual.widgets import Static
 from localmcp.tui.messages import TurnTo
 
 LETTERS = "asdfghjklqwertyuiopzxcvbnm"
-"""In the order in which the fingers lie on them."""
+"""In the order of the fingers on them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Something that can have the focus, and where it stands on the screen."""
+    """Something that can have the focus, and its place on the screen."""
 
     widget: Widget
     place: Offset
@@ -47,7 +47,7 @@ class JumpScreen(ModalScreen[Widget | str | None]):
     def compose(self) -> ComposeResult:
         for letter, part in self.parts.items():
             label = Static(f" {letter} ", classes="jump")
-            # Over the corner of the frame, where no text stands.
+            # Over the corner of the frame, where no text is.
             label.absolute_offset = part.place
             yield label
         letters = "a letter goes there · " if self.parts else ""

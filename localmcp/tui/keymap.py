@@ -188,7 +188,7 @@ def key_ids() -> dict[str, Key]:
 
 
 def keys_file() -> Path:
-    """Where the person's own keys stand."""
+    """Return the path of the person's own keys."""
     return config_directory() / "keys.toml"
 
 

@@ -84,7 +84,7 @@ class Trashed:
 
 @dataclass(frozen=True, slots=True)
 class Trash:
-    """What lies in the trash."""
+    """Return what is in the trash."""
 
     items: tuple[Trashed, ...]
 
@@ -308,7 +308,7 @@ def passage_words(passage: PassageLine) -> str:
 
 
 def _depth(node: TreeNode[Any]) -> int:
-    """How many guides stand before a node."""
+    """Return how many guides precede a node."""
     return 0 if node.parent is None or node.parent.is_root else 1 + _depth(node.parent)
 
 

@@ -22,7 +22,7 @@ def log_file() -> Path:
 
 @contextmanager
 def logging_to_file(level: str) -> Generator[Path]:
-    """Send the log records of this process to the file, and nowhere else, for the length of a block."""
+    """Send the log records of this process only to the file, for the length of a block."""
     path = log_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     handler = RotatingFileHandler(path, maxBytes=LARGEST, backupCount=1, encoding="utf-8", delay=True)

@@ -40,7 +40,7 @@ def with_filter(line: str, name: str, value: str | None) -> str:
 
 
 def chips_of(line: str, state: str, by_date: bool, mode: str) -> Content:
-    """Return the filters of a line; those that are set stand out."""
+    """Return the filters of a line; those that are set are highlighted."""
     filters = parse_query_line(line).filters
     names = ["collection", "type", *(name for name in ("since", "until") if name in FILTERS), "tag", "path"]
     values = {name: ", ".join(filters[name]) if name in filters else "" for name in names}

@@ -334,7 +334,7 @@ class _Watch:
         status = path.stat()
         identity = (status.st_dev, status.st_ino)
         if self._identity not in (None, identity):
-            # Another file lies there now: the connections still read the old one.
+            # Another file is there now: the connections still read the old one.
             self._database.close()
             counters = self._database.counters()
         self._identity = identity

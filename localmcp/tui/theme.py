@@ -81,7 +81,7 @@ def leave_colors_out(app: App[Any]) -> None:
 LEAST_CONTRAST = 4.5
 """Between every text and what is behind it (WCAG 2, AA)."""
 _MARGIN = 0.6
-"""Tints that lie upon one another are a little stronger than reckoned."""
+"""Tints on top of each other are a little stronger than computed."""
 TEXT_COLORS = ("foreground", "muted", "primary", "secondary", "accent", "success", "warning", "error")
 BACKGROUNDS = ("background", "surface", "panel")
 ALIASES = {

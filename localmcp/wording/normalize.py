@@ -97,7 +97,7 @@ def words(text: str) -> list[str]:
 def phrases(text: str) -> list[tuple[str, ...]]:
     """The words of `text` in order, those together that a query should match side by side.
 
-    Together stand codes with a digit ("3.11.7", "ISO-9001") and runs of a script without spaces; every other word is
+    Kept together: codes with a digit ("3.11.7", "ISO-9001") and runs of a script without spaces; every other word is
     alone. Joined again, the phrases are `words(text)`.
     """
     phrase_list: list[tuple[str, ...]] = []

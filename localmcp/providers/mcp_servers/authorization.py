@@ -123,9 +123,9 @@ class _NewLogin(TokenFile):
         settings = self._entry.oauth
         if not settings.get("clientId"):
             return None
-        known = {"client_id": settings["clientId"], "client_secret": settings.get("clientSecret")}
+        client = {"client_id": settings["clientId"], "client_secret": settings.get("clientSecret")}
         method = "client_secret_post" if settings.get("clientSecret") else "none"
-        return OAuthClientInformationFull.model_validate({**known, "token_endpoint_auth_method": method})
+        return OAuthClientInformationFull.model_validate({**client, "token_endpoint_auth_method": method})
 
 
 def kept_login(entry: ServerEntry, url: str, on_refused: Callable[[Unavailable], None]) -> OAuthClientProvider | None:

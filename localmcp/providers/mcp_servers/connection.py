@@ -246,7 +246,7 @@ class Connection:
             self._on_change(message.params.uri)
 
     async def subscribe(self, uri: str) -> None:
-        """Hear of changes of a resource, as long as the connection lives; a server that tells of none is let be."""
+        """Hear of changes of a resource, as long as the connection lives; a server that reports none is ignored."""
         if self._session.protocol_version in MODERN_PROTOCOL_VERSIONS:
             self._start_listening(resource_subscriptions=[uri])
             return

@@ -212,7 +212,7 @@ def prepare(entry: ServerEntry) -> Launch:
     """Fill in `${VAR}`, `${env:VAR}` and `${VAR:-default}` from the environment.
 
     Raises:
-        ConfigurationError: a variable without a default is not set; names it and where it stands.
+        ConfigurationError: a variable without a default is not set; names it and its place.
     """
 
     def filled(key: str) -> Callable[[str], str]:

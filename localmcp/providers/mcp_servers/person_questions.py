@@ -50,7 +50,7 @@ class PersonQuestions:
 
     @asynccontextmanager
     async def during(self, clock: asyncio.Timeout) -> AsyncGenerator[None]:
-        """Let questions of this block reach the present call's client; `clock` stands still while one is open."""
+        """Let questions of this block reach the present call's client; `clock` is paused while one is open."""
         call = _RunningCall(clock, person_asker(), current_scope().caller)
         self._calls.append(call)
         try:

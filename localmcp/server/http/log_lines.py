@@ -91,7 +91,7 @@ class LateLines(logging.Handler):
             self._wake.wait()
             self._wake.clear()
             lines, passed = self._take()
-            # A stream that is gone takes no line, and there is nowhere to say so.
+            # A stream that is gone takes no line, and there is no other place to say so.
             with suppress(OSError, ValueError):
                 self._stream.write(lines)
                 self._stream.flush()

@@ -21,7 +21,7 @@ SERVER_ERROR = -32000
 MCP_PATHS = ("/mcp", "/api/mcp")
 QUERY_PATHS = ("/api/quickstarts/v1/mcp", "/mcp-query")
 MANAGEMENT = "/api/mcp/"
-"""Key management and the call log lie below it."""
+"""Key management and the call log are below it."""
 
 SECURITY_HEADERS = {
     "x-content-type-options": "nosniff",
@@ -75,8 +75,8 @@ def json_bytes(value: Any) -> bytes:
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=str).encode()
     except ValueError:
-        mended = _finite(without_surrogates(value))
-        return json.dumps(mended, ensure_ascii=False, separators=(",", ":"), default=str).encode()
+        finite = _finite(without_surrogates(value))
+        return json.dumps(finite, ensure_ascii=False, separators=(",", ":"), default=str).encode()
 
 
 def _finite(value: Any) -> Any:

@@ -272,7 +272,7 @@ class LibraryPane(Pane):
     @on(Tree.NodeHighlighted)
     def look_at(self, message: Tree.NodeHighlighted[Any]) -> None:
         data, origin = message.node.data, origin_of(message.node)
-        # Where there is no room beside the tree, the least that must be seen stands below it.
+        # Where there is no room beside the tree, the least that must be seen is below it.
         self._show_marks(_in_short(data) if self.app.size.width < 100 else "")
         if isinstance(data, More) and message.node.parent is not None:
             # Going on with the arrows goes on with the list.

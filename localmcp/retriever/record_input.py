@@ -1,4 +1,4 @@
-"""Records and changes of records as they are given: by a tool call, or as lines of JSON."""
+"""Parse and check records and changes of records from a tool call or lines of JSON."""
 
 from __future__ import annotations
 
