@@ -1,14 +1,17 @@
 """A document: the text of one source and what is known about it."""
 
+import logging
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time
 from pathlib import PurePosixPath
 from typing import Any, Literal, cast
 
 from localmcp.errors import LocalMCPError, ScannedDocument, UnreadableDocument
 from localmcp.text.worker import count_text
+
+logger = logging.getLogger(__name__)
 
 Markup = Literal["markdown", "plain", "code"]
 
@@ -128,6 +131,17 @@ def failed_member(member: str, reason: LocalMCPError | str, parent: str = "") ->
     scan = reason.data if isinstance(reason, ScannedDocument) else b""
     title = one_line(member) or "untitled"
     return Document(title, "", "", "plain", "text", member=member, parent=parent, failure=str(reason), scan=scan)
+
+
+def read_member(make: Callable[[], Document], member: str, parent: str = "") -> Document:
+    """Return what `make` reads as a member of a container, or the document that tells why it cannot be read."""
+    try:
+        return replace(make(), member=member, parent=parent)
+    except LocalMCPError as error:
+        return failed_member(member, error, parent)
+    except Exception as error:  # Broken mails and exports make the parsers raise anything.
+        logger.debug("%s cannot be read", member, exc_info=True)
+        return failed_member(member, f"It is damaged: {type(error).__name__}: {error}"[:300], parent)
 
 
 def iso_date(value: Any) -> str:

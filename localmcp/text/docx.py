@@ -6,10 +6,18 @@ import re
 from dataclasses import dataclass, field
 
 from localmcp.errors import UnreadableDocument
-from localmcp.text.document import Document, make_document
+from localmcp.text.document import Document
 from localmcp.text.drawings import chart_text, diagram_texts
-from localmcp.text.markdown import first_heading, pipe_table
-from localmcp.text.office import Comment, document_date, main_part, office_lines, read_properties, related, relations
+from localmcp.text.markdown import pipe_table
+from localmcp.text.office import (
+    Comment,
+    main_part,
+    office_document,
+    office_lines,
+    read_properties,
+    related,
+    relations,
+)
 from localmcp.text.packages import Package
 
 _SKIPPED = frozenset(("Fallback", "del", "moveFrom", "rPr", "pPrChange", "sectPr"))
@@ -41,10 +49,7 @@ def read_docx(data: bytes, name: str) -> Document:
     blocks = body.blocks + _margins(package, related(parts, "header"), "Header")
     blocks += _margins(package, related(parts, "footer"), "Footer")
     text = "\n\n".join(blocks).replace("\n\n\0", "\n")
-    properties = read_properties(package)
-    title = properties.pop("title", "") or first_heading(text[:10_000])
-    dates = document_date(properties)
-    return make_document(name, text, "docx", "markdown", "docs", title=title, metadata=properties, **dates)
+    return office_document(name, "docx", text, read_properties(package))
 
 
 @dataclass(slots=True)
@@ -237,11 +242,7 @@ class _StyleReader:
 
 
 def _read_styles(package: Package, paths: list[str]) -> dict[str, _Style]:
-    reader = _StyleReader()
-    for path in paths:
-        if path in package:
-            package.walk(path, reader)
-    return reader.styles
+    return package.walk_all(paths, _StyleReader()).styles
 
 
 def _numbered(package: Package, paths: list[str]) -> dict[tuple[str, int], bool]:
@@ -250,7 +251,7 @@ def _numbered(package: Package, paths: list[str]) -> dict[tuple[str, int], bool]
     numbered: dict[tuple[str, int], bool] = {}
     abstract, number, level = "", "", 0
     for path in paths:
-        for element in package.elements(path) if path in package else ():
+        for element in package.elements(path):
             value = element.attributes.get("val", "")
             if element.tag == "abstractNum":
                 abstract, number = element.attributes.get("abstractNumId", ""), ""
@@ -292,11 +293,7 @@ class _RemarkReader(_Body):
 
 
 def _read_remarks(package: Package, paths: list[str], element: str) -> dict[str, str]:
-    reader = _RemarkReader(element)
-    for path in paths:
-        if path in package:
-            package.walk(path, reader)
-    return reader.remarks
+    return package.walk_all(paths, _RemarkReader(element)).remarks
 
 
 def _margins(package: Package, paths: list[str], label: str) -> list[str]:

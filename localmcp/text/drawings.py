@@ -69,10 +69,7 @@ def _number(value: str) -> str:
 
 def chart_text(package: Package, path: str, *, values: bool = True) -> str:
     """Return the titles of a chart and of its axes, and with `values` those of each series; "" if it has none."""
-    if path not in package:
-        return ""
-    reader = _ChartReader()
-    package.walk(path, reader)
+    reader = package.walk_all([path], _ChartReader())
     titles = [one_line(title) for title in reader.titles]
     texts = [*titles, *(series.text() for series in reader.series if values)]
     return f"Chart: {'; '.join(filter(None, texts))}" if any(texts) else ""
@@ -116,9 +113,7 @@ class _DrawingReader:
 
 def read_drawing(package: Package, path: str) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
     """Return (row, paragraph) of each text in a drawing or diagram, and (row, relation) of each chart."""
-    reader = _DrawingReader()
-    if path in package:
-        package.walk(path, reader)
+    reader = package.walk_all([path], _DrawingReader())
     return reader.paragraphs, reader.charts
 
 

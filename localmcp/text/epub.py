@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from urllib.parse import unquote
 
 from localmcp.errors import UnreadableDocument
-from localmcp.text.document import Document, make_document, set_fields
+from localmcp.text.document import Document, set_fields
 from localmcp.text.encodings import declared_encoding, decode_text
 from localmcp.text.html import close_empty, drop_controls, element_markdown, parse_html
-from localmcp.text.markdown import first_heading
-from localmcp.text.office import document_date
-from localmcp.text.packages import Package, XmlElement
+from localmcp.text.office import office_document
+from localmcp.text.packages import Package, XmlElement, xml_elements
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +21,7 @@ MAX_CHAPTER = 20_000_000
 def read_epub(data: bytes, name: str) -> Document:
     package = Package(data, name)
     root = _epub_root(package)
-    elements = package.elements(root)
+    elements = xml_elements(package.read(root))
     # A spine that lists a chapter twice would only repeat it.
     paths = list(
         dict.fromkeys(posixpath.normpath(posixpath.join(posixpath.dirname(root), h)) for h in _spine(elements))
@@ -31,13 +30,11 @@ def read_epub(data: bytes, name: str) -> Document:
     text = "\n\n".join(chapter for path in paths if (chapter := _chapter_markdown(package, path)))
     values = {element.tag: element.text for element in reversed(elements)}
     metadata = set_fields(author=values.get("creator"), created=values.get("date"), language=values.get("language"))
-    title = values.get("title", "") or first_heading(text[:10_000])
-    dates = document_date(dict(metadata))
-    return make_document(name, text, "epub", "markdown", "docs", title=title, metadata=metadata, **dates)
+    return office_document(name, "epub", text, metadata | set_fields(title=values.get("title")))
 
 
 def _epub_root(package: Package) -> str:
-    container = package.elements("META-INF/container.xml")
+    container = xml_elements(package.read("META-INF/container.xml"))
     return next(element.attributes["full-path"] for element in container if element.tag == "rootfile")
 
 
@@ -55,8 +52,6 @@ def _spine(elements: list[XmlElement]) -> Iterator[str]:
 
 def _refuse_drm(package: Package, chapters: list[str]) -> None:
     """Obfuscated fonts are listed in the same file and do no harm."""
-    if "META-INF/encryption.xml" not in package:
-        return
     listed = package.elements("META-INF/encryption.xml")
     encrypted = {unquote(element.attributes.get("URI", "")) for element in listed if element.tag == "CipherReference"}
     if encrypted.intersection(chapters):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,13 +15,11 @@ from typing import Any, BinaryIO, cast
 
 from localmcp.errors import LocalMCPError, UnreadableDocument
 from localmcp.text.archives import is_archive, read_archive
-from localmcp.text.document import Document, failed_member, make_document, one_line
+from localmcp.text.document import Document, failed_member, make_document, one_line, read_member
 from localmcp.text.encodings import decode_text
 from localmcp.text.html import html_markdown
 from localmcp.text.tnef import tnef_files
 from localmcp.text.worker import begin_member, one_member
-
-log = logging.getLogger(__name__)
 
 ReadBytes = Callable[[bytes, str], Document]
 """How an attachment is read: its bytes and its file name."""
@@ -116,7 +113,7 @@ def _read_message(
     message = message_from_bytes(data, policy=policy.default)
     attachments = list(_attachments(message))
     if not done:
-        yield _guarded(partial(_message_document, message, name, [title for title, _ in attachments]), member, "")
+        yield read_member(partial(_message_document, message, name, [title for title, _ in attachments]), member)
     for number, (title, part) in enumerate(attachments, 1):
         if number < done:
             continue
@@ -125,18 +122,7 @@ def _read_message(
         if is_archive(title):
             yield from _read_archive(part, title, path, member, read)
         else:
-            yield _guarded(partial(_read_attachment, part, title, read), path, member)
-
-
-def _guarded(make: Callable[[], Document], member: str, parent: str) -> Document:
-    """The document, or the reason why it cannot be read."""
-    try:
-        return replace(make(), member=member, parent=parent)
-    except LocalMCPError as error:
-        return failed_member(member, error, parent)
-    except Exception as error:  # The standard library's parser raises anything on a broken header.
-        log.debug("a mail cannot be read", exc_info=True)
-        return failed_member(member, f"It is damaged: {type(error).__name__}: {error}"[:300], parent)
+            yield read_member(partial(_read_attachment, part, title, read), path, member)
 
 
 def _read_archive(part: EmailMessage, title: str, path: str, parent: str, read: ReadBytes) -> Iterator[Document]:

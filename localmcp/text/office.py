@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import posixpath
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from localmcp.errors import UnreadableDocument
-from localmcp.text.document import one_line, set_fields
+from localmcp.text.document import Document, join_pages, make_document, one_line, set_fields
+from localmcp.text.markdown import first_heading
 from localmcp.text.packages import Package
+from localmcp.text.tables import SheetWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +24,6 @@ class Relation:
 
 def read_properties(package: Package) -> dict[str, Any]:
     """Return title, author, created and modified, as far as the file says."""
-    if "docProps/core.xml" not in package:
-        return {}
     elements = {element.tag: element.text for element in package.elements("docProps/core.xml")}
     return set_fields(
         title=elements.get("title"),
@@ -40,12 +40,63 @@ def document_date(properties: dict[str, Any]) -> dict[str, Any]:
     return {"date": date, "date_from": "document properties"} if date else {}
 
 
+def office_document(
+    name: str, kind: str, text: str, properties: dict[str, Any], *, title: str | None = None,
+    metadata: dict[str, Any] | None = None, **places: Any,
+) -> Document:  # fmt: skip
+    """Return the document with its properties.
+
+    `title`: used where the properties have none; the first heading by default. `places`: other fields of the document.
+    """
+    named = properties.pop("title", "") or (first_heading(text[:10_000]) if title is None else title)
+    places |= document_date(properties)
+    everything = properties | (metadata or {})
+    return make_document(name, text, kind, "markdown", "docs", title=named, metadata=everything, **places)
+
+
+@dataclass(slots=True)
+class Slide:
+    """A slide with its title and blocks of text."""
+
+    title: str = ""
+    hidden: bool = False
+    blocks: list[str] = field(default_factory=list[str])
+
+    def markdown(self, number: int) -> str:
+        """Return it under its title, or its number."""
+        heading = f"## {self.title or f'Slide {number}'}{' (hidden)' if self.hidden else ''}"
+        return "\n\n".join([heading, *self.blocks]).replace("\n\n\0", "\n")
+
+
+def slides_document(name: str, kind: str, slides: list[Slide], properties: dict[str, Any]) -> Document:
+    """Return slides as a document in which each is a page.
+
+    Raises:
+        UnreadableDocument: none of them holds text.
+    """
+    if not any(slide.title or slide.blocks for slide in slides):
+        raise UnreadableDocument(f"{name} holds no text: its slides are pictures or empty.")
+    text, starts = join_pages([slide.markdown(number) for number, slide in enumerate(slides, 1)])
+    title = next((slide.title for slide in slides if slide.title), "")
+    return office_document(
+        name, kind, text, properties, title=title, metadata={"slides": len(slides)}, page_starts=starts
+    )
+
+
+def sheets_document(
+    name: str, kind: str, writer: SheetWriter, sheets: list[str], properties: dict[str, Any]
+) -> Document:
+    """Return written sheets as a document whose lines know their rows."""
+    rows = tuple(writer.row_starts)
+    return office_document(
+        name, kind, writer.text(), properties, title="", metadata={"sheets": sheets}, row_starts=rows
+    )
+
+
 def relations(package: Package, part: str) -> dict[str, Relation]:
     """Return the relations of a part by their id; none if it has no list of them."""
     folder, file = posixpath.split(part)
     listing = posixpath.join(folder, "_rels", f"{file}.rels")
-    if listing not in package:
-        return {}
     return {
         element.attributes.get("Id", ""): Relation(
             element.attributes.get("Type", "").rpartition("/")[2], _target(folder, element.attributes.get("Target", ""))

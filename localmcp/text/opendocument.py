@@ -6,10 +6,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from localmcp.errors import UnreadableDocument
-from localmcp.text.document import Document, join_pages, make_document, one_line, password_protected, set_fields
-from localmcp.text.markdown import first_heading, pipe_table
-from localmcp.text.office import Comment, document_date, office_lines
+from localmcp.text.document import Document, one_line, password_protected, set_fields
+from localmcp.text.markdown import pipe_table
+from localmcp.text.office import Comment, Slide, office_document, office_lines, sheets_document, slides_document
 from localmcp.text.packages import Package
 from localmcp.text.tables import Row, SheetWriter
 
@@ -23,58 +22,32 @@ _VALUES = {"date": "date-value", "time": "time-value", "boolean": "boolean-value
 def read_odt(data: bytes, name: str) -> Document:
     """Return a text with its notes and comments below what they are about; headers and footers last."""
     package, reader = _open(data, name, _Reader())
-    margins = _MarginReader()
-    if "styles.xml" in package:
-        package.walk("styles.xml", margins)
+    margins = package.walk_all(["styles.xml"], _MarginReader())
     text = "\n\n".join([*reader.blocks, *dict.fromkeys(margins.texts)]).replace("\n\n\0", "\n")
-    properties = _properties(package)
-    title = properties.pop("title", "") or first_heading(text[:10_000])
-    dates = document_date(properties)
-    return make_document(name, text, "odt", "markdown", "docs", title=title, metadata=properties, **dates)
+    return office_document(name, "odt", text, _properties(package))
 
 
 def read_odp(data: bytes, name: str) -> Document:
     """Return slides, each a page with its title, text and notes."""
     package, reader = _open(data, name, _Reader())
-    slides = reader.slides
-    if not any(slide.title or slide.blocks for slide in slides):
-        raise UnreadableDocument(f"{name} holds no text: its slides are pictures or empty.")
-    text, starts = join_pages([slide.markdown(number) for number, slide in enumerate(slides, 1)])
-    properties = _properties(package)
-    title = properties.pop("title", "") or next((slide.title for slide in slides if slide.title), "")
-    dates = document_date(properties)
-    metadata = properties | {"slides": len(slides)}
-    return make_document(
-        name, text, "odp", "markdown", "docs", title=title, metadata=metadata, page_starts=starts, **dates
-    )
+    return slides_document(name, "odp", reader.slides, _properties(package))
 
 
 def read_ods(data: bytes, name: str) -> Document:
     """Return the sheets row by row; hidden ones say so."""
     package, reader = _open(data, name, _SheetReader())
-    properties = _properties(package)
-    title = properties.pop("title", "")
-    dates = document_date(properties)
-    metadata = properties | {"sheets": reader.sheets}
-    rows = tuple(reader.writer.row_starts)
-    return make_document(
-        name, reader.writer.text(), "ods", "markdown", "docs", title=title, metadata=metadata, row_starts=rows, **dates
-    )
+    return sheets_document(name, "ods", reader.writer, reader.sheets, _properties(package))
 
 
 def _open(data: bytes, name: str, reader: ReaderT) -> tuple[Package, ReaderT]:
     package = Package(data, name)
-    if "META-INF/manifest.xml" in package:
-        listed = package.elements("META-INF/manifest.xml")
-        if any(element.tag == "encryption-data" for element in listed):
-            raise password_protected(name)
+    if any(element.tag == "encryption-data" for element in package.elements("META-INF/manifest.xml")):
+        raise password_protected(name)
     package.walk("content.xml", reader)
     return package, reader
 
 
 def _properties(package: Package) -> dict[str, Any]:
-    if "meta.xml" not in package:
-        return {}
     values = {element.tag: element.text for element in package.elements("meta.xml")}
     return set_fields(
         title=values.get("title"),
@@ -82,16 +55,6 @@ def _properties(package: Package) -> dict[str, Any]:
         created=values.get("creation-date"),
         modified=values.get("date"),
     )
-
-
-@dataclass(slots=True)
-class _Slide:
-    title: str = ""
-    blocks: list[str] = field(default_factory=list[str])
-
-    def markdown(self, number: int) -> str:
-        text = "\n\n".join([f"## {self.title or f'Slide {number}'}", *self.blocks])
-        return text.replace("\n\n\0", "\n")
 
 
 @dataclass(slots=True)
@@ -112,7 +75,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.blocks: list[str] = []
-        self.slides: list[_Slide] = []
+        self.slides: list[Slide] = []
         self._pieces: list[str] = []
         self._reading = False
         self._level = 0
@@ -150,7 +113,7 @@ class _Reader:
         elif tag == "notes":
             self._in_notes = True
         elif tag == "page":
-            self.slides.append(_Slide())
+            self.slides.append(Slide())
         else:
             self.start_table(tag, attributes)
 

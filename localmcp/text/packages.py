@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, TypeVar
 from xml.parsers import expat
 
 from localmcp.errors import UnreadableDocument
@@ -28,6 +29,9 @@ def suffix_of(name: str) -> str:
 
 def in_megabytes(size: int) -> str:
     return f"{size / 1_000_000:g} MB"
+
+
+HandlerT = TypeVar("HandlerT", bound="XmlHandler")
 
 
 class Package:
@@ -80,9 +84,16 @@ class Package:
         with self.open(path) as member:
             walk_xml(member, handler, self.name)
 
+    def walk_all(self, paths: Iterable[str], handler: HandlerT) -> HandlerT:
+        """Hand those members that are there to `handler`, and return it."""
+        for path in paths:
+            if path in self:
+                self.walk(path, handler)
+        return handler
+
     def elements(self, path: str) -> list[XmlElement]:
-        """Return every element of a small XML member in document order."""
-        return xml_elements(self.read(path))
+        """Return every element of a small XML member in document order; none if there is no such member."""
+        return xml_elements(self.read(path)) if path in self else []
 
     def _too_large(self) -> UnreadableDocument:
         return UnreadableDocument(f"{self.name} unpacks to more than {in_megabytes(MAX_UNPACKED)}.")

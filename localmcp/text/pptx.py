@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-from localmcp.errors import UnreadableDocument
-from localmcp.text.document import Document, join_pages, make_document, one_line
+from localmcp.text.document import Document, one_line
 from localmcp.text.drawings import chart_text, diagram_texts
 from localmcp.text.markdown import pipe_table
 from localmcp.text.office import (
     Comment,
-    document_date,
+    Slide,
     main_part,
     office_lines,
     read_properties,
     related,
     relations,
+    slides_document,
 )
 from localmcp.text.packages import Package
 
-_NO_TITLE = ("", "PowerPoint Presentation", "Presentazione standard di PowerPoint")
+_NO_TITLE = ("PowerPoint Presentation", "Presentazione standard di PowerPoint")
 _FRAME = ("sldNum", "dt", "ftr", "hdr", "sldImg")
 """Placeholders that every slide repeats."""
 
@@ -31,32 +29,13 @@ def read_pptx(data: bytes, name: str) -> Document:
     parts = relations(package, part)
     order = [element.attributes.get("r:id", "") for element in package.elements(part) if element.tag == "sldId"]
     slides = [_read_slide(package, parts[key].path) for key in order if key in parts]
-    if not any(slide.title or slide.blocks for slide in slides):
-        raise UnreadableDocument(f"{name} holds no text: its slides are pictures or empty.")
-    text, starts = join_pages([slide.markdown(number) for number, slide in enumerate(slides, 1)])
     properties = read_properties(package)
-    title = properties.pop("title", "")
-    if title in _NO_TITLE:
-        title = next((slide.title for slide in slides if slide.title), "")
-    dates = document_date(properties)
-    metadata = properties | {"slides": len(slides)}
-    return make_document(
-        name, text, "pptx", "markdown", "docs", title=title, metadata=metadata, page_starts=starts, **dates
-    )
+    if properties.get("title") in _NO_TITLE:
+        del properties["title"]
+    return slides_document(name, "pptx", slides, properties)
 
 
-@dataclass(slots=True)
-class _Slide:
-    title: str = ""
-    hidden: bool = False
-    blocks: list[str] = field(default_factory=list[str])
-
-    def markdown(self, number: int) -> str:
-        heading = f"## {self.title or f'Slide {number}'}{' (hidden)' if self.hidden else ''}"
-        return "\n\n".join([heading, *self.blocks])
-
-
-def _read_slide(package: Package, path: str) -> _Slide:
+def _read_slide(package: Package, path: str) -> Slide:
     reader = _SlideReader()
     package.walk(path, reader)
     slide = reader.slide
@@ -73,24 +52,20 @@ def _read_slide(package: Package, path: str) -> _Slide:
 
 
 def _paragraphs(package: Package, path: str) -> list[str]:
-    reader = _SlideReader()
-    if path in package:
-        package.walk(path, reader)
+    reader = package.walk_all([path], _SlideReader())
     return reader.slide.blocks + reader.loose
 
 
 def _notes(package: Package, path: str) -> list[str]:
-    reader = _SlideReader()
-    if path in package:
-        package.walk(path, reader)
-    return [block for block in (reader.slide.title, *reader.slide.blocks) if block]
+    slide = package.walk_all([path], _SlideReader()).slide
+    return [block for block in (slide.title, *slide.blocks) if block]
 
 
 class _SlideReader:
     """Collects the shapes of one slide; groups are looked into."""
 
     def __init__(self) -> None:
-        self.slide = _Slide()
+        self.slide = Slide()
         self.loose: list[str] = []
         """Text outside of paragraphs: comments of older versions."""
         self._placeholder: str | None = None

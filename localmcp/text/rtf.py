@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, field, replace
 
 from localmcp.errors import UnreadableDocument
-from localmcp.text.document import Document, make_document, set_fields
-from localmcp.text.markdown import first_heading, pipe_table
-from localmcp.text.office import document_date
+from localmcp.text.document import Document, set_fields
+from localmcp.text.markdown import pipe_table
+from localmcp.text.office import office_document
 
 _TOKEN = re.compile(
     rb"\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\'([0-9a-fA-F]{2})|\\([^a-zA-Z])|([{}])|\r?\n|([^\\{}\r\n]+)", re.S
@@ -53,10 +53,7 @@ def read_rtf(data: bytes, name: str) -> Document:
         writer.take(match)
     writer.end_paragraph()
     text = "\n\n".join(writer.blocks).replace("\n\n\0", "\n")
-    properties = set_fields(**writer.properties())
-    title = properties.pop("title", "") or first_heading(text[:10_000])
-    dates = document_date(properties)
-    return make_document(name, text, "rtf", "markdown", "docs", title=title, metadata=properties, **dates)
+    return office_document(name, "rtf", text, set_fields(**writer.properties()))
 
 
 @dataclass(slots=True)

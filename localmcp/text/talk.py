@@ -7,10 +7,11 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, BinaryIO, cast
 
-from localmcp.errors import LocalMCPError, UnreadableDocument
-from localmcp.text.document import Document, failed_member, make_document, one_line
+from localmcp.errors import UnreadableDocument
+from localmcp.text.document import Document, make_document, one_line, read_member
 from localmcp.text.encodings import decode_text
 from localmcp.text.worker import begin_member
 
@@ -83,12 +84,7 @@ def read_conversations(file: BinaryIO, name: str, start: int | None = None) -> I
         member = one_line(str(conversation.get("uuid") or conversation.get("id") or ""))
         member = member or one_line(str(conversation.get("conversation_id") or f"conversation {number + 1}"))
         begin_member(member, number + 1)
-        try:
-            yield _conversation(conversation, name, member)
-        except LocalMCPError as error:
-            yield failed_member(member, error)
-        except (AttributeError, TypeError, ValueError, KeyError) as error:
-            yield failed_member(member, f"It is damaged: {type(error).__name__}: {error}"[:300])
+        yield read_member(partial(_conversation, conversation, name), member)
 
 
 def _array_items(file: BinaryIO, name: str) -> Iterator[Any]:
@@ -117,7 +113,7 @@ def _array_items(file: BinaryIO, name: str) -> Iterator[Any]:
         yield item
 
 
-def _conversation(conversation: Any, name: str, member: str) -> Document:
+def _conversation(conversation: Any, name: str) -> Document:
     turns = list(_chatgpt_turns(conversation) if "mapping" in conversation else _claude_turns(conversation))
     text = "\n\n".join(f"{speaker}{f' ({when})' if when else ''}: {words}" for speaker, when, words in turns)
     date = _moment(conversation.get("update_time") or conversation.get("updated_at")) or _moment(
@@ -137,7 +133,6 @@ def _conversation(conversation: Any, name: str, member: str) -> Document:
         metadata=metadata,
         date=date,
         date_from="export" if date else "",
-        member=member,
     )
 
 

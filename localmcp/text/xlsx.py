@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
 from localmcp.errors import UnreadableDocument
-from localmcp.text.document import Document, make_document, one_line
+from localmcp.text.document import Document, one_line
 from localmcp.text.drawings import chart_text, read_drawing
-from localmcp.text.office import Relation, document_date, main_part, read_properties, related, relations
+from localmcp.text.office import Relation, main_part, read_properties, related, relations, sheets_document
 from localmcp.text.packages import Package
 from localmcp.text.tables import Cells, Row, SheetWriter
 
@@ -48,14 +48,7 @@ def read_xlsx(data: bytes, name: str) -> Document:
         sheets.append(title)
         writer.begin_sheet(title)
         book.write_rows(relation.path, writer)
-    properties = read_properties(package)
-    title = properties.pop("title", "")
-    dates = document_date(properties)
-    metadata = properties | {"sheets": sheets}
-    rows = tuple(writer.row_starts)
-    return make_document(
-        name, writer.text(), "xlsx", "markdown", "docs", title=title, metadata=metadata, row_starts=rows, **dates
-    )
+    return sheets_document(name, "xlsx", writer, sheets, read_properties(package))
 
 
 class _Book:
@@ -130,11 +123,9 @@ class _Book:
     def _comments(self, sheet: str) -> dict[int, list[str]]:
         """Return row -> its comments."""
         comments: dict[int, list[str]] = {}
-        for path in related(relations(self._package, sheet), "comments"):
-            reader = _CommentReader()
-            self._package.walk(path, reader)
-            for cell, text in reader.comments:
-                comments.setdefault(_row(cell), []).append(f"comment on {cell}: {text}")
+        paths = related(relations(self._package, sheet), "comments")
+        for cell, text in self._package.walk_all(paths, _CommentReader()).comments:
+            comments.setdefault(_row(cell), []).append(f"comment on {cell}: {text}")
         return comments
 
 
@@ -238,11 +229,7 @@ class _StringReader:
 
 
 def _read_strings(package: Package, paths: list[str]) -> list[str]:
-    reader = _StringReader()
-    for path in paths:
-        if path in package:
-            package.walk(path, reader)
-    return reader.strings
+    return package.walk_all(paths, _StringReader()).strings
 
 
 class _CommentReader(_StringReader):
@@ -272,7 +259,7 @@ def _number_styles(package: Package, paths: list[str]) -> dict[int, str]:
     formats = dict.fromkeys(map(str, _DATE_FORMATS), "date") | dict.fromkeys(map(str, _PERCENT_FORMATS), "percent")
     for path in paths:
         in_cells, number = False, 0
-        for element in package.elements(path) if path in package else ():
+        for element in package.elements(path):
             if element.tag == "numFmt":
                 code = re.sub(r'"[^"]*"|\\.|\[[^\]]*\]', "", element.attributes.get("formatCode", ""))
                 dated = "date" if re.search(r"[ymdhs]", code, re.I) else ""
