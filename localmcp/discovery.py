@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, NotRequired, cast
+from typing import Annotated, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -292,17 +292,9 @@ def _parameters(schema: Json) -> tuple[list[str], list[str]]:
     required = [name for name in schema.get("required") or () if name in properties]
     optional = [name for name in properties if name not in required]
     return (
-        [f"{name}* ({_kind_of(properties[name])})" for name in required],
-        [f"{name} ({_kind_of(properties[name])})" for name in optional],
+        [f"{name}* ({describe_kind(properties[name])})" for name in required],
+        [f"{name} ({describe_kind(properties[name])})" for name in optional],
     )
-
-
-def _kind_of(spec: Any) -> str:
-    """The type in a word; schemas of other servers may have anything in its place."""
-    if not isinstance(spec, dict):
-        return "any"
-    table = cast(Json, spec)
-    return describe_kind(table) if isinstance(table.get("items", {}), dict) else str(table.get("type", "any"))
 
 
 def _schema_of(hit_tool: Tool) -> Json | None:

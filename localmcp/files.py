@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import shutil
 import sys
@@ -10,6 +12,9 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, cast
+
+log = logging.getLogger(__name__)
 
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 SCRATCH = ".localmcp-scratch-"
@@ -50,6 +55,18 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object that a file of ours holds; empty where there is none, or none that can be read."""
+    try:
+        value: Any = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        log.warning("%s cannot be read and counts as empty: %s", path, error)
+        return {}
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def database_bytes(path: Path) -> int:

@@ -118,15 +118,16 @@ def without_null(schema: Json) -> Json:
     return schema
 
 
-def describe_kind(spec: Json) -> str:
-    if "enum" in spec:
+def describe_kind(schema: Any) -> str:
+    """Return the type in a word; a schema may also be True or False, or anything that another server wrote."""
+    spec = cast(Json, schema) if isinstance(schema, dict) else {}
+    if isinstance(spec.get("enum"), list):
         return "|".join(map(str, spec["enum"]))
     kind = str(spec.get("type", "any"))
     if "minimum" in spec or "maximum" in spec:
         kind += f" {spec.get('minimum', '')}..{spec.get('maximum', '')}"
-    if kind == "array":
-        kind = f"array of {spec.get('items', {}).get('type', 'any')}"
-    return kind
+    items = spec.get("items", {})
+    return f"array of {items.get('type', 'any')}" if kind == "array" and isinstance(items, dict) else kind
 
 
 def shorten_value(value: Any) -> str:
@@ -163,6 +164,12 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
+def camel_case(name: str) -> str:
+    """`chunks_added` -> `chunksAdded`."""
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
+
+
 def lower_first(text: str) -> str:
     return text[:1].lower() + text[1:]
 
@@ -189,15 +196,10 @@ def describe_parameters(schema: Json) -> str:
     """The parameters in one line: `query* (string), limit (integer 1..50)`; `*` = required."""
     required = schema.get("required", [])
     parts = [
-        f"{name}{'*' if name in required else ''} ({_kind_of(spec)})"
+        f"{name}{'*' if name in required else ''} ({describe_kind(spec)})"
         for name, spec in cast(Json, schema.get("properties", {})).items()
     ]
     return ", ".join(parts) or "none"
-
-
-def _kind_of(spec: Any) -> str:
-    """A schema may also be True or False."""
-    return describe_kind(cast(Json, spec)) if isinstance(spec, dict) else "any"
 
 
 def check_arguments(name: str, schema: Json, arguments: Json, *, seconds: float = 10.0) -> None:
@@ -337,7 +339,7 @@ def _tell(error: ValidationError) -> list[str]:
         guess = f"; did you mean '{near}'?" if near else ""
         return [f"{place}: should be {'|'.join(map(str, allowed))}, got {shorten_value(value)}{guess}"]
     if error.validator in ("anyOf", "oneOf"):
-        kinds = " or ".join(map(_kind_of, expected))
+        kinds = " or ".join(map(describe_kind, expected))
         return [f"{place or 'arguments'}: should be {kinds}, got {shorten_value(value)}"]
     message = error.message if len(error.message) <= 160 else error.message[:157] + "..."
     return [f"{place or 'arguments'}: {message}"]

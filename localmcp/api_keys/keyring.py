@@ -98,15 +98,8 @@ class ApiKeys:
         row["key_hash"] = _hash(key)
         with self._database.write() as connection:
             row["collections"] = bind(connection, collections)
-            connection.execute(
-                """
-                insert into api_keys (id, prefix, key_hash, name, scopes, collections, tools, providers, expires_at,
-                                      created_at)
-                values (:id, :prefix, :key_hash, :name, :scopes, :collections, :tools, :providers, :expires_at,
-                        :created_at)
-                """,
-                row,
-            )
+            values = ", ".join(f":{column}" for column in row)
+            connection.execute(f"insert into api_keys ({', '.join(row)}) values ({values})", row)
             info = read_keys(connection, "id = ?", (row["id"],))[0][0]
         return NewKey(key, info)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Annotated, Any, Literal
+from dataclasses import asdict
+from typing import Annotated, Any, Literal, cast
 
 from localmcp.config import Settings
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
@@ -25,7 +26,7 @@ from localmcp.knowledge.names import find_source
 from localmcp.knowledge.report import Progress, Report
 from localmcp.knowledge.trash import SourceRow
 from localmcp.knowledge.walk import below
-from localmcp.schemas import nearest
+from localmcp.schemas import camel_case, nearest
 from localmcp.storage.database import Database
 from localmcp.tools import Json, Param, current_scope, tool
 
@@ -363,19 +364,9 @@ class LibraryTools:
 
 
 def _job_status(state: JobState) -> JobStatus:
-    status: JobStatus = {
-        "jobId": state.id,
-        "kind": state.kind,
-        "status": state.status,
-        "done": state.done,
-        "total": state.total,
-        "message": state.message,
-        "startedAt": state.started_at,
-        "finishedAt": state.finished_at,
-    }
-    if state.result is not None:
-        status["result"] = state.result
-    return status
+    fields = {"jobId" if name == "id" else camel_case(name): value for name, value in asdict(state).items()}
+    result = fields.pop("result")
+    return cast(JobStatus, fields if result is None else {**fields, "result": result})
 
 
 def _removed_source(row: SourceRow) -> RemovedSource:
@@ -397,20 +388,15 @@ def _teller(tell: Tell) -> Any:
     return progress
 
 
+_COUNTS = (
+    "indexed", "updated", "moved", "unchanged", "skipped", "failed", "missing", "removed", "chunks_added",
+    "chunks_kept", "vectors_added", "waiting",
+)  # fmt: skip
+
+
 def _report_json(report: Report, *notes: str) -> Json:
     return {
-        "indexed": report.indexed,
-        "updated": report.updated,
-        "moved": report.moved,
-        "unchanged": report.unchanged,
-        "skipped": report.skipped,
-        "failed": report.failed,
-        "missing": report.missing,
-        "removed": report.removed,
-        "chunksAdded": report.chunks_added,
-        "chunksKept": report.chunks_kept,
-        "vectorsAdded": report.vectors_added,
-        "waiting": report.waiting,
+        **{camel_case(name): getattr(report, name) for name in _COUNTS},
         "seconds": round(report.seconds, 3),
         "problems": [{"path": path, "reason": reason} for path, reason in report.problems],
         "notices": [*report.notices, *notes],

@@ -22,10 +22,16 @@ from localmcp.providers.manifests import (
     ManifestProvider,
     ManifestTool,
     read_common,
-    read_manifest_parameters,
     refuse_unknown_placeholders,
 )
-from localmcp.providers.parameters import Parameter, as_text, fill, only_placeholder, placeholders
+from localmcp.providers.parameters import (
+    Parameter,
+    as_text,
+    fill,
+    only_placeholder,
+    placeholders,
+    read_parameters,
+)
 from localmcp.providers.switches import Switches
 from localmcp.schemas import Json, compact_json, shorten_value
 from localmcp.tools import Answer
@@ -388,7 +394,7 @@ class Commands(ManifestProvider):
         self.runner = Runner()
 
     def read(self, fields: Fields, path: Path) -> CommandTool | None:
-        parameters = read_manifest_parameters(fields, PARAMETER_KINDS, dashes=True)
+        parameters = read_parameters(fields.table("parameters"), PARAMETER_KINDS, dashes=True)
         mark = read_common(fields, parameters)
         description = fields.text("description", required=True)
         command = read_command(fields, path, parameters)
@@ -409,13 +415,14 @@ def read_command(fields: Fields, path: Path, parameters: dict[str, Parameter]) -
     stdin = fields.text("stdin") if fields.has("stdin") else None
     if stdin is not None:
         refuse_unknown_placeholders(fields, "stdin", stdin, parameters, always=True)
+    variables = fields.table("set_environment")
     directory = Path(fields.text("working_directory", "~")).expanduser()
     return Command(
         program=program,
         arguments=_read_arguments(fields, parameters),
         working_directory=path.parent / directory,
         passed_on=fields.texts("environment"),
-        set_to=_read_set(fields.table("set_environment")),
+        set_to={name: variables.text(name) for name in variables.keys()},
         stdin=stdin,
         timeout=fields.number("timeout", 30, least=0.1, most=3600),
         max_output=fields.whole("max_output", 100_000, least=1, most=900_000),
@@ -430,10 +437,6 @@ def _read_codes(fields: Fields) -> tuple[int, ...]:
         return tuple(codes) or (0,)
     fields.complain("ok_codes must hold whole numbers only.", "ok_codes")
     return (0,)
-
-
-def _read_set(fields: Fields) -> dict[str, str]:
-    return {name: fields.text(name) for name in fields.keys()}
 
 
 def _read_arguments(fields: Fields, parameters: dict[str, Parameter]) -> tuple[Argument, ...]:

@@ -112,22 +112,20 @@ class Fields:
         return default if value is None else value
 
     def number(self, key: str, default: float, *, least: float, most: float) -> float:
-        value = self._take(key, (int, float), f"a number from {least:g} to {most:g}")
-        if value is None:
-            return default
-        if not least <= value <= most:
-            self.complain(f"{self.named(key)} must be from {least:g} to {most:g}, not {value}.", key)
-            return default
-        return value
+        limits = f"from {least:g} to {most:g}"
+        value = self._take(key, (int, float), f"a number {limits}")
+        return self._limited(key, value, default, limits, least <= value <= most) if value is not None else default
 
     def whole(self, key: str, default: int, *, least: int, most: int) -> int:
-        value = self._take(key, int, f"a whole number from {least} to {most}")
-        if value is None:
-            return default
-        if not least <= value <= most:
-            self.complain(f"{self.named(key)} must be from {least} to {most}, not {value}.", key)
-            return default
-        return value
+        limits = f"from {least} to {most}"
+        value = self._take(key, int, f"a whole number {limits}")
+        return self._limited(key, value, default, limits, least <= value <= most) if value is not None else default
+
+    def _limited(self, key: str, value: Any, default: Any, limits: str, fits: bool) -> Any:
+        if fits:
+            return value
+        self.complain(f"{self.named(key)} must be {limits}, not {value}.", key)
+        return default
 
     def choice(self, key: str, choices: Iterable[str], default: str = "", *, required: bool = False) -> str:
         allowed = list(choices)

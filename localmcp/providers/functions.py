@@ -68,10 +68,14 @@ def _mark_of(function: Callable[..., Any], name: str | None, keywords: tuple[str
     mark = cast("ToolMark | None", getattr(function, "__tool__", None))
     if mark is not None:
         return replace(mark, name=name or mark.name, keywords=(*mark.keywords, *keywords), visible=False)
-    own = name or getattr(function, "__name__", "tool")
-    title = own.replace("_", " ").capitalize()
+    return hidden_mark(name or getattr(function, "__name__", "tool"), keywords)
+
+
+def hidden_mark(name: str, keywords: tuple[str, ...]) -> ToolMark:
+    """The annotations of a tool of which nothing is known: MCP's defaults."""
+    title = name.replace("_", " ").capitalize()
     return ToolMark(
-        own, title, keywords, visible=False, read_only=False, destructive=True, idempotent=False, open_world=True
+        name, title, keywords, visible=False, read_only=False, destructive=True, idempotent=False, open_world=True
     )
 
 

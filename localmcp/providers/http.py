@@ -21,10 +21,16 @@ from localmcp.providers.manifests import (
     ManifestProvider,
     ManifestTool,
     read_common,
-    read_manifest_parameters,
     refuse_unknown_placeholders,
 )
-from localmcp.providers.parameters import Parameter, as_text, fill, only_placeholder, placeholders
+from localmcp.providers.parameters import (
+    Parameter,
+    as_text,
+    fill,
+    only_placeholder,
+    placeholders,
+    read_parameters,
+)
 from localmcp.schemas import Json, compact_json, shorten_value
 from localmcp.tools import Answer
 
@@ -104,7 +110,7 @@ class HttpTool(ManifestTool):
                     f"The variable {name} is not set here.", hint="Set it where localmcp is started.", level="warning"
                 )
         parts = urlsplit(self.http.url)
-        if parts.scheme == "http" and parts.hostname not in LOOPBACK and _has_secrets(self.http):
+        if parts.scheme == "http" and parts.hostname not in LOOPBACK and any(_secrets_in(self.http)):
             source.complain(
                 f"Secrets go to {parts.hostname} unencrypted.", ("url",), hint="Use https.", level="warning"
             )
@@ -348,7 +354,7 @@ class HttpCalls(ManifestProvider):
     kind = "http"
 
     def read(self, fields: Fields, path: Path) -> HttpTool | None:
-        parameters = read_manifest_parameters(fields)
+        parameters = read_parameters(fields.table("parameters"))
         mark = read_common(fields, parameters)
         tool = HttpTool(mark, fields.text("description", required=True), parameters, path)
         tool.http = read_call(fields, parameters)
@@ -449,7 +455,3 @@ def _texts_in(value: Any) -> Iterator[str]:
 def _secrets_in(call: Call) -> Iterator[str]:
     for text in (*call.headers.values(), *_texts_in(dict(call.query))):
         yield from _SECRET.findall(text)
-
-
-def _has_secrets(call: Call) -> bool:
-    return any(True for _ in _secrets_in(call))

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
 from localmcp.providers.fields import Fields, Problem, Source
-from localmcp.providers.parameters import KINDS as PARAMETER_KINDS
-from localmcp.providers.parameters import Parameter, accept_arguments, input_schema, placeholders, read_parameters
+from localmcp.providers.parameters import Parameter, accept_arguments, input_schema, placeholders
 from localmcp.providers.switches import Switches
 from localmcp.schemas import Json, nearest
 from localmcp.tools import Answer, Tool, ToolMark
@@ -158,13 +157,6 @@ def read_common(fields: Fields, parameters: dict[str, Parameter], *, read_only: 
         idempotent=fields.flag("idempotent", safe),
         open_world=fields.flag("open_world", read_only is None),
     )
-
-
-def read_manifest_parameters(
-    fields: Fields, kinds: Sequence[str] = tuple(PARAMETER_KINDS), *, dashes: bool = False
-) -> dict[str, Parameter]:
-    """The table `[parameters]` of a manifest."""
-    return read_parameters(fields.table("parameters"), kinds, dashes=dashes)
 
 
 def refuse_unknown_placeholders(

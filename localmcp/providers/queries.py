@@ -26,9 +26,8 @@ from localmcp.providers.manifests import (
     ManifestProvider,
     ManifestTool,
     read_common,
-    read_manifest_parameters,
 )
-from localmcp.providers.parameters import Parameter
+from localmcp.providers.parameters import Parameter, read_parameters
 from localmcp.providers.switches import Switches
 from localmcp.schemas import Json, compact_json, nearest
 from localmcp.storage.connections import PRACTICES
@@ -338,7 +337,7 @@ class Queries(ManifestProvider):
         self.database = database
 
     def read(self, fields: Fields, path: Path) -> QueryTool | None:
-        parameters = read_manifest_parameters(fields, PARAMETER_KINDS)
+        parameters = read_parameters(fields.table("parameters"), PARAMETER_KINDS)
         mark = read_common(fields, parameters, read_only=True)
         tool = QueryTool(mark, fields.text("description", required=True), parameters, path)
         tool.query = Query(

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from localmcp.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery, Profile, ToolHit, ToolMetadata
 from localmcp.errors import InvalidInput, ToolNotFound, UnknownTool
-from localmcp.providers.functions import FunctionTool, as_answer, run_coroutine
+from localmcp.providers.functions import FunctionTool, as_answer, hidden_mark, run_coroutine
 from localmcp.schemas import Json, check_arguments
 from localmcp.server.tool_definition import ToolDefinition, ToolProvider, definition_of, metadata_of, schema_of
 from localmcp.tool_search.ranking import ToolFinder
-from localmcp.tools import Answer, Provider, Registry, Scope, Tool, ToolMark, current_scope, use_scope
+from localmcp.tools import Answer, Provider, Registry, Scope, Tool, current_scope, use_scope
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -36,20 +36,12 @@ Handler = Callable[..., Any]
 # ---------------------------------------------------------------- tools
 
 
-def _hidden_mark(name: str, keywords: tuple[str, ...]) -> ToolMark:
-    """The annotations of a tool of which nothing is known: MCP's defaults."""
-    title = name.replace("_", " ").capitalize()
-    return ToolMark(
-        name, title, keywords, visible=False, read_only=False, destructive=True, idempotent=False, open_world=True
-    )
-
-
 class DefinedTool(Tool):
     """A definition with the function that runs it."""
 
     def __init__(self, definition: ToolDefinition, handler: Handler) -> None:
         self.definition = definition
-        self.mark = _hidden_mark(definition.name, definition.keywords)
+        self.mark = hidden_mark(definition.name, definition.keywords)
         self.description = definition.description
         self._handler = handler
         self._takes_names = _takes_names(definition, handler)
@@ -105,7 +97,7 @@ class ProvidedTool(Tool):
 
     def __init__(self, provider: ToolProvider, metadata: ToolMetadata) -> None:
         self._provider = provider
-        self.mark = _hidden_mark(metadata.name, metadata.keywords)
+        self.mark = hidden_mark(metadata.name, metadata.keywords)
         self.description = metadata.description
 
     @property

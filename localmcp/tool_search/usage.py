@@ -7,9 +7,8 @@ import logging
 import threading
 import time
 from pathlib import Path
-from typing import Any, cast
 
-from localmcp.files import write_atomically
+from localmcp.files import read_json_object, write_atomically
 from localmcp.tools import CallRecord
 
 log = logging.getLogger(__name__)
@@ -68,16 +67,7 @@ class ToolUsage:
 
 
 def _read(path: Path) -> dict[str, int]:
-    try:
-        stored: Any = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        log.warning("%s cannot be read, and the counts of calls begin again: %s", path, error)
-        return {}
-    if not isinstance(stored, dict):
-        return {}
-    return {name: value for name, value in cast("dict[str, Any]", stored).items() if isinstance(value, int)}
+    return {name: value for name, value in read_json_object(path).items() if isinstance(value, int)}
 
 
 def _write(path: Path, counts: dict[str, int]) -> None:

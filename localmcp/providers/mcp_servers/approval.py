@@ -12,9 +12,9 @@ import logging
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from localmcp.files import write_atomically
+from localmcp.files import read_json_object, write_atomically
 
 Json = dict[str, Any]
 
@@ -33,11 +33,11 @@ class ApprovedDefinitions:
     def changed(self, digest: str, tools: Iterable[Json]) -> dict[str, Json]:
         """Return, by name, the approved definition of each tool whose definition is another now; pin those seen first.
 
-        A file that cannot be read or written is treated as empty, with a warning.
+        A file that cannot be read is treated as empty, with a warning: the tools count as approved as they are.
         """
         current = definitions(tools)
         with self._lock:
-            approved = self._load(digest)
+            approved = read_json_object(self._path(digest))
             new = {name: definition for name, definition in current.items() if name not in approved}
             if new:
                 self._save(digest, {**approved, **new})
@@ -55,16 +55,6 @@ class ApprovedDefinitions:
     def forget(self, digest: str) -> None:
         """Drop what is pinned of this entry."""
         self._path(digest).unlink(missing_ok=True)
-
-    def _load(self, digest: str) -> dict[str, Json]:
-        try:
-            value: Any = json.loads(self._path(digest).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError, RecursionError) as error:
-            log.warning("%s cannot be read; the tools count as approved as they are: %s", self._path(digest), error)
-            return {}
-        return cast("dict[str, Json]", value) if isinstance(value, dict) else {}
 
     def _save(self, digest: str, approved: Mapping[str, Json]) -> None:
         try:

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
@@ -25,7 +25,7 @@ from pydantic import AnyUrl, ValidationError
 
 from localmcp.config import state_directory
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, Unavailable
-from localmcp.files import write_atomically
+from localmcp.files import read_json_object, write_atomically
 from localmcp.providers.mcp_servers.entries import LOOPBACK, ServerEntry, prepare
 from localmcp.visible_text import visible
 
@@ -75,11 +75,7 @@ class TokenFile:
 
     def read(self) -> Json:
         """What is kept; empty where nobody has signed in."""
-        try:
-            value: Any = json.loads(self._path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
-            return {}
-        return cast(Json, value) if isinstance(value, dict) else {}
+        return read_json_object(self._path)
 
     def remove(self) -> bool:
         """Forget the tokens; whether there were any."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
 
-from localmcp.files import write_atomically
+from localmcp.files import read_json_object, write_atomically
 
 Json = dict[str, Any]
 
@@ -34,45 +34,22 @@ class CatalogueCache:
 
     def load(self, digest: str) -> list[Json] | None:
         """The last known tools of the entry with this digest; None when there are none."""
-        path = self._path(digest)
-        try:
-            value: Any = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, RecursionError) as error:
-            log.warning("%s cannot be read and is made again: %s", path, error)
-            return None
-        tools = cast(Json, value).get("tools") if isinstance(value, dict) else None
+        tools = read_json_object(self._path(digest)).get("tools")
         return usable_tools(cast("list[Any]", tools)) if isinstance(tools, list) else None
 
     def save(self, digest: str, tools: list[Json]) -> None:
         """Keep the tools; a folder that cannot be written costs only the next start some time."""
-        path = self._path(digest)
-        try:
-            write_atomically(path, json.dumps({"tools": tools}))
-        except OSError as error:
-            log.info("the tools of an MCP server cannot be kept in %s: %s", path, error)
+        _keep(self._path(digest), {"tools": tools})
 
     def load_offers(self, digest: str) -> dict[str, list[Json]]:
         """The last known resources and prompts of the entry; empty when there are none."""
-        try:
-            value: Any = json.loads(self._offers_path(digest).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
-            return {}
-        table = cast(Json, value) if isinstance(value, dict) else {}
+        table = read_json_object(self._offers_path(digest))
         lists = {kind: cast("list[Any]", table[kind]) for kind in table if isinstance(table[kind], list)}
         return {kind: [cast(Json, item) for item in items if isinstance(item, dict)] for kind, items in lists.items()}
 
     def save_offers(self, digest: str, offers: dict[str, list[Json]]) -> None:
         """Keep resources and prompts; nothing is kept of a server without any."""
-        path = self._offers_path(digest)
-        try:
-            if any(offers.values()):
-                write_atomically(path, json.dumps(offers))
-            else:
-                path.unlink(missing_ok=True)
-        except OSError as error:
-            log.info("the resources of an MCP server cannot be kept in %s: %s", path, error)
+        _keep(self._offers_path(digest), offers if any(offers.values()) else None)
 
     def forget(self, digest: str) -> None:
         """Remove what is kept for this entry."""
@@ -84,6 +61,17 @@ class CatalogueCache:
 
     def _path(self, digest: str) -> Path:
         return self._folder / f"{digest}.json"
+
+
+def _keep(path: Path, value: Json | None) -> None:
+    """Write a file, or remove it for None."""
+    try:
+        if value is None:
+            path.unlink(missing_ok=True)
+        else:
+            write_atomically(path, json.dumps(value))
+    except OSError as error:
+        log.info("what an MCP server offers cannot be kept in %s: %s", path, error)
 
 
 def usable_tools(tools: Iterable[Any]) -> list[Json]:

@@ -117,13 +117,8 @@ class ServerOffers:
         return None, {}
 
     def _visible(self) -> list[McpServer]:
-        scope = current_scope()
-        if scope.tools is not None:
-            # Who is bound to some tools reads nothing else of other servers.
-            return []
-        names = scope.provider_names
-        servers = self._servers.servers.values()
-        return [server for server in servers if server.usable and (names is None or server.name in names)]
+        # Who is bound to some tools reads nothing else of other servers.
+        return self._servers.reachable() if current_scope().tools is None else []
 
     def _all(self, kind: str) -> Iterable[tuple[McpServer, Json]]:
         return ((server, raw) for server in self._visible() for raw in server.offered(kind))

@@ -223,14 +223,14 @@ class McpServers:
             return ""
         from localmcp.providers.mcp_servers.introduction import introduce
 
-        seen = [server.introduced() for server in self._reachable()]
+        seen = [server.introduced() for server in self.reachable()]
         return introduce(seen, words=words, ending=ending, characters=characters)
 
     def starting(self) -> list[str]:
         """Return the names of the servers that the caller may use and whose tools are not known yet."""
-        return [server.entry.name for server in self._reachable() if not server.listed.is_set()]
+        return [server.entry.name for server in self.reachable() if not server.listed.is_set()]
 
-    def _reachable(self) -> list[McpServer]:
+    def reachable(self) -> list[McpServer]:
         names = current_scope().provider_names
         return [server for server in self.servers.values() if server.usable and (names is None or server.name in names)]
 
@@ -304,7 +304,7 @@ class McpServers:
         """Start every server that this caller may see and that was never listed, and wait for `server`, but for all of
         them together no longer than FIRST_LISTING_SECONDS in the life of the process. A language model does not wait:
         it is told which servers are still starting."""
-        for provider in self._reachable():
+        for provider in self.reachable():
             if not provider.listed.is_set():
                 provider.start()
         if server.failure is not None:
