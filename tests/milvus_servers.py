@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
@@ -68,6 +69,8 @@ def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
             probe.settimeout(0.2)
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
+        # The server computes for seconds before it listens; asking all the time would take half of the processor.
+        time.sleep(0.05)
     raise RuntimeError(f"the server ended with {process.returncode}")
 
 

@@ -16,6 +16,8 @@ import pytest
 from folders import write
 from milvus_servers import LiteServer, needs_lite, open_backend, shared_server
 
+from localmcp.cli.program import execute
+from localmcp.cli.session import Session
 from localmcp.embeddings import HashEmbedder
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelMismatch, NotFound, Unavailable
 from localmcp.milvus.backend import MilvusBackend
@@ -336,7 +338,9 @@ def test_changes_wait_while_the_server_is_away_and_status_says_so(tmp_path: Path
 
 def test_what_a_command_changed_is_sent_before_it_ends(workspace: Workspace, milvus: MilvusBackend) -> None:
     workspace.replication.push("default")
-    run_cli(workspace, "add", "-", "--title", "Sweets", stdin="Marzipan is made of almonds.")
+    environment = {**os.environ, "LOCALMCP_MODEL": "hash", "MILVUS_ADDRESS": milvus.server.uri}
+    command = [sys.executable, "-m", "localmcp", "--db", str(workspace.database.path), "add", "-", "--title", "Sweets"]
+    subprocess.run(command, input=b"Marzipan is made of almonds.", cwd=ROOT, env=environment, check=True)
     assert_same(workspace, milvus)
     assert any("Marzipan" in text for text in live_chunks(workspace).values())
 
@@ -488,26 +492,28 @@ def test_a_caller_pushes_and_pulls_only_what_it_may_see(workspace: Workspace) ->
     assert workspace.registry.call("replication_status", {}, scope).value["copies"] == []
 
 
-def run_cli(workspace: Workspace, *arguments: str, stdin: str = "", fails: bool = False) -> Any:
-    address = workspace.replication.server or ""
-    environment = {**os.environ, "LOCALMCP_MODEL": "hash", "MILVUS_ADDRESS": address}
-    command = [sys.executable, "-m", "localmcp", "--db", str(workspace.database.path), "--json", *arguments]
-    run = subprocess.run(
-        command, input=stdin, capture_output=True, text=True, cwd=ROOT, env=environment, encoding="utf-8"
-    )
-    assert (run.returncode != 0) == fails, run.stderr
-    return json.loads(run.stderr if fails else run.stdout)
+def test_the_commands_push_stop_and_pull(
+    workspace: Workspace, milvus: MilvusBackend, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
+    monkeypatch.setenv("MILVUS_ADDRESS", milvus.server.uri)
 
+    def ran(*arguments: str, fails: bool = False) -> Any:
+        session = Session()
+        code = execute(session, ["--db", str(workspace.database.path), "--json", *arguments])
+        session.close()
+        printed = capsys.readouterr()
+        assert (code != 0) == fails, printed.err
+        return json.loads(printed.err if fails else printed.out)
 
-def test_the_commands_push_stop_and_pull(workspace: Workspace, milvus: MilvusBackend) -> None:
-    pushed = run_cli(workspace, "push", "default", "--to", "milvus", "--as", "garden")
+    pushed = ran("push", "default", "--to", "milvus", "--as", "garden")
     assert (pushed["vectors"], pushed["name"]) == (len(live_chunks(workspace)), "garden")
-    [copy] = run_cli(workspace, "status")["copies"]
+    [copy] = ran("status")["copies"]
     assert (copy["name"], copy["searchesUseIt"]) == ("garden", True)
-    assert run_cli(workspace, "pull", "garden", "--as", "again")["added"] == 3
-    failed = run_cli(workspace, "push", "default", "--stop", "--drop", fails=True)
+    assert ran("pull", "garden", "--as", "again")["added"] == 3
+    failed = ran("push", "default", "--stop", "--drop", fails=True)
     assert failed["error"]["code"] == "needs_confirmation"
-    assert run_cli(workspace, "push", "default", "--stop", "--drop", "--yes")["dropped"] is True
+    assert ran("push", "default", "--stop", "--drop", "--yes")["dropped"] is True
     assert milvus.collections() == []
 
 

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -79,7 +80,8 @@ def _wait_until_closed(port: int) -> None:
             return
         except ConnectionError:
             # Queued, but not yet accepted, when the listener closed: the kernel resets it.
-            continue
+            pass
+        time.sleep(0.01)
 
 
 def test_a_stream_ends_as_a_whole_when_the_door_closes(door: OpenDoor) -> None:
