@@ -14,7 +14,7 @@ from localmcp.search.index import Index
 from localmcp.search.sources import Indexed, put_source
 from localmcp.storage.database import Database
 from localmcp.text.chunking import Chunk, split
-from localmcp.wording.normalize import detect_language
+from localmcp.wording.languages import detect_language
 
 
 class Library:

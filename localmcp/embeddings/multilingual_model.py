@@ -89,7 +89,7 @@ class MultilingualEmbedder:
 
 
 def _weight_of(question: str) -> float:
-    from localmcp.wording.normalize import detect_language
+    from localmcp.wording.languages import detect_language
 
     language = detect_language(question)
     if language is None:

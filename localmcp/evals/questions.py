@@ -16,7 +16,8 @@ from localmcp.errors import InvalidInput, NotFound
 from localmcp.schemas import nearest, shorten_value
 from localmcp.search.collections import choose_collections
 from localmcp.storage.database import Database, fetch_all
-from localmcp.wording.normalize import detect_language, fold, stop_words
+from localmcp.wording.languages import detect_language
+from localmcp.wording.normalize import fold, stop_words
 
 KINDS = ("known item", "typo", "shuffled", "partial", "heading", "unanswerable")
 LEAST_WORDS = 12

@@ -21,7 +21,8 @@ from localmcp.search.drafts import WORD_ONLY, ChunkDraft, SourceDraft, WordCount
 from localmcp.text.chunking import Chunk, TokenCounter, split
 from localmcp.text.data_text import is_data, is_data_file
 from localmcp.text.document import Document
-from localmcp.wording.normalize import MOST_CHARACTERS_READ, detect_language, language_of_runs, runs
+from localmcp.wording.languages import detect_language
+from localmcp.wording.normalize import runs
 
 log = logging.getLogger(__name__)
 
@@ -264,8 +265,7 @@ def _draft_chunk(
     chunk: Chunk, title: str, document_language: str, by_word_only: bool, counts: WordCounts
 ) -> ChunkDraft:
     text_runs = runs(chunk.text)
-    short = len(chunk.text) <= MOST_CHARACTERS_READ
-    language = (language_of_runs(text_runs) if short else detect_language(chunk.text)) or document_language
+    language = detect_language(chunk.text) or document_language
     kind = WORD_ONLY if by_word_only or is_data(chunk.text) else chunk.kind
     heading = heading_of(title, chunk.headings)
     return ChunkDraft(

@@ -13,7 +13,7 @@ import apsw
 from localmcp.search.drafts import ChunkDraft
 from localmcp.search.passages import read_metadata, read_texts
 from localmcp.storage.database import fetch_all
-from localmcp.wording.normalize import SUPPORTED_LANGUAGES
+from localmcp.wording.languages import LANGUAGES
 
 LONGEST_TITLE, LONGEST_PLACE, LONGEST_WORD = 2_000, 4_000, 40
 MOST_CHUNKS = 200_000
@@ -108,7 +108,7 @@ def _number(value: Any) -> int | None:
 
 
 def _language(value: Any) -> str:
-    return value if value in SUPPORTED_LANGUAGES else "english"
+    return value if value in LANGUAGES else "english"
 
 
 def _digest(value: Any, chunk_id: int) -> bytes:

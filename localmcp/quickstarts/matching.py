@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal, NamedTuple
 
-from localmcp.wording.normalize import detect_language, fold, stem, stop_words
+from localmcp.wording.languages import detect_language
+from localmcp.wording.normalize import fold, stem, stop_words
 
 Field = Literal["name", "display_name", "description"]
 Option = tuple[int, int]

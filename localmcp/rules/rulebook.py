@@ -17,7 +17,8 @@ from localmcp.search.passages import read_texts
 from localmcp.storage.database import bump_generations, fetch_all, fetch_one
 from localmcp.storage.migrations import utc_now
 from localmcp.tools import without_none
-from localmcp.wording.normalize import detect_language, fold
+from localmcp.wording.languages import detect_language
+from localmcp.wording.normalize import fold
 
 if TYPE_CHECKING:
     from localmcp.embeddings import ModelIdentity

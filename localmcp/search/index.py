@@ -28,7 +28,7 @@ from localmcp.search.keyword import build_query, mix_neighbors, search_words
 from localmcp.search.vector import Block, SignIndex, exact_cosines, nearest_chunks
 from localmcp.search.vector_queue import waiting
 from localmcp.storage.database import Database, Generations, fetch_all, fetch_one, read_generations
-from localmcp.wording.normalize import detect_language
+from localmcp.wording.languages import detect_language
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,7 +14,8 @@ import apsw
 
 from localmcp.search.fuzzy import Vocabulary
 from localmcp.storage.database import fetch_all, fetch_one
-from localmcp.wording.normalize import detect_language, fold, index_text, phrases, stem, stop_words
+from localmcp.wording.languages import detect_language
+from localmcp.wording.normalize import fold, index_text, phrases, stem, stop_words
 from localmcp.wording.spelling import Correction
 
 MOST_UNITS = 512

@@ -12,7 +12,7 @@ from localmcp.errors import InvalidInput
 from localmcp.search.drafts import ChunkDraft, SourceDraft, heading_of
 from localmcp.search.lexicon import FORMAT as FORMAT
 from localmcp.text.chunking import Chunk, TokenCounter, shorten_prefix, split
-from localmcp.wording.normalize import detect_language
+from localmcp.wording.languages import detect_language
 
 LONGEST_RECORD = 254
 """Tokens of an embedded text that the default model reads."""

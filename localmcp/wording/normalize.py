@@ -2,9 +2,8 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cache
-from itertools import chain, islice
 from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
@@ -97,16 +96,26 @@ def words(text: str) -> list[str]:
 def phrases(text: str) -> list[tuple[str, ...]]:
     """The words of `text` in order, those together that a query should match side by side.
 
-    Kept together: codes with a digit ("3.11.7", "ISO-9001") and runs of a script without spaces; every other word is
-    alone. Joined again, the phrases are `words(text)`.
+    Kept together: codes with a digit ("3.11.7", "ISO-9001") and the neighbors in a run of a script without spaces;
+    every other word is alone.
     """
     phrase_list: list[tuple[str, ...]] = []
     for unit in _UNIT.finditer(_strip_marks(text)):
         unit_words = words(unit[0])
         is_code = unit.lastgroup == "joined" and any(character.isdigit() for character in unit[0])
-        together = is_code or unit.lastgroup == "spaceless"
-        phrase_list.extend([tuple(unit_words)] if together else [(word,) for word in unit_words])
+        size = _neighbors(unit[0]) if unit.lastgroup == "spaceless" else len(unit_words) if is_code else 1
+        starts = range(max(len(unit_words) - size + 1, 1))
+        phrase_list.extend(tuple(unit_words[start : start + size]) for start in starts)
     return [phrase for phrase in phrase_list if phrase]
+
+
+def _neighbors(run: str) -> int:
+    """How many characters of a script without spaces are looked for together.
+
+    nDCG@10 of the keyword arm with 1, 2, 3 and the whole run, XQuAD: Chinese .953, .939, .858, .159; Thai .261, .848,
+    .948, .185.
+    """
+    return 2 if run >= "\u2e80" else 3
 
 
 def runs(text: str) -> list[str]:
@@ -266,7 +275,7 @@ _STOP_WORDS = {
             kadar mi ne neden nasil olan olarak oldu oldugu olmak olur sonra tarafindan tum ve veya ya yok""",
     }.items()
 }
-"""Folded function words, short on purpose: they tell languages apart, and those of a query say nothing."""
+"""Folded function words, short on purpose: those of a query say nothing."""
 
 _ALSO_ENGLISH = frozenset(
     """am ben bin come dare den des die door dove era fait hat hay in man me men no on os par plus sea sia sin so son
@@ -275,27 +284,6 @@ _ALSO_ENGLISH = frozenset(
 """English words that spell a function word elsewhere: alone they prove nothing."""
 
 _ONLY_FUNCTION_WORDS = frozenset[str]().union(*_STOP_WORDS.values()) - _ALSO_ENGLISH
-
-_SCRIPTS = (("russian", "а", "я"), ("greek", "α", "ω"), ("arabic", "ء", "ي"), ("tamil", "அ", "ஹ"))
-"""A supported language by the letters only it is likely to use: first and last of the alphabet."""
-
-_VOTES = {
-    word: tuple(
-        language
-        for language, listed in _STOP_WORDS.items()
-        if word in listed or (language == "english" and word in _ALSO_ENGLISH)
-    )
-    for word in frozenset[str]().union(*_STOP_WORDS.values(), _ALSO_ENGLISH)
-    if len(word) > 1
-}
-"""Function word -> the languages that have it."""
-
-MOST_WORDS_READ = 400
-"""Words from the beginning of a text that tell its language."""
-MOST_CHARACTERS_READ = 8 * MOST_WORDS_READ
-
-LEAST_SHARE = 0.08
-"""A long text with fewer function words than this is code, a table or a language not known here."""
 
 
 def stop_words(language: str | None) -> frozenset[str]:
@@ -308,54 +296,3 @@ def stop_words(language: str | None) -> frozenset[str]:
 def is_function_word(word: str, languages: Iterable[str] = ()) -> bool:
     """Whether a folded word says nothing in one of these languages, or in any that does not share it with English."""
     return word in _ONLY_FUNCTION_WORDS or any(word in stop_words(language) for language in languages)
-
-
-def detect_language(text: str) -> str | None:
-    """The language whose function words, or else whose alphabet, `text` uses most; None when undecided.
-
-    One function word that no other language has decides in a text of at most eight words; else two, and a lead
-    of an eighth. Single letters are elisions in one language and variables in code, and do not count.
-    """
-    return language_of_runs(runs(text[:MOST_CHARACTERS_READ]))
-
-
-def language_of_runs(text_runs: Sequence[str]) -> str | None:
-    """The language of a text of at most `MOST_CHARACTERS_READ` characters, from its runs."""
-    total = sum(map(_votes_of_run, text_runs))
-    read = total >> _WORDS_LANE
-    if read > MOST_WORDS_READ:
-        return language_of_runs(list(islice(chain.from_iterable(map(words_of_run, text_runs)), MOST_WORDS_READ)))
-    votes = [total >> shift & _LANE_MASK for shift in _LANES.values()]
-    second, most = sorted(votes)[-2:]
-    enough = 1 if read <= 8 and second == 0 else 2
-    if most >= max(enough, LEAST_SHARE * read) and most - second >= max(1, most / 8):
-        return list(_LANES)[votes.index(most)]
-    return _detect_script(list(chain.from_iterable(map(words_of_run, text_runs)))) if most == 0 else None
-
-
-_LANE_BITS, _LANE_MASK = 10, (1 << 10) - 1
-_LANES = {language: number * _LANE_BITS for number, language in enumerate(_STOP_WORDS)}
-"""Where the votes of a language are in a number that counts for all languages at once; above them are the words."""
-_WORDS_LANE = len(_LANES) * _LANE_BITS
-
-
-class _VotesOfRuns(dict[str, int]):
-    """For a run, the number of its words and their votes, side by side in one number."""
-
-    def __missing__(self, run: str) -> int:
-        if len(self) >= CACHED_WORDS:
-            self.clear()
-        run_words = words_of_run(run)
-        votes = (1 << _LANES[language] for word in run_words for language in _VOTES.get(word, ()))
-        self[run] = total = (len(run_words) << _WORDS_LANE) + sum(votes)
-        return total
-
-
-_votes_of_run = _VotesOfRuns().__getitem__
-
-
-def _detect_script(read: list[str]) -> str | None:
-    for language, first, last in _SCRIPTS:
-        if sum(first <= word[0] <= last for word in read) * 2 > len(read):
-            return language
-    return None
