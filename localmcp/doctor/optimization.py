@@ -24,7 +24,6 @@ MOST_STEPS = 20_000
 AT_ONCE = 5000
 EMPTY_SHARE = 0.2
 """From this share of empty pages on, the file is written anew."""
-PENDING_DAYS = 7
 JOB_DAYS = 7
 
 
@@ -88,11 +87,10 @@ def merge_index(database: Database, index: str) -> int:
 
 def remove_dead_rows(database: Database) -> int:
     """Delete vectors of no passage, sign codes of no collection or of a model that does not answer, words that nothing
-    counts, vectors that wait for a text that never came, and old jobs; returns how many rows."""
+    counts, and old jobs; returns how many rows."""
     removed = 0
-    for sql in (_ORPHAN_VECTORS, _OLD_PENDING):
-        while count := _delete(database, sql):
-            removed += count
+    while count := _delete(database, _ORPHAN_VECTORS):
+        removed += count
     for sql in _DEAD:
         removed += _delete(database, sql)
     with database.write() as connection:
@@ -104,11 +102,6 @@ _ORPHAN_VECTORS = f"""
     delete from vectors where id in (
         select id from vectors where (id & 1099511627775) not in (select id from chunks)
             and id not in (select embedding from rules where embedding is not null) limit {AT_ONCE}
-    )
-"""
-_OLD_PENDING = f"""
-    delete from pending_vectors where (model_id, digest) in (
-        select model_id, digest from pending_vectors where created_at < :pending limit {AT_ONCE}
     )
 """
 _DEAD = (
@@ -125,8 +118,7 @@ _DEAD = (
 
 
 def _delete(database: Database, sql: str) -> int:
-    days = {":pending": PENDING_DAYS, ":finished": JOB_DAYS}
-    bindings = {name[1:]: utc_now(86_400 * number) for name, number in days.items() if name in sql}
+    bindings = {"finished": utc_now(86_400 * JOB_DAYS)} if ":finished" in sql else {}
     with database.write() as connection:
         connection.execute(sql, bindings)
         return connection.changes()

@@ -19,9 +19,6 @@ from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.storage.migrations import utc_text
 from localmcp.tools import nearest
 
-PENDING_DAYS = 7
-"""Vectors of an ingest that was killed are kept this long for the next try."""
-
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
@@ -212,10 +209,8 @@ def _note_return(connection: apsw.Connection, source_id: int) -> None:
 
 def purge(connection: apsw.Connection, days: float) -> int:
     """Delete for good what has been in the trash longer than `days`, and what no longer serves a purpose."""
-    now = datetime.now(UTC)
-    count = purge_sources(connection, _before(now, days))
+    count = purge_sources(connection, _before(datetime.now(UTC), days))
     forget_purged(connection)
-    connection.execute("delete from pending_vectors where created_at < ?", (_before(now, PENDING_DAYS),))
     return count
 
 

@@ -23,8 +23,8 @@ from localmcp.storage.migrations import apply_migrations, expected_schema, schem
 from localmcp.text.chunking import CHUNKER_VERSION
 
 PRIVATE_TABLES = (
-    "api_keys", "calls", "equal_passages", "jobs", "leases", "ledger", "pending_vectors",
-    "quickstart_favourites", "quickstart_progress", "replica_changes", "replicas", "roots", "rule_uses",
+    "api_keys", "calls", "equal_passages", "jobs", "leases", "ledger", "quickstart_favourites",
+    "quickstart_progress", "replica_changes", "replicas", "roots", "rule_uses",
 )  # fmt: skip
 """Who may ask, what was asked, where things lay on this machine, and how far the person got."""
 

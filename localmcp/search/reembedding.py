@@ -170,7 +170,7 @@ def forget_unused_models(connection: apsw.Connection) -> None:
     """Delete models that nothing in the file comes from. Part of the caller's write transaction."""
     connection.execute("""
         delete from models where id not in (select model_id from collections where model_id is not null)
-            and id not in (select model_id from replicas) and id not in (select model_id from pending_vectors)
+            and id not in (select model_id from replicas)
             and not exists (
                 select 1 from vectors where vectors.id between models.id << 40 and (models.id + 1 << 40) - 1)
     """)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import apsw
@@ -42,13 +43,10 @@ def apply_migrations(connection: apsw.Connection, version: int) -> None:
 
 def expected_schema(version: int) -> dict[tuple[str, str], str]:
     """(type, name) -> SQL of every object that a file of that version has."""
-    connection = apsw.Connection(":memory:")
-    with connection:
+    with closing(apsw.Connection(":memory:")) as connection:
         for step in MIGRATIONS[:version]:
             step(connection)
-    objects = schema_of(connection)
-    connection.close()
-    return objects
+        return schema_of(connection)
 
 
 def schema_of(connection: apsw.Connection) -> dict[tuple[str, str], str]:
@@ -467,7 +465,6 @@ def m007_vector_queue(connection: apsw.Connection) -> None:
             rank integer not null,     -- a higher one takes it over
             beat_at text not null
         ) strict, without rowid;
-
         create table equal_passages (  -- by what is embedded: a passage whose vector others share
             key integer primary key,
             chunk_id integer not null
@@ -478,8 +475,7 @@ def m007_vector_queue(connection: apsw.Connection) -> None:
         join collections on collections.id = sources.collection_id join chunks on chunks.source_id = sources.id
         where trashed_at is null and collections.kind = 'documents' and not exists (
             select 1 from vectors where vectors.id = (coalesce(collections.model_id, 0) << 40 | chunks.id)
-        )
-        group by sources.id;
+        ) group by sources.id;
     """)
 
 
@@ -496,3 +492,9 @@ def m008_scanned_pages(connection: apsw.Connection) -> None:
             primary key (path, page)
         ) strict, without rowid;
     """)
+
+
+@migration
+def m009_no_pending_vectors(connection: apsw.Connection) -> None:
+    """Since vectors have a queue, none is made before its text is in the file."""
+    connection.execute("drop table pending_vectors")

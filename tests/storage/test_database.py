@@ -430,7 +430,7 @@ def test_a_full_disk_takes_back_the_whole_block(database: Database) -> None:
     with pytest.raises(FileUnavailable, match="disk is full"), database.write() as connection:
         connection.pragma("max_page_count", connection.pragma("page_count") + 2)
         connection.execute("insert into collections (name, created_at) values ('half', '')")
-        connection.execute("insert into pending_vectors values (1, x'00', zeroblob(1000000), '')")
+        connection.execute("insert into vectors values (1, zeroblob(1000000))")
     with database.write() as connection:
         connection.pragma("max_page_count", 1 << 30)
         assert fetch_one(connection, "select count(*) from collections") == 0
@@ -631,7 +631,7 @@ with database.read(): pass
 resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))
 try:
     with database.write() as connection:
-        connection.execute("insert into pending_vectors values (1, x'00', zeroblob(9000000), '')")
+        connection.execute("insert into vectors values (1, zeroblob(9000000))")
 except FileUnavailable as error:
     print(error.message, error.hint)
 """
