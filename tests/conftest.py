@@ -15,6 +15,7 @@ from remembered_vectors import RememberedVectors
 from localmcp.config import Settings
 from localmcp.embeddings import HashEmbedder, LazyEmbedder
 from localmcp.embeddings.encoder_embedder import EncoderEmbedder
+from localmcp.knowledge import reading
 from localmcp.knowledge.ingest import Library
 from localmcp.storage.database import Database
 
@@ -58,6 +59,17 @@ def remembered_vectors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         patch.setattr(EncoderEmbedder, "_embed_long", lambda model, *rest: vectors.embed_long(model, *rest))
         yield
     vectors.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_reader() -> Iterator[None]:
+    """Let libraries of this process read files with one worker, in the same order in every run.
+
+    A second takes longer to start than a few files take to read. Programs that tests start have as many as they like.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "_workers", lambda tasks: 1)
+        yield
 
 
 @pytest.fixture
