@@ -28,6 +28,9 @@ def visible(text: str, *, newlines: bool = False) -> str:
     With `newlines`, line feeds and tabs stay and CRLF becomes a line feed; without, the result is one line.
     The result is safe to pass again: `visible(visible(text)) == visible(text)`.
     """
+    # What is unsafe is never printable, and most texts are: that is quick to tell.
+    if (text.replace("\n", "") if newlines else text).isprintable():
+        return text
     if not newlines:
         return _UNSAFE.sub(_sign, text)
     return _UNSAFE.sub(_sign_but_layout, text.replace("\r\n", "\n"))

@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.widgets import ContentSwitcher, Static
 
 from localmcp.errors import LocalMCPError
-from localmcp.tui.pane import Table
+from localmcp.tui.table import Table
 
 Json = dict[str, Any]
 

@@ -22,6 +22,7 @@ def explanation_of(result: Json, hit: Json) -> Content:
         "searched": " · ".join(_term(term) for term in query["terms"]) or "no words",
         "left out": ", ".join(f"{dropped['word']} ({dropped['reason']})" for dropped in query["dropped"]),
         "repaired": ", ".join(f"{repair['word']} → {repair['replacement']}" for repair in result.get("repairs", ())),
+        "notices": " ".join(result.get("notices", ())),
         "file": {
             "fresh": "as it was read",
             "changed": "has changed since it was read",

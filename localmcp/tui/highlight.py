@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 from itertools import islice, takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from textual.content import Content
@@ -14,17 +13,23 @@ from textual.strip import Strip
 from textual.style import Style
 from textual.visual import RenderOptions, Visual
 
-from localmcp.text.excerpt import Matcher
+if TYPE_CHECKING:
+    from localmcp.text.excerpt import Matcher
 
 MATCH = "bold $accent underline"
 FOUND_BY = {"both": "words and meaning", "keyword_only": "words", "semantic_only": "meaning"}
 HIT_LINES = 3
 """Lines of a hit in a list."""
+SEARCHED_LINES = 5
+"""Lines of a passage, from the sentence that answers on, of which the best is shown."""
 FRESHNESS = {"changed": "✎ changed since", "missing": "○ file is gone"}
 
 
 def matcher_of(result: dict[str, Any], hit: dict[str, Any]) -> Matcher:
     """Recognises the query's words in a hit's language; `result` must have been asked for with `explain`."""
+    # Stemming takes time that the first paint has not.
+    from localmcp.text.excerpt import Matcher
+
     searched = [form for term in result["explain"]["terms"] for form in term["searchedAs"]]
     return Matcher(searched, hit["explain"]["language"])
 
@@ -37,29 +42,13 @@ def marked(text: str, matcher: Matcher | None, style: str = "") -> Content:
     return content
 
 
-def marked_passage(text: str, matcher: Matcher) -> Content:
-    """`text` with the words that were searched for marked, and the sentence that holds most of them in bold."""
+def marked_passage(text: str, hit: dict[str, Any], matcher: Matcher) -> Content:
+    """`text`, the passage of a hit, with the searched words marked, and the sentence that answers in bold."""
     content = marked(text, matcher)
-    if sentence := best_sentence(text, matcher):
-        content = content.stylize("bold", *sentence)
-    return content
-
-
-def best_sentence(text: str, matcher: Matcher) -> tuple[int, int] | None:
-    """Return (start, stop) of the sentence with most different words that were searched for; None if none has any."""
-    spans = matcher.spans(text)
-    best: tuple[int, int] | None = None
-    most = 0
-    for sentence in _SENTENCE.finditer(text):
-        start, stop = sentence.span()
-        different = len({text[a:b].casefold() for a, b in spans if start <= a and b <= stop})
-        if different > most:
-            best, most = (start, stop), different
-    return best
-
-
-_SENTENCE = re.compile(r"[^\s#|>*-](?:(?!\n\s*[\n#|>*-])(?![.!?…]+[\s])[\s\S])*[.!?…]*")
-"""Up to an end mark with a space behind it, a blank line, or a line that begins a heading, a list or a table."""
+    place = hit.get("highlight")
+    sentence = hit["content"][place["start"] : place["stop"]] if place else ""
+    start = text.find(sentence)
+    return content.stylize("bold", start, start + len(sentence)) if sentence and start >= 0 else content
 
 
 def bar(score: float, width: int = 5) -> str:
@@ -71,7 +60,7 @@ def bar(score: float, width: int = 5) -> str:
 def hit_lines(number: int, hit: dict[str, Any], matcher: Matcher, room: int, *, with_title: bool = True) -> Content:
     """A hit in three lines of at most `room` and a margin: score and title, place, the line that fits best. Without
     the title, in two: score and headings, the line."""
-    best = best_stretch(_running_text(hit["content"]), matcher, room)
+    best = best_stretch(_answering_text(hit, room), matcher, room)
     text = Content("    ") + marked(best, matcher, "$foreground")
     score = Content.styled(bar(hit["combinedScore"]), "$accent")
     if not with_title:
@@ -144,6 +133,13 @@ def best_stretch(text: str, matcher: Matcher, room: int) -> str:
     lead = max(first - min((room - (last - first)) // 2, room // 3), 0)
     start = text.find(" ", lead, first) + 1 or first
     return f"… {text[start : start + room * 2]}"
+
+
+def _answering_text(hit: dict[str, Any], room: int) -> str:
+    """A passage from the sentence that answers on, as far as a line may show it; without one, its beginning."""
+    start = hit.get("highlight", {}).get("start", 0)
+    text = _running_text(hit["content"][start : start + SEARCHED_LINES * room])
+    return text if text or not start else _running_text(hit["content"])
 
 
 def _running_text(text: str) -> str:

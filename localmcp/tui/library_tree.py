@@ -9,12 +9,13 @@ from typing import Any, Self, cast
 
 from rich.style import Style
 from rich.text import Text
+from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
 from localmcp.humanize import counted
 from localmcp.knowledge.inventory import Folder, FolderState, Item, PassageLine, Unread, WaitingFile
 from localmcp.tui.highlight import cut_right, short
-from localmcp.tui.pane import Branches
+from localmcp.tui.keymap import bindings
 from localmcp.tui.theme import color
 
 PAGE = 100
@@ -110,6 +111,40 @@ class Window:
     @property
     def end(self) -> int:
         return self.first + len(self.nodes)
+
+
+class Branches(Tree[Any]):
+    """A tree."""
+
+    BINDINGS = [*bindings("list"), *bindings("branches")]
+
+    def action_first(self) -> None:
+        self.go_to(0)
+
+    def action_last(self) -> None:
+        self.go_to(self.last_line)
+
+    def action_open_branch(self) -> None:
+        """Open the branch; where it is open, go to its first row."""
+        node = self.cursor_node
+        if node is not None and node.allow_expand and not node.is_expanded:
+            node.expand()
+        elif node is not None and node.children:
+            self.move_cursor(node.children[0])
+
+    def action_shut_branch(self) -> None:
+        """Close the branch; on a row that is none, or closed, go to the row above it in the tree."""
+        node = self.cursor_node
+        if node is not None and node.is_expanded and node.allow_expand:
+            node.collapse()
+        elif node is not None and node.parent is not None and not node.parent.is_root:
+            self.move_cursor(node.parent)
+
+    def go_to(self, line: int) -> None:
+        """Put the cursor on a line that there is, and show it."""
+        if 0 <= line <= self.last_line:
+            self.cursor_line = line
+            self.scroll_to_line(line, animate=False)
 
 
 class LibraryTree(Branches):

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from inspect import isawaitable
 from itertools import accumulate
 from typing import Any, ClassVar, TypeVar, cast
 
-from rich.text import Text
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content, Span
 from textual.widget import Widget
-from textual.widgets import DataTable, Input, OptionList, Tree
+from textual.widgets import Input, OptionList
 
 from localmcp.errors import Interrupted
 from localmcp.storage.interruption import Interruption
@@ -23,7 +22,6 @@ from localmcp.tui.error_guard import ErrorGuard
 from localmcp.tui.keymap import bindings
 from localmcp.tui.messages import Answered, Failed, Waiting
 from localmcp.tui.session import Session, session_of
-from localmcp.tui.theme import color
 from localmcp.visible_text import visible
 
 T = TypeVar("T")
@@ -222,13 +220,15 @@ def visible_value(value: Any) -> Any:
     """Copy an answer with every text in it made safe to draw; lines stay lines. Other objects stay as they are."""
     if isinstance(value, str):
         return visible(value, newlines=True)
-    if isinstance(value, Content):
-        return visible_content(value)
+    if value is None or isinstance(value, int | float):
+        return value
     if isinstance(value, dict):
         return {key: visible_value(item) for key, item in cast("dict[Any, Any]", value).items()}
     if isinstance(value, list | tuple):
         items = [visible_value(item) for item in cast("list[Any]", value)]
         return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, Content):
+        return visible_content(value)
     if is_dataclass(value) and not isinstance(value, type):
         fields_of = {part.name: getattr(value, part.name) for part in fields(value) if part.init}
         changed = {name: visible_value(item) for name, item in fields_of.items()}
@@ -258,54 +258,3 @@ class Choices(OptionList):
             self.highlighted = ids.index(identity)
         elif self.option_count:
             self.highlighted = min(fallback, self.option_count - 1)
-
-
-class Table(DataTable[Any]):
-    """A table of rows."""
-
-    BINDINGS = bindings("list")
-
-    def put(self, row: Sequence[str], key: str | None = None, tone: str = "") -> None:
-        """Add a row as it is, brackets and all, in a color of the theme."""
-        style = color(self.app.theme_variables, tone) if tone else ""
-        self.add_row(*(Text(cell, style) for cell in row), key=key)
-
-    def action_first(self) -> None:
-        self.move_cursor(row=0)
-
-    def action_last(self) -> None:
-        self.move_cursor(row=max(self.row_count - 1, 0))
-
-
-class Branches(Tree[Any]):
-    """A tree."""
-
-    BINDINGS = [*bindings("list"), *bindings("branches")]
-
-    def action_first(self) -> None:
-        self.go_to(0)
-
-    def action_last(self) -> None:
-        self.go_to(self.last_line)
-
-    def action_open_branch(self) -> None:
-        """Open the branch; where it is open, go to its first row."""
-        node = self.cursor_node
-        if node is not None and node.allow_expand and not node.is_expanded:
-            node.expand()
-        elif node is not None and node.children:
-            self.move_cursor(node.children[0])
-
-    def action_shut_branch(self) -> None:
-        """Close the branch; on a row that is none, or closed, go to the row above it in the tree."""
-        node = self.cursor_node
-        if node is not None and node.is_expanded and node.allow_expand:
-            node.collapse()
-        elif node is not None and node.parent is not None and not node.parent.is_root:
-            self.move_cursor(node.parent)
-
-    def go_to(self, line: int) -> None:
-        """Put the cursor on a line that there is, and show it."""
-        if 0 <= line <= self.last_line:
-            self.cursor_line = line
-            self.scroll_to_line(line, animate=False)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from localmcp.text.excerpt import Matcher
 from localmcp.tui.explanation import explanation_of
 from localmcp.tui.highlight import headings_of, lines_of, marked_passage
+
+if TYPE_CHECKING:
+    from localmcp.text.excerpt import Matcher
 
 Json = dict[str, Any]
 
@@ -46,7 +48,7 @@ class PassageView(Vertical):
     def show_hit(self, hit: Json, around: Json, matcher: Matcher) -> None:
         """Show a passage with those before and after it; `around` is an answer of `get_context`."""
         parts = [
-            marked_passage(chunk["content"].strip("\n"), matcher) if chunk["isTarget"]
+            marked_passage(chunk["content"].strip("\n"), hit, matcher) if chunk["isTarget"]
             else Content.styled(chunk["content"].strip("\n"), "$muted")
             for chunk in around["chunks"]
         ]  # fmt: skip

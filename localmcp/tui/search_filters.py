@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from textual.content import Content
 
@@ -39,8 +39,15 @@ def with_filter(line: str, name: str, value: str | None) -> str:
     return f"{rest} {name}:{shown}".strip()
 
 
-def chips_of(line: str, state: str, by_date: bool, mode: str) -> Content:
-    """Return the filters of a line; those that are set are highlighted."""
+def notices_of(result: dict[str, Any]) -> str:
+    """Return which words were corrected, and what else the person should know of an answer."""
+    repairs = ", ".join(f"{repair['replacement']} instead of {repair['word']}" for repair in result.get("repairs", ()))
+    corrected = f"Searched for {repairs} (a takes it over)." if repairs else ""
+    return "  ".join(filter(None, (corrected, *result.get("notices", ()))))
+
+
+def chips_of(line: str, state: str, by_date: bool, mode: str, notices: str = "") -> Content:
+    """Return the filters of a line; those that are set are highlighted, and notices take the place of the others."""
     filters = parse_query_line(line).filters
     names = ["collection", "type", *(name for name in ("since", "until") if name in FILTERS), "tag", "path"]
     values = {name: ", ".join(filters[name]) if name in filters else "" for name in names}
@@ -48,8 +55,9 @@ def chips_of(line: str, state: str, by_date: bool, mode: str) -> Content:
     parts = [
         Content.assemble((f" {name} {value} ", "bold $accent")) if value else Content.styled(f" {name} ", "$muted")
         for name, value in values.items()
+        if value or not notices
     ]
-    return Content("·").join(parts)
+    return Content("·").join([*parts, Content.styled(f" {notices}", "$warning")] if notices else parts)
 
 
 def choices_for(workspace: Workspace) -> list[Choice]:

@@ -16,7 +16,8 @@ from textual.widgets import ContentSwitcher, DataTable, Input, Static
 from localmcp.humanize import counted, size
 from localmcp.tui.answer_view import shortened
 from localmcp.tui.keymap import bindings
-from localmcp.tui.pane import FilterLine, Pane, Table
+from localmcp.tui.pane import FilterLine, Pane
+from localmcp.tui.table import Table
 
 if TYPE_CHECKING:
     from localmcp.activity import LogEntry, LogPage, Statistics, Usage

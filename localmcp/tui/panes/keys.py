@@ -13,7 +13,8 @@ from textual.widgets import ContentSwitcher, Static
 
 from localmcp.errors import InvalidInput
 from localmcp.tui.keymap import bindings
-from localmcp.tui.pane import FilterLine, Pane, Table
+from localmcp.tui.pane import FilterLine, Pane
+from localmcp.tui.table import Table
 
 if TYPE_CHECKING:
     from localmcp.api_keys.key_info import KeyInfo, NewKey

@@ -24,7 +24,7 @@ from localmcp.tui.messages import QuestionChanged
 from localmcp.tui.pane import Choices, Pane
 from localmcp.tui.passage_view import PassageView
 from localmcp.tui.search_arguments import Asked, run_search
-from localmcp.tui.search_filters import STATE, Choice, chips_of, choices_for, filter_rows, with_filter
+from localmcp.tui.search_filters import STATE, Choice, chips_of, choices_for, filter_rows, notices_of, with_filter
 from localmcp.tui.search_rows import FoldedRow, HitRow, QueryRow, Row, query_rows, rows_of
 from localmcp.tui.session import Draft
 from localmcp.tui.welcome import Welcome
@@ -73,7 +73,6 @@ class SearchPane(Pane):
             yield line
             yield Static(self.mode, classes="aside", id="mode")
         yield Static(classes="note", id="chips")
-        yield Static(classes="note", id="notices")
         with ContentSwitcher(initial="found", classes="split", id="below"):
             yield Welcome(id="welcome")
             with Horizontal(id="found"):
@@ -208,7 +207,6 @@ class SearchPane(Pane):
         self._show_rows(query_rows(memory.saved, memory.recent))
         self._count()
         self.say_nothing_is_here(not self.rows)
-        self._notice({})
         self.view.show_reasons(self.result, self.hit)
         self.view.show_markup(
             "[b]Type to search[/b]\n\n"
@@ -227,7 +225,6 @@ class SearchPane(Pane):
         self.draft = draft
         self._take(result)
         self._count()
-        self._notice(result)
         self.say_nothing_is_here(not self.hits)
         rows = rows_of(self.hits, self.unfolded)
         self._show_rows(rows)
@@ -261,7 +258,7 @@ class SearchPane(Pane):
 
     def _show_chips(self) -> None:
         chips = self.query_one("#chips", Static)
-        content = chips_of(self.line.value, self.state, self.by_date, self.mode)
+        content = chips_of(self.line.value, self.state, self.by_date, self.mode, notices_of(self.result))
         if content != chips.content:
             chips.update(content)
 
@@ -278,19 +275,6 @@ class SearchPane(Pane):
             "[b]Nothing fits[/b]\n\n[$muted]Fewer words, another mode [b]m[/b], no filters [b]f[/b], or more "
             "documents: [b]2[/b] Library, or\n\n  localmcp add FOLDER[/]"
         )
-
-    def _notice(self, result: Json) -> None:
-        """Corrected words and what else the person should know, above the passages."""
-        parts: list[Content] = []
-        if repairs := result.get("repairs"):
-            words = ", ".join(f"{repair['replacement']} instead of {repair['word']}" for repair in repairs)
-            parts.append(Content(f"Searched for {words}.  "))
-            parts.append(Content.styled(f"Did you mean “{result['didYouMean']}”?  a takes it over  ", "$muted"))
-        parts += [Content(f"{notice}  ") for notice in result.get("notices", ())]
-        line, words = self.query_one("#notices", Static), Content("").join(parts)
-        if words != line.content:
-            line.update(words)
-        line.set_class(bool(parts), "-on")
 
     def _option(self, row: Row) -> Option:
         """A row of the list: of a document its title, place and best line."""

@@ -1,0 +1,29 @@
+"""A table whose cells are drawn as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.text import Text
+from textual.widgets import DataTable
+
+from localmcp.tui.keymap import bindings
+from localmcp.tui.theme import color
+
+
+class Table(DataTable[Any]):
+    """A table of rows."""
+
+    BINDINGS = bindings("list")
+
+    def put(self, row: Sequence[str], key: str | None = None, tone: str = "") -> None:
+        """Add a row as it is, brackets and all, in a color of the theme."""
+        style = color(self.app.theme_variables, tone) if tone else ""
+        self.add_row(*(Text(cell, style) for cell in row), key=key)
+
+    def action_first(self) -> None:
+        self.move_cursor(row=0)
+
+    def action_last(self) -> None:
+        self.move_cursor(row=max(self.row_count - 1, 0))
