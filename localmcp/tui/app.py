@@ -116,6 +116,7 @@ class LocalMcpApp(ErrorGuard, App[None]):
             self.register_theme(color_theme)
         self._wanted_theme = theme_name
         self.theme = theme_name if theme_name in self.available_themes else theme.DEFAULT
+        self.stylesheet.set_variables(self.get_css_variables())
 
     def compose(self) -> ComposeResult:
         yield TopLine(id="top")
@@ -124,7 +125,7 @@ class LocalMcpApp(ErrorGuard, App[None]):
             yield SearchPane(id="search")
         yield JobStrip(id="job")
         yield ErrorLine(id="error")
-        yield KeyLine(compact=True)
+        yield KeyLine()
 
     def on_mount(self) -> None:
         self.top.where, self.top.state = str(self.session.path), "◌ opening"
@@ -408,6 +409,11 @@ class LocalMcpApp(ErrorGuard, App[None]):
         """The theme's colors, each readable on its backgrounds."""
         self.theme_variables = theme.readable(super().get_css_variables())
         return self.theme_variables
+
+    def refresh_css(self, animate: bool = True) -> None:
+        """Read the styles again for another theme; before anything is drawn they are read for the right one."""
+        if self.is_drawn:
+            super().refresh_css(animate)
 
     def get_default_screen(self) -> Screen[Any]:
         return MainScreen(id="_default")

@@ -46,7 +46,7 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
             with Horizontal(classes="buttons"):
                 yield Button("Cancel", id="cancel", compact=True)
                 yield Button(self._verb, id="save", variant="primary", compact=True)
-        yield KeyLine(compact=True, show_command_palette=False)
+        yield KeyLine(shows_commands=False)
 
     def on_mount(self) -> None:
         self.query_one(ToolForm).focus_first()

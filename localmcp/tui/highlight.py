@@ -137,9 +137,9 @@ def best_stretch(text: str, matcher: Matcher, room: int) -> str:
 
 def _answering_text(hit: dict[str, Any], room: int) -> str:
     """A passage from the sentence that answers on, as far as a line may show it; without one, its beginning."""
-    start = hit.get("highlight", {}).get("start", 0)
-    text = _running_text(hit["content"][start : start + SEARCHED_LINES * room])
-    return text if text or not start else _running_text(hit["content"])
+    content = hit["content"]
+    start = hit.get("highlight", {}).get("start", 0) if len(content) > room else 0
+    return _running_text(content[start : start + SEARCHED_LINES * room]) or _running_text(content)
 
 
 def _running_text(text: str) -> str:

@@ -6,21 +6,22 @@ import os
 from pathlib import Path
 from typing import Any
 
-from rich.cells import cell_len
 from textual import events
-from textual.app import ComposeResult
+from textual.binding import Binding
 from textual.content import Content
 from textual.reactive import reactive
-from textual.widgets import Footer, Static
-from textual.widgets._footer import FooterKey
+from textual.screen import Screen
+from textual.style import Style
+from textual.widgets import Static
 
 from localmcp.errors import LocalMCPError, NeedsConfirmation
 from localmcp.humanize import counted
 from localmcp.tui.messages import TurnTo
 from localmcp.visible_text import visible
 
-PALETTE_ROOM = 14
-"""Columns for the key of the commands, at the right end of the last line."""
+COMMANDS = "ctrl+p"
+WIDTH_FOR_COMMANDS = 100
+"""Of the screen, so that the key of the commands has a place at the right end of the last line."""
 
 
 class TopLine(Static):
@@ -122,20 +123,44 @@ class TabBar(Static):
                 self.post_message(TurnTo(name))
 
 
-class KeyLine(Footer):
-    """The keys of the moment, as many as fit whole."""
+class KeyLine(Static):
+    """The keys of the moment, as many as fit whole; at the right that of the commands."""
 
-    def compose(self) -> ComposeResult:
-        shows_palette = self.show_command_palette and self.app.size.width >= 100
-        room = self.app.size.width - (PALETTE_ROOM if shows_palette else 0)
-        for part in super().compose():
-            if isinstance(part, FooterKey) and not part.has_class("-command-palette"):
-                room -= cell_len(part.key_display) + cell_len(part.description) + 2
-            if room >= 0 or part.has_class("-command-palette"):
-                yield part
+    def __init__(self, *, shows_commands: bool = True) -> None:
+        super().__init__()
+        self.auto_links = False
+        self._shows_commands = shows_commands
 
-    async def on_resize(self) -> None:
-        await self.recompose()
+    def on_mount(self) -> None:
+        self.screen.bindings_updated_signal.subscribe(self, self.draw)
+
+    def on_resize(self) -> None:
+        self.draw(self.screen)
+
+    def draw(self, screen: Screen[Any]) -> None:
+        """Show each action that has a hint once; a click does what the key does."""
+        active, room = screen.active_bindings, self.size.width
+        right = Content("")
+        if self._shows_commands and room >= WIDTH_FOR_COMMANDS and COMMANDS in active:
+            right = self._hint(active[COMMANDS].binding)
+        hints: dict[str, Content] = {}
+        for _, binding, _, _ in active.values():
+            if binding.show and binding.action not in hints:
+                hints[binding.action] = self._hint(binding)
+        shown: list[Content] = []
+        for hint in hints.values():
+            if sum(part.cell_length + 1 for part in [*shown, hint, right]) > room:
+                break
+            shown.append(hint)
+        left = Content(" ").join(shown)
+        line = left + " " * (room - left.cell_length - right.cell_length) + right
+        if line != self.content:
+            self.update(line)
+
+    def _hint(self, binding: Binding) -> Content:
+        pressed = Style.from_meta({"@click": f"app.simulate_key({binding.key!r})"})
+        hint = Content.assemble((self.app.get_key_display(binding), "bold $accent"), f" {binding.description}")
+        return hint.stylize(pressed)
 
 
 class ErrorLine(Static):

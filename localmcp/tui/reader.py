@@ -112,7 +112,7 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
                 line = Input(placeholder="Find in this document", classes="framed hidden", id="find")
                 line.cursor_blink = False
                 yield line
-        yield KeyLine(compact=True, show_command_palette=False)
+        yield KeyLine(shows_commands=False)
 
     def on_mount(self) -> None:
         self.query_one("#outline").border_title = "Outline"

@@ -19,7 +19,6 @@ TERMINAL = "terminal"
 def _variables(accent: str, scrollbar: str, background: str, selection: str) -> dict[str, str]:
     return {
         "block-cursor-text-style": "none",
-        "footer-key-foreground": accent,
         "input-selection-background": selection,
         "scrollbar": scrollbar,
         "scrollbar-hover": scrollbar,
@@ -85,8 +84,7 @@ _MARGIN = 0.6
 TEXT_COLORS = ("foreground", "muted", "primary", "secondary", "accent", "success", "warning", "error")
 BACKGROUNDS = ("background", "surface", "panel")
 ALIASES = {
-    "footer-foreground": "foreground", "footer-description-foreground": "foreground",
-    "footer-key-foreground": "accent", "text": "foreground", "text-muted": "muted", "text-disabled": "muted",
+    "text": "foreground", "text-muted": "muted", "text-disabled": "muted",
     "foreground-muted": "muted", "foreground-disabled": "muted",
     **{f"markdown-h{level}-color": "primary" for level in range(1, 7)},
 }  # fmt: skip
@@ -111,7 +109,7 @@ def readable(variables: Mapping[str, str]) -> dict[str, str]:
         colors = {name: _lifted(color, colors["foreground"], [*behind, *tints]) for name, color in colors.items()}
     lifted = {name: color.hex for name, color in colors.items()}
     aliases = {name: lifted[role] for name, role in ALIASES.items()}
-    return {**variables, **lifted, **aliases, "footer-background": variables["panel"]}
+    return {**variables, **lifted, **aliases}
 
 
 def _lifted(text: Color, pole: Color, behind: Sequence[Color]) -> Color:
