@@ -7,6 +7,7 @@ Empty variables count as unset.
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, replace
@@ -186,6 +187,10 @@ def setting_names() -> list[str]:
     return [f.name for f in fields(Settings)]
 
 
+_CREDENTIALS = re.compile(r"(?<=://)[^/@]+(?=@)")
+"""What is before the host of an address."""
+
+
 def is_secret(name: str) -> bool:
     """Whether the setting's value is never shown."""
     return next(bool(f.metadata["secret"]) for f in fields(Settings) if f.name == name)
@@ -198,6 +203,41 @@ def describe_settings() -> list[dict[str, Any]]:
         {"name": f.name, "env": _variable_of(f), "default": getattr(defaults, f.name), "says": f.metadata["says"]}
         for f in fields(Settings)
     ]
+
+
+def settings_in_force(settings: Settings) -> list[dict[str, Any]]:
+    """Each setting as JSON: its value, where that comes from, its default, its variable and what it does."""
+    return [
+        {
+            "name": (name := setting["name"]),
+            "value": shown_value(name, getattr(settings, name)),
+            "from": origin_of(name),
+            "default": shown_value(name, setting["default"]),
+            "env": setting["env"],
+            "says": setting["says"],
+        }
+        for setting in describe_settings()
+    ]
+
+
+def shown_value(name: str, value: Any) -> Any:
+    """Return a value as JSON; a secret, and the credentials of an address, are not shown."""
+    if is_secret(name):
+        return "(set)" if value else ""
+    if isinstance(value, str):
+        return _CREDENTIALS.sub("(hidden)", value)
+    if isinstance(value, tuple):
+        return [str(item) for item in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return str(value) if isinstance(value, Path) else value
+
+
+def origin_of(name: str) -> str:
+    """Return where a value comes from, the command line left out: its variable, `config.toml`, or `default`."""
+    variable = next(setting["env"] for setting in describe_settings() if setting["name"] == name)
+    value = os.environ.get(variable, "").strip()
+    if value and not value.startswith("${"):
+        return variable
+    return "config.toml" if name in read_config_file() else "default"
 
 
 def load_settings(**overrides: Any) -> Settings:

@@ -14,7 +14,7 @@ from localmcp.cli.ingest import finish_vectors
 from localmcp.cli.session import Session, command, pass_session
 
 if TYPE_CHECKING:
-    from localmcp.workspace import Workspace
+    pass
 
 Json = dict[str, Any]
 
@@ -125,7 +125,7 @@ def mount(session: Session, file: Path, name: str | None) -> None:
     with workspace.database.read():
         pass
     entry = workspace.mounts.mount(file, name)
-    result = next(listed for listed in _listed(workspace) if listed["name"] == entry.name)
+    result = next(listed for listed in workspace.mounts.described() if listed["name"] == entry.name)
     session.answer(
         result, lambda value: terminal.echo(f"Mounted {value['path']} as {value['name']}: {_contents(value)}")
     )
@@ -145,7 +145,7 @@ def unmount(session: Session, name: str) -> None:
 @pass_session
 def mounts(session: Session) -> None:
     """List the files that are searched together with yours."""
-    session.answer({"mounts": _listed(session.reading())}, _print_mounts)
+    session.answer({"mounts": session.reading().mounts.described()}, _print_mounts)
 
 
 def _print_mounts(result: Json) -> None:
@@ -167,24 +167,6 @@ def contents(mount: Json) -> str:
     parts = [terminal.counted(mount["sources"], "document"), terminal.counted(mount["chunks"], "passage")]
     more = (("quick start", mount.get("quickstarts")), ("rule", mount.get("rules")))
     return ", ".join([*parts, *(terminal.counted(number, name) for name, number in more if number)])
-
-
-def _listed(workspace: Workspace) -> list[Json]:
-    """What is remembered, and what is in it now."""
-    from localmcp.errors import LocalMCPError
-
-    opened = {file.name: file for file in workspace.mounts.files()[0]}
-    listed: list[Json] = []
-    for entry in workspace.mounts.entries():
-        about: Json = {"name": entry.name, "path": str(entry.path), "mountedAt": entry.mounted_at, "problem": None}
-        try:
-            if entry.name not in opened:
-                raise LocalMCPError("it is not there")
-            about |= opened[entry.name].describe()
-        except LocalMCPError as error:
-            about["problem"] = error.message
-        listed.append(about)
-    return listed
 
 
 SHOWN_CONFLICTS = 20

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,9 +10,6 @@ from localmcp import config as configuration
 from localmcp.cli import terminal
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.errors import ConfigurationError
-
-CREDENTIALS = re.compile(r"(?<=://)[^/@]+(?=@)")
-"""Credentials: what is before the host of an address."""
 
 
 @group()
@@ -30,7 +24,9 @@ def config() -> None:
 @pass_session
 def show_settings(session: Session) -> None:
     """Show every setting: its value, where it comes from, and what it does."""
-    described = [_described(setting, session) for setting in configuration.describe_settings()]
+    described = configuration.settings_in_force(session.settings)
+    for setting in described:
+        setting["from"] = _origin(session, setting["name"])
     if session.as_json:
         session.print_json({"file": str(configuration.config_file()), "settings": described})
         return
@@ -101,31 +97,8 @@ def _known(name: str) -> str:
     raise ConfigurationError(f"Unknown setting '{name}'.", hint=hint)
 
 
-def _described(setting: dict[str, Any], session: Session) -> dict[str, Any]:
-    name = setting["name"]
-    return {
-        "name": name,
-        "value": _value(session, name),
-        "from": _origin(session, name),
-        "default": _plain(name, setting["default"]),
-        "env": setting["env"],
-        "says": setting["says"],
-    }
-
-
 def _value(session: Session, name: str) -> Any:
-    return _plain(name, getattr(session.settings, name))
-
-
-def _plain(name: str, value: Any) -> Any:
-    """As JSON; a secret is not shown."""
-    if configuration.is_secret(name):
-        return "(set)" if value else ""
-    if isinstance(value, str):
-        return CREDENTIALS.sub("(hidden)", value)
-    if isinstance(value, tuple):
-        return [str(item) for item in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    return str(value) if isinstance(value, Path) else value
+    return configuration.shown_value(name, getattr(session.settings, name))
 
 
 def _shown(value: Any) -> str:
@@ -137,11 +110,5 @@ def _shown(value: Any) -> str:
 
 
 def _origin(session: Session, name: str) -> str:
-    """Where the value in force comes from, by leaving the places out that are weaker."""
-    if name == "database" and session.database:
-        return "--db"
-    variable = next(setting["env"] for setting in configuration.describe_settings() if setting["name"] == name)
-    value = os.environ.get(variable, "").strip()
-    if value and not value.startswith("${"):
-        return variable
-    return "config.toml" if name in configuration.read_config_file() else "default"
+    """Return where the value in force comes from."""
+    return "--db" if name == "database" and session.database else configuration.origin_of(name)

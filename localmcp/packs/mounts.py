@@ -222,6 +222,21 @@ class Mounts:
             opened = [mounted for entry in entries if (mounted := self._current(entry, troubles)) is not None]
         return opened, troubles
 
+    def described(self) -> list[dict[str, Any]]:
+        """Return what is remembered, as JSON, and what is in each file now, or why it cannot be told."""
+        opened = {file.name: file for file in self.files()[0]}
+        listed: list[dict[str, Any]] = []
+        for entry in self.entries():
+            about = {"name": entry.name, "path": str(entry.path), "mountedAt": entry.mounted_at, "problem": None}
+            try:
+                if entry.name not in opened:
+                    raise NotFound("it is not there")
+                about |= opened[entry.name].describe()
+            except LocalMCPError as error:
+                about["problem"] = error.message
+            listed.append(about)
+        return listed
+
     def close(self) -> None:
         """Close every mounted file."""
         with self._lock:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from textual.content import Content
 
+from localmcp.config import load_settings, settings_in_force
 from localmcp.humanize import counted, size
-from localmcp.tui.commands import Command, Entry, read_json
+from localmcp.tui.commands import Command, Entry
 from localmcp.tui.evaluation_view import evaluation_page
 from localmcp.tui.highlight import short
 from localmcp.tui.session import Session
@@ -28,6 +30,12 @@ CONNECT = Command(
 )  # fmt: skip
 _FILE = {"type": "string", "title": "File", "description": "Its path, such as ~/team.localmcp", "format": "path"}
 _NAME = {"type": "string", "title": "Name"}
+USE_MODEL = Command(
+    "Models", "Use another model", "It reads everything in the file, then answers.", ("models", "use", "{model}"),
+    {"model": {"type": "string", "title": "Model", "default": "multilingual", "description": "default, multilingual "
+               "(knows about 100 languages), or another of the list above"}}, is_long=True,
+    warning="Reading everything again can take long; the old vectors answer until it is done.",
+)  # fmt: skip
 
 FILE_COMMANDS = (
     Command("This file", "Size, contents, model", "What is in the file, in which languages, and what takes the space.",
@@ -59,11 +67,7 @@ FILE_COMMANDS = (
             {"questions": {"type": "integer", "title": "Questions a kind", "default": 50, "minimum": 1},
              "collection?": {"type": "string", "title": "Only collection"}}, is_long=True, draw=evaluation_page),
     Command("Models", "Models on this machine", "The star marks the one in use.", ("models", "list"), shows=True),
-    Command("Models", "Use another model", "It reads everything in the file, then answers.",
-            ("models", "use", "{model}"),
-            {"model": {"type": "string", "title": "Model", "description": "default, multilingual (knows about 100 "
-                       "languages), or another of the list above"}}, is_long=True,
-            warning="Reading everything again can take long; the old vectors answer until it is done."),
+    USE_MODEL,
 )  # fmt: skip
 
 HUB_COMMANDS = (
@@ -103,9 +107,23 @@ def _backup(path: str, length: int, modified: float) -> Entry:
     return Entry("Backups", path, title, about, (check, restore))
 
 
+def languages_of(session: Session) -> list[Entry]:
+    """Return the languages of the library, and what helps where the model does not know them."""
+    if not session.exists:
+        return []
+    stats = session.workspace.knowledge.get_stats()
+    total, notice = stats["totalChunks"], stats.get("languageNotice", "")
+    shares = {name: f"{100 * count / total:.0f} %" for name, count in stats["languages"].items()}
+    first = ", ".join(f"{name} {share}" for name, share in islice(shares.items(), 3))
+    title = Content.assemble(f"Languages  {first}", ("  ✎ another model helps" if notice else "", "$warning"))
+    lines = [f"{name:<14} {stats['languages'][name]:>9,}  {share:>5}" for name, share in shares.items()]
+    about = Content.assemble(("Passages by language", "$muted"), "\n", "\n".join(lines), ("\n\n" + notice, "$warning"))
+    return [Entry("Models", "Languages", title, about, (USE_MODEL,))] if shares else []
+
+
 def mounts_of(session: Session) -> list[Entry]:
     """Return the files that are searched together with this one."""
-    return [_mount(mount) for mount in read_json(session, "mounts").get("mounts", [])]
+    return [_mount(mount) for mount in session.workspace.mounts.described()]
 
 
 def _mount(mount: Json) -> Entry:
@@ -122,7 +140,7 @@ def _mount(mount: Json) -> Entry:
 
 def settings_of(session: Session) -> list[Entry]:
     """Return every setting with its value and its help."""
-    return [_setting(setting) for setting in read_json(session, "config", "show").get("settings", [])]
+    return [_setting(setting) for setting in settings_in_force(load_settings(database=session.path))]
 
 
 def _setting(setting: Json) -> Entry:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -127,12 +126,6 @@ def run_command(session: Session, line: Sequence[str], tell: Tell = lambda progr
             raise
     text = "\n".join(part.strip("\n") for part in (printed, complained) if part.strip())
     return Output(visible(text, newlines=True) or "Done.", process.returncode)
-
-
-def read_json(session: Session, *words: str) -> Json:
-    """Return what a command answers as JSON; empty if it fails. For a thread that may wait."""
-    output = run_command(session, ["--json", *words])
-    return json.loads(output.text.splitlines()[0]) if not output.code else {}
 
 
 def shown(command: Command, output: Output, line: Sequence[str]) -> Content:

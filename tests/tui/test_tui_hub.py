@@ -41,6 +41,18 @@ async def test_a_setting_is_shown_with_its_help_and_changed(tmp_path: Path) -> N
         assert "0.55" in (config_directory() / "config.toml").read_text()
 
 
+async def test_the_languages_of_the_library_are_a_row_that_leads_to_another_model(tmp_path: Path) -> None:
+    write(tmp_path / "docs" / "api.md", "# Le api\n\nLe api vivono nell'alveare e in autunno hanno bisogno di cibo.\n")
+    async with open_tui(make_library(tmp_path)) as tui:
+        await tui.go("file")
+        await find(tui, "models languages")
+        await tui.until(lambda: "Languages  english 83 %, italian 17 %" in tui.text(), "the shares")
+        await tui.until(lambda: "italian                1   17 %" in tui.text(), "each with its passages")
+        await tui.press("enter")
+        await tui.until(lambda: tui.app.screen.query("ToolForm"), "the form")
+        assert "multilingual" in tui.text()
+
+
 async def test_a_backup_is_made_listed_and_checked(tmp_path: Path) -> None:
     async with open_tui(make_library(tmp_path)) as tui:
         await tui.go("file")
