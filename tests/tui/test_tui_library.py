@@ -273,7 +273,7 @@ class Ferry(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"<html><title>Timetable</title><body><h1>Ferry</h1><p>The boat leaves at nine.</p></body>")
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, *_arguments: Any) -> None:
         """Say nothing."""
 
 

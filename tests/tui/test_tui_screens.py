@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from tui_driver import check_screen, make_library, open_tui
 
+from localmcp.tui.app import PANES
+
 SIZES = {"80x24": (80, 24), "120x34": (120, 34), "160x45": (160, 45)}
 
 
@@ -51,3 +53,9 @@ async def test_panes_of_an_empty_file_say_what_belongs_there(home: Path, size: s
         for pane in ("library", "quickstarts", "rules", "activity", "keys"):
             await tui.go(pane)
             check_screen(f"empty-{pane}-{size}", tui)
+        if size == "80x24":
+            for pane in list(PANES)[4:]:
+                await tui.go(pane)
+                assert tui.error() == ""
+    # Looking at every pane makes no file.
+    assert not (home / "library.localmcp").exists()

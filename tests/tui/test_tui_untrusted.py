@@ -21,8 +21,7 @@ EVIL = "\x1b[31mred\x1b]8;;https://example.org\x07x \u202etxet [red]m[/red] [lin
 WIDTH = 120
 
 
-async def check(tui: RunningTui, what: str) -> None:
-    await tui.settle()
+def check(tui: RunningTui, what: str) -> None:
     assert commands_of_text(tui.app) == [], what
     assert misplaced_borders(tui.app, WIDTH) == [], what
 
@@ -56,28 +55,30 @@ async def test_hostile_text_is_drawn_as_signs_in_every_pane(file: Path) -> None:
         tool = {"name": "echo", "description": EVIL, "title": EVIL, "inputSchema": {"type": "object"}}
         server.learn([tool])
         server.learn([{**tool, "description": f"{EVIL}{EVIL}"}])
-        await check(tui, "saved searches")
+        await tui.settle()
+        check(tui, "saved searches")
         await tui.type("zebras")
         await tui.until(lambda: tui.pane.hits, "the passages")
         await tui.press("escape", "x")
-        await check(tui, "search")
+        check(tui, "search")
         await tui.press("enter")
         await tui.until(lambda: "zebras" in tui.text(), "the reader")
-        await check(tui, "reader")
+        check(tui, "reader")
         await tui.press("escape")
         for pane in PANES:
             await tui.go(pane)
-            await check(tui, pane)
+            check(tui, pane)
             for key in ("right", "down", "right", "down", "down", "down", "enter"):
                 await tui.press(key)
-                await check(tui, f"{pane} {key}")
+                check(tui, f"{pane} {key}")
             while len(tui.app.screen_stack) > 1:
                 await tui.press("escape")
         tui.app.tell_error(LocalMCPError(EVIL, hint=EVIL))
         tui.app.notify(EVIL, title=EVIL)
-        await check(tui, "error and message")
+        await tui.settle()
+        check(tui, "error and message")
         await tui.press("f2")
-        await check(tui, "details of an error")
+        check(tui, "details of an error")
 
 
 def quick_start() -> str:
