@@ -138,8 +138,11 @@ def best_stretch(text: str, matcher: Matcher, room: int) -> str:
 def _answering_text(hit: dict[str, Any], room: int) -> str:
     """A passage from the sentence that answers on, as far as a line may show it; without one, its beginning."""
     content = hit["content"]
-    start = hit.get("highlight", {}).get("start", 0) if len(content) > room else 0
-    return _running_text(content[start : start + SEARCHED_LINES * room]) or _running_text(content)
+    start = hit.get("highlight", {}).get("start", 0)
+    whole = _running_text(content)
+    if not start or len(whole) <= room:
+        return whole[: SEARCHED_LINES * room]
+    return _running_text(content[start : start + SEARCHED_LINES * room]) or whole
 
 
 def _running_text(text: str) -> str:
