@@ -22,6 +22,8 @@ CROWD = slice(1, 6)
 """The second to the sixth nearest passage."""
 TYPICAL_CROWD = 0.35
 """Mean cosine of the crowd with the default model; cosines of other models are moved there."""
+FAR = 0.25
+"""Cosine of a passage that is about something else."""
 UNIQUE_CODE = 90.0
 """What a passage shows at least that holds a rare code which the query is mostly about."""
 RARE_CHUNKS, CODE_SHARE = 3, 1 / 3
@@ -34,6 +36,8 @@ class Signals(NamedTuple):
     constant: float
     meaning: float
     """Cosine."""
+    far: float
+    """How much the cosine is below FAR: words shared with such a passage are chance."""
     coverage: float
     """Share of the idf of the question's content words that are in the passage."""
     lacks_number: float
@@ -44,11 +48,11 @@ class Signals(NamedTuple):
     """Logarithm of 1 + the number of content words: half of two says less than half of six."""
 
 
-HYBRID = Signals(-5.36, 4.37, 5.89, -4.18, 1.04, 1.26)
+HYBRID = Signals(-4.61, 2.45, -15.48, 6.04, -4.2, 1.41, 1.14)
 """Fitted by `tests/benchmarks/confidence_quality.py --fit`. The best sentence by meaning, the share of the bm25 score,
 the next passages, ranks and the agreement of both arms gained nothing on sets that were left out."""
-KEYWORD = Signals(-4.2, 0.0, 6.0, -3.79, 0.0, 1.48)
-SEMANTIC = Signals(-2.0, 6.0, 0.0, 0.0, 0.0, 0.0)
+KEYWORD = Signals(-4.29, 0.0, 0.0, 6.13, -3.81, 0.0, 1.36)
+SEMANTIC = Signals(-2.0, 6.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +82,11 @@ class Judge:
         total = sum(self.idf_by_word.values()) + sum(self.missing.values())
         held = sum(idf for word, idf in self.idf_by_word.items() if word in matched)
         words = {*self.idf_by_word, *self.missing}
+        meaning = (cosine or 0.0) + self.shift
         return Signals(
             1.0,
-            (cosine or 0.0) + self.shift,
+            meaning,
+            max(FAR - meaning, 0.0),
             held / total if total else 0.0,
             float(any(_has_digit(word) and word not in matched for word in words)),
             float(other_language),
