@@ -49,7 +49,7 @@ from localmcp.quickstarts.search import Found, Request, find_by_substring, find_
 from localmcp.quickstarts.store import Row, merged_by_title
 from localmcp.search.federation import Federation, never_changed
 from localmcp.storage.database import Database
-from localmcp.tools import Param, current_scope, integer_or_string, nearest, tool
+from localmcp.tools import Param, current_scope, hidden_change, hidden_tool, integer_or_string, nearest, tool
 
 log = logging.getLogger(__name__)
 
@@ -169,7 +169,7 @@ class Quickstarts:
 
     # ------------------------------------------------------------ in
 
-    @tool(
+    @hidden_change(
         "importQuickstarts",
         title="Import quick starts",
         keywords=("quickstart", "load", "add", "yaml", "json"),
@@ -177,8 +177,6 @@ class Quickstarts:
             "import the quickstarts from {path}",
             "import the quickstart file {path}",
         ),
-        visible=False,
-        read_only=False,
         idempotent=True,
     )
     def import_quickstarts(
@@ -238,7 +236,7 @@ class Quickstarts:
 
     # ------------------------------------------------------------ reading
 
-    @tool(
+    @hidden_tool(
         "listQuickstarts",
         title="List quick starts",
         keywords=("quickstart", "catalogue", "browse", "favourites", "tags"),
@@ -250,7 +248,6 @@ class Quickstarts:
             "which quickstarts have I completed {status=Complete}",
             "show the catalogue of quickstarts",
         ),
-        visible=False,
         accepts={"limit": integer_or_string, "offset": integer_or_string},
     )
     def list_quickstarts(
@@ -275,7 +272,7 @@ class Quickstarts:
         listed = [listed_quickstart(row) for row in rows]
         return {"count": len(listed), "total": total, "quickstarts": listed, "tags": tags}
 
-    @tool(
+    @hidden_tool(
         "showQuickstart",
         title="Show a quick start",
         keywords=("quickstart", "read", "open", "steps", "tasks"),
@@ -284,7 +281,6 @@ class Quickstarts:
             "open the {name} quickstart",
             "show the steps|tasks of the quickstart {name}",
         ),
-        visible=False,
         text=lambda shown: shown["markdown"],
     )
     def show(self, name: Annotated[str, Param("Name or title")]) -> ShownQuickstart:
@@ -294,7 +290,7 @@ class Quickstarts:
 
     # ------------------------------------------------------------ favourites and progress
 
-    @tool(
+    @hidden_change(
         "favouriteQuickstart",
         title="Mark a favourite quick start",
         keywords=("quickstart", "bookmark", "star"),
@@ -305,8 +301,6 @@ class Quickstarts:
             "remove {name} from my favourites {favourite=false}",
             "add {name} to my favourites",
         ),
-        visible=False,
-        read_only=False,
         idempotent=True,
     )
     def favourite(
@@ -320,7 +314,7 @@ class Quickstarts:
             store.set_favourite(connection, row.id, favourite)
         return {"name": row.name, "favourite": favourite}
 
-    @tool(
+    @hidden_change(
         "setQuickstartProgress",
         title="Record progress in a quick start",
         keywords=("quickstart", "task", "done", "complete", "review"),
@@ -331,8 +325,6 @@ class Quickstarts:
             "I finished task {task} of the quickstart {name}",
             "mark task {task} of|in {name} as complete",
         ),
-        visible=False,
-        read_only=False,
         idempotent=True,
         accepts={"task": integer_or_string},
     )
@@ -356,7 +348,7 @@ class Quickstarts:
 
     # ------------------------------------------------------------ out
 
-    @tool(
+    @hidden_tool(
         "exportQuickstarts",
         title="Export quick starts",
         keywords=("quickstart", "save", "yaml", "json", "backup"),
@@ -364,7 +356,6 @@ class Quickstarts:
             "export the quickstarts as {format}",
             "give me the quickstarts as {format}",
         ),
-        visible=False,
     )
     def export(
         self,
@@ -381,7 +372,7 @@ class Quickstarts:
         documents = [exported_document(row) for row in rows]
         return {"count": len(documents), "format": format, "text": write_documents(documents, format)}
 
-    @tool(
+    @hidden_change(
         "removeQuickstart",
         title="Remove quick starts",
         keywords=("quickstart", "delete"),
@@ -390,8 +381,6 @@ class Quickstarts:
             "take the quickstart {names} out of the catalogue",
             "remove the quickstart {names} from the catalogue",
         ),
-        visible=False,
-        read_only=False,
         destructive=True,
     )
     def remove(self, names: Annotated[list[str], Param("Names", min_length=1)]) -> RemovalAnswer:

@@ -22,7 +22,7 @@ from localmcp.search.collections import (
 )
 from localmcp.search.replicas import replica_of
 from localmcp.storage.database import Database, fetch_all, fetch_one
-from localmcp.tools import Param, current_scope, tool, without_none
+from localmcp.tools import Param, current_scope, hidden_change, hidden_tool, without_none
 
 Name = Annotated[str, Param("The collection.", min_length=1, max_length=100)]
 PartitionName = Annotated[str, Param("The partition.", min_length=1, max_length=100)]
@@ -97,13 +97,11 @@ class Collections:
 
     # ------------------------------------------------------------ making
 
-    @tool(
+    @hidden_change(
         "create_collection",
         title="Create a collection",
         keywords=("knowledge base", "vector", "milvus", "make", "new", "collection"),
         examples=("create a collection called {collection_name}", "make a new collection {collection_name}"),
-        visible=False,
-        read_only=False,
         idempotent=True,
     )
     def create_collection(
@@ -119,13 +117,11 @@ class Collections:
                 connection.execute("update collections set description = ? where id = ?", (description, made.id))
         return {"name": made.name, "created": before is None}
 
-    @tool(
+    @hidden_change(
         "create_partition",
         title="Create a partition",
         keywords=("part", "section", "vector", "milvus", "collection", "new"),
         examples=("create a partition {partition_name} in the collection {collection_name}",),
-        visible=False,
-        read_only=False,
         idempotent=True,
     )
     def create_partition(self, collection_name: Name, partition_name: PartitionName) -> Made:
@@ -140,12 +136,11 @@ class Collections:
 
     # ------------------------------------------------------------ telling
 
-    @tool(
+    @hidden_tool(
         "list_collections",
         title="List the collections",
         keywords=("knowledge bases", "vector", "milvus", "partitions", "which", "all"),
         examples=("list the collections", "which collections are there", "what knowledge bases do I have"),
-        visible=False,
     )
     def list_collections(self) -> CollectionList:
         """The collections with their partitions and sizes; also those that only a configured Milvus server has."""
@@ -187,7 +182,7 @@ class Collections:
             everything = fetch_all(connection, "select id from collections")
             return {copy.name.casefold() for (row_id,) in everything if (copy := replica_of(connection, row_id))}
 
-    @tool(
+    @hidden_tool(
         "describe_collection",
         title="Describe a collection",
         keywords=("partitions", "vectors", "model", "dimension", "size", "milvus", "count"),
@@ -196,7 +191,6 @@ class Collections:
             "how many vectors are in the collection {collection_name}",
             "which partitions does the collection {collection_name} have",
         ),
-        visible=False,
     )
     def describe_collection(self, collection_name: Name) -> DescribedCollection:
         """Documents, vectors, partitions, embedding model and where a collection is searched."""
@@ -249,13 +243,11 @@ class Collections:
 
     # ------------------------------------------------------------ taking away
 
-    @tool(
+    @hidden_change(
         "drop_collection",
         title="Drop a collection",
         keywords=("delete", "remove", "knowledge base", "vector", "milvus"),
         examples=("drop|delete the collection {collection_name}",),
-        visible=False,
-        read_only=False,
         destructive=True,
         idempotent=True,
     )
@@ -281,13 +273,11 @@ class Collections:
         drop_collection(self.database, collection.id)
         return result
 
-    @tool(
+    @hidden_change(
         "drop_partition",
         title="Drop a partition",
         keywords=("delete", "remove", "part", "vector", "milvus", "collection"),
         examples=("drop|delete the partition {partition_name} of the collection {collection_name}",),
-        visible=False,
-        read_only=False,
         destructive=True,
         idempotent=True,
     )

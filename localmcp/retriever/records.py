@@ -32,7 +32,7 @@ from localmcp.search.conditions import parse_condition
 from localmcp.search.records import check_metadata
 from localmcp.search.sources import trash_sources
 from localmcp.storage.database import Database, fetch_all
-from localmcp.tools import Param, tool
+from localmcp.tools import Param, hidden_change
 
 MOST_RECORDS = 200
 """A call with more would take longer than a client waits; the command line has no such bound."""
@@ -77,7 +77,7 @@ class Records:
 
     # ------------------------------------------------------------ in
 
-    @tool(
+    @hidden_change(
         "insert_records",
         title="Insert texts into a collection",
         keywords=("vector", "upsert", "add", "store", "embed", "collection", "milvus", "texts"),
@@ -85,8 +85,6 @@ class Records:
             "insert {texts} into the collection {collection_name}",
             "add the texts {texts} to the collection {collection_name}",
         ),
-        visible=False,
-        read_only=False,
         idempotent=False,
     )
     def insert_records(
@@ -165,13 +163,11 @@ class Records:
 
     # ------------------------------------------------------------ changes
 
-    @tool(
+    @hidden_change(
         "update_records",
         title="Change records of a collection",
         keywords=("vector", "edit", "replace", "metadata", "collection", "text"),
         examples=("update record {id} of the collection {collection_name}",),
-        visible=False,
-        read_only=False,
         destructive=True,
         idempotent=True,
     )
@@ -222,7 +218,7 @@ class Records:
 
     # ------------------------------------------------------------ out
 
-    @tool(
+    @hidden_change(
         "delete_records",
         title="Delete records of a collection",
         keywords=("vector", "remove", "forget", "trash", "collection", "filter"),
@@ -230,8 +226,6 @@ class Records:
             "delete the records {ids} from the collection {collection_name}",
             "remove record {ids} of the collection {collection_name}",
         ),
-        visible=False,
-        read_only=False,
         destructive=True,
         idempotent=True,
     )

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from localmcp.retriever.outgoing import Copied, Progress
 from localmcp.retriever.replication import Replication
 from localmcp.search.replicas import Replica
-from localmcp.tools import Json, Param, current_scope, progress_listener, tool
+from localmcp.tools import Json, Param, current_scope, hidden_change, hidden_tool, progress_listener
 
 WAIT_SECONDS = 20.0
 """A tool answers within this time, finished or not."""
@@ -95,13 +95,11 @@ class ReplicationTools:
         self._tasks: dict[tuple[str, str], _Task] = {}
         self._lock = threading.Lock()
 
-    @tool(
+    @hidden_change(
         "push_collection",
         title="Copy a collection to Milvus",
         keywords=("milvus", "push", "replicate", "cluster", "export", "vectors", "scale"),
         examples=("push|copy|replicate the collection {collection} to milvus",),
-        visible=False,
-        read_only=False,
         idempotent=True,
         open_world=True,
     )
@@ -131,13 +129,11 @@ class ReplicationTools:
             "indexed": copied.indexed,
         }
 
-    @tool(
+    @hidden_change(
         "pull_collection",
         title="Copy a collection from Milvus",
         keywords=("milvus", "pull", "import", "vectors", "cluster", "restore"),
         examples=("pull|import|copy the collection {collection} from milvus",),
-        visible=False,
-        read_only=False,
         idempotent=True,
         open_world=True,
     )
@@ -161,13 +157,11 @@ class ReplicationTools:
             return {**so_far, "total": task.total, "message": GOES_ON}
         return {"status": "done", **asdict(task.result)}  # pyright: ignore[reportReturnType]
 
-    @tool(
+    @hidden_change(
         "stop_replication",
         title="Search a collection locally again",
         keywords=("milvus", "stop", "local", "replica", "unlink"),
         examples=("stop replicating the collection {collection} to milvus", "search {collection} locally again"),
-        visible=False,
-        read_only=False,
         destructive=True,
         idempotent=True,
         open_world=True,
@@ -181,12 +175,11 @@ class ReplicationTools:
         replica = self._replication.stop(collection, drop=drop)
         return {"collection": replica.collection, "name": replica.name, "dropped": drop}
 
-    @tool(
+    @hidden_tool(
         "replication_status",
         title="Status of the copies in Milvus",
         keywords=("milvus", "replica", "status", "sync", "pending", "push", "pull"),
         examples=("is milvus up to date", "how far is the copy to milvus", "which collections are in milvus"),
-        visible=False,
     )
     def replication_status(self) -> ReplicationStatus:
         """Tell which collections have a copy in Milvus, whether searches use it, what still waits to be sent, and

@@ -18,7 +18,7 @@ from localmcp.rules.rulebook import CATEGORIES, Rule, RuleDraft, Selection
 from localmcp.search.collections import ensure_model
 from localmcp.search.index import Index
 from localmcp.storage.database import Database, fetch_all, fetch_one
-from localmcp.tools import Param, integer_or_string, tool
+from localmcp.tools import Param, hidden_change, hidden_tool, integer_or_string
 
 if TYPE_CHECKING:
     import numpy as np
@@ -110,13 +110,11 @@ class RuleCatalogue:
 
     # ------------------------------------------------------------ in
 
-    @tool(
+    @hidden_change(
         "addRule",
         title="Add a rule",
         keywords=("rule", "guideline", "convention", "save", "new"),
         examples=("add the rule {rule_text}", "save this convention: {rule_text}"),
-        visible=False,
-        read_only=False,
     )
     def add_rule(
         self,
@@ -255,12 +253,11 @@ class RuleCatalogue:
 
     # ------------------------------------------------------------ reading
 
-    @tool(
+    @hidden_tool(
         "listRules",
         title="List the rules",
         keywords=("rules", "guidelines", "browse", "retired"),
         examples=("list my rules", "show all rules about {category}"),
-        visible=False,
         accepts={"limit": integer_or_string, "offset": integer_or_string},
     )
     def list_rules(
@@ -288,12 +285,11 @@ class RuleCatalogue:
             rules = list(islice(newest, offset, offset + limit))
         return {"count": len(rules), "total": total, "rules": [shown_rule(rule) for rule in rules]}
 
-    @tool(
+    @hidden_tool(
         "ruleStats",
         title="Count the rules",
         keywords=("rules", "statistics", "usage"),
         examples=("how many rules do I have", "which rules are used most"),
-        visible=False,
     )
     def stats(self) -> RuleStats:
         """Count rules by category and project, and how often they were applied."""

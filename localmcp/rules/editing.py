@@ -18,7 +18,7 @@ from localmcp.rules.catalog import (
     known_rule,
 )
 from localmcp.search.federation import never_changed
-from localmcp.tools import Param, integer_or_string, tool, without_none
+from localmcp.tools import Param, hidden_change, integer_or_string, without_none
 
 
 def own_rule_id(name: str, value: Any) -> Any:
@@ -58,13 +58,11 @@ class RuleCare:
         self._catalogue = catalogue
         self._database = catalogue.database
 
-    @tool(
+    @hidden_change(
         "editRule",
         title="Change a rule",
         keywords=("rule", "update", "correct", "rephrase", "weight", "importance"),
         examples=("change rule {id} to {rule_text}",),
-        visible=False,
-        read_only=False,
         idempotent=True,
         accepts={"id": own_rule_id},
     )
@@ -102,13 +100,11 @@ class RuleCare:
         answer = self._catalogue.answer(id, f"Rule {id} changed.")
         return {**answer, "notice": notice} if notice else answer
 
-    @tool(
+    @hidden_change(
         "mergeRules",
         title="Merge two rules",
         keywords=("rule", "duplicate", "combine", "consolidate"),
         examples=("merge rule {source} into rule {target}",),
-        visible=False,
-        read_only=False,
         accepts={"source": own_rule_id, "target": own_rule_id},
     )
     def merge_rules(
@@ -126,13 +122,11 @@ class RuleCare:
                 rulebook.retire_rule(connection, source)
         return self._catalogue.answer(target, f"Rule {source} was merged into rule {target}.")
 
-    @tool(
+    @hidden_change(
         "retireRule",
         title="Retire a rule",
         keywords=("rule", "disable", "archive", "obsolete"),
         examples=("retire rule {id}", "rule {id} no longer holds"),
-        visible=False,
-        read_only=False,
         idempotent=True,
         accepts={"id": own_rule_id},
     )
@@ -143,13 +137,11 @@ class RuleCare:
                 rulebook.retire_rule(connection, id)
         return self._catalogue.answer(id, f"Rule {id} is retired.")
 
-    @tool(
+    @hidden_change(
         "restoreRule",
         title="Restore a retired rule",
         keywords=("rule", "enable", "undo"),
         examples=("restore rule {id}",),
-        visible=False,
-        read_only=False,
         idempotent=True,
         accepts={"id": own_rule_id},
     )
@@ -161,13 +153,11 @@ class RuleCare:
         self._catalogue.embed_missing_or_say()
         return self._catalogue.answer(id, f"Rule {id} is in force again.")
 
-    @tool(
+    @hidden_change(
         "deleteRule",
         title="Delete a rule",
         keywords=("rule", "remove", "forget"),
         examples=("delete rule {id}", "forget rule {id}"),
-        visible=False,
-        read_only=False,
         destructive=True,
         idempotent=True,
         accepts={"id": own_rule_id},
@@ -181,13 +171,11 @@ class RuleCare:
 
     # ------------------------------------------------------------ use
 
-    @tool(
+    @hidden_change(
         "reportRuleUse",
         title="Report that rules were applied",
         keywords=("rule", "applied", "useful", "feedback", "not useful"),
         examples=("rule {ruleIds} was applied", "rule {ruleIds} was not useful"),
-        visible=False,
-        read_only=False,
         accepts={"ruleIds": own_rule_ids},
     )
     def report_use(

@@ -23,7 +23,7 @@ from localmcp.rules.files import (
     write_rules,
 )
 from localmcp.rules.rulebook import RuleDraft, Selection, digest_of
-from localmcp.tools import Param, current_scope, tool
+from localmcp.tools import Param, current_scope, hidden_change, hidden_tool
 
 IMPORTED_AT_ONCE = 200
 
@@ -66,13 +66,11 @@ class RuleExchange:
     def __init__(self, catalogue: RuleCatalogue) -> None:
         self._catalogue = catalogue
 
-    @tool(
+    @hidden_change(
         "importRules",
         title="Import rules",
         keywords=("rules", "CLAUDE.md", "AGENTS.md", "cursorrules", "copilot", "load"),
         examples=("import the rules from {path}",),
-        visible=False,
-        read_only=False,
         idempotent=True,
     )
     def import_rules(
@@ -135,12 +133,11 @@ class RuleExchange:
                 seen.add(key)
         return fresh
 
-    @tool(
+    @hidden_tool(
         "exportRules",
         title="Export rules",
         keywords=("rules", "CLAUDE.md", "AGENTS.md", "cursorrules", "copilot", "save"),
         examples=("export the rules as {format}",),
-        visible=False,
     )
     def export_rules(
         self,

@@ -14,7 +14,7 @@ from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable
 from localmcp.language_models import LanguageModel, ToolCall
 from localmcp.rules.catalog import LONGEST_CONTEXT, LONGEST_RULE, RuleCatalogue
 from localmcp.rules.rulebook import CATEGORIES, RuleDraft
-from localmcp.tools import Json, Param, tool, tools_of
+from localmcp.tools import Json, Param, hidden_change, tool, tools_of
 
 if TYPE_CHECKING:
     from localmcp.embeddings import Embedder
@@ -237,13 +237,11 @@ class RuleMemory:
         self._catalogue = catalogue
         self._generalize = generalize
 
-    @tool(
+    @hidden_change(
         "rememberDeveloperInstruction",
         title="Remember an instruction",
         keywords=("remember", "learn", "rule", "instruction", "preference", "correction", "feedback"),
         examples=("remember to {instruction}", "from now on {instruction}", "remember that we {instruction}"),
-        visible=False,
-        read_only=False,
         text=lambda answer: cast(RememberAnswer, answer)["message"],
         on_error=_failure,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from localmcp.errors import InvalidInput, LocalMCPError
@@ -65,6 +66,10 @@ class ToolMark:
 
 
 tool = ToolMark
+hidden_tool = partial(ToolMark, visible=False)
+"""Marks a tool that only reads, and is not listed: `tool_search` finds it."""
+hidden_change = partial(ToolMark, visible=False, read_only=False)
+"""Marks a tool that changes something, and is not listed."""
 
 
 def integer_or_string(name: str, value: Any) -> Any:
