@@ -1,9 +1,9 @@
 """Four small tools (S0-1, S0-2, S0-4), to try things with and to copy from.
 
-A tool is a public method marked `@tool`. Its docstring is the description that a model reads, its type hints are the
-schema, `Annotated[..., Param("…")]` says what a parameter means, a `Literal` is an enumeration, a default makes a
-parameter optional. Registering is one line: `registry.add_service(Examples())`. These are not listed to assistants
-(`visible=False`); they are found by `tool_search` and can be called by name.
+A tool is a public method marked `@tool` or `@hidden_tool`. Its docstring is the description that a model reads, its
+type hints are the schema, `Annotated[..., Param("…")]` says what a parameter means, a `Literal` is an enumeration, a
+default makes a parameter optional. Registering is one line: `registry.add_service(Examples())`. These are hidden: not
+listed to assistants, but found by `tool_search` and callable by name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput
-from localmcp.tools import Param, tool
+from localmcp.tools import Param, hidden_tool
 
 CountType = Literal["words", "characters", "lines"]
 
@@ -39,7 +39,7 @@ def known_count_type(_name: str, value: Any) -> Any:
 class Examples:
     """Tools that need only their arguments. A service that needs the file takes a `Database` in its constructor."""
 
-    @tool(
+    @hidden_tool(
         "greetUser",
         title="Greet a user",
         keywords=("hello", "welcome", "say hi"),
@@ -48,14 +48,13 @@ class Examples:
             "say hello|hi to {name}",
             "send greetings to {name}",
         ),
-        visible=False,
         text=message_of,
     )
     def greet_user(self, name: Annotated[str, Param("Name of the person to greet")]) -> Said:
         """Greets users by their given name"""
         return {"message": f"Hello, {name}!"}
 
-    @tool(
+    @hidden_tool(
         "addNumbers",
         title="Add two numbers",
         keywords=("sum", "plus", "total", "arithmetic"),
@@ -65,7 +64,6 @@ class Examples:
             "{a} + {b}",
             "sum of {a} and {b}",
         ),
-        visible=False,
         text=message_of,
     )
     def add_numbers(
@@ -74,7 +72,7 @@ class Examples:
         """Adds two numbers together"""
         return {"message": f"{a:.2f} + {b:.2f} = {a + b:.2f}"}
 
-    @tool(
+    @hidden_tool(
         "reverseString",
         title="Reverse a text",
         keywords=("backwards", "invert", "string"),
@@ -82,14 +80,13 @@ class Examples:
             "reverse the text|word|string {text}",
             "spell|write {text} backwards",
         ),
-        visible=False,
         text=message_of,
     )
     def reverse_string(self, text: Annotated[str, Param("Text to reverse")]) -> Said:
         """Reverses a text, character by character"""
         return {"message": f"Reversed '{text}' to '{text[::-1]}'"}
 
-    @tool(
+    @hidden_tool(
         "analyzeText",
         title="Count words, characters or lines",
         keywords=("length", "how many", "statistics", "count"),
@@ -98,7 +95,6 @@ class Examples:
             "how many {count_type} are in {text}",
             "how many {count_type} does {text} have",
         ),
-        visible=False,
         accepts={"count_type": known_count_type},
         text=message_of,
     )

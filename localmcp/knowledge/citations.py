@@ -25,7 +25,7 @@ from localmcp.search.index import Index
 from localmcp.search.passages import Passage, find_passage, passages_of_source
 from localmcp.storage.database import Database, fetch_all
 from localmcp.text.outline import path_at
-from localmcp.tools import Param, tool
+from localmcp.tools import Param, hidden_tool
 
 Freshness = Literal["fresh", "changed", "missing", "unverifiable"]
 Verdict = Literal["exact", "moved", "changed", "absent"]
@@ -247,7 +247,7 @@ class Citations:
         self.index = index
         self.federation = federation or Federation(index)
 
-    @tool(
+    @hidden_tool(
         "verify_citation",
         title="Verify a citation",
         keywords=("quote", "citation", "check", "source", "proof", "evidence"),
@@ -257,7 +257,6 @@ class Citations:
             "check the quote {quote} from the source {id}",
             "did the document really say {quote}",
         ),
-        visible=False,
         lean=lean_verification,
     )
     def verify_citation(

@@ -28,7 +28,7 @@ from localmcp.knowledge.trash import SourceRow
 from localmcp.knowledge.walk import below
 from localmcp.schemas import camel_case, nearest
 from localmcp.storage.database import Database
-from localmcp.tools import Json, Param, current_scope, tool
+from localmcp.tools import Json, Param, current_scope, hidden_change, hidden_tool
 
 POLL_SECONDS = 0.3
 """How often a job asks whether somebody else has made the vectors."""
@@ -55,7 +55,7 @@ class LibraryTools:
             database, {"add_document": self._run_text, "add_path": self._run_path, "refresh": self._run_refresh}
         )
 
-    @tool(
+    @hidden_change(
         "add_document",
         title="Add a document",
         keywords=("save", "store", "remember", "note", "index", "text", "knowledge"),
@@ -67,8 +67,6 @@ class LibraryTools:
             "store the text {text} under the title {title}",
         ),
         says={"text required": "text: required. A file or a folder is added with add_path(path)."},
-        visible=False,
-        read_only=False,
         idempotent=True,
     )
     def add_document(
@@ -96,7 +94,7 @@ class LibraryTools:
             return {"status": "running", "jobId": state.id}
         return AddedDocument(**state.result)
 
-    @tool(
+    @hidden_change(
         "add_path",
         title="Add files",
         keywords=("index", "folder", "file", "directory", "import", "ingest", "documents"),
@@ -105,8 +103,6 @@ class LibraryTools:
             "add the file|folder {path} to the knowledge base",
             "import|ingest the documents in {path}",
         ),
-        visible=False,
-        read_only=False,
         idempotent=True,
     )
     def add_path(
@@ -122,7 +118,7 @@ class LibraryTools:
         arguments: Json = {"path": self._allowed(path), "collection": collection, "partition": partition}
         return _ingest_result(self.jobs.run("add_path", arguments, wait=self._wait))
 
-    @tool(
+    @hidden_change(
         "refresh",
         title="Refresh the knowledge base",
         keywords=("update", "reindex", "sync", "changed", "stale", "files"),
@@ -132,8 +128,6 @@ class LibraryTools:
             "check whether files have changed",
             "bring the knowledge base up to date",
         ),
-        visible=False,
-        read_only=False,
         destructive=True,
         idempotent=True,
     )
@@ -147,7 +141,7 @@ class LibraryTools:
         arguments: Json = {"collection": collection, "confirm": confirmRemovals}
         return _ingest_result(self.jobs.run("refresh", arguments, wait=self._wait))
 
-    @tool(
+    @hidden_change(
         "remove_source",
         title="Remove a document",
         keywords=("delete", "forget", "trash", "document", "file"),
@@ -157,8 +151,6 @@ class LibraryTools:
             "delete the file {path}",
             "remove {sourceId} from the knowledge base",
         ),
-        visible=False,
-        read_only=False,
         destructive=True,
         idempotent=True,
     )
@@ -188,7 +180,7 @@ class LibraryTools:
         report = self._library.remove([target])
         return {"removed": report.removed, "trashDays": self._settings.trash_days, "sources": sources}
 
-    @tool(
+    @hidden_change(
         "restore_source",
         title="Restore a document",
         keywords=("undo", "undelete", "trash", "recover", "document"),
@@ -198,8 +190,6 @@ class LibraryTools:
             "undo the removal of {sourceId}",
             "take {sourceId} out of the trash",
         ),
-        visible=False,
-        read_only=False,
         idempotent=False,
     )
     def restore_source(
@@ -241,12 +231,11 @@ class LibraryTools:
         hint = f"The nearest there is '{near}'." if near else empty
         raise NotFound(f"No document '{name}' in the trash.", hint=hint)
 
-    @tool(
+    @hidden_tool(
         "list_trash",
         title="List the trash",
         keywords=("removed", "deleted", "trash", "recover", "undo"),
         examples=("what is in the trash", "which documents were removed", "list the removed documents"),
-        visible=False,
     )
     def list_trash(
         self,
@@ -259,7 +248,7 @@ class LibraryTools:
         sources: list[TrashedSource] = [{**_removed_source(row), "trashedAt": moment} for row, moment in page]
         return {"count": len(sources), "total": len(trashed), "sources": sources}
 
-    @tool(
+    @hidden_change(
         "job_status",
         title="Status of long work",
         keywords=("progress", "running", "job", "indexing", "wait"),
@@ -268,8 +257,6 @@ class LibraryTools:
             "is the indexing|job {jobId} done",
             "what is the progress of job {jobId}",
         ),
-        visible=False,
-        read_only=False,
         idempotent=True,
     )
     def job_status(
@@ -280,13 +267,11 @@ class LibraryTools:
         """How far long work is, and its result once it is done. Work whose process has gone is carried on."""
         return _job_status(self.jobs.state(jobId, wait=waitSeconds))
 
-    @tool(
+    @hidden_change(
         "cancel_job",
         title="Cancel long work",
         keywords=("stop", "abort", "job", "indexing"),
         examples=("cancel|stop the job {jobId}", "stop the indexing {jobId}"),
-        visible=False,
-        read_only=False,
         idempotent=True,
     )
     def cancel_job(self, jobId: Annotated[str, Param("As add_path or refresh returned it.")]) -> JobStatus:
