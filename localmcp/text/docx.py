@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import chain
 
 from localmcp.errors import UnreadableDocument
 from localmcp.text.document import Document
@@ -211,38 +212,24 @@ class _Body:
         return name, level, numbering
 
 
-class _StyleReader:
-    def __init__(self) -> None:
-        self.styles: dict[str, _Style] = {}
-        self._style = _Style()
-
-    def start(self, tag: str, attributes: dict[str, str]) -> None:
-        value = attributes.get("val", "")
-        if tag == "style":
-            self._style = self.styles[attributes.get("styleId", "")] = _Style()
-        elif tag == "name":
-            self._style.name = value.lower()
-            if match := re.fullmatch(r"heading (\d)", self._style.name):
-                self._style.level = int(match[1]) - 1
-            elif self._style.name == "title":
-                self._style.level = 0
-        elif tag == "basedOn":
-            self._style.parent = value
-        elif tag == "outlineLvl" and value.isdecimal():
-            self._style.level = int(value)
-        elif tag == "numId":
-            self._style.numbering = value
-
-    def end(self, tag: str) -> None:
-        if tag == "style":
-            self._style = _Style()
-
-    def text(self, piece: str) -> None:
-        pass
-
-
 def _read_styles(package: Package, paths: list[str]) -> dict[str, _Style]:
-    return package.walk_all(paths, _StyleReader()).styles
+    styles: dict[str, _Style] = {}
+    style = _Style()
+    for element in chain.from_iterable(map(package.elements, paths)):
+        value = element.attributes.get("val", "")
+        if element.tag == "style":
+            style = styles[element.attributes.get("styleId", "")] = _Style()
+        elif element.tag == "name":
+            style.name = value.lower()
+            heading = re.fullmatch(r"heading (\d)", style.name)
+            style.level = int(heading[1]) - 1 if heading else 0 if style.name == "title" else style.level
+        elif element.tag == "basedOn":
+            style.parent = value
+        elif element.tag == "outlineLvl" and value.isdecimal():
+            style.level = int(value)
+        elif element.tag == "numId":
+            style.numbering = value
+    return styles
 
 
 def _numbered(package: Package, paths: list[str]) -> dict[tuple[str, int], bool]:
@@ -250,21 +237,19 @@ def _numbered(package: Package, paths: list[str]) -> dict[tuple[str, int], bool]
     formats: dict[tuple[str, int], bool] = {}
     numbered: dict[tuple[str, int], bool] = {}
     abstract, number, level = "", "", 0
-    for path in paths:
-        for element in package.elements(path):
-            value = element.attributes.get("val", "")
-            if element.tag == "abstractNum":
-                abstract, number = element.attributes.get("abstractNumId", ""), ""
-            elif element.tag == "lvl":
-                level = (
-                    int(element.attributes.get("ilvl", "0")) if element.attributes.get("ilvl", "0").isdecimal() else 0
-                )
-            elif element.tag == "numFmt" and not number:
-                formats[abstract, level] = value not in ("bullet", "none")
-            elif element.tag == "num":
-                number = element.attributes.get("numId", "")
-            elif element.tag == "abstractNumId" and number:
-                numbered |= {(number, at): flag for (key, at), flag in formats.items() if key == value}
+    for element in chain.from_iterable(map(package.elements, paths)):
+        value = element.attributes.get("val", "")
+        if element.tag == "abstractNum":
+            abstract, number = element.attributes.get("abstractNumId", ""), ""
+        elif element.tag == "lvl":
+            written = element.attributes.get("ilvl", "0")
+            level = int(written) if written.isdecimal() else 0
+        elif element.tag == "numFmt" and not number:
+            formats[abstract, level] = value not in ("bullet", "none")
+        elif element.tag == "num":
+            number = element.attributes.get("numId", "")
+        elif element.tag == "abstractNumId" and number:
+            numbered |= {(number, at): flag for (key, at), flag in formats.items() if key == value}
     return numbered
 
 

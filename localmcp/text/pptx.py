@@ -43,22 +43,14 @@ def _read_slide(package: Package, path: str) -> Slide:
     for diagram in related(parts, "diagramData"):
         slide.blocks += diagram_texts(package, diagram)
     slide.blocks += filter(None, (chart_text(package, chart) for chart in related(parts, "chart")))
-    for comments in related(parts, "comments"):
-        slide.blocks += [Comment(text).block() for text in _paragraphs(package, comments)]
-    for notes in related(parts, "notesSlide"):
-        if text := "\n".join(_notes(package, notes)):
+    for path in related(parts, "comments"):
+        comments = package.walk_all([path], _SlideReader())
+        slide.blocks += [Comment(text).block() for text in comments.slide.blocks + comments.loose]
+    for path in related(parts, "notesSlide"):
+        notes = package.walk_all([path], _SlideReader()).slide
+        if text := "\n".join(filter(None, (notes.title, *notes.blocks))):
             slide.blocks.append(f"Notes: {text}")
     return slide
-
-
-def _paragraphs(package: Package, path: str) -> list[str]:
-    reader = package.walk_all([path], _SlideReader())
-    return reader.slide.blocks + reader.loose
-
-
-def _notes(package: Package, path: str) -> list[str]:
-    slide = package.walk_all([path], _SlideReader()).slide
-    return [block for block in (slide.title, *slide.blocks) if block]
 
 
 class _SlideReader:
