@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Annotated, Literal
 
 import apsw
@@ -29,7 +28,7 @@ from localmcp.knowledge.names import (
     resolve_chunk,
     split_mount,
 )
-from localmcp.knowledge.origins import parse_collection
+from localmcp.knowledge.origins import is_uuid, parse_collection
 from localmcp.knowledge.scans import waiting_pages
 from localmcp.knowledge.search import PassageSearch
 from localmcp.knowledge.source_list import ORDERS, SOURCE, Listing, in_order, list_documents, source_item
@@ -145,7 +144,7 @@ class KnowledgeBase(PassageSearch):
     def _no_document(self, name: str) -> DocumentResult:
         with self.database.read() as connection:
             near = nearest_source(connection, name)
-        is_id = _is_uuid(name)
+        is_id = is_uuid(name)
         message = f"No document with id {name}."
         if not is_id:
             message = f"'{name}' is not an id, and no document has this path or title."
@@ -307,11 +306,3 @@ class KnowledgeBase(PassageSearch):
 
 def _may_see(connection: apsw.Connection, collection_id: int) -> bool:
     return any(collection.id == collection_id for collection in visible_collections(connection))
-
-
-def _is_uuid(name: str) -> bool:
-    try:
-        uuid.UUID(name)
-    except ValueError:
-        return False
-    return True

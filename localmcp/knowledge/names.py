@@ -86,14 +86,9 @@ def _tests(text: str) -> list[tuple[str, str]]:
 
 
 def _ambiguous(name: str, sources: list[SourceName]) -> Ambiguous:
-    places = ", ".join(source.path or short(source.uuid) for source in sources[:SHOWN])
+    places = ", ".join(source.path or source.uuid[:8] for source in sources[:SHOWN])
     more = f" and {len(sources) - SHOWN} more" if len(sources) > SHOWN else ""
     return Ambiguous(f"'{name}' fits {len(sources)} documents: {places}{more}.", hint="Give one of these paths.")
-
-
-def short(identity: str) -> str:
-    """Return the first eight characters of an id."""
-    return identity[:8]
 
 
 def nearest_source(connection: apsw.Connection, name: str) -> str | None:

@@ -27,14 +27,19 @@ def shown_id(value: str | bytes, origin: str | None) -> str:
 
 def split_id(value: str) -> tuple[str | None, str]:
     """`physics:6f1c…` as (physics, 6f1c…); (None, value) for anything whose end is no UUID, and for a UUID alone."""
-    origin, colon, bare = value.strip().rpartition(":")
-    if not colon or not origin or origin.lower() == "urn:uuid":
-        return None, value
-    try:
-        uuid.UUID(bare)
-    except ValueError:
+    origin, _, bare = value.strip().rpartition(":")
+    if not origin or origin.lower() == "urn:uuid" or not is_uuid(bare):
         return None, value
     return origin, bare
+
+
+def is_uuid(text: str) -> bool:
+    """Whether a text is a whole UUID, in any of its spellings."""
+    try:
+        uuid.UUID(text)
+    except ValueError:
+        return False
+    return True
 
 
 def parse_collection(name: str | None) -> tuple[str | None, str | None]:

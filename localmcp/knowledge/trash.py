@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -12,6 +11,7 @@ import apsw
 
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.knowledge.ledger import Status, forget_purged, forget_root, forget_roots, mark, roots_of
+from localmcp.knowledge.origins import is_uuid
 from localmcp.knowledge.walk import below, prefix_of
 from localmcp.search.collections import Collection
 from localmcp.search.sources import purge_sources, restore_source, trash_sources
@@ -61,7 +61,7 @@ def find_removal(connection: apsw.Connection, collections: Sequence[Collection],
         InvalidInput: a title that several sources have.
     """
     live = _live_sources(connection, collections)
-    if _is_uuid(target) and (matching := [row for row in live if row.uuid == target.lower()]):
+    if is_uuid(target) and (matching := [row for row in live if row.uuid == target.lower()]):
         return Removal(matching)
     path = canonical_path(target)
     inside = {number for collection in collections for number, _ in documents_in(connection, collection.id, path)}
@@ -93,14 +93,6 @@ def _live_sources(connection: apsw.Connection, collections: Sequence[Collection]
     sql = "select id, uuid, collection_id, title, uri from sources where trashed_at is null order by id"
     collection_ids = {collection.id for collection in collections}
     return [SourceRow(*row) for row in fetch_all(connection, sql) if row[2] in collection_ids]
-
-
-def _is_uuid(text: str) -> bool:
-    try:
-        uuid.UUID(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _is_known(connection: apsw.Connection, collections: Sequence[Collection], path: str) -> bool:
