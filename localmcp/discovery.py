@@ -199,12 +199,12 @@ class Discovery:
             for place, (ranked_tool, score) in enumerate(ranked)
         ]
         text = compact_json(hits)
-        hint = " ".join(filter(None, (None if sure else NOTHING_SURE, waiting)))
         value: Json = {"confidence": "high" if sure else "low", "tools": hits, "count": len(hits)}
-        if not hint:
+        before, after = [] if sure else [NOTHING_SURE], [waiting] if waiting else []
+        if not before and not after:
             return Answer(value, text)
-        blocks = tuple({"type": "text", "text": part} for part in (hint, text))
-        return Answer({**value, "hint": hint}, text, content=blocks)
+        blocks = tuple({"type": "text", "text": part} for part in (*before, text, *after))
+        return Answer({**value, "hint": " ".join(before + after)}, text, content=blocks)
 
     # It runs whatever it is given, so it is marked like the most dangerous tool behind it: a client that trusts
     # annotations would otherwise remove things without asking. Attaching adds exactly two tools (S1-1), so there is

@@ -175,8 +175,8 @@ class Registry:
 
     def _unknown(self, name: str) -> UnknownTool:
         names = self._nearest_tools(name)
-        alike = len(names) == 1 and nearest(name, names)
-        hint = f"Did you mean '{alike}'?" if alike else f"Nearest tools: {', '.join(names)}."
+        alike = len(names) == 1 and (name.endswith(names[0]) or nearest(name, names))
+        hint = f"Did you mean '{names[0]}'?" if alike else f"Nearest tools: {', '.join(names)}."
         return UnknownTool(f"Unknown tool: {name}", hint=hint if names else None)
 
     def _nearest_tools(self, name: str) -> list[str]:

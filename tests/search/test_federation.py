@@ -156,8 +156,10 @@ def process_list(*options: str) -> list[str]:
 
 
 async def names_found(client: Client, query: str) -> list[str]:
-    """What a search finds, best first."""
-    text = first_text(await client.call_tool("tool_search", {"query": query}))
+    """What a search finds, best first, once every server has told its tools."""
+    while "still starting" in str(found := await client.call_tool("tool_search", {"query": query})):
+        await anyio.sleep(0.05)
+    text = first_text(found)
     return [each["name"] for each in json.loads(text)] if text.startswith("[") else []
 
 
@@ -165,9 +167,7 @@ async def test_hidden_tools_of_other_servers_add_nothing_to_the_list_and_send_th
     async with Client(serving(farm)) as client:
         before = [each.name for each in (await client.list_tools()).tools]
         farm.write(shop=farm.plain("shop"))
-        while (await names_found(client, "shop__rich"))[:1] != ["shop__rich"]:
-            # The first search does not wait long for a server that was never listed.
-            await anyio.sleep(0.05)
+        assert (await names_found(client, "shop__rich"))[:1] == ["shop__rich"]
         assert [each.name for each in (await client.list_tools()).tools] == before
         rich = await execute(client, "shop__rich")
         image = rich.content[0]

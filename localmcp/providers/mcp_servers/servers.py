@@ -228,7 +228,8 @@ class McpServers:
 
     def starting(self) -> list[str]:
         """Return the names of the servers that the caller may use and whose tools are not known yet."""
-        return [server.entry.name for server in self.reachable() if not server.listed.is_set()]
+        self.follow_file()
+        return [server.entry.name for server in self.reachable() if server.known_tools is None and not server.failure]
 
     def reachable(self) -> list[McpServer]:
         names = current_scope().provider_names
