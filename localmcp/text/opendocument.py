@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from localmcp.text.document import Document, one_line, password_protected, set_fields
 from localmcp.text.markdown import pipe_table
 from localmcp.text.office import Comment, Slide, office_document, office_lines, sheets_document, slides_document
-from localmcp.text.packages import Package
+from localmcp.text.packages import Package, XmlElement
 from localmcp.text.tables import Row, SheetWriter
 
 ReaderT = TypeVar("ReaderT", bound="_Reader")
@@ -43,8 +44,19 @@ def _open(data: bytes, name: str, reader: ReaderT) -> tuple[Package, ReaderT]:
     package = Package(data, name)
     if any(element.tag == "encryption-data" for element in package.elements("META-INF/manifest.xml")):
         raise password_protected(name)
+    reader.charts = {
+        path.removesuffix("/content.xml"): _chart_titles(package.elements(path))
+        for path in package.paths
+        if re.fullmatch(r"Object \d+/content\.xml", path)
+    }
     package.walk("content.xml", reader)
     return package, reader
+
+
+def _chart_titles(elements: list[XmlElement]) -> str:
+    """Return the titles of a chart and of its axes; "" for another embedded object. Its values are in a sheet."""
+    titled = (below.text for element, below in pairwise(elements) if (element.tag, below.tag) == ("title", "p"))
+    return "; ".join(filter(None, map(one_line, titled)))
 
 
 def _properties(package: Package) -> dict[str, Any]:
@@ -76,6 +88,8 @@ class _Reader:
     def __init__(self) -> None:
         self.blocks: list[str] = []
         self.slides: list[Slide] = []
+        self.charts: dict[str, str] = {}
+        """Embedded object -> its titles."""
         self._pieces: list[str] = []
         self._reading = False
         self._level = 0
@@ -114,6 +128,8 @@ class _Reader:
             self._in_notes = True
         elif tag == "page":
             self.slides.append(Slide())
+        elif tag == "object" and (titles := self.charts.get(attributes.get("href", "").removeprefix("./"))):
+            self._put(f"Chart: {titles}")
         else:
             self.start_table(tag, attributes)
 

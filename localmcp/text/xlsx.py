@@ -41,7 +41,7 @@ def read_xlsx(data: bytes, name: str) -> Document:
         if element.tag == "workbookPr":
             book.from_1904 = element.attributes.get("date1904") in ("1", "true")
         relation = parts.get(element.attributes.get("r:id", ""))
-        if element.tag != "sheet" or relation is None or relation.kind != "worksheet":
+        if element.tag != "sheet" or relation is None or relation.kind not in ("worksheet", "chartsheet"):
             continue
         hidden = element.attributes.get("state", "visible") != "visible"
         title = one_line(element.attributes.get("name", "")) + (" (hidden)" if hidden else "")
@@ -91,7 +91,7 @@ class _Book:
             parts = relations(self._package, path)
             for row, key in charts:
                 if key in parts and (text := chart_text(self._package, parts[key].path, values=False)):
-                    yield row, text
+                    yield max(row, 1), text
 
     def _text(self, kind: str, style: str, value: str) -> str:
         if kind == "s":

@@ -161,3 +161,11 @@ def test_artifacts_of_claude_are_read():
     export = [{"uuid": "u", "name": "Garden", "chat_messages": [message]}]
     [document] = read_documents(io.BytesIO(json.dumps(export).encode()), "conversations.json")
     assert document.text == "Assistant: Here it is.\n\nPlan\n\nDig on Monday."
+
+
+def test_charts_of_libreoffice_are_named_in_their_cell() -> None:
+    cell = '<cell><p>Pump</p><frame><object xmlns:x="x" x:href="./Object 1"/></frame></cell>'
+    content = f'<doc><table name="Plan"><table-row>{cell.replace("cell", "table-cell")}</table-row></table></doc>'
+    chart = "<chart><title><p>Costs of the well</p></title><axis><title><p>Parts</p></title></axis><p>40</p></chart>"
+    package = make_zip({"content.xml": content, "Object 1/content.xml": chart})
+    assert read_bytes(package, "a.ods").text == "## Plan\n\nPump Chart: Costs of the well; Parts"
