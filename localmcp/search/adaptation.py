@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import apsw
 
 from localmcp.embeddings import Embedder
+from localmcp.embeddings.multilingual_model import MULTILINGUAL_NAME
 from localmcp.search.collections import find_model
 from localmcp.search.drafts import WORD_ONLY
 from localmcp.search.vector import Block, SignIndex, nearest_chunks
@@ -31,20 +32,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FAMILY = "all-MiniLM-L6-v2"
-"""The constants below belong to this model in all its forms; another model keeps the weight of the settings."""
+"""The default model in all its forms."""
 FEWEST_WINDOWS, MOST_WINDOWS, CHUNKS_A_WINDOW = 32, 96, 8
 """With 32 windows the weight is known to +-0.04, with 96 to +-0.02: a large group is measured with more."""
 WINDOW_WORDS = 10
 LEAST_WORDS = 30
 LEAST_CHUNKS = 40
 """Smaller groups keep the weight of the settings: too few passages to tell how near is near."""
-NEUTRAL_GAP, NEUTRAL_WEIGHT, SLOPE = 0.125, 0.60, 2.0
-LEAST_WEIGHT, MOST_WEIGHT = 0.30, 0.88
-FEW_CHUNKS, ENOUGH_CHUNKS, MOST_WEIGHT_OF_FEW = 150, 500, 0.70
-"""Among few passages every gap is wide: the highest weight grows with their number (nDCG@10 of 140 passages of XQuAD:
-.974 -> .983)."""
-READ_LANGUAGE, FOREIGN_WEIGHT = "english", 0.45
-"""The model was made for English: in other languages its meaning never counts more than words, whatever the gap."""
+NEUTRAL_GAP, SLOPE, LEAST_WEIGHT = 0.125, 2.0, 0.30
+FEW_CHUNKS, ENOUGH_CHUNKS = 150, 500
+READ_LANGUAGE = "english"
 DEEP = 10
 """The nearest passage is compared with this one; and so many hits of each arm say which groups are concerned."""
 
@@ -59,16 +56,42 @@ class Group:
     chunks: int
 
 
-def weight_of(gap: float, language: str, chunks: int = ENOUGH_CHUNKS) -> float:
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """The weights of meaning that a model deserves, 0..1."""
+
+    neutral: float
+    """At a gap of 0.125."""
+    most: float
+    most_of_few: float
+    """Among few passages every gap is wide: the highest weight grows with their number (nDCG@10 of 140 passages of
+    XQuAD: .974 -> .983)."""
+    foreign: float
+    """At most, in other languages than English."""
+
+
+DEFAULT_TRUST = Trust(0.60, 0.88, 0.70, 0.45)
+MULTILINGUAL_TRUST = Trust(0.80, 0.90, 0.90, 0.90)
+
+
+def trust_of(model: str) -> Trust | None:
+    """Return what the weights of a model are made from; None for one that keeps the weight of the settings."""
+    if model == MULTILINGUAL_NAME:
+        return MULTILINGUAL_TRUST
+    return DEFAULT_TRUST if model.startswith(FAMILY) else None
+
+
+def weight_of(gap: float, language: str, chunks: int = ENOUGH_CHUNKS, trust: Trust = DEFAULT_TRUST) -> float:
     """Return the weight of meaning for a gap of cosines: 0.60 + 2 x (gap - 0.125), within 0.30..0.88.
 
-    At most 0.45 in languages that the model was not made for, and less than 0.88 for fewer than 500 passages.
+    At most 0.45 in languages that the model was not made for, and less than 0.88 for fewer than 500 passages; with the
+    multilingual model 0.80 + 2 x (gap - 0.125), within 0.30..0.90.
     """
-    weight = max(NEUTRAL_WEIGHT + SLOPE * (gap - NEUTRAL_GAP), LEAST_WEIGHT)
+    weight = max(trust.neutral + SLOPE * (gap - NEUTRAL_GAP), LEAST_WEIGHT)
     if language != READ_LANGUAGE:
-        return min(weight, FOREIGN_WEIGHT)
-    trust = min(max((chunks - FEW_CHUNKS) / (ENOUGH_CHUNKS - FEW_CHUNKS), 0.0), 1.0)
-    return min(weight, MOST_WEIGHT_OF_FEW + trust * (MOST_WEIGHT - MOST_WEIGHT_OF_FEW))
+        return min(weight, trust.foreign)
+    enough = min(max((chunks - FEW_CHUNKS) / (ENOUGH_CHUNKS - FEW_CHUNKS), 0.0), 1.0)
+    return min(weight, trust.most_of_few + enough * (trust.most - trust.most_of_few))
 
 
 def adapt_weights(database: Database, embedder: Embedder) -> int:
@@ -76,7 +99,8 @@ def adapt_weights(database: Database, embedder: Embedder) -> int:
 
     Costs 0.2 to 0.6 s a group: 32 to 96 short texts are embedded and looked up. Reading, then one short transaction.
     """
-    if not embedder.identity.name.startswith(FAMILY):
+    trust = trust_of(embedder.identity.name)
+    if trust is None:
         return 0
     with database.read() as connection:
         model_id = find_model(connection, embedder.identity)
@@ -87,7 +111,7 @@ def adapt_weights(database: Database, embedder: Embedder) -> int:
             connection.executemany(
                 "update groups set gap = ?, semantic_weight = ?, measured_chunks = ? where id = ?",
                 (
-                    (gap, weight_of(gap, group.language, group.chunks), group.chunks, group.id)
+                    (gap, weight_of(gap, group.language, group.chunks, trust), group.chunks, group.id)
                     for group, gap in measured
                 ),
             )
@@ -165,7 +189,9 @@ def _gap(connection: apsw.Connection, model_id: int, blocks: Sequence[Block], ve
     return nearest[0][1] - nearest[-1][1] if len(nearest) == DEEP else None
 
 
-def weight_for(connection: apsw.Connection, by_word: Sequence[int], by_meaning: Sequence[int], default: float) -> float:
+def weight_for(
+    connection: apsw.Connection, by_word: Sequence[int], by_meaning: Sequence[int], default: float, trust: Trust
+) -> float:
     """The mean weight of the groups that the first ten hits of both arms are in; unmeasured groups count `default`.
 
     A hit counts once for each arm that found it.
@@ -178,5 +204,5 @@ def weight_for(connection: apsw.Connection, by_word: Sequence[int], by_meaning: 
         where chunks.id in (select value from carray(?)) and gap is not null
     """
     rows = fetch_all(connection, sql, (apsw.carray(array("q", dict.fromkeys(ids))),))
-    weights = {chunk_id: weight_of(gap, language, chunks) for chunk_id, gap, language, chunks in rows}
+    weights = {chunk_id: weight_of(gap, language, chunks, trust) for chunk_id, gap, language, chunks in rows}
     return round(sum(weights.get(chunk_id, default) for chunk_id in ids) / len(ids), 4)

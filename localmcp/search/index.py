@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import apsw
 
 from localmcp.embeddings import LazyEmbedder
-from localmcp.embeddings.multilingual_model import MULTILINGUAL_NAME
 from localmcp.errors import ConfigurationError, ModelUnavailable
-from localmcp.search.adaptation import DEEP, FAMILY, weight_for
+from localmcp.search.adaptation import DEEP, FAMILY, trust_of, weight_for
 from localmcp.search.candidates import ARM_DEPTH, Arms, Clock, Found, SearchOutcome, SearchRequest
 from localmcp.search.collections import Collection, choose_collections, find_model, visible_collections
 from localmcp.search.drafts import WORD_ONLY
@@ -42,9 +41,6 @@ DEEPEST = 1000
 """How deep the keyword arm looks to complete the other arm's hits, and both arms for pages beyond the first hundred."""
 DEFAULT_FLOOR = 0.25
 """The cosine from which a passage counts as near in meaning; 94 % of the relevant ones reach it (default model)."""
-ACROSS_WEIGHT = 0.93
-"""What meaning counts where every near passage is in another language than the question (nDCG@10 of 100 English
-questions on Spanish passages with .8, .88, .94: .898, .918, .911; of Spanish ones on English: .948, .959, .971)."""
 LONG_QUESTION, SENTENCE_WORDS, MOST_SENTENCES, CHARACTERS_READ = 20, 3, 12, 5_000
 """A question of so many words is also compared sentence by sentence: one of them may name what it is about (nDCG@10 of
 hybrid search: LISA .500 -> .517, CACM .578 -> .589, manuals asked for by a paragraph .830 -> .838, package titles by
@@ -264,13 +260,14 @@ class Index:
         return _Ours(model_id, ids) if ids and model_id is not None else None
 
     def _adapted(self, connection: apsw.Connection, arms: Arms) -> Weights:
-        """The weights of the kinds of text that were found; across languages questions share few words with answers."""
+        """The weights of the kinds of text that were found."""
         by_word, by_meaning = list(islice(arms.keyword_ranks, DEEP)), list(islice(arms.semantic_ranks, DEEP))
-        if by_meaning and self.embedder.get().identity.name == MULTILINGUAL_NAME:
-            across = len(arms.other_language.intersection(by_meaning)) / len(by_meaning)
-            least = self.weights.semantic
-            return Weights(round(least + across * max(ACROSS_WEIGHT - least, 0.0), 4))
-        return Weights(weight_for(connection, by_word, by_meaning, self.weights.semantic))
+        trust = trust_of(self.embedder.get().identity.name)
+        return (
+            Weights(weight_for(connection, by_word, by_meaning, self.weights.semantic, trust))
+            if trust
+            else self.weights
+        )
 
     def _blocks(
         self, connection: apsw.Connection, ours: _Ours, elsewhere: FoundElsewhere, generations: Generations,

@@ -1,4 +1,4 @@
-"""Which language a text is in: fastText's compact model (176 languages, 0.9 MB, 6 MB in memory, 0.1 ms a passage)."""
+"""Which language a text is in: fastText's compact model (176 languages, 0.9 MB, 6 MB in memory)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Protocol, cast
 
-CHARACTERS_READ = 400
+CHARACTERS_READ = 200
+"""More makes it slower (0.03 ms now) and hardly surer."""
 LEAST_PROBABILITY = 0.5
-"""Right for .77 of labels of 15 to 45 characters in 20 languages, .92 and .97 of longer ones (function words: .27, .50,
+"""Right for .76 of labels of 15 to 45 characters in 20 languages, .90 and .94 of longer ones (function words: .27, .50,
 .61); of code, names and numbers most is undecided."""
 
 _LABEL = "__label__"
