@@ -44,16 +44,20 @@ def own_directories(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytes
     return home
 
 
+@pytest.fixture(scope="session")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that all workers of this run share."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
 @pytest.fixture(scope="session", autouse=True)
-def remembered_vectors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def remembered_vectors(run_folder: Path) -> Iterator[None]:
     """Let the real model read each text once in a run, except in the tests of the model itself.
 
     Texts of rules, tools, quick starts and samples come in many tests; reading them anew was half of the time of these.
     """
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
-    vectors = RememberedVectors(folder / "vectors.db")
+    vectors = RememberedVectors(run_folder / "vectors.db")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(EncoderEmbedder, "_run_query", lambda model, text: vectors.run_query(model, text))
         patch.setattr(EncoderEmbedder, "_embed_long", lambda model, *rest: vectors.embed_long(model, *rest))

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import re
+import shutil
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_once import made_once
 
 from localmcp import config
 from localmcp.cli import terminal
@@ -24,20 +26,25 @@ SAMPLES = sample_directory()
 QUESTIONS = [json.loads(line) for line in (SAMPLES / "queries.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
-    """The file that `localmcp demo` makes, and what it prints."""
-    folder = tmp_path_factory.mktemp("demo")
-    file, printed, session = folder / "demo.localmcp", io.StringIO(), Session()
-    with pytest.MonkeyPatch.context() as patch:
+def run_demo(folder: Path) -> None:
+    """Run `localmcp demo`, and keep its file and what it prints."""
+    printed, session = io.StringIO(), Session()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
         for name in ("STATE", "CONFIG", "DATA", "CACHE"):
             patch.setenv(f"LOCALMCP_{name}_DIR", str(folder / name.lower()))
         patch.setenv("PYTHONPATH", str(SAMPLES.parent))
-        with contextlib.redirect_stdout(printed):
-            assert execute(session, ["demo", "--keep", str(file)]) == 0
+        assert execute(session, ["demo", "--keep", str(folder / "demo.localmcp")]) == 0
         session.close()
         assert not config.default_database().exists()
-        yield file, printed.getvalue()
+    (folder / "printed.txt").write_text(printed.getvalue(), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def demo(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The file that `localmcp demo` makes, and what it prints."""
+    made = made_once(run_folder / "demo", run_demo)
+    file = shutil.copy(made / "demo.localmcp", tmp_path_factory.mktemp("demo"))
+    return Path(file), (made / "printed.txt").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import pytrec_eval
 from hypothesis import given
 from hypothesis import strategies as st
+from made_once import made_once
 
 from localmcp.cli.program import execute
 from localmcp.cli.session import Session
@@ -22,13 +24,16 @@ from localmcp.evals.questions import KINDS, make_questions, read_questions
 from localmcp.workspace import Workspace
 
 
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sample documents, indexed with word hashes."""
-    path = tmp_path_factory.mktemp("evals") / "samples.localmcp"
-    with Workspace(Settings(database=path, model="hash")) as workspace:
+def index_samples(folder: Path) -> None:
+    with Workspace(Settings(database=folder / "samples.localmcp", model="hash")) as workspace:
         workspace.library.add_paths([sample_directory() / "documents"])
-    return path
+
+
+@pytest.fixture(scope="module")
+def file(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample documents, indexed with word hashes."""
+    made = made_once(run_folder / "evals", index_samples)
+    return Path(shutil.copy(made / "samples.localmcp", tmp_path_factory.mktemp("evals")))
 
 
 @pytest.fixture
