@@ -14,13 +14,11 @@ import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from localmcp.config import describe_settings, is_secret
 from localmcp.errors import ConfigurationError, InvalidInput
+from localmcp.schemas import Json
 from localmcp.version import __version__
-
-Json = dict[str, Any]
 
 MANIFEST_VERSION = "0.4"
 """The first version that knows the server type `uv`."""

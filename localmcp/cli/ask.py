@@ -10,8 +10,7 @@ import click
 
 from localmcp.cli import terminal
 from localmcp.cli.session import Session, command, pass_session
-
-Json = dict[str, Any]
+from localmcp.schemas import Json
 
 
 @command()

@@ -17,11 +17,11 @@ from localmcp.errors import InvalidInput
 from localmcp.retriever.collections import Collections
 from localmcp.retriever.records import Records
 from localmcp.retriever.search import Retriever
+from localmcp.schemas import Json
 
 if TYPE_CHECKING:
     from localmcp.retriever.record_input import NewRecord
 
-Json = dict[str, Any]
 AT_ONCE = 200
 """Records given to one call of the tool; each call is stored as a whole."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from localmcp.cli import terminal
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import LocalMCPError
+from localmcp.schemas import Json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from localmcp.connect.configuration import Change
     from localmcp.connect.entry import Launch
     from localmcp.providers.client_configuration import ClientFile
-
-Json = dict[str, Any]
 
 RESTART = {
     "claude-desktop": "Quit Claude Desktop completely (not only its window) and start it again.",

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, cast
 
 import click
 
@@ -24,11 +24,10 @@ from localmcp.cli.search import hit_lines
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import InvalidInput, Unavailable
 from localmcp.files import database_bytes
+from localmcp.schemas import Json
 
 if TYPE_CHECKING:
     from localmcp.knowledge.report import Report
-
-Json = dict[str, Any]
 
 SEARCHES = (
     ("A code: found by the word itself.", "boiler E110"),

@@ -13,13 +13,12 @@ from localmcp.cli import terminal
 from localmcp.cli.files import existing_file
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import ConfigurationError
+from localmcp.schemas import Json
 
 if TYPE_CHECKING:
     from localmcp.doctor.check import Check
     from localmcp.doctor.repair import Repaired
     from localmcp.storage.adoption import Dropped
-
-Json = dict[str, Any]
 
 MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
 WRONG = 1

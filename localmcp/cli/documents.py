@@ -13,8 +13,7 @@ from localmcp.cli.search import find_document, freshness_words
 from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.cli.tool_options import tool_options
 from localmcp.knowledge.documents import KnowledgeBase
-
-Json = dict[str, Any]
+from localmcp.schemas import Json
 
 
 @command()

@@ -17,14 +17,13 @@ from localmcp.cli.progress import shown_counts
 from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.embeddings import list_fastembed_models
 from localmcp.errors import InvalidInput, NotFound
+from localmcp.schemas import Json
 
 if TYPE_CHECKING:
     from localmcp.embeddings import Embedder, ModelIdentity
     from localmcp.search.collections import Collection
     from localmcp.search.reembedding import Reembedded
     from localmcp.workspace import Workspace
-
-Json = dict[str, Any]
 
 
 @group()

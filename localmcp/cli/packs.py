@@ -12,11 +12,10 @@ from localmcp.cli import terminal
 from localmcp.cli.files import existing_file
 from localmcp.cli.ingest import finish_vectors
 from localmcp.cli.session import Session, command, pass_session
+from localmcp.schemas import Json
 
 if TYPE_CHECKING:
     pass
-
-Json = dict[str, Any]
 
 
 @command()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -13,8 +12,8 @@ from localmcp.cli.session import Session, group, pass_session
 from localmcp.cli.tool_options import tool_command
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.quickstarts.catalog import Quickstarts
+from localmcp.schemas import Json
 
-Json = dict[str, Any]
 FORMATS = {".yml": "yaml", ".yaml": "yaml", ".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 MOST_WARNINGS = 10
 

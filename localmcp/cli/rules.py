@@ -15,8 +15,8 @@ from localmcp.rules.catalog import RuleCatalogue
 from localmcp.rules.editing import RuleCare
 from localmcp.rules.finder import RuleFinder
 from localmcp.rules.learning import RuleMemory
+from localmcp.schemas import Json
 
-Json = dict[str, Any]
 FORMATS = click.Choice(["jsonl", "claude", "agents", "cursorrules", "mdc", "copilot", "markdown"])
 
 

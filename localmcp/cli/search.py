@@ -14,9 +14,9 @@ from localmcp.cli.session import Session, command, pass_session
 from localmcp.cli.tool_options import tool_options
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.knowledge.search import PassageSearch
+from localmcp.schemas import Json
 from localmcp.text.excerpt import Matcher, excerpt
 
-Json = dict[str, Any]
 MARGIN = "    "
 FOUND_BY = {"both": "words and meaning", "keyword_only": "words", "semantic_only": "meaning"}
 

@@ -13,13 +13,13 @@ import click
 from localmcp.cli import terminal
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.errors import InvalidInput, LocalMCPError, NotFound
+from localmcp.schemas import Json
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
     from localmcp.providers.mcp_servers.provider import McpServer
     from localmcp.providers.mcp_servers.servers import McpServers
 
-Json = dict[str, Any]
 UNAVAILABLE = 3
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from localmcp.cli import terminal
@@ -11,8 +9,7 @@ from localmcp.cli.packs import contents
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import LocalMCPError
 from localmcp.files import database_bytes
-
-Json = dict[str, Any]
+from localmcp.schemas import Json
 
 
 @command()

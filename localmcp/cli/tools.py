@@ -13,6 +13,7 @@ from localmcp.cli import terminal
 from localmcp.cli.files import read_bytes
 from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.errors import InvalidInput
+from localmcp.schemas import Json
 
 if TYPE_CHECKING:
     from localmcp.providers.fields import Problem
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from localmcp.tools import Answer, Provider, Tool
     from localmcp.workspace import Workspace
 
-Json = dict[str, Any]
 WRONG = 4
 """Exit code of `check` when a tool cannot be offered: the configuration has to be fixed."""
 PATIENCE = 120.0

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from localmcp.quickstarts.validation import check_quickstart, is_quickstart, mapping_of
+from localmcp.schemas import Json
 
 SUFFIXES = (".yml", ".yaml", ".json", ".jsonl", ".ndjson")
 METADATA_FILES = ("metadata.yml", "metadata.yaml")
@@ -19,7 +20,6 @@ MOST_BYTES = 100_000_000
 MOST_NODES, DEEPEST = 2_000_000, 60
 """Of one file, after YAML aliases are expanded: a small file can otherwise represent gigabytes."""
 
-Json = dict[str, Any]
 Tag = tuple[str, str]
 
 

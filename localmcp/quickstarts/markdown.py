@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from localmcp.quickstarts.validation import mapping_of
-
-Json = dict[str, Any]
+from localmcp.schemas import Json
 
 _HIGHLIGHT = re.compile(r"\[([^\]\n]+)\]\{\{highlight [^}]*\}\}")
 _ADMONITION = re.compile(r"\[([^\]]+)\]\{\{admonition ([^}]*)\}\}")

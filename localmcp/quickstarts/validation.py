@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
+from localmcp.schemas import Json
+
 KINDS = ("ConsoleQuickStart", "QuickStarts")
 COLOURS = ("blue", "cyan", "green", "orange", "purple", "red", "grey")
 LONGEST_DESCRIPTION = 256
-
-Json = dict[str, Any]
 
 _TEXTS = ("displayName", "description", "introduction", "icon", "conclusion")
 _REQUIRED = ("displayName", "description", "durationMinutes", "introduction", "tasks")
