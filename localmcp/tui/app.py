@@ -29,10 +29,8 @@ from localmcp.tui.messages import (
     ConnectAssistant,
     Failed,
     FileChanged,
-    FileTrouble,
     JobEnded,
     JobMoved,
-    JobStarted,
     ModelChanged,
     Opened,
     QuestionChanged,
@@ -242,14 +240,6 @@ class LocalMcpApp(ErrorGuard, App[None]):
         self.stats = stats
         self.top.read_only = bool(stats["readOnly"])
         self.top.show_holdings(stats)
-
-    @on(FileTrouble)
-    def file_trouble(self, message: FileTrouble) -> None:
-        self.tell_error(message.error)
-
-    @on(JobStarted)
-    def job_started(self, message: JobStarted) -> None:
-        self.job_strip.show(message.title)
 
     @on(JobMoved)
     def job_moved(self, message: JobMoved) -> None:

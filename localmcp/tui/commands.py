@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from textual.content import Content
@@ -163,22 +164,13 @@ def start(widget: Asking, command: Command, then: Callable[[list[str], Output], 
     def run(line: list[str]) -> None:
         whole = [*line, *command.agreed]
         work = command.work
+        title = f"“{command.title}”"
         if work is not None:
-            widget.ask(
-                "command",
-                lambda: Output(work(session.workspace), 0),
-                lambda output: finish([], output),
-                f"“{command.title}”",
-            )
+            widget.ask("command", lambda: Output(work(session.workspace), 0), partial(finish, []), title)
         elif command.is_long:
-            session.do(command.title, lambda tell: run_command(session, whole, tell), lambda o: finish(whole, o))
+            session.do(command.title, lambda tell: run_command(session, whole, tell), partial(finish, whole))
         else:
-            widget.ask(
-                "command",
-                lambda: run_command(session, whole),
-                lambda output: finish(whole, output),
-                f"“{command.title}”",
-            )
+            widget.ask("command", lambda: run_command(session, whole), partial(finish, whole), title)
 
     def finish(line: list[str], output: Output) -> None:
         if then is not None and widget.is_attached:

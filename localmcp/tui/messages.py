@@ -56,13 +56,6 @@ class FileChanged(Message):
 
 
 @dataclass
-class FileTrouble(Message):
-    """The file cannot be read any more."""
-
-    error: BaseException
-
-
-@dataclass
 class ModelChanged(Message):
     """The embedding model is ready, or cannot be used."""
 
@@ -70,18 +63,11 @@ class ModelChanged(Message):
 
 
 @dataclass
-class JobStarted(Message):
-    """Work in the background waits its turn, or begins."""
-
-    title: str
-
-
-@dataclass
 class JobMoved(Message):
-    """Work in the background got further."""
+    """Work in the background waits for its turn, begins, or is further; `progress` is None until it can be told."""
 
     title: str
-    progress: Progress
+    progress: Progress | None = None
 
 
 @dataclass

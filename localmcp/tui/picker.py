@@ -20,7 +20,7 @@ from localmcp.knowledge.query_line import parse_query_line
 from localmcp.tui import theme
 from localmcp.tui.highlight import HitLines, matcher_of
 from localmcp.tui.layout import first_line
-from localmcp.tui.messages import Failed, FileChanged, FileTrouble, ModelChanged, Opened
+from localmcp.tui.messages import Failed, FileChanged, ModelChanged, Opened
 from localmcp.tui.pane import Asking, Choices
 from localmcp.tui.search_arguments import search_arguments
 from localmcp.tui.session import Draft, Session
@@ -183,8 +183,7 @@ class PickerApp(App[Json]):
         self.picker.search()
 
     @on(Failed)
-    @on(FileTrouble)
-    def failed(self, message: Failed | FileTrouble) -> None:
+    def failed(self, message: Failed) -> None:
         self.picker.say(f"✗ {first_line(message.error)}")
 
     @on(OptionList.OptionSelected)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.content import Content
 
-from localmcp.knowledge.query_line import FILTERS, parse_query_line
+from localmcp.knowledge.query_line import parse_query_line
 
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace
@@ -49,7 +49,7 @@ def notices_of(result: dict[str, Any]) -> str:
 def chips_of(line: str, state: str, by_date: bool, mode: str, notices: str = "") -> Content:
     """Return the filters of a line; those that are set are highlighted, and notices take the place of the others."""
     filters = parse_query_line(line).filters
-    names = ["collection", "type", *(name for name in ("since", "until") if name in FILTERS), "tag", "path"]
+    names = ("collection", "type", "since", "until", "tag", "path")
     values = {name: ", ".join(filters[name]) if name in filters else "" for name in names}
     values |= {"state": state, "order": "by date" if by_date else "", "mode": "" if mode == "hybrid" else mode}
     parts = [
@@ -70,10 +70,8 @@ def choices_for(workspace: Workspace) -> list[Choice]:
         name = f"mount:{row.origin}/{row.name}" if row.origin else row.name
         choices.append(Choice("collection", name, f"{row.documents:,} documents"))
     choices += [Choice("type", kind) for kind in TYPES]
-    if "since" in FILTERS:
-        today = date.today()
-        spans = {"the last 7 days": 7, "the last 30 days": 30, "the last year": 365}
-        choices += [Choice("since", (today - timedelta(days)).isoformat(), words) for words, days in spans.items()]
+    spans = {"the last 7 days": 7, "the last 30 days": 30, "the last year": 365}
+    choices += [Choice("since", f"{date.today() - timedelta(days)}", words) for words, days in spans.items()]
     return [*choices, *(Choice(STATE, state, words) for state, words in STATES.items())]
 
 

@@ -18,11 +18,10 @@ from textual.widget import Widget
 from localmcp.errors import Interrupted, LocalMCPError
 from localmcp.tui.messages import (
     BackgroundChanged,
+    Failed,
     FileChanged,
-    FileTrouble,
     JobEnded,
     JobMoved,
-    JobStarted,
     ModelChanged,
     Opened,
 )
@@ -228,7 +227,7 @@ class Session:
                 counters = watch.look()
             except Exception as error:
                 if watch.is_news(error) and not self._closed.is_set():
-                    self._post(FileTrouble(error))
+                    self._post(Failed(error))
                 continue
             if counters is not None and not self._closed.is_set():
                 self._post(FileChanged(counters))
@@ -242,7 +241,7 @@ class Session:
     def do(self, title: str, work: Work, then: Callable[[Any], object] | None = None) -> None:
         """Run `work` after what is already waiting, and `then` with its result; told as `JobMoved` and `JobEnded`."""
         self._jobs.put((title, work, then))
-        self._post(JobStarted(title))
+        self._post(JobMoved(title))
 
     def refresh(self, *, confirmed: bool = False) -> None:
         """Look at everything that was added again; `confirmed`: many files are gone on purpose."""

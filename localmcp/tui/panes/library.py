@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import on
@@ -135,10 +136,8 @@ class LibraryPane(Pane):
         stock = self.query_one("#stock", ContentSwitcher)
         stock.current = "collections" if contents.collections or contents.trashed or self.session.job else "nothing"
         tree = self.tree_view
-        self._line_to_restore, opened = (
-            tree.cursor_line,
-            {_key(node.data) for node in tree.root.children if node.is_expanded},
-        )
+        self._line_to_restore = tree.cursor_line
+        opened = {_key(node.data) for node in tree.root.children if node.is_expanded}
         only = len(contents.collections) == 1 and not tree.root.children
         tree.clear()
         for collection in contents.collections:
@@ -171,84 +170,61 @@ class LibraryPane(Pane):
     @on(Tree.NodeExpanded)
     def open_branch(self, message: Tree.NodeExpanded[Any]) -> None:
         node = message.node
-        if isinstance(node.data, Trash) and not node.children:
-            self.tree_view.put_page(node, node.data.items[:PAGE], 0, len(node.data.items))
-        elif isinstance(node.data, CollectionRow) and len(node.children) <= fixed_rows(node):
-            self._fetch(node, 0)
-            self._fetch_folders(node)
-        elif not node.children:
+        if len(node.children) <= (fixed_rows(node) if isinstance(node.data, CollectionRow) else 0):
             self._fetch(node, 0)
             self._fetch_folders(node)
 
     def _fetch_folders(self, node: TreeNode[Any]) -> None:
-        """Ask for the folders right below a node; what is filtered is one list."""
-        data, collection, origin = node.data, collection_of(node), origin_of(node)
+        """Ask for the folders right below a node, then for the states of their files, which takes a look at each;
+        what is filtered is one list."""
+        data, collection, inventory = node.data, collection_of(node), partial(self._inventory, origin_of(node))
         if self.words or collection is None or not isinstance(data, CollectionRow | Folder):
             return
         below = data.path if isinstance(data, Folder) else None
-        self.ask(
-            f"folders {node.id}",
-            lambda: self._inventory(origin).folders(collection.name, below),
-            lambda folders: self._put_folders(node, folders),
-        )
 
-    def _put_folders(self, node: TreeNode[Any], folders: Sequence[Folder]) -> None:
-        if node.parent is not None and node in node.parent.children and not _has_folders(node):
-            self.tree_view.put_folders(node, folders)
-            data, collection, origin = node.data, collection_of(node), origin_of(node)
-            if folders and collection is not None:
-                below = data.path if isinstance(data, Folder) else None
-                self.ask(
-                    f"states {node.id}",
-                    lambda: self._inventory(origin).folder_states(collection.name, below),
-                    lambda states: self._put_states(folders, states),
-                )
+        def put_folders(folders: Sequence[Folder]) -> None:
+            if self._is_there(node) and folders and not any(isinstance(child.data, Folder) for child in node.children):
+                self.tree_view.put_folders(node, folders)
+                states = partial(put_states, folders)
+                self.ask(f"states {node.id}", lambda: inventory().folder_states(collection.name, below), states)
 
-    def _put_states(self, folders: Sequence[Folder], states: dict[str, FolderState]) -> None:
-        """Show what the files of folders are like, which takes a look at each of them."""
-        by_path = {folder.path: states[folder.name] for folder in folders if folder.name in states}
-        self.tree_view.folder_states |= by_path
-        self.tree_view.refresh()
+        def put_states(folders: Sequence[Folder], states: dict[str, FolderState]) -> None:
+            by_path = {folder.path: states[folder.name] for folder in folders if folder.name in states}
+            self.tree_view.folder_states |= by_path
+            self.tree_view.refresh()
+
+        self.ask(f"folders {node.id}", lambda: inventory().folders(collection.name, below), put_folders)
+
+    def _is_there(self, node: TreeNode[Any]) -> bool:
+        """Whether a branch is still in the tree when its answer comes."""
+        return node.parent is not None and node in node.parent.children
 
     def _fetch(self, node: TreeNode[Any], offset: int) -> None:
         """Ask for a page of what is below a node."""
-        data, words, origin = node.data, self.words, origin_of(node)
-        group = f"branch {node.id}"
-        collection = collection_of(node)
-        if isinstance(data, CollectionRow | Folder) and collection is not None:
-            folder = data.path if isinstance(data, Folder) else None if words else ""
-            self.ask(
-                group,
-                lambda: self._inventory(origin).documents(
-                    collection.name, words, folder=folder, limit=PAGE, offset=offset
-                ),
-                lambda page: self._put(node, page.items, offset, page.total),
-            )
-        elif isinstance(data, UnreadFiles):
-            self.ask(
-                group,
-                lambda: self._inventory(origin).unread(data.collection),
-                lambda files: self._put(node, files, 0, len(files)),
-            )
-        elif isinstance(data, WaitingFiles):
-            self.ask(
-                group,
-                lambda: self._inventory(origin).waiting(data.collection),
-                lambda files: self._put(node, files, 0, len(files)),
-            )
-        elif isinstance(data, Item):
-            self.ask(
-                group,
-                lambda: self._inventory(origin).passages(data.id, limit=PAGE, offset=offset),
-                lambda passages: self._put(node, passages, offset, data.chunks),
-            )
+        self.ask(f"branch {node.id}", partial(self._page, node, offset), lambda page: self._put(node, *page))
+
+    def _page(self, node: TreeNode[Any], offset: int) -> tuple[Sequence[Any], int, int]:
+        """Return rows below a node, where they begin, and how many there are; for a thread that may wait."""
+        data, inventory, collection = node.data, self._inventory(origin_of(node)), collection_of(node)
+        if isinstance(data, Item):
+            return inventory.passages(data.id, limit=PAGE, offset=offset), offset, data.chunks
+        if isinstance(data, Trash):
+            return data.items[offset : offset + PAGE], offset, len(data.items)
+        if isinstance(data, UnreadFiles | WaitingFiles):
+            look = inventory.unread if isinstance(data, UnreadFiles) else inventory.waiting
+            files = look(data.collection)
+            return files, 0, len(files)
+        folder = data.path if isinstance(data, Folder) else None if self.words else ""
+        name = collection.name if collection is not None else ""
+        page = inventory.documents(name, self.words, folder=folder, limit=PAGE, offset=offset)
+        return page.items, offset, page.total
 
     def _inventory(self, origin: str | None) -> Inventory:
         return inventory_of(self.session.workspace, origin)
 
     def _put(self, node: TreeNode[Any], rows: Sequence[Any], offset: int, total: int) -> None:
         """Show a page, if its branch is still there."""
-        if node.parent is not None and node in node.parent.children:
+        if self._is_there(node):
             self.tree_view.put_page(node, rows, offset, total)
             self._restore_late_cursor()
 
@@ -414,20 +390,16 @@ class LibraryPane(Pane):
             self.app.notify("The trash is empty.")
             return
 
+        def emptied(count: int) -> None:
+            self.app.notify(f"{counted(count, 'document')} deleted for good.")
+            self.undoable = []
+            self.reload()
+
         def empty() -> None:
-            self.ask(
-                "empty",
-                lambda: self.session.workspace.library.empty_trash(),
-                self._emptied,
-            )
+            self.ask("empty", lambda: self.session.workspace.library.empty_trash(), emptied)
 
         question = f"Delete {counted(len(trash.items), 'document')} for good?"
         confirm(self, question, "Only a backup could bring them back. The files are not touched.", "Delete", empty)
-
-    def _emptied(self, count: int) -> None:
-        self.app.notify(f"{counted(count, 'document')} deleted for good.")
-        self.undoable = []
-        self.reload()
 
     def action_filter(self) -> None:
         self.focus_filter()
@@ -480,10 +452,6 @@ def _in_short(data: Any) -> str:
         mark, words, _ = STATE_MARKS[data.state]
         return f"{mark} {data.why or words}"
     return data.reason if isinstance(data, Unread) else ""
-
-
-def _has_folders(node: TreeNode[Any]) -> bool:
-    return any(isinstance(child.data, Folder) for child in node.children)
 
 
 def _key(data: Any) -> str:

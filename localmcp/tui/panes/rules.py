@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from textual.binding import BindingType
@@ -38,14 +37,6 @@ NONE_FITS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RuleList:
-    """What the list is to show."""
-
-    rows: list[Any]
-    note: str = ""
-
-
 class RulesPane(FinderPane):
     """The fourth pane."""
 
@@ -68,21 +59,22 @@ class RulesPane(FinderPane):
 
     # ------------------------------------------------------------ finding
 
-    def find(self, text: str) -> RuleList:
+    def find(self, text: str) -> tuple[list[Any], str]:
+        """Return the rows that fit, and a note about them."""
         if not self.session.exists:
-            return RuleList([])
+            return [], ""
         if text and not self.retired:
             return self._find_for_task(text)
         listed = self.session.look(
             lambda w: w.rules.list_rules(retired=self.retired, words=text or None, limit=MOST_LISTED)
         )
-        return RuleList(_by_category([dict(rule) for rule in listed["rules"]]))
+        return _by_category([dict(rule) for rule in listed["rules"]]), ""
 
-    def _find_for_task(self, task: str) -> RuleList:
+    def _find_for_task(self, task: str) -> tuple[list[Any], str]:
         """The tool's own answer, and behind it what came near."""
         answer = self.session.draft("getRelevantRules", taskDescription=task, maxResults=20).answer.value
         if not answer["success"]:
-            return RuleList([], answer.get("error", ""))
+            return [], answer.get("error", "")
         near = self.session.look(
             lambda w: w.rule_finder.get_relevant_rules(task, maxResults=20, similarityThreshold=NEAR)
         ).get("rules", [])
@@ -93,13 +85,14 @@ class RulesPane(FinderPane):
             NOT_GIVEN: [dict(rule) for rule in near if rule["id"] not in relevant_ids],
         }
         rows = [row for title, rules in parts.items() if rules for row in (title, *rules)]
-        return RuleList(rows, " ".join(answer.get("notices", [])))
+        return rows, " ".join(answer.get("notices", []))
 
-    def show_found(self, answer: RuleList) -> None:
-        self.show_rows(answer.rows)
+    def show_found(self, answer: tuple[list[Any], str]) -> None:
+        rows, note = answer
+        self.show_rows(rows)
         self.say_aside("retired" if self.retired else "for a task" if self.text else "")
-        if answer.note:
-            self.query_one("#rule-text", Static).update(Content.styled(answer.note, "$warning"))
+        if note:
+            self.query_one("#rule-text", Static).update(Content.styled(note, "$warning"))
 
     def identity(self, row: Json) -> Any:
         return row["id"]
