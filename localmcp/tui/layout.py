@@ -19,7 +19,8 @@ from localmcp.humanize import counted
 from localmcp.tui.messages import TurnTo
 from localmcp.visible_text import visible
 
-COMMANDS = "ctrl+p"
+COMMANDS, HELP = "ctrl+p", "help"
+"""The key of the commands, and the action of the help."""
 WIDTH_FOR_COMMANDS = 100
 """Of the screen, so that the key of the commands has a place at the right end of the last line."""
 
@@ -138,21 +139,22 @@ class KeyLine(Static):
         self.draw(self.screen)
 
     def draw(self, screen: Screen[Any]) -> None:
-        """Show each action that has a hint once; a click does what the key does."""
+        """Show each action that has a hint once, the help last and always; a click does what the key does."""
         active, room = screen.active_bindings, self.size.width
-        right = Content("")
-        if self._shows_commands and room >= WIDTH_FOR_COMMANDS and COMMANDS in active:
-            right = self._hint(active[COMMANDS].binding)
+        commands = active.get(COMMANDS) if self._shows_commands and room >= WIDTH_FOR_COMMANDS else None
+        right = self._hint(commands.binding) if commands else Content("")
         hints: dict[str, Content] = {}
         for _, binding, _, _ in active.values():
             if binding.show and binding.action not in hints:
                 hints[binding.action] = self._hint(binding)
+        # Who sees the help sees all keys.
+        last = [hints.pop(HELP)] if HELP in hints else []
         shown: list[Content] = []
         for hint in hints.values():
-            if sum(part.cell_length + 1 for part in [*shown, hint, right]) > room:
+            if sum(part.cell_length + 1 for part in [*shown, hint, *last, right]) > room:
                 break
             shown.append(hint)
-        left = Content(" ").join(shown)
+        left = Content(" ").join([*shown, *last])
         line = left + " " * (room - left.cell_length - right.cell_length) + right
         if line != self.content:
             self.update(line)

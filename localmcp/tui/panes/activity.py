@@ -26,12 +26,9 @@ if TYPE_CHECKING:
 SHOWN = 200
 """The latest calls that are listed."""
 LOOK_SECONDS = 1.0
-COLUMNS = {
-    "-narrow": {"time": 8, "who": 12, "tool": 14, "asked": 18, "ended": 12},
-    "-normal": {"time": 8, "who": 16, "tool": 16, "asked": 30, "was given": 20, "ended": 12},
-    "-wide": {"time": 8, "who": 20, "tool": 20, "asked": 44, "was given": 34, "ended": 24},
-}
-"""Names and widths by the width of the screen; a cell that does not fit is cut."""
+CLOCK = 8
+SHARES = {"who": 12, "tool": 14, "asked": 32, "was given": 24, "ended": 18}
+"""Column -> its share of the width that the time leaves; a cell that does not fit is cut."""
 CUT = "…"
 """Marks arguments that were not kept whole."""
 OWN = "tui"
@@ -60,6 +57,7 @@ class ActivityPane(Pane):
         self.only_errors = False
         self.words = ""
         self.entries: list[LogEntry] = []
+        self.columns: dict[str, int] = {}
         self._shown: tuple[Any, ...] = ()
 
     def compose(self) -> ComposeResult:
@@ -74,15 +72,22 @@ class ActivityPane(Pane):
     def on_mount(self) -> None:
         calls = self.query_one("#calls", Table)
         calls.border_title = "Calls"
-        width = self.app.size.width
-        self.columns = COLUMNS["-narrow" if width < 100 else "-normal" if width < 140 else "-wide"]
-        for name, cells in self.columns.items():
-            calls.add_column(name, width=min(cells, max(width // 4, 8)), key=name)
         usage = self.query_one("#usage", Table)
         usage.border_title = "What they add up to"
         for name in ("tool or key", "calls", "errors", "median", "95 %", "answers", "last"):
             usage.add_column(name)
         self.set_interval(LOOK_SECONDS, self._look)
+
+    def on_resize(self) -> None:
+        """Give the columns the width there is."""
+        table = self.query_one("#calls", Table)
+        row = table.cursor_row
+        table.clear(columns=True)
+        self.columns = column_widths(self.size.width)
+        for name, cells in self.columns.items():
+            table.add_column(name, width=cells, key=name)
+        self._show_calls()
+        table.move_cursor(row=row)
 
     # ------------------------------------------------------------ looking
 
@@ -226,6 +231,13 @@ class ActivityPane(Pane):
             self.app.notify("The call is copied as JSON.")
 
 
+def column_widths(width: int) -> dict[str, int]:
+    """Return the columns of the calls that a screen has room for, and their widths."""
+    names = [name for name in SHARES if width >= 100 or name != "was given"]
+    room, shares = width - CLOCK - 2 * len(names) - 5, sum(SHARES[name] for name in names)
+    return {"time": CLOCK, **{name: room * SHARES[name] // shares for name in names}}
+
+
 def _cells(entry: LogEntry) -> dict[str, str]:
     end = took(entry.seconds) if entry.success else f"✗ {entry.error_message or entry.error_class or 'error'}"
     titles = ", ".join(entry.documents)
@@ -262,10 +274,10 @@ def _usage_cells(usage: Usage, *, by: bool = False) -> list[str]:
 
 
 def asked_words(arguments: dict[str, Any] | None) -> str:
-    """What was asked, in a line: the values, which say more than the names."""
+    """What was asked, in a line: texts, which say more than their names; other values with their names."""
     values = [
-        value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        for value in (arguments or {}).values()
+        value if isinstance(value, str) else f"{name} {json.dumps(value, ensure_ascii=False)}"
+        for name, value in (arguments or {}).items()
     ]
     return " · ".join(" ".join(value.split()) for value in values)[:200]
 

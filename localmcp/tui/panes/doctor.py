@@ -97,7 +97,9 @@ class DoctorPane(Pane):
             self._show_checks()
 
     def _show_checks(self) -> None:
-        lines = map(_check_line, self.looked.examination.checks if self.looked else ())
+        checks = self.looked.examination.checks if self.looked else ()
+        # What is wrong comes first: on a small screen the rest is below its edge.
+        lines = map(_check_line, sorted(checks, key=lambda check: check.status == "ok"))
         fitting = [line for line in lines if self.words in line.plain.casefold()]
         self.query_one("#check-lines", Static).update(Content("\n").join(fitting))
 
