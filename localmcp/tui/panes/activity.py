@@ -27,7 +27,7 @@ SHOWN = 200
 """The latest calls that are listed."""
 LOOK_SECONDS = 1.0
 CLOCK = 8
-SHARES = {"who": 12, "tool": 14, "asked": 32, "was given": 24, "ended": 18}
+SHARES = {"who": 17, "tool": 15, "asked": 30, "was given": 21, "ended": 17}
 """Column -> its share of the width that the time leaves; a cell that does not fit is cut."""
 CUT = "…"
 """Marks arguments that were not kept whole."""
