@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import NoneType
@@ -87,8 +88,10 @@ _PASSAGE = """
 
 def load_passages(connection: apsw.Connection, chunk_ids: Iterable[int]) -> dict[int, Passage]:
     """Chunk id -> passage, in the order asked for."""
-    rows = ((row_id, fetch_one(connection, f"{_PASSAGE} where chunks.id = ?", (row_id,))) for row_id in chunk_ids)
-    return {chunk_id: _passage(row) for chunk_id, row in rows if row}
+    ids = array("q", chunk_ids)
+    sql = f"{_PASSAGE} where chunks.id in (select value from carray(?))"
+    rows = {row[0]: row for row in fetch_all(connection, sql, (apsw.carray(ids),))} if ids else {}
+    return {chunk_id: _passage(rows[chunk_id]) for chunk_id in ids if chunk_id in rows}
 
 
 def find_passage(connection: apsw.Connection, chunk_uuid: bytes) -> Passage | None:

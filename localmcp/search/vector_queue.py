@@ -70,7 +70,8 @@ def waiting(connection: apsw.Connection, collection_ids: Iterable[int]) -> Waiti
         return Waiting()
     sql = """
         select coalesce(sum(passages), 0), coalesce(sum(characters), 0) from vector_queue
-        join sources on sources.id = source_id where collection_id in (select value from carray(?))
+        cross join sources on sources.id = source_id -- in this order: the queue is mostly empty
+        where collection_id in (select value from carray(?))
     """
     ids = array("q", collection_ids)
     return Waiting(*fetch_one(connection, sql, (apsw.carray(ids),))) if ids else Waiting()
