@@ -84,11 +84,11 @@ def sample_directory() -> Path:
 
 
 def _override(variable: str) -> Path | None:
-    value = _variable(variable)
+    value = read_variable(variable)
     return Path(value).expanduser() if value else None
 
 
-def _variable(name: str) -> str | None:
+def read_variable(name: str) -> str | None:
     """The variable's value; an empty one, or a placeholder that a client left unfilled, counts as unset."""
     value = os.environ.get(name, "").strip()
     return None if not value or value.startswith("${") else value
@@ -249,7 +249,7 @@ def load_settings(**overrides: Any) -> Settings:
     where = str(config_file())
     values = {name: parse_setting(name, raw, where) for name, raw in read_config_file().items()}
     for f in fields(Settings):
-        raw = _variable(_variable_of(f))
+        raw = read_variable(_variable_of(f))
         if raw is None and f.name == "model":
             raw = _similarity_model()
         if raw is not None:
@@ -262,7 +262,7 @@ def load_settings(**overrides: Any) -> Settings:
 
 def _similarity_model() -> str | None:
     """S2-9: the original's variable chooses the model too, unless it holds the original's remote default."""
-    name = _variable("SIMILARITY_SEARCH_MODEL")
+    name = read_variable("SIMILARITY_SEARCH_MODEL")
     if name != "text-embedding-3-small":
         return name
     import logging

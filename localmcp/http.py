@@ -23,7 +23,8 @@ _log = logging.getLogger(__name__)
 
 _MOST_BYTES = 64 << 20
 _LONGEST_PAUSE = 30.0
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+"""Names of this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class JsonEndpoint:
         self._timeout = timeout
         self._retry_delay = retry_delay
         self._opener = _build_opener(url)
-        if self._key and urlsplit(url).scheme == "http" and urlsplit(url).hostname not in _LOOPBACK:
+        if self._key and urlsplit(url).scheme == "http" and urlsplit(url).hostname not in LOOPBACK:
             _log.warning("the API key goes to %s unencrypted; use https", urlsplit(url).hostname)
 
     @property
@@ -218,5 +219,5 @@ def _build_opener(url: str) -> OpenerDirector:
             return None
 
     # Text for a server on this machine must not leave it through a proxy from the environment.
-    direct = [ProxyHandler({})] if urlsplit(url).hostname in _LOOPBACK else []
+    direct = [ProxyHandler({})] if urlsplit(url).hostname in LOOPBACK else []
     return build_opener(RefuseRedirects(), *direct)

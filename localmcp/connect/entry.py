@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from localmcp.config import APP, describe_settings, is_secret
+from localmcp.config import APP, describe_settings, is_secret, read_variable
 from localmcp.errors import ConfigurationError
 from localmcp.profiles import read_profile
 from localmcp.providers.client_configuration import CODEX_SERVERS, SERVERS, ClientFile
@@ -46,7 +46,7 @@ def make_launch(database: str | None = None, profile: str | None = None) -> Laun
     if not sys.executable:
         raise ConfigurationError("Python does not know its own path.", hint="Start localmcp with an absolute path.")
     args = ["-m", "localmcp", "serve"]
-    file = database or _variable(_DATABASE)
+    file = database or read_variable(_DATABASE)
     if file:
         args += ["--db", _absolute(file)]
     if profile is not None:
@@ -72,7 +72,7 @@ def _way_to_package() -> dict[str, str]:
 
 def _settings_of_this_shell() -> dict[str, str]:
     names = [*DIRECTORIES, *(setting["env"] for setting in describe_settings())]
-    values = {name: _variable(name) for name in names if name != _DATABASE}
+    values = {name: read_variable(name) for name in names if name != _DATABASE}
     return {name: _with_absolute_paths(name, value) for name, value in values.items() if value}
 
 
@@ -86,12 +86,6 @@ def _with_absolute_paths(name: str, value: str) -> str:
 
 def _absolute(path: str) -> str:
     return str(Path(path).expanduser().absolute())
-
-
-def _variable(name: str) -> str:
-    """As the settings read it: a placeholder that a client left unfilled counts as unset."""
-    value = os.environ.get(name, "").strip()
-    return "" if value.startswith("${") else value
 
 
 def entry_for(target: ClientFile, entry: Mapping[str, Any]) -> Json:

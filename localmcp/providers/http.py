@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 from localmcp.errors import ConfigurationError, InvalidInput, Unavailable
-from localmcp.http import Deadline
+from localmcp.http import LOOPBACK, Deadline
 from localmcp.providers.fields import Fields, Source
 from localmcp.providers.manifests import (
     ManifestProvider,
@@ -43,7 +43,6 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 MOST_BYTES = 8 << 20
 """Bytes of a response that are read; a larger one is refused where JSON is expected, else cut."""
 MOST_REDIRECTS = 5
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SECRET = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 

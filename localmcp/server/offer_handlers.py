@@ -53,7 +53,6 @@ class OfferHandlers:
         self._watched: dict[str, str | None] = {}
         """Addresses of documents that somebody subscribed to, with their last known state."""
         self._subscribers: dict[str, dict[int, ServerSession]] = {}
-        self._watching = False
 
     def kinds(self) -> tuple[str, ...]:
         """Return what there is of `resources` and `prompts` for the current request's scope."""

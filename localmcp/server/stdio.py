@@ -12,8 +12,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, NoReturn, Protocol, cast, runtime_checkable
+from typing import Any, NoReturn, Protocol, cast
 
 import anyio
 import anyio.to_thread
@@ -27,8 +26,8 @@ from localmcp.schemas import without_surrogates
 from localmcp.server.handlers import build_server
 from localmcp.server.session_cache import remember_session
 from localmcp.server.wire import MAX_LINE, Overlong, Wire
-from localmcp.server.wire_values import HasRegistry, OpenOnce
-from localmcp.tools import CallRecord, Registry, Scope, use_scope
+from localmcp.server.wire_values import HasRegistry, OpenOnce, TellsOfChanges, close_within, pass_on_changes
+from localmcp.tools import CallRecord, Scope, use_scope
 from localmcp.visible_text import VisibleFormatter
 
 log = logging.getLogger(__name__)
@@ -63,19 +62,6 @@ class Served(HasRegistry, Protocol):
         ...
 
     def close(self) -> None: ...
-
-
-@runtime_checkable
-class TellsOfChanges(Protocol):
-    """A workspace whose providers' tools can change while it is open."""
-
-    def on_tools_changed(self, listener: Callable[[], None]) -> None:
-        """Call `listener`, from any thread, after each change."""
-        ...
-
-    def on_offers_changed(self, listener: Callable[[str], None]) -> None:
-        """The same for resources and prompts; `listener` gets what `ToolServer.publish_change` takes."""
-        ...
 
 
 def run(wire: Wire, open_workspace: Callable[[], Served], database: str | None, profile: str | None = None) -> NoReturn:
@@ -162,9 +148,7 @@ class Session:
 
     def close(self) -> None:
         """Close the workspace, waiting at most CLOSING_SECONDS for calls that still use it."""
-        closing = threading.Thread(target=self._close, daemon=True)
-        closing.start()
-        closing.join(CLOSING_SECONDS)
+        close_within(CLOSING_SECONDS, self._close)
 
     def _close(self) -> None:
         workspace = self._workspace.opened
@@ -189,14 +173,8 @@ class Session:
         workspace.registry.observe(self._after_call)
         workspace.registry.refusal = self._refusal or workspace.registry.refusal
         if isinstance(workspace, TellsOfChanges):
-            workspace.on_tools_changed(partial(self._tools_changed, workspace.registry))
-            workspace.on_offers_changed(self._server.publish_change)
+            pass_on_changes(workspace, self._server.publish_change)
         return workspace
-
-    def _tools_changed(self, registry: Registry) -> None:
-        """Tools that tools/list does not show may change without a word."""
-        if registry.show_all:
-            self._server.publish_change("tools")
 
     def _after_call(self, record: CallRecord) -> None:
         """The first call shows that this copy is the one in use: clients start several and drop the others."""

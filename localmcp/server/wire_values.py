@@ -6,7 +6,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from localmcp.errors import LocalMCPError
 from localmcp.tools import Registry
@@ -19,6 +19,33 @@ class HasRegistry(Protocol):
 
     @property
     def registry(self) -> Registry: ...
+
+
+@runtime_checkable
+class TellsOfChanges(HasRegistry, Protocol):
+    """A workspace whose providers' tools can change while it is open."""
+
+    def on_tools_changed(self, listener: Callable[[], None]) -> None:
+        """Call `listener`, from any thread, after each change."""
+        ...
+
+    def on_offers_changed(self, listener: Callable[[str], None]) -> None:
+        """The same for resources and prompts; `listener` gets what `ToolServer.publish_change` takes."""
+        ...
+
+
+def pass_on_changes(workspace: TellsOfChanges, publish: Callable[[str], None]) -> None:
+    """Tell clients of changes; tools that tools/list does not show may change without a word."""
+    registry = workspace.registry
+    workspace.on_tools_changed(lambda: publish("tools") if registry.show_all else None)
+    workspace.on_offers_changed(publish)
+
+
+def close_within(seconds: float, close: Callable[[], object]) -> None:
+    """Run `close`, but wait for it at most so many seconds: abandoned calls may still use the workspace."""
+    closing = threading.Thread(target=close, daemon=True)
+    closing.start()
+    closing.join(seconds)
 
 
 Workspace = TypeVar("Workspace", bound=HasRegistry)

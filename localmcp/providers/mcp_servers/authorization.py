@@ -26,7 +26,8 @@ from pydantic import AnyUrl, ValidationError
 from localmcp.config import state_directory
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, Unavailable
 from localmcp.files import read_json_object, write_atomically
-from localmcp.providers.mcp_servers.entries import LOOPBACK, ServerEntry, prepare
+from localmcp.http import LOOPBACK
+from localmcp.providers.mcp_servers.entries import ServerEntry, prepare
 from localmcp.visible_text import visible
 
 Json = dict[str, Any]

@@ -30,9 +30,10 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from localmcp.errors import InvalidInput, LocalMCPError, MissingCapability, Unavailable
+from localmcp.http import LOOPBACK
 from localmcp.providers.mcp_servers.authorization import TokensReplaced, kept_login, login_needed
 from localmcp.providers.mcp_servers.catalog import usable_tools
-from localmcp.providers.mcp_servers.entries import LOOPBACK, Launch, ServerEntry, prepare
+from localmcp.providers.mcp_servers.entries import Launch, ServerEntry, prepare
 from localmcp.providers.mcp_servers.person_questions import PersonQuestions
 from localmcp.providers.mcp_servers.process import Child, Guard, ServerLog, run_child
 from localmcp.schemas import compact_json, without_surrogates
@@ -44,9 +45,8 @@ Json = dict[str, Any]
 log = logging.getLogger(__name__)
 
 MOST_PAGES, MOST_OFFER_PAGES = 100, 10
-PROBE_SECONDS = 3.0
-"""How long a server may take to answer a ping after a call has timed out, before it counts as stuck."""
-CLOSING_SECONDS = 1.6
+PROBE_SECONDS, CLOSING_SECONDS = 3.0, 1.6
+"""How long a server may take to answer a ping after a call has timed out, before it counts as stuck; and to end."""
 NOT_FOUND, UNAUTHORIZED = 404, 401
 MAX_ANSWER = 5 * 1024 * 1024
 """Characters of one answer as JSON: no model reads more, and every copy on the way takes memory."""
@@ -430,7 +430,7 @@ class Connection:
             message = f"The MCP server '{self.entry.name}' refused {tool}: {reason}"
             if code == types.MISSING_REQUIRED_CLIENT_CAPABILITY:
                 return MissingCapability(message, capability=_required_capability(error.data))
-            return InvalidInput(message) if code == types.INVALID_PARAMS else Unavailable(message)
+            return (InvalidInput if code == types.INVALID_PARAMS else Unavailable)(message)
         if isinstance(error, ValidationError):
             return self._unavailable(f"answered {tool} with something that is no MCP result")
         return await self._explain_end(tool)
@@ -491,7 +491,7 @@ def _forward(listener: ReportProgress) -> ProgressFnT:
 def _required_capability(data: Any) -> str:
     """The first capability that a refusal names."""
     required: Any = cast(Json, data).get("requiredCapabilities") if isinstance(data, dict) else None
-    return next(iter(cast(Json, required)), "elicitation") if isinstance(required, dict) else "elicitation"
+    return next(iter(cast(Json, required if isinstance(required, dict) else {})), "elicitation")
 
 
 def _innermost(error: BaseException) -> BaseException:

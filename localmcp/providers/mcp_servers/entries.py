@@ -24,7 +24,6 @@ MOST_SECONDS = 999.0
 """From 1000 on a time-out is read as milliseconds, which is what other clients write."""
 
 _STARTING_KEYS = ("command", "args", "env", "cwd", "url", "headers", "type")
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _HTTP = ("http", "streamable-http", "streamable_http", "streamablehttp")
 _VARIABLE = re.compile(r"\$\{(?:env:)?([^}:]+)(?::-([^}]*))?\}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9-]+")

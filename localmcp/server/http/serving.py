@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import socket
@@ -11,9 +10,8 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import h11
 import uvicorn
@@ -26,7 +24,7 @@ from localmcp.server.http.app import HttpApp, HttpLimits
 from localmcp.server.http.hosts import OwnNames, is_loopback
 from localmcp.server.http.log_lines import finish_lines, log, say
 from localmcp.server.http.replies import SECURITY_HEADERS, json_bytes
-from localmcp.server.wire_values import OpenOnce
+from localmcp.server.wire_values import OpenOnce, close_within, pass_on_changes
 from localmcp.workspace import Workspace
 
 HEAD_BYTES = 32 * 1024
@@ -63,8 +61,7 @@ def run(address: Address, settings: Settings, open_workspace: Callable[[], Works
 
     def open_and_watch() -> Workspace:
         opened = open_workspace()
-        opened.on_tools_changed(partial(_tools_changed, opened, app))
-        opened.on_offers_changed(app.publish_change)
+        pass_on_changes(opened, app.publish_change)
         return opened
 
     workspace = OpenOnce(open_and_watch)
@@ -74,17 +71,12 @@ def run(address: Address, settings: Settings, open_workspace: Callable[[], Works
     keep_returning(closed)
     asyncio.run(server.serve(sockets=[sock]))
     closed.set()
-    _close(workspace)
+    if workspace.opened is not None:
+        close_within(CLOSING_SECONDS, workspace.opened.close)
     sys.stdout.flush()
     finish_lines()
     # Threads of abandoned calls and of native libraries would hold up an ordinary exit.
     os._exit(0)
-
-
-def _tools_changed(workspace: Workspace, app: HttpApp) -> None:
-    """Tools that tools/list does not show may change without a word."""
-    if workspace.registry.show_all:
-        app.publish_change("tools")
 
 
 def listen(address: Address) -> socket.socket:
@@ -232,14 +224,3 @@ class PatientProtocol(H11Protocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.transport.close()
-
-
-def _close(workspace: OpenOnce[Workspace]) -> None:
-    """Close the workspace, waiting at most CLOSING_SECONDS for calls that still use it."""
-    opened: Any = workspace.opened
-    if opened is None:
-        return
-    closing = threading.Thread(target=opened.close, daemon=True)
-    closing.start()
-    closing.join(CLOSING_SECONDS)
-    logging.getLogger(__name__).debug("closed")
