@@ -7,6 +7,7 @@ from library import Library
 
 from localmcp.search.candidates import Hit, SearchOutcome, SearchRequest
 from localmcp.search.highlight import sentences
+from localmcp.search.relevance import Judge
 from localmcp.storage.database import Database
 
 MANUAL = """The boiler is in the utility room. Its contract number is TH-55-8013.
@@ -74,6 +75,23 @@ def test_a_passage_with_more_of_the_question_is_more_relevant(library: Library) 
     whole = search(library, "outdoor sensor not connected").hits[0]
     part = search(library, "outdoor swimming lessons for beginners").hits[0]
     assert whole.relevance > 50 > part.relevance
+
+
+def test_a_word_shared_by_chance_does_not_make_a_passage_relevant_that_is_far_in_meaning() -> None:
+    judge = Judge({"write": 4.0})
+    assert judge.relevance(0.05, ["write"]) < 50 < judge.relevance(0.4, ["write"])
+
+
+def test_a_passage_without_the_number_that_was_asked_for_is_less_relevant() -> None:
+    judge = Judge({"gas": 3.0, "reading": 4.0, "june": 3.0}, missing={"2024": 5.0})
+    lacking = judge.relevance(0.45, ["gas", "reading", "june"])
+    assert lacking < 50 < Judge({"gas": 3.0, "reading": 4.0, "june": 3.0}).relevance(0.45, ["gas", "reading", "june"])
+
+
+def test_function_words_of_another_language_say_nothing(library: Library) -> None:
+    library.put("Le prix de la tarte est de 4 euros.", title="Marché")
+    outcome = search(library, "recette de la soupe aux poireaux")
+    assert outcome.doubtful
 
 
 def test_sentences_keep_numbers_and_cover_the_text() -> None:
