@@ -12,7 +12,9 @@ Writes one folder in BEIR form per set, as `quality.py` reads them:
 - packages: the short description of an installed package finds its long one; package_titles: the other way round,
   among the short descriptions of 6,000 packages;
 - library: English code and manuals beside German, Italian and Spanish manuals, with 100 questions in the four
-  languages, a third of them asked in another language than the page that answers.
+  languages, a third of them asked in another language than the page that answers;
+- parallel: with `--parallel FOLDER ...`, collections in BEIR form that hold the same documents in several languages
+  (such as XQuAD): each document in one of them, among those of the library; 100 questions, a third in another one.
 
 A page that a machine does not have is left out, so figures are comparable on one machine only.
 """
@@ -28,7 +30,7 @@ import re
 import subprocess
 import sysconfig
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -200,6 +202,34 @@ def write_library(folder: Path, dice: random.Random) -> None:
     print(f"{folder.name}: {len(documents)} documents, {len(questions)} questions")
 
 
+def write_parallel(folder: Path, library: Path, parallel: Sequence[Path], dice: random.Random) -> None:
+    """Write documents that exist in several languages, each in one of them, and questions in any."""
+    documents = [{row["_id"]: row["text"] for row in _read_lines(source / "corpus.jsonl")} for source in parallel]
+    questions = [{row["_id"]: row["text"] for row in _read_lines(source / "queries.jsonl")} for source in parallel]
+    asked_for: dict[str, list[str]] = {}
+    for line in (parallel[0] / "qrels.tsv").read_text(encoding="utf-8").splitlines()[1:]:
+        question, document, _ = line.split("\t")
+        if all(question in translated for translated in questions):
+            asked_for.setdefault(document, []).append(question)
+    languages = {name: dice.randrange(len(parallel)) for name in sorted(documents[0])}
+    rows = [
+        {"_id": f"x.{name}", "title": f"Note {number}", "text": documents[language][name]}
+        for number, (name, language) in enumerate(languages.items())
+    ]
+    asked: list[dict[str, str]] = []
+    judged = "query-id\tcorpus-id\tscore\n"
+    for number, name in enumerate(dice.sample(sorted(asked_for), 100)):
+        others = [language for language in range(len(parallel)) if language != languages[name]]
+        language = languages[name] if number % 3 else dice.choice(others)
+        asked.append({"_id": f"q{number}", "text": questions[language][dice.choice(asked_for[name])]})
+        judged += f"q{number}\tx.{name}\t1\n"
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_lines(folder / "corpus.jsonl", [*rows, *_read_lines(library / "corpus.jsonl")])
+    _write_lines(folder / "queries.jsonl", asked)
+    (folder / "qrels.tsv").write_text(judged, encoding="utf-8")
+    print(f"{folder.name}: {len(rows)} documents among those of {library.name}, {len(asked)} questions")
+
+
 def write_set(folder: Path, pairs: Iterable[Pair], dice: random.Random) -> None:
     """Write a collection in BEIR form; at most `QUERIES` of its documents are asked for."""
     documents = list({pair.name: pair for pair in pairs}.values())
@@ -216,6 +246,10 @@ def write_set(folder: Path, pairs: Iterable[Pair], dice: random.Random) -> None:
     print(f"{folder.name}: {len(documents)} documents, {len(asked)} questions")
 
 
+def _read_lines(path: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+
+
 def _write_lines(path: Path, rows: list[dict[str, str]]) -> None:
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
@@ -224,6 +258,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workdir", type=Path, required=True)
     parser.add_argument("--documents", type=int, default=600, help="most documents of a set")
+    parser.add_argument("--parallel", type=Path, nargs="*", help="the same collection in several languages")
     options = parser.parse_args()
     dice = random.Random(7)
     pages = list(manual_pages(MANUALS, 2 * options.documents, dice))
@@ -245,6 +280,8 @@ def main() -> None:
     write_set(options.workdir / "packages", packages, dice)
     write_set(options.workdir / "package_titles", title_pairs(packages, 6000, dice), dice)
     write_library(options.workdir / "library", random.Random(19))
+    if options.parallel:
+        write_parallel(options.workdir / "parallel", options.workdir / "library", options.parallel, random.Random(23))
 
 
 if __name__ == "__main__":
