@@ -25,7 +25,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,24 +50,48 @@ def first_paint(file: Path, runs: int) -> list[float]:
 
 
 def _one_start(file: Path) -> float:
+    begin = time.perf_counter()
+    with _terminal(file) as (main, _):
+        _read_until(main, PAINTED)
+        return time.perf_counter() - begin
+
+
+def memory(file: Path, model: str) -> float:
+    """Megabytes in use after a search and a look at the Library, of which the person sees the answers."""
+    with _terminal(file, model) as (main, process):
+        _read_until(main, b"ready")
+        for keys, answer in ((b"boiler fault code", b"passage 1"), (b"\x1b2", b"About")):
+            os.write(main, keys)
+            _read_until(main, answer)
+        status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
+        return int(status.split("VmRSS:")[1].split()[0]) / 1000
+
+
+@contextmanager
+def _terminal(file: Path, model: str | None = None) -> Iterator[tuple[int, int]]:
+    """The program on a pseudo-terminal: the terminal's descriptor, and the number of the process."""
     main, side = pty.openpty()
     os.set_blocking(main, False)
-    begin = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-m", "localmcp", "tui", str(file)], stdin=side, stdout=side, stderr=side, cwd=ROOT,
-        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "34"}, start_new_session=True,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "34",
+             **({"LOCALMCP_MODEL": model} if model else {})}, start_new_session=True,
     )  # fmt: skip
     os.close(side)
-    seen = b""
     try:
-        while PAINTED not in seen and time.perf_counter() - begin < 20:
-            if select.select([main], [], [], 0.2)[0]:
-                seen += os.read(main, 65536)
-        return time.perf_counter() - begin
+        yield main, process.pid
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
         os.close(main)
+
+
+def _read_until(main: int, text: bytes, seconds: float = 20) -> None:
+    """Read what is drawn until that text has been."""
+    seen, end = b"", time.perf_counter() + seconds
+    while text not in seen and time.perf_counter() < end:
+        if select.select([main], [], [], 0.2)[0]:
+            seen += os.read(main, 65536)
 
 
 class SameSpace:
@@ -283,6 +308,7 @@ def measure(file: Path, model: str, options: argparse.Namespace) -> dict[str, fl
         "library_page_least_ms": round(min(pages["page"]), 1),
         "library_line_p50_ms": percentiles(pages["line"])[0],
         "library_rows_built": pages["rows built"][0],
+        "memory_mb": memory(file, model),
     }
 
 
