@@ -22,7 +22,6 @@ from localmcp.text.chunking import Chunk, TokenCounter, split
 from localmcp.text.data_text import is_data, is_data_file
 from localmcp.text.document import Document
 from localmcp.wording.languages import detect_language
-from localmcp.wording.normalize import runs
 
 log = logging.getLogger(__name__)
 
@@ -264,7 +263,6 @@ def draft_source(document: Document, chunker: Chunker, origin: Origin) -> Source
 def _draft_chunk(
     chunk: Chunk, title: str, document_language: str, by_word_only: bool, counts: WordCounts
 ) -> ChunkDraft:
-    text_runs = runs(chunk.text)
     language = detect_language(chunk.text) or document_language
     kind = WORD_ONLY if by_word_only or is_data(chunk.text) else chunk.kind
     heading = heading_of(title, chunk.headings)
@@ -280,7 +278,7 @@ def _draft_chunk(
         language=language,
         kind=kind,
         digest=_digest([language, kind, heading, chunk.embedded_text(title)]),
-        words=index_words(heading, chunk.text, language, counts, text_runs),
+        words=index_words(heading, chunk.text, language, counts),
     )
 
 

@@ -28,6 +28,10 @@ STORAGE_FAULTS = (apsw.TooBigError, apsw.ConstraintError, ValueError, TypeError,
 """What storing one odd source can raise without anything being wrong with the file; `UnicodeError` is a ValueError."""
 
 
+class _OddSource(Exception):
+    """One source of a group cannot be stored."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a draft belongs."""
@@ -92,7 +96,7 @@ class Indexer:
         files, missing = deepcopy(self._files), self.run.report.missing
         try:
             outcomes = self._store(group, carefully=False)
-        except STORAGE_FAULTS:
+        except _OddSource:
             self._files, self.run.report.missing = files, missing
             outcomes = self._store(group, carefully=True)
         self.run.report.write_seconds += time.perf_counter() - start
@@ -108,11 +112,15 @@ class Indexer:
         pending = Pending()
         put = self._try if carefully else self._put
         with self.database.write() as connection:
-            outcomes = [
-                self._write(connection, step, put(connection, step.task, step.reading, pending), pending)
-                for step in group
-            ]
-            pending.write(connection)
+            try:
+                outcomes = [
+                    self._write(connection, step, put(connection, step.task, step.reading, pending), pending)
+                    for step in group
+                ]
+                pending.write(connection)
+            except STORAGE_FAULTS as error:
+                # Said here, where it is not yet taken for a fault of the file.
+                raise _OddSource from error
             self.beat(connection, sum(step.last for step in group))
         return outcomes
 

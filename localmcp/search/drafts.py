@@ -100,12 +100,10 @@ def heading_of(title: str, headings: Sequence[str]) -> str:
     return "\n".join([title, *(heading for heading in headings if heading != title)])
 
 
-def index_words(
-    heading: str, text: str, language: str, counts: WordCounts, text_runs: Sequence[str] | None = None
-) -> IndexedWords:
-    """Return a passage as the keyword index sees it, and count its words. `text_runs`: `runs(text)`, if at hand."""
+def index_words(heading: str, text: str, language: str, counts: WordCounts) -> IndexedWords:
+    """Return a passage as the keyword index sees it, and count its words."""
     heading_runs, title = _index_heading(heading, language)
-    text_runs = text_runs or runs(text)
+    text_runs = runs(text)
     body = index_runs(text_runs, language)
     distinct = set(chain.from_iterable(map(words_of_run, heading_runs.union(text_runs))))
     counts.terms.update(set(stems(distinct, language)))

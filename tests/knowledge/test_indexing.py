@@ -1,7 +1,10 @@
 """A group of readings is stored as one transaction."""
 
 from dataclasses import replace
+from typing import Any
 
+import apsw
+import pytest
 from consistency import disagreements
 
 from localmcp.embeddings import open_embedder
@@ -35,15 +38,22 @@ def titles(database: Database) -> list[str]:
         return [row[0] for row in fetch_all(connection, "select title from sources order by title")]
 
 
-def test_a_document_that_cannot_be_stored_takes_no_other_with_it(database: Database) -> None:
+@pytest.mark.parametrize(
+    ("change", "problem"), [({"size": 2**70}, "OverflowError"), ({"metadata": {"a": "b" * 600_000}}, "TooBigError")]
+)
+def test_a_document_that_cannot_be_stored_takes_no_other_with_it(
+    database: Database, change: dict[str, Any], problem: str
+) -> None:
     bad = step("bad.md", "Nothing of this is kept.")
     draft = bad.reading.draft
     assert draft
-    bad.reading.draft = replace(draft, size=2**70)
+    bad.reading.draft = replace(draft, **change)
+    with database.write() as connection:
+        connection.limit(apsw.SQLITE_LIMIT_LENGTH, 500_000)
     run = store(database, [step("a.md", "The otter swims."), bad, step("b.md", "The heron waits.")])
     assert titles(database) == ["a.md", "b.md"]
     assert (run.report.indexed, run.report.failed) == (2, 1)
-    assert run.report.problems[0][1].startswith("cannot be stored: OverflowError")
+    assert run.report.problems[0][1].startswith(f"cannot be stored: {problem}")
     assert disagreements(database) == []
 
 
