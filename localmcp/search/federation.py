@@ -95,7 +95,7 @@ class Beside(Protocol):
 class _Part:
     """What one of the files found."""
 
-    found: Found
+    ranked: Found
     database: Database
     origin: str | None
     factor: float = 1.0
@@ -271,7 +271,7 @@ class Federation:
             )
             if not wrong:
                 continue
-            request = replace(part.found.request, unrepaired=wrong)
+            request = replace(part.ranked.request, unrepaired=wrong)
             index = next(
                 (file.index(request.mode) for file in mounted if file.name == part.origin),
                 self.own,
@@ -286,7 +286,7 @@ def _find(mounted_file: MountedFile, request: SearchRequest) -> Found | None:
 
 
 def _terms(part: _Part) -> tuple[Term, ...]:
-    return part.found.outcome.query.terms if part.found.outcome.query else ()
+    return part.ranked.outcome.query.terms if part.ranked.outcome.query else ()
 
 
 # ---------------------------------------------------------------- putting together
@@ -297,18 +297,18 @@ def _join(request: SearchRequest, gathered: _Round) -> SearchOutcome:
     parts = _comparable(request, gathered)
     query = _joined_query(parts)
     _align_meaning(parts)
-    full = max((part.factor * part.found.best_keyword for part in parts), default=0.0)
-    by_meaning = any(part.found.mode != "keyword" for part in parts) and request.mode == "hybrid"
+    full = max((part.factor * part.ranked.best_keyword for part in parts), default=0.0)
+    by_meaning = any(part.ranked.mode != "keyword" for part in parts) and request.mode == "hybrid"
     ordered = sorted(
         (
-            (part.found.is_deep(fused), -fused.combined, -_raw(part, fused), number, place, fused)
+            (part.ranked.is_deep(fused), -fused.combined, -_raw(part, fused), number, place, fused)
             for number, part in enumerate(parts)
             for place, fused in enumerate(_ranked(part, full, by_meaning))
         ),
         key=lambda ranked: ranked[:5],
     )
     candidates = [(number, fused) for _, _, _, number, _, fused in ordered]
-    first, first_few = parts[0].found.outcome if parts else SearchOutcome([], 0), candidates[:LOOKED_AT]
+    first, first_few = parts[0].ranked.outcome if parts else SearchOutcome([], 0), candidates[:LOOKED_AT]
     if request.by_date:
         candidates = _by_date(request, parts, candidates, first)
     page = candidates[request.offset : request.offset + request.limit]
@@ -343,24 +343,24 @@ def _by_date(
 
 def _comparable(request: SearchRequest, gathered: _Round) -> list[_Part]:
     """The files that can answer in that mode; who asks by meaning alone gets no hits by words."""
-    if request.mode != "semantic" or all(part.found.mode == "keyword" for part in gathered.parts):
+    if request.mode != "semantic" or all(part.ranked.mode == "keyword" for part in gathered.parts):
         return gathered.parts
-    return [part for part in gathered.parts if part.found.mode != "keyword"]
+    return [part for part in gathered.parts if part.ranked.mode != "keyword"]
 
 
 def _ranked(part: _Part, full: float, by_meaning: bool) -> list[Fused]:
-    fused = part.found.order(full / part.factor)
-    if not by_meaning or part.found.mode != "keyword":
+    fused = part.ranked.order(full / part.factor)
+    if not by_meaning or part.ranked.mode != "keyword":
         return fused
     return [replace(candidate, combined=WITHOUT_MEANING * candidate.combined) for candidate in fused]
 
 
 def _raw(part: _Part, fused: Fused) -> float:
     """What decides between two full scores: the arm's own number."""
-    arms = part.found.arms
-    if part.found.mode == "semantic":
+    arms = part.ranked.arms
+    if part.ranked.mode == "semantic":
         return arms.cosines.get(fused.id, 0.0)
-    return part.factor * arms.bm25.get(fused.id, 0.0) if part.found.mode == "keyword" else 0.0
+    return part.factor * arms.bm25.get(fused.id, 0.0) if part.ranked.mode == "keyword" else 0.0
 
 
 def _load(
@@ -372,7 +372,7 @@ def _load(
         part = parts[number]
         try:
             with part.database.read() as connection:
-                for hit in part.found.load(connection, [fused for owner, fused in page if owner == number]):
+                for hit in part.ranked.load(connection, [fused for owner, fused in page if owner == number]):
                     hits[number, hit.scores] = replace(hit, origin=part.origin)
         except FileUnavailable as error:
             if part.origin is None:
@@ -383,15 +383,15 @@ def _load(
 
 def _coverage(parts: Sequence[_Part]) -> float:
     """Return the share of all files' passages that have vectors."""
-    chunks = [part.found.outcome.searched.get("chunks", 0) for part in parts]
-    covered = sum(count * part.found.outcome.coverage for count, part in zip(chunks, parts, strict=True))
+    chunks = [part.ranked.outcome.searched.get("chunks", 0) for part in parts]
+    covered = sum(count * part.ranked.outcome.coverage for count, part in zip(chunks, parts, strict=True))
     return round(covered / sum(chunks), 4) if sum(chunks) else 1.0
 
 
 def _searched(parts: Sequence[_Part]) -> dict[str, int]:
     total: dict[str, int] = {"files": len(parts), "chunks": 0}
     for part in parts:
-        for name, number in part.found.outcome.searched.items():
+        for name, number in part.ranked.outcome.searched.items():
             total[name] = total.get(name, 0) + number
     return total
 
@@ -401,11 +401,11 @@ def _searched(parts: Sequence[_Part]) -> dict[str, int]:
 
 def _joined_query(parts: Sequence[_Part]) -> KeywordQuery | None:
     """The query with its words counted over all files; sets the factor of each file."""
-    queries = [part.found.outcome.query for part in parts]
+    queries = [part.ranked.outcome.query for part in parts]
     asked = [(part, query) for part, query in zip(parts, queries, strict=True) if query is not None]
     if not asked:
         return None
-    total = sum(part.found.outcome.searched.get("chunks", 0) for part, _ in asked)
+    total = sum(part.ranked.outcome.searched.get("chunks", 0) for part, _ in asked)
     terms: dict[str, list[Term]] = {}
     for _, query in asked:
         here: dict[str, list[Term]] = {}
@@ -449,17 +449,17 @@ def _factor(query: KeywordQuery, joined: dict[str, list[Term]]) -> float:
 def _align_meaning(parts: Sequence[_Part]) -> None:
     """Cosines of another model have another range: between the weakest of its hundred nearest and 1 they are
     stretched to the range of the first model."""
-    asked = [part for part in parts if part.found.arms.semantic_ranks]
+    asked = [part for part in parts if part.ranked.arms.semantic_ranks]
     if not asked:
         return
     first = asked[0]
     for part in asked[1:]:
-        if part.found.model != first.found.model:
+        if part.ranked.model != first.ranked.model:
             _stretch(part, _weakest(part), _weakest(first))
 
 
 def _weakest(part: _Part) -> float:
-    arms = part.found.arms
+    arms = part.ranked.arms
     return min(min(arms.cosines.get(chunk_id, 0.0) for chunk_id in arms.semantic_ranks), COSINE_CEILING / 2)
 
 
@@ -467,6 +467,6 @@ def _stretch(part: _Part, theirs: float, ours: float) -> None:
     def moved(cosine: float) -> float:
         return ours + (cosine - theirs) * (1 - ours) / (1 - theirs)
 
-    arms = part.found.arms
+    arms = part.ranked.arms
     arms.cosines = {chunk_id: moved(cosine) for chunk_id, cosine in arms.cosines.items()}
-    part.found.floor = moved(part.found.floor)
+    part.ranked.floor = moved(part.ranked.floor)
