@@ -14,7 +14,6 @@ from localmcp.storage.database import fetch_all
 
 NOT_COUNTED = ("manifest", "sqlite_stat1", "sqlite_stat4")
 """The manifest holds the digest; statistics change with `pragma optimize` and answer nothing."""
-_BATCH = 1000
 
 
 @dataclass(frozen=True, slots=True)

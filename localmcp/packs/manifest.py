@@ -87,24 +87,13 @@ def _manifest(raw: Any) -> Manifest | None:
     raw_fields.setdefault("seal", "")
     if set(raw_fields) != {manifest_field.name for manifest_field in fields(Manifest)}:
         return None
-    texts = ("title", "author", "note", "created_at", "made_by", "digest", "seal")
-    lists = [*_items(raw_fields["models"]), *_items(raw_fields["collections"])]
-    counts = _mapping(raw_fields["counts"])
     sound = (
-        all(isinstance(raw_fields[name], str) for name in texts)
-        and isinstance(raw_fields["chunker"], int)
-        and all(isinstance(entries, dict) for entries in lists)
-        and all(isinstance(number, int) for number in counts.values())
-        and isinstance(raw_fields["models"], list)
-        and isinstance(raw_fields["collections"], list)
-        and isinstance(raw_fields["counts"], dict)
+        all(isinstance(value, _KINDS.get(name, str)) for name, value in raw_fields.items())
+        and all(isinstance(entry, dict) for entry in [*raw_fields["models"], *raw_fields["collections"]])
+        and all(isinstance(number, int) for number in raw_fields["counts"].values())
     )
     return Manifest(**raw_fields) if sound else None
 
 
-def _items(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+_KINDS = {"chunker": int, "models": list, "collections": list, "counts": dict}
+"""Types of the fields that are no text."""
