@@ -23,33 +23,33 @@ it lacks the query's verb; and of the query: whether it is rather meant for othe
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """One model: weights of FEATURES, weights of SIGNS, and two thresholds of log odds."""
+    """One model: weights of FEATURES, and weights of SIGNS for two questions, each with a threshold of log odds."""
 
     order: tuple[float, ...]
-    signs: tuple[float, ...]
-    sure: float
-    """From here on the answer counts as sure."""
+    serves: tuple[float, ...]
+    """Whether any tool serves the request."""
     possible: float
     """Below this nothing is worth showing."""
+    right: tuple[float, ...]
+    """Whether a tool that serves is among the first five."""
+    sure: tuple[float, float]
+    """Where both answers reach so much, the tools count as sure."""
 
 
 WITH_MODEL = Weights(
-    order=(7.77, 7.73, 3.21, 1.54, 3.47, -0.78, -2.3),
-    signs=(-1.47, 0.22, 1.5, -1.5, -6.62),
-    sure=0.0,
+    order=(8.65, 9.18, 3.33, 0.33, -0.24, -0.58, -1.65),
+    serves=(-0.67, 0.39, 0.17, -1.47, -6.75),
     possible=-2.6,
+    right=(-1.67, 0.28, 1.82, -0.75, -3.88),
+    sure=(0.6, 0.1),
 )
 WITHOUT_MODEL = Weights(
-    order=(0.0, 0.0, 0.0, 5.17, 7.5, -1.1, -2.81),
-    signs=(-2.47, 0.36, 0.36, -1.13, 0.0),
-    sure=0.73,
+    order=(0.0, 0.0, 0.0, 0.99, 5.31, -0.65, -1.93),
+    serves=(-1.17, 0.52, -0.77, -0.64, 0.0),
     possible=-2.0,
+    right=(-2.08, 0.46, 2.76, -0.34, 0.0),
+    sure=(1.0, 1.0),
 )
-
-
-def weights_for(features: Features) -> Weights:
-    """Return the weights for features with or without cosines."""
-    return WITH_MODEL if features.with_model else WITHOUT_MODEL
 
 
 def relevance(rows: NDArray[np.float32], weights: Weights) -> NDArray[np.float32]:
@@ -69,12 +69,32 @@ def signs_of(relevances: NDArray[np.float32], features: Features) -> tuple[float
     return 1.0, float(relevances[best]), share, missing, features.out_of_scope
 
 
-def log_odds(features: Features) -> NDArray[np.float32]:
-    """Return, per tool, the log odds that it serves the request: the most relevant tool answers for all."""
-    weights = weights_for(features)
+@dataclass(frozen=True, slots=True)
+class Judgment:
+    """What is thought of the tools for one request."""
+
+    odds: NDArray[np.float32]
+    """Log odds that each tool serves it: the most relevant tool answers for all."""
+    possible: bool
+    """Whether any of them is worth showing."""
+    sure: bool
+    """Whether a tool that serves is very likely among the first."""
+
+
+def judge(features: Features) -> Judgment:
+    """Weigh what speaks for each tool."""
+    weights = WITH_MODEL if features.with_model else WITHOUT_MODEL
     relevances = relevance(features.rows, weights)
-    of_best = sum(w * v for w, v in zip(weights.signs, signs_of(relevances, features), strict=True))
-    return relevances - relevances.max() + of_best
+    signs = signs_of(relevances, features)
+    serves, right = (
+        sum(weight * sign for weight, sign in zip(question, signs, strict=True))
+        for question in (weights.serves, weights.right)
+    )
+    odds = relevances - relevances.max() + serves
+    # By words alone, a request that shares none with any tool has none.
+    shares_words = bool(features.rows[:, FEATURES.index("strength")].any())
+    sure = serves >= weights.sure[0] and right >= weights.sure[1]
+    return Judgment(odds, serves >= weights.possible and (features.with_model or shares_words), sure)
 
 
 def probability(odds: float) -> float:

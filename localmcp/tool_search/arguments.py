@@ -120,7 +120,8 @@ class _Filling:
 
     def _put_words(self, name: str, places: Sequence[int], *, singular: bool = False) -> None:
         kept = trim([self.tokens[place] for place in places], _title_stems(self.tool))
-        self.put(name, written(self.sentence, kept, singular=singular), places)
+        if len(kept) == 1 or not _takes_only_an_id(name, self.properties[name]):
+            self.put(name, written(self.sentence, kept, singular=singular), places)
 
     def _essential(self, run: range) -> Sequence[int]:
         """Of a run with one path or id, that one; of a few words about a quotation, the quotation."""
@@ -236,6 +237,11 @@ class _Filling:
                 return name
         has_text = any(takes_words(self.properties[name]) for name in self.arguments if name in self.properties)
         return None if has_text or self.required else bare_parameter(self.tool)
+
+
+def _takes_only_an_id(name: str, schema: Json) -> bool:
+    """Whether several words cannot be the argument: "cancel my subscription to the gym" names no job."""
+    return name.endswith("Id") and not re.search(r"\b(title|name|path)\b", schema.get("description", ""), re.IGNORECASE)
 
 
 def typed(token: Token, schema: Json) -> Any:

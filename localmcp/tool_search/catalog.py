@@ -18,7 +18,7 @@ from localmcp.text_vectors import TextVectors
 from localmcp.tool_search.background_requests import request_vectors, scale_of
 from localmcp.tool_search.name_match import rung_of, squeeze
 from localmcp.tool_search.query import Query, ToolDescription, ToolText, take_query_apart
-from localmcp.tool_search.synonyms import ACTIONS, synonyms
+from localmcp.tool_search.synonyms import ACTIONS
 from localmcp.wording.spelling import WordList, correct
 
 if TYPE_CHECKING:
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ALIKE = 0.7
-"""How much of a word's weight is left when the tool has a synonym of it."""
-KEPT_WORDS = 2000
-"""Words of queries whose columns are kept."""
 COMMON_SIZE = 100
 """Rarity in a smaller catalog is reckoned as if it had this many tools: few tools say little about a word."""
 
@@ -52,7 +48,6 @@ class ToolCatalog:
         self._model = ""
         self._made: Future[ToolVectors] = Future()
         self._waited = False
-        self._columns: dict[str, NDArray[np.float32]] = {}
 
     def holds(self, described: Sequence[ToolDescription]) -> bool:
         """Return whether it was made of exactly these tools."""
@@ -100,21 +95,11 @@ class ToolCatalog:
 
     def column(self, word: str) -> NDArray[np.float32]:
         """Return what a stem counts at each tool, 0..1: shape (tools,)."""
-        column = self._columns.get(word)
-        if column is None:
-            if len(self._columns) >= KEPT_WORDS:
-                self._columns.clear()
-            column = self._columns[word] = self._column(word)
-        return column
-
-    def _column(self, word: str) -> NDArray[np.float32]:
         import numpy as np
 
         column = np.zeros(len(self.tools), np.float32)
-        for other in (word, *synonyms().get(word, ())):
-            if (held := self.holders.get(other)) is not None:
-                places, weights = held
-                column[places] = np.maximum(column[places], weights if other == word else ALIKE * weights)
+        if (held := self.holders.get(word)) is not None:
+            column[held[0]] = held[1]
         return column
 
     @cached_property

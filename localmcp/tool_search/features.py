@@ -68,11 +68,18 @@ def _nearest_text(vectors: ToolVectors, places: NDArray[np.intp], row: NDArray[n
     return np.maximum.reduceat(vectors.others[list(chain.from_iterable(texts))] @ row, begins)
 
 
-def all_features(row: NDArray[np.float32], vectors: ToolVectors, by_words: Features) -> Features:
-    """Add the cosines; `row` is the query's unit vector."""
+def all_features(
+    query: NDArray[np.float32], adapted: NDArray[np.float32], vectors: ToolVectors, by_words: Features
+) -> Features:
+    """Add the cosines.
+
+    Args:
+        query: its unit vector, which is compared with general requests.
+        adapted: the unit vector that is compared with tools, see `request_adapter`.
+    """
     import numpy as np
 
-    rows = by_words.rows.copy()
+    rows, row = by_words.rows.copy(), adapted
     rows[:, 0] = vectors.to_scale(vectors.first @ row)
     if len(rows) <= MAX_COMPARED:
         rows[:, 1] = vectors.to_scale(np.maximum.reduceat(vectors.others @ row, vectors.begins))
@@ -82,5 +89,5 @@ def all_features(row: NDArray[np.float32], vectors: ToolVectors, by_words: Featu
         best = np.argpartition(-first, MAX_COMPARED)[:MAX_COMPARED]
         rows[best, 1] = vectors.to_scale(_nearest_text(vectors, best, row))
         rows[best, 2] = vectors.to_scale(vectors.named[best] @ row)
-    margin = out_of_scope_margin(vectors.to_scale(vectors.requests @ row), vectors.to_scale(vectors.requested))
+    margin = out_of_scope_margin(vectors.to_scale(vectors.requests @ query), vectors.to_scale(vectors.requested))
     return Features(rows, True, margin)

@@ -15,10 +15,11 @@ from weakref import WeakKeyDictionary
 
 from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.text_vectors import TextVectors
-from localmcp.tool_search.abstention import log_odds, probability, weights_for
+from localmcp.tool_search.abstention import judge, probability
 from localmcp.tool_search.catalog import ToolCatalog
 from localmcp.tool_search.features import Features, all_features, word_features
 from localmcp.tool_search.query import Query, ToolDescription, ToolText, take_apart, take_query_apart
+from localmcp.tool_search.request_adapter import adapt
 
 if TYPE_CHECKING:
     from localmcp.embeddings import LazyEmbedder
@@ -107,18 +108,17 @@ class ToolFinder:
         taken_apart = catalog.repair(take_query_apart(query))
         if not taken_apart.words and not name_scores:
             return Hits(())
-        features = self.features(catalog, taken_apart, patience)
-        odds = log_odds(features)
-        best, weights = float(odds.max()), weights_for(features)
-        if not name_scores and best < weights.possible:
+        judgment = judge(self.features(catalog, taken_apart, patience))
+        if not name_scores and not judgment.possible:
             return Hits(())
+        odds = judgment.odds
         places = dict.fromkeys((*name_scores, *(-odds).argsort(kind="stable")[:MAX_RANKED].tolist()))
         candidates = [
             _Candidate(tools[place], name_scores.get(place, 0.0), float(odds[place]), self._gain(tools[place].name))
             for place in places
         ]
         shown = _shown(candidates, one_word=len(query.split()) == 1)
-        return Hits(shown, bool(name_scores) or best >= weights.sure)
+        return Hits(shown, bool(name_scores) or judgment.sure)
 
     def compare(self, query: str, tools: Sequence[ToolDescription], patience: float | None = PATIENCE) -> Features:
         """Return what speaks for each tool under a query, in the order of the tools.
@@ -157,7 +157,7 @@ class ToolFinder:
             text = self._texts[tool] = take_apart(tool)
         return text
 
-    def features(self, catalog: ToolCatalog, query: Query, patience: float | None) -> Features:
+    def features(self, catalog: ToolCatalog, query: Query, patience: float | None, *, adapted: bool = True) -> Features:
         """Return what speaks for each tool: by words and meaning, or by words alone without a model in time."""
         by_words = word_features(query, catalog)
         if patience is None or self._embedder is None or not query.text.strip():
@@ -170,7 +170,8 @@ class ToolFinder:
             if vectors is None:
                 log.info("tools are searched by words alone until their vectors are made")
                 return by_words
-            return all_features(self._embedder.embed_query(query.text), vectors, by_words)
+            vector = self._embedder.embed_query(query.text)
+            return all_features(vector, adapt(vector, embedder.identity.fingerprint), vectors, by_words)
         except (ModelUnavailable, ConfigurationError) as error:
             log.info("tools are searched by words alone: %s", error)
             return by_words

@@ -12,7 +12,6 @@ from localmcp.tool_search.features import FEATURES
 from localmcp.tool_search.phrases import Phrase, PhraseMatch, fits, match_phrase, parse_phrase, takes_words
 from localmcp.tool_search.query import ToolDescription, ToolText
 from localmcp.tool_search.ranking import ToolFinder
-from localmcp.tool_search.synonyms import synonyms
 from localmcp.tools import Tool
 from localmcp.wording.sentences import Token, tokenize
 
@@ -156,7 +155,7 @@ def _judge(tool: Tool, text: ToolText, tokens: Sequence[Token]) -> _Judged:
 def _unknown_words(text: ToolText, tokens: Sequence[Token], phrase: PhraseMatch | None) -> float:
     explained = (phrase.literals | phrase.inside) if phrase and phrase.score >= TRUSTED else frozenset[int]()
     telling = [token.stem for place, token in enumerate(tokens) if is_telling(token) and place not in explained]
-    held = sum(not text.weights.keys().isdisjoint({word, *synonyms().get(word, ())}) for word in telling)
+    held = sum(word in text.weights for word in telling)
     return (len(telling) - held) / max(1, len(telling))
 
 

@@ -37,17 +37,6 @@ def read_lines(name: str) -> list[str]:
 
 
 @cache
-def synonyms() -> dict[str, frozenset[str]]:
-    """English stem -> the stems of the words that share a matter with it."""
-    partners: dict[str, set[str]] = {}
-    for line in read_lines("tool_synonyms.txt"):
-        group = {stem(word, "english") for word in line.split()}
-        for member in group:
-            partners.setdefault(member, set()).update(group - {member})
-    return {word: frozenset(others) for word, others in partners.items()}
-
-
-@cache
 def _actions_by_stem() -> dict[str, frozenset[str]]:
     partners: dict[str, set[str]] = {}
     for kind, verbs in ACTIONS.items():

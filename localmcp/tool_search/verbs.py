@@ -77,7 +77,7 @@ def verbs_asked(words: Sequence[str]) -> frozenset[str]:
         if (verbs := _verbs_for().get(f"{first}_{other}")) is not None:
             return verbs
     if words[0] in _LIGHT and (verbs := _verbs_for().get(_thing(words[1:]))) is not None:
-        return verbs | _verbs_for()[first]
+        return verbs | _verbs_for().get(first, frozenset())
     before_a_thing = len(words) > 1 and words[1] in _BEFORE_A_THING
     if (verbs := _verbs_for().get(first)) is not None:
         return verbs if before_a_thing or words[0] not in _ALSO_THINGS else verbs | _answering()

@@ -364,7 +364,7 @@ def test_providers_that_make_their_tools_anew_are_described_once(registry: Regis
     registry.add_provider(provider)
     discovery = Discovery(registry)
     for _ in range(5):
-        assert names(discovery.search("qqq maps of the world")) in ([], ["atlas", "globe"], ["globe", "atlas"])
+        assert {"atlas", "globe"}.issuperset(names(discovery.search("qqq maps of the world"))[:2])
     described = discovery.searchable()
     assert all(one is two for one, two in zip(described, discovery.searchable(), strict=True))
 

@@ -317,3 +317,8 @@ def test_a_setting_that_names_no_model_fails_clearly(tmp_path: Path) -> None:
     with Workspace(settings) as workspace:
         message = ask(workspace, "dance")["message"]
     assert message.startswith("Failed to generate tool call: 'llama' names no language model.")
+
+
+def test_several_words_are_no_id(workspace: Workspace) -> None:
+    response = ask(workspace, "cancel my subscription to the gym")
+    assert response["status"] == "no_tool_call" and "proposed" not in response

@@ -42,7 +42,10 @@ def test_any_words_can_be_asked(words: list[str]) -> None:
     assert isinstance(verbs_asked(words), frozenset)
 
 
+def test_a_light_verb_without_verbs_for_itself_leaves_it_to_the_thing() -> None:
+    assert "print" in verbs_asked("perform a print".split())
+
+
 def test_the_shipped_words_are_well_formed() -> None:
-    assert all(len(line.split()) > 1 for line in read_lines("tool_synonyms.txt"))
     assert all(line.count(":") == 1 and line.partition(":")[2].strip() for line in read_lines("tool_verbs.txt"))
     assert "*" not in known_verbs()
