@@ -77,7 +77,7 @@ def _json(value: Json) -> str:
 
 
 def pack(source: Path) -> bytes:
-    """The bundle: a zip of the manifest and the sources, the same bytes for the same sources."""
+    """Return the bundle: a zip of the manifest and the sources, the same bytes for the same sources."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         _put(archive, "manifest.json", _json(make_manifest(source)).encode())
@@ -107,7 +107,7 @@ def bundled_files(source: Path) -> Iterator[tuple[str, Path]]:
 
 
 def make_manifest(source: Path) -> Json:
-    """The bundle's manifest (MCPB specification, manifest version 0.4)."""
+    """Return the bundle's manifest (MCPB specification, manifest version 0.4)."""
     project = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return {
         "manifest_version": MANIFEST_VERSION,

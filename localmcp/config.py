@@ -51,27 +51,27 @@ def models_directory() -> Path:
 
 
 def config_file() -> Path:
-    """The user's settings, TOML."""
+    """Return the user's settings, TOML."""
     return config_directory() / "config.toml"
 
 
 def servers_file() -> Path:
-    """The user's other MCP servers, JSON with the table `mcpServers`."""
+    """Return the user's other MCP servers, JSON with the table `mcpServers`."""
     return config_directory() / "mcp.json"
 
 
 def default_database() -> Path:
-    """The file that is opened when none is named."""
+    """Return the file that is opened when none is named."""
     return data_directory() / f"main{SUFFIX}"
 
 
 def tokenizer_directory() -> Path:
-    """The tokenizer files that ship with the package, for the default model."""
+    """Return the tokenizer files that ship with the package, for the default model."""
     return Path(str(files("localmcp"))) / "data"
 
 
 def sample_directory() -> Path:
-    """The sample documents: inside the installed package, or beside it in a checkout.
+    """Return the sample documents: inside the installed package, or beside it in a checkout.
 
     Raises:
         ConfigurationError: the samples were removed from the installation.
@@ -183,7 +183,7 @@ class Settings:
 
 
 def setting_names() -> list[str]:
-    """The valid keys of `config.toml`, in order."""
+    """Return the valid keys of `config.toml`, in order."""
     return [f.name for f in fields(Settings)]
 
 
@@ -192,7 +192,7 @@ _CREDENTIALS = re.compile(r"(?<=://)[^/@]+(?=@)")
 
 
 def is_secret(name: str) -> bool:
-    """Whether the setting's value is never shown."""
+    """Return whether the setting's value is never shown."""
     return next(bool(f.metadata["secret"]) for f in fields(Settings) if f.name == name)
 
 
@@ -241,7 +241,7 @@ def origin_of(name: str) -> str:
 
 
 def load_settings(**overrides: Any) -> Settings:
-    """The settings in force; `overrides` are the command line's (None = not given).
+    """Return the settings in force; `overrides` are the command line's (None = not given).
 
     Raises:
         ConfigurationError: a value that cannot be used, naming where it was set.
@@ -277,7 +277,7 @@ def _similarity_model() -> str | None:
 
 
 def read_config_file() -> Mapping[str, Any]:
-    """The raw table of `config.toml`; empty when there is none.
+    """Return the raw table of `config.toml`; empty when there is none.
 
     Raises:
         ConfigurationError: not TOML (with the line), or an unknown key (with the nearest valid one).

@@ -78,7 +78,7 @@ class JsonEndpoint:
         return f"{self._words.name} at {self.url}"
 
     def post(self, payload: Mapping[str, Any], retries: int = 0) -> bytes:
-        """The body of the answer, at most 64 MB.
+        """Return the body of the answer, at most 64 MB.
 
         Raises:
             ModelUnavailable: refused, unreachable, too slow, or another status than 200; says the next step.
@@ -141,7 +141,7 @@ class JsonEndpoint:
         return self._words.hints.get(status, other)
 
     def _read_detail(self, error: HTTPError) -> str:
-        """The first 200 characters of the server's own explanation, on one line, the key blotted out."""
+        """Return the first 200 characters of the server's own explanation, on one line, the key blotted out."""
         try:
             text = error.read(10_000).decode("utf-8", "replace")
         except OSError:
@@ -199,7 +199,7 @@ class Deadline:
 
 
 def usable_key(api_key: str | None) -> str:
-    """The key without surrounding spaces; empty for none.
+    """Return the key without surrounding spaces; empty for none.
 
     Raises:
         ConfigurationError: it cannot be sent in a header.

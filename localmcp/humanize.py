@@ -32,7 +32,7 @@ def duration(seconds: float) -> str:
 
 
 def short_path(path: str) -> str:
-    """The path as a person would type it here: relative if it is below the working directory."""
+    """Return the path as a person would type it here: relative if it is below the working directory."""
     try:
         relative = os.path.relpath(path)
     except ValueError:

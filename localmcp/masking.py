@@ -56,7 +56,7 @@ def names_secret(name: str) -> bool:
 
 
 def mask_text(text: str) -> str:
-    """The text with every part that looks like a key, a password or a token replaced by `***`."""
+    """Return the text with every part that looks like a key, a password or a token replaced by `***`."""
     text = _LOOKS_SECRET.sub(MASK, text)
     text = _PASSWORD_IN_URL.sub(rf"\g<1>{MASK}", text)
     return _ASSIGNED.sub(rf"\g<name>{MASK}", text)

@@ -48,12 +48,12 @@ class Profile:
 
 
 def profiles_file() -> Path:
-    """The user's profiles, TOML: one table for each."""
+    """Return the user's profiles, TOML: one table for each."""
     return config_directory() / "profiles.toml"
 
 
 def read_profile(name: str) -> Profile:
-    """The profile of that name.
+    """Return the profile of that name.
 
     Raises:
         ConfigurationError: the file is missing or not TOML, has no such profile, or the profile has a key or value

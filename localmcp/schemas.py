@@ -55,7 +55,7 @@ def nearest(name: str, names: Iterable[str], *, least: int = 60) -> str | None:
 
 
 def bare_type(hint: Any) -> Any:
-    """The type without our `Param`, which pydantic does not know."""
+    """Return the type without our `Param`, which pydantic does not know."""
     return get_args(hint)[0] if param_of(hint) else hint
 
 
@@ -193,7 +193,7 @@ def without_surrogates(value: Any) -> Any:
 
 
 def describe_parameters(schema: Json) -> str:
-    """The parameters in one line: `query* (string), limit (integer 1..50)`; `*` = required."""
+    """Return the parameters in one line: `query* (string), limit (integer 1..50)`; `*` = required."""
     required = schema.get("required", [])
     parts = [
         f"{name}{'*' if name in required else ''} ({describe_kind(spec)})"
@@ -318,7 +318,7 @@ def _unknown_keys(value: Json, schema: Json) -> list[str]:
 
 
 def _tell(error: ValidationError) -> list[str]:
-    """The problem in words, one line for each key that is missing or not known."""
+    """Return the problem in words, one line for each key that is missing or not known."""
     place = ".".join(str(part) for part in error.absolute_path)
     inside = f"{place}." if place else ""
     value, expected = cast(Any, error.instance), cast(Any, error.validator_value)

@@ -217,7 +217,7 @@ class McpServer:
         self._requests.flush()
 
     def ask(self, method: str, params: Json) -> Json:
-        """The result of a request.
+        """Return the result of a request.
 
         Raises:
             Unavailable: the server ended, or it refused.

@@ -244,7 +244,7 @@ def finish_vectors(session: Session, collections: Iterable[str | None], *, wait:
 
 
 def report_json(report: Report) -> dict[str, Any]:
-    """The report with the kind of names that every other JSON of localmcp has."""
+    """Return the report with the kind of names that every other JSON of localmcp has."""
     camel = {re.sub(r"_(\w)", lambda m: m[1].upper(), name): value for name, value in asdict(report).items()}
     return {
         "status": "done",

@@ -185,7 +185,7 @@ def _usage(session: Session, error: click.UsageError) -> int:
 
 
 def _is_full(error: OSError) -> bool:
-    """Whether a stream, which has no name, could not be written; errors of files name them."""
+    """Return whether a stream, which has no name, could not be written; errors of files name them."""
     return error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 

@@ -51,7 +51,7 @@ def reference(session: Session) -> None:
 
 
 def make_reference() -> str:
-    """The page, as Markdown."""
+    """Return the page, as Markdown."""
     from localmcp.cli.program import program
 
     lines = [f"# localmcp {__version__}", "", _paragraph(program.help or ""), ""]

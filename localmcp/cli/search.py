@@ -48,7 +48,7 @@ def search(session: Session, page: int, meta: tuple[str, ...], explain: bool, **
 
 
 def _turn_to(session: Session, arguments: Json, page: int) -> Json:
-    """The page's result; cursors lead from page to page."""
+    """Return the page's result; cursors lead from page to page."""
     result = session.call("search", **arguments).value
     for _ in range(page - 1):
         if "nextCursor" not in result:
@@ -63,7 +63,7 @@ def _path_prefix(path: str | None) -> str | None:
 
 
 def find_source_id(session: Session, name: str | None) -> str | None:
-    """The id of a document named by id, path or title.
+    """Return the id of a document named by id, path or title.
 
     Raises:
         NotFound: there is none.
@@ -80,7 +80,7 @@ def find_source_id(session: Session, name: str | None) -> str | None:
 
 
 def find_document(session: Session, name: str, **options: Any) -> Json:
-    """The answer of `get_document` for an id, a title, or a path as it is typed here."""
+    """Return the answer of `get_document` for an id, a title, or a path as it is typed here."""
     path = os.path.abspath(os.path.expanduser(name))
     document = session.call("get_document", sourceId=path, **options).value if os.path.lexists(path) else {}
     return document if "source" in document else session.call("get_document", sourceId=name, **options).value
@@ -138,7 +138,7 @@ def hit_lines(number: int, hit: Json, result: Json, explain: bool = False) -> li
 
 
 def _headings(hit: Json) -> str:
-    """The headings above a passage, without the first one where it is the title."""
+    """Return the headings above a passage, without the first one where it is the title."""
     headings = hit["citation"].get("heading", "").split(" › ")
     return "".join(f" › {heading}" for heading in headings[headings[0] == hit["sourceTitle"] :] if heading)
 
@@ -179,7 +179,7 @@ def _explanation_lines(hit: Json) -> list[str]:
 
 
 def _formula(hit: Json, meaning: Json, words: Json) -> str:
-    """The sum that makes the score; with one arm alone, that arm."""
+    """Return the sum that makes the score; with one arm alone, that arm."""
     score = hit["combinedScore"]
     total = meaning["weight"] * meaning["score"] + words["weight"] * words["score"]
     if abs(total - score) < 0.02:

@@ -38,7 +38,7 @@ def servers() -> None:
 
 
 def open_servers(session: Session) -> McpServers:
-    """The servers of the user's file; needs no database."""
+    """Return the servers of the user's file; needs no database."""
     from localmcp.config import cache_directory, state_directory
     from localmcp.providers.mcp_servers.servers import McpServers
 

@@ -39,7 +39,7 @@ def _file(session: Session) -> Json:
 
 
 def _model(session: Session, check: bool) -> Json:
-    """The model that is set; loaded only when asked."""
+    """Return the model that is set; loaded only when asked."""
     model: Json = {"setting": session.settings.model, "state": "loads at the first search"}
     if not check:
         return model

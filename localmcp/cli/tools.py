@@ -252,14 +252,14 @@ def call_tool(session: Session, tool: str, arguments: dict[str, Any], text: bool
 
 
 def _whole(answer: Answer) -> Any:
-    """The structured result; what another MCP server answered is told whole, pictures too."""
+    """Return the structured result; what another MCP server answered is told whole, pictures too."""
     if answer.content is None:
         return answer.value
     return {"content": list(answer.content), "structuredContent": answer.value or None, "isError": answer.is_error}
 
 
 def read_arguments(source: str) -> dict[str, Any]:
-    """The arguments as an object.
+    """Return the arguments as an object.
 
     Raises:
         InvalidInput: the file cannot be read, or its text is not a JSON object.
@@ -288,7 +288,7 @@ HINT = (
 
 
 def read_catalog(file: str) -> list[ToolDescription]:
-    """The tools of a file, or of stdin for `-`; of two with one name the first.
+    """Return the tools of a file, or of stdin for `-`; of two with one name the first.
 
     The answer of tools/list, an object with `tools`, is read as well, and `inputSchema` is as good as `input_schema`.
 

@@ -144,7 +144,7 @@ def _read_to_its_end(path: Path, otherwise: str, hint: str) -> Verification:
 
 
 def _open_current(path: Path) -> Database | None:
-    """The file as it is, or None when it cannot be read any more."""
+    """Return the file as it is, or None when it cannot be read any more."""
     database = Database(path, read_only=True)
     try:
         with database.read() as connection:

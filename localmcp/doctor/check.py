@@ -50,7 +50,7 @@ def fail(name: str, says: str, fix: str = "") -> Check:
 
 
 def looked(name: str, look: Callable[[], Iterable[Check]]) -> Iterator[Check]:
-    """The checks that `look` makes; a fault on the way becomes the last of them."""
+    """Yield the checks that `look` makes; a fault on the way becomes the last of them."""
     try:
         yield from look()
     except LocalMCPError as error:

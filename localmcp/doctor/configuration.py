@@ -108,7 +108,7 @@ def check_profiles() -> Iterator[Check]:
 
 
 def check_servers() -> Iterator[Check]:
-    """The entries of `mcp.json`."""
+    """Check the entries of `mcp.json`."""
     from localmcp.providers.mcp_servers.entries import read_entries
     from localmcp.providers.mcp_servers.servers import McpServers
 
@@ -140,7 +140,7 @@ def _is_program(command: str) -> bool:
 
 
 def check_tools(workspace: Workspace) -> Iterator[Check]:
-    """The person's tool manifests and `providers.toml`, as `localmcp tools check` sees them."""
+    """Check the person's tool manifests and `providers.toml`, as `localmcp tools check` sees them."""
     from localmcp.providers.manifests import Inspected
 
     configured = workspace.configured_tools
@@ -164,7 +164,7 @@ def check_tools(workspace: Workspace) -> Iterator[Check]:
 
 
 def check_clients() -> Iterator[Check]:
-    """The MCP clients on this machine that start localmcp, and whether they can."""
+    """Check the MCP clients on this machine that start localmcp, and whether they can."""
     using: list[str] = []
     present: list[str] = []
     for client_file in client_files():
@@ -213,7 +213,7 @@ def _startable(client: str, name: str, entry: dict[str, Any]) -> Iterator[Check]
 
 
 def check_endpoints(settings: Settings) -> Iterator[Check]:
-    """Whether the servers that the settings name answer; nothing else is contacted."""
+    """Check whether the servers that the settings name answer; nothing else is contacted."""
     for name, look in (("milvus", _milvus_url), ("language model", _language_url), ("model server", _model_url)):
         try:
             url = look(settings)

@@ -149,7 +149,7 @@ def _languages(connection: apsw.Connection) -> Iterator[Check]:
 
 
 def check_model(workspace: Workspace) -> Iterator[Check]:
-    """Whether the model that is set opens, and made the vectors that are there."""
+    """Check whether the model that is set opens, and made the vectors that are there."""
     setting = workspace.settings.model
     try:
         embedder = workspace.embedder.get()

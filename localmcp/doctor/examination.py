@@ -42,7 +42,7 @@ def run_checks(of: Workspace | Settings, more: Iterable[Look] = ()) -> list[Chec
 
 
 def examine(workspace: Workspace) -> Examination:
-    """The checks and the sizes of the tables."""
+    """Return the checks and the sizes of the tables."""
     return Examination(run_checks(workspace), table_sizes(workspace))
 
 
@@ -84,7 +84,7 @@ def check_configuration(more: Iterable[Look] = ()) -> list[Check]:
 
 
 def _model_alone(workspace: Workspace) -> Iterator[Check]:
-    """The model's own check; what it is compared with needs a file."""
+    """Make the model's own check; what it is compared with needs a file."""
     yield next(iter(check_model(workspace)))
 
 

@@ -72,7 +72,7 @@ def _header(path: Path) -> Check:
 
 
 def read_header(path: Path) -> Header | None:
-    """The header of a SQLite file; None when it has none."""
+    """Return the header of a SQLite file; None when it has none."""
     with path.open("rb") as file:
         first = file.read(100)
     if len(first) < 100 or not first.startswith(MAGIC):
@@ -122,7 +122,7 @@ def _clock(connection: apsw.Connection) -> Iterator[Check]:
 
 
 def check_writable(database: Database) -> Check:
-    """Whether the file may be changed, and why not."""
+    """Return whether the file may be changed, and why not."""
     path = database.path
     if not is_adopted(database.file_id):
         return warn("writing", "the file comes from somewhere else and is read-only here", f"localmcp adopt {path}")

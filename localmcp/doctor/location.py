@@ -84,7 +84,7 @@ def _network(path: Path) -> Check:
 
 
 def file_system(folder: Path) -> str | None:
-    """The kind of file system, as the system names it; None when it does not tell."""
+    """Return the kind of file system, as the system names it; None when it does not tell."""
     there = next((parent for parent in (folder, *folder.parents) if parent.exists()), folder)
     if sys.platform == "win32":
         return _windows_kind(there)

@@ -233,7 +233,7 @@ class MilvusBackend:
     # ------------------------------------------------------------ reading
 
     def fetch(self, collection: str, ids: Sequence[int]) -> dict[int, Record]:
-        """The records of those ids; missing ones are left out."""
+        """Return the records of those ids; missing ones are left out."""
         shape = self._shape(collection)
         records_by_id: dict[int, Record] = {}
         for start in range(0, len(ids), BATCH_ROWS):
@@ -280,7 +280,7 @@ class MilvusBackend:
     # ------------------------------------------------------------ shapes
 
     def _shape(self, collection: str, *, fresh: bool = False) -> Shape:
-        """The fields of the collection.
+        """Return the fields of the collection.
 
         Raises:
             NotFound: there is no such collection.
@@ -312,7 +312,7 @@ class MilvusBackend:
         return shape
 
     def _known_partition(self, shape: Shape, partition: str) -> str:
-        """The partition's encoded name. Lite finds nothing, without a word, in one that is not there."""
+        """Return the partition's encoded name. Lite finds nothing, without a word, in one that is not there."""
         encoded = encode_name(partition, "partition")
         names = [str(name) for name in self._client.call("list_partitions", shape.name)]
         if encoded not in names:

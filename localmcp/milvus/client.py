@@ -51,7 +51,7 @@ class Server:
 
 
 def read_server(settings: Settings) -> Server | None:
-    """The server that the settings name; None when they name none.
+    """Return the server that the settings name; None when they name none.
 
     Raises:
         ConfigurationError: an address that cannot be one, or that holds a password.
@@ -241,7 +241,7 @@ _sharing = threading.Lock()
 
 
 def share_client(server: Server) -> Client:
-    """The client of that server: one for all who have the same address, credentials and database."""
+    """Return the client of that server: one for all who have the same address, credentials and database."""
     with _sharing:
         client = _clients.get(server.key)
         if client is None:

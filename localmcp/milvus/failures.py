@@ -14,7 +14,7 @@ _CONNECTING = 2
 
 
 def in_our_words(error: Exception, server: str, timeout: float) -> LocalMCPError:
-    """The error that the person is told.
+    """Return the error that the person is told.
 
     Args:
         server: the address, without credentials.
@@ -27,7 +27,7 @@ def in_our_words(error: Exception, server: str, timeout: float) -> LocalMCPError
 
 
 def is_not_loaded(error: Exception) -> bool:
-    """Whether the collection has to be loaded into memory first."""
+    """Return whether the collection has to be loaded into memory first."""
     return _milvus_code(error) == NOT_LOADED or "not loaded" in _milvus_message(error)
 
 
@@ -92,7 +92,7 @@ def _milvus_code(error: Exception) -> int:
 
 
 def _milvus_message(error: Exception) -> str:
-    """The first line, without the server's stack trace."""
+    """Return the first line, without the server's stack trace."""
     text = str(getattr(error, "message", "") or "")
     if not text and not callable(getattr(error, "code", None)):
         text = str(error)

@@ -115,7 +115,7 @@ def _starts_with(path: str, prefix: str) -> str:
 
 
 def _next_text(prefix: str) -> str:
-    """The smallest text behind all that begin with the prefix; empty when there is none."""
+    """Return the smallest text behind all that begin with the prefix; empty when there is none."""
     for at in range(len(prefix) - 1, -1, -1):
         following = ord(prefix[at]) + 1
         if following <= 0x10FFFF:

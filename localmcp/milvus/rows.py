@@ -69,7 +69,7 @@ class Question:
         return round(self.shape.score(float(hit["distance"])), 6)
 
     def is_complete(self, hits: Sequence[Any], neighbors: Sequence[Neighbor], limit: int, depth: int) -> bool:
-        """Whether no deeper look could change the first `limit`."""
+        """Return whether no deeper look could change the first `limit`."""
         if len(hits) < depth or depth >= DEEPEST:
             return True
         return len(neighbors) >= limit and neighbors[limit - 1].score > self.score(hits[-1])
@@ -154,7 +154,7 @@ def _read_text(row: Json, shape: Shape) -> str:
 
 
 def _read_metadata(row: Json, shape: Shape) -> Json:
-    """The JSON field; of other people's collections every other field too."""
+    """Return the JSON field; of other people's collections every other field too."""
     stored: Any = row.get(shape.metadata) if shape.metadata else {}
     metadata = cast("Json", stored) if isinstance(stored, dict) else {"value": stored}
     if shape.ours:

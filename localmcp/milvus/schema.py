@@ -76,7 +76,7 @@ class Shape:
 
 
 def read_shape(described: Mapping[str, Any], index: Mapping[str, Any] | None) -> Shape:
-    """The shape from `describe_collection` and the description of its vector index.
+    """Return the shape from `describe_collection` and the description of its vector index.
 
     Raises:
         LocalMCPError: the collection has no vectors of floats.
@@ -117,7 +117,7 @@ def _read_about(described: Mapping[str, Any]) -> Json | None:
 
 
 def write_about(model: str, origin: Json | None) -> str:
-    """The text of `PROPERTY`."""
+    """Return the text of `PROPERTY`."""
     return json.dumps({PROPERTY: 1, "model": model, **({"origin": origin} if origin else {})})
 
 
@@ -140,7 +140,7 @@ def encode_name(name: str, what: str = "collection") -> str:
 
 
 def decode_name(encoded: str) -> str:
-    """The name that `encode_name` was given; a name that it never makes stays as it is."""
+    """Return the name that `encode_name` was given; a name that it never makes stays as it is."""
     decoded = _ESCAPED.sub(_unescape, encoded)
     try:
         return decoded if encode_name(decoded) == encoded else encoded
@@ -157,13 +157,13 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def fit_text(text: str) -> str:
-    """The text, cut at a character's end to the bytes that a VARCHAR field takes."""
+    """Return the text, cut at a character's end to the bytes that a VARCHAR field takes."""
     data = text.encode("utf-8", "replace")
     return text if len(data) <= MOST_BYTES else data[:MOST_BYTES].decode("utf-8", "ignore")
 
 
 def fit_metadata(metadata: Json) -> Json:
-    """The metadata without its longest values, if all together are more than a JSON field takes."""
+    """Return the metadata without its longest values, if all together are more than a JSON field takes."""
     sizes = {key: len(json.dumps(value).encode()) + len(json.dumps(key)) + 4 for key, value in metadata.items()}
     left = MOST_JSON_BYTES
     kept: Json = {}

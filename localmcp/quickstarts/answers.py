@@ -171,7 +171,7 @@ class RemovalAnswer(TypedDict):
 
 
 def answer_text(answer: SearchAnswer) -> str:
-    """The sentence where there is one (S0-7, S0-8, S0-21), else the whole answer."""
+    """Return the sentence where there is one (S0-7, S0-8, S0-21), else the whole answer."""
     return answer.get("message") or compact_json(answer)
 
 
@@ -266,7 +266,7 @@ def listed_quickstart(row: Row) -> ListedQuickstart:
 
 
 def add_tags(files: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """The tags of several files counted together, the most frequent first."""
+    """Return the tags of several files counted together, the most frequent first."""
     total: Counter[str] = Counter()
     for file in files:
         total.update(file)
@@ -301,7 +301,7 @@ def progress_answer(row: Row) -> ProgressAnswer:
 
 
 def record_task(row: Row, task: int | None, passed: bool, status: Status | None) -> dict[str, str]:
-    """The state of each task after a report."""
+    """Return the state of each task after a report."""
     count = task_count(row.content)
     if task is not None and task > count:
         raise InvalidInput(f"task: {row.name} has {count} tasks, so there is no task {task}.")
@@ -316,7 +316,7 @@ def status_of(tasks: dict[str, str], count: int) -> Status:
 
 
 def exported_document(row: Row) -> dict[str, Any]:
-    """The document itself if it says everything, else a row with name, tags and content."""
+    """Return the document itself if it says everything, else a row with name, tags and content."""
     if store.own_name(row.content) == row.name and store.tags_of(row.content) == row.tags:
         return row.content
     return {

@@ -66,13 +66,13 @@ class FieldWords:
             self.rows[word].append(row)
 
     def counts(self) -> NDArray[Any]:
-        """The number of words in each row."""
+        """Return the number of words in each row."""
         import numpy as np
 
         return np.frombuffer(self.word_counts, dtype=np.uint16).astype(np.int32)
 
     def lengths(self) -> NDArray[Any]:
-        """The number of characters in each row."""
+        """Return the number of characters in each row."""
         import numpy as np
 
         return np.frombuffer(self.text_lengths, dtype=np.int32)
@@ -102,7 +102,7 @@ class CatalogueWords:
     # ------------------------------------------------------------ words
 
     def neighbours(self, query: Query, connection: apsw.Connection) -> dict[str, Neighbours]:
-        """The neighbours of each significant word of a query."""
+        """Return the neighbours of each significant word of a query."""
         if len(self._neighbours) > REMEMBERED_WORDS:
             self._neighbours = {}
         neighbors_by_word: dict[str, Neighbours] = {}
@@ -350,7 +350,7 @@ class WordCache:
         self._words: CatalogueWords | None = None
 
     def read(self, connection: apsw.Connection) -> CatalogueWords:
-        """The words as of this connection's snapshot."""
+        """Return the words as of this connection's snapshot."""
         generation: int = fetch_one(connection, "select quickstarts from state")
         with self._lock:
             if self._words is None or generation != self._generation:

@@ -97,7 +97,7 @@ def read_text(text: str, suffix: str, shown: str) -> Reading:
 
 
 def read_metadata(text: str) -> Json:
-    """The mapping of a `metadata.yml`.
+    """Return the mapping of a `metadata.yml`.
 
     Raises:
         Unreadable: it is not one.
@@ -217,7 +217,7 @@ def _add_metadata(reading: Reading, metadata: Json | None, shown: str) -> None:
 
 
 def read_content(text: str) -> Json:
-    """The JSON of one quick start in a file that may be anybody's, as an import would take it.
+    """Return the JSON of one quick start in a file that may be anybody's, as an import would take it.
 
     Raises:
         Unreadable: not JSON, no mapping, or nested too deeply.

@@ -60,7 +60,7 @@ def fold_text(text: str) -> str:
 
 
 def split_words(folded: str) -> list[str]:
-    """The runs of letters and digits, in order."""
+    """Return the runs of letters and digits, in order."""
     return _WORD.findall(folded)
 
 
@@ -142,7 +142,7 @@ def match_field(
     whole_distance: int,
     max_distance: int,
 ) -> Match | None:
-    """The best tier in which `text` (folded) matches; None = not at all.
+    """Return the best tier in which `text` (folded) matches; None = not at all.
 
     Args:
         neighbours: for each significant word of the query.
@@ -165,7 +165,7 @@ def match_field(
 
 
 def fallback_score(where: Field, distance: int) -> int:
-    """The score of a fallback match, 700..998."""
+    """Return the score of a fallback match, 700..998."""
     return min(FALLBACK + WEIGHTS[where] * distance, MOST_FALLBACK)
 
 
@@ -349,7 +349,7 @@ def _align(options: Sequence[Sequence[Option]], costs: Sequence[int]) -> list[Op
 def _settle(
     options: Sequence[Sequence[Option]], costs: Sequence[int], contested: Sequence[int], used_positions: set[int]
 ) -> dict[int, Option | None]:
-    """The cheapest alignment of the words that compete for positions."""
+    """Return the cheapest alignment of the words that compete for positions."""
     states: _States = {frozenset(used_positions): (0, {})}
     for index in contested:
         following: _States = {}

@@ -58,7 +58,7 @@ class MountedQuickstarts:
         return self._federation.read_mounted(look, notices) if self._federation else []
 
     def list_rows(self, own: apsw.Connection, tag: str | None, limit: int) -> list[Shelf]:
-        """The first `limit` by title of each mounted file that has any."""
+        """Return the first `limit` by title of each mounted file that has any."""
 
         def look(mounted_file: MountedFile, theirs: apsw.Connection) -> Shelf | None:
             own_contents = store.contents(own, store.names(theirs))

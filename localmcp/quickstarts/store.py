@@ -44,7 +44,7 @@ class Row:
         return shown_name(self.name, self.origin)
 
     def spec(self, *path: str) -> Any:
-        """The value at a path below `spec`, or None."""
+        """Return the value at a path below `spec`, or None."""
         value: Any = self.content.get("spec")
         for key in path:
             value = cast(Json, value).get(key) if isinstance(value, dict) else None
@@ -111,7 +111,7 @@ _ASCII_CASE = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 def merged_by_title(files: Iterable[Iterable[Row]]) -> Iterator[Row]:
-    """The rows of several files, each in the order of its list, in that order."""
+    """Yield the rows of several files, each in the order of its list, in that order."""
     return merge(*files, key=lambda row: (row.display_name.translate(_ASCII_CASE), row.name))
 
 
@@ -141,7 +141,7 @@ def contents(connection: apsw.Connection, names: Iterable[str]) -> dict[str, Jso
 
 
 def names(connection: apsw.Connection) -> list[str]:
-    """The names of all quick starts."""
+    """Return the names of all quick starts."""
     return [name for (name,) in fetch_all(connection, "select name from quickstarts where deleted_at is null")]
 
 
@@ -178,13 +178,13 @@ def _read_anybodys(text: str) -> Json:
 
 
 def own_name(content: Json) -> str | None:
-    """The name that a document itself carries."""
+    """Return the name that a document itself carries."""
     metadata = content.get("metadata")
     return cast(Json, metadata).get("name") if isinstance(metadata, dict) else None
 
 
 def tags_of(content: Json) -> tuple[Tag, ...]:
-    """The tags that a document itself carries, sorted as rows have them."""
+    """Return the tags that a document itself carries, sorted as rows have them."""
     metadata = content.get("metadata")
     return tuple(sorted(read_tags(cast(Json, metadata).get("tags")))) if isinstance(metadata, dict) else ()
 

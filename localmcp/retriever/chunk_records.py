@@ -61,7 +61,7 @@ def _record(row: Sequence[Any]) -> StoredRecord:
 
 
 def is_document(record: Record) -> bool:
-    """Whether the record tells which document it is a chunk of, as localmcp writes it."""
+    """Return whether the record tells which document it is a chunk of, as localmcp writes it."""
     origin = record.origin if isinstance(record, StoredRecord) else None
     parts = [(origin or {}).get(name) for name in ("source", "chunk")]
     columns = (_SOURCE, (*_CHUNK, "language", "kind", "digest", "uuid"))
@@ -76,7 +76,7 @@ def source_of(record: Record) -> Json:
 def draft_document(
     records: Sequence[Record], collection_id: int, partition_id: int | None, *, ours: bool
 ) -> tuple[SourceDraft, dict[bytes, bytes]]:
-    """The document whose chunks those records are, and digest -> vector.
+    """Return the document whose chunks those records are, and digest -> vector.
 
     Without `ours` its path may be of another machine, or one that contacts a host when it is looked at: it gets no
     time, and is then never compared with the disk.
@@ -98,7 +98,7 @@ def draft_document(
 
 
 def _own_metadata(record: StoredRecord) -> Json:
-    """The document's metadata without what every chunk is told."""
+    """Return the document's metadata without what every chunk is told."""
     told_keys = set(cast("Json", record.origin).get("told", ()))
     return {key: value for key, value in record.metadata.items() if key not in told_keys}
 

@@ -132,7 +132,7 @@ class Receiver:
     def _documents(
         self, name: str, ours: bool, pulled: Pulled, total: int, progress: Progress | None
     ) -> Iterator[_Document]:
-        """The chunks put together: a document is told when its last chunk has come, or at the end."""
+        """Yield the chunks put together: a document is told when its last chunk has come, or at the end."""
         waiting: dict[str, list[Record]] = {}
         for records in self._milvus.records(name, BATCH):
             for record in records:
@@ -220,7 +220,7 @@ def _find(connection: apsw.Connection, collection_id: int, identity: str, draft:
 def _draft(
     document: _Document, collection_id: int, partition_id: int | None
 ) -> tuple[SourceDraft, dict[bytes, bytes]] | None:
-    """The source and its vectors by digest; None for a record without text."""
+    """Return the source and its vectors by digest; None for a record without text."""
     record = document.records[0]
     if is_document(record):
         return draft_document(document.records, collection_id, partition_id, ours=document.ours)

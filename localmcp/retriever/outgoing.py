@@ -323,7 +323,7 @@ class Sender:
 
 
 def _is_gone(sender: str) -> bool:
-    """Whether the sender's process has ended; unknown on Windows, where asking would end it."""
+    """Return whether the sender's process has ended; unknown on Windows, where asking would end it."""
     if os.name == "nt" or sender == OUR_NAME:
         return False
     try:

@@ -270,7 +270,7 @@ class _Source:
 
 
 def _sources_of(connection: apsw.Connection, source_ids: Sequence[int], partition: str | None) -> list[_Source]:
-    """The sources of those ids, in that partition if one is named."""
+    """Return the sources of those ids, in that partition if one is named."""
     if not source_ids:
         return []
     sql = """

@@ -125,7 +125,7 @@ class Replication:
         return pulled
 
     def _copy_called(self, name: str, collection: str | None) -> Replica | None:
-        """The copy of that name, if it is the collection's own."""
+        """Return the copy of that name, if it is the collection's own."""
         with self._database.read() as connection:
             visible = {collection.name for collection in visible_collections(connection)}
             matching = [
@@ -179,7 +179,7 @@ class Replication:
         return self._milvus.server.uri if self._milvus else None
 
     def copies(self) -> list[Replica]:
-        """The copies of the visible collections, by name; asks no server."""
+        """Return the copies of the visible collections, by name; asks no server."""
         with self._database.read() as connection:
             visible = {collection.name for collection in visible_collections(connection)}
             return [replica for replica in replicas(connection) if replica.collection in visible]

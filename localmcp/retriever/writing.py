@@ -54,7 +54,7 @@ def window_of(embedder: Embedder) -> Window:
 
 
 def draft_new(record: NewRecord, embedder: Embedder, split: bool) -> tuple[SourceDraft, dict[bytes, str]]:
-    """The source to be, not yet in a collection or partition."""
+    """Return the source to be, not yet in a collection or partition."""
     window = window_of(embedder)
     text = RecordText(clean_text(record.text, record.place), check_metadata(record.metadata, record.place))
     if split and window.count_tokens(text.embedded) > window.limit:
@@ -125,12 +125,12 @@ def find_record(connection: apsw.Connection, target: Collection, change: Change)
 
 
 def _merged(stored: StoredRecord, change: Change) -> Json:
-    """The metadata with the changes; null takes a key away."""
+    """Return the metadata with the changes; null takes a key away."""
     return without_none({**stored.metadata, **(change.metadata or {})})
 
 
 def redraft(target: Collection, stored: StoredRecord, change: Change) -> tuple[SourceDraft | None, dict[bytes, str]]:
-    """The record as it is to be; None for a split one, of which only metadata and partition change."""
+    """Return the record as it is to be; None for a split one, of which only metadata and partition change."""
     if stored.chunks > 1:
         return None, {}
     text = RecordText(stored.text if change.text is None else change.text, _merged(stored, change))

@@ -92,7 +92,7 @@ def store_calibration(connection: apsw.Connection, model_id: int, calibration: C
 
 
 def is_shipped(identity: ModelIdentity) -> bool:
-    """Whether vectors of the everyday requests come with the package for this model."""
+    """Return whether vectors of the everyday requests come with the package for this model."""
     return identity.fingerprint == _shipped()[0]
 
 

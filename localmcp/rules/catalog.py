@@ -196,7 +196,7 @@ class RuleCatalogue:
         return rules
 
     def _prepared(self, drafts: Sequence[RuleDraft]) -> tuple[list[RuleDraft], Vector | None]:
-        """The drafts with their categories, and their vectors; no vectors without a model."""
+        """Return the drafts with their categories, and their vectors; no vectors without a model."""
         import numpy as np
 
         embedder = self.model()
@@ -234,7 +234,7 @@ class RuleCatalogue:
         return _with(draft, category=self.finder.nearest_category(vector) if vector is not None else "best-practices")
 
     def find_twin(self, draft: RuleDraft, vector: Vector | None) -> Twin | None:
-        """The stored rule in force that says nearly the same as a draft, if any."""
+        """Return the stored rule in force that says nearly the same as a draft, if any."""
         with self.database.read() as connection:
             same = rulebook.find_same(connection, draft.rule_text, draft.project)
         if same:
@@ -320,14 +320,14 @@ class RuleCatalogue:
     # ------------------------------------------------------------ vectors
 
     def model(self) -> Embedder | None:
-        """The embedding model; None when it is not there."""
+        """Return the embedding model; None when it is not there."""
         try:
             return self._embedder.get()
         except LocalMCPError:
             return None
 
     def latest_instruction(self, rule_id: int) -> int:
-        """The id of the last instruction that was counted towards a rule."""
+        """Return the id of the last instruction that was counted towards a rule."""
         with self.database.read() as connection:
             return fetch_one(connection, "select max(id) from user_instructions where rule_id = ?", (rule_id,))
 
@@ -357,7 +357,7 @@ class RuleCatalogue:
             done += len(waiting)
 
     def _is_foreign(self, connection: apsw.Connection) -> bool:
-        """Whether another model than the one at hand made the rules' vectors."""
+        """Return whether another model than the one at hand made the rules' vectors."""
         collection = rulebook.find_collection(connection)
         if collection is None or collection.model_id is None:
             return False
@@ -408,7 +408,7 @@ def check_draft(draft: RuleDraft) -> None:
 
 
 def known_rule(connection: apsw.Connection, rule_id: int) -> Rule:
-    """The rule of that id.
+    """Return the rule of that id.
 
     Raises:
         NotFound: there is none that the caller may see.

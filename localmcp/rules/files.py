@@ -75,7 +75,7 @@ class Unreadable(Exception):
 
 
 def find_rule_files(place: Path) -> list[Path]:
-    """The file itself, or the rule files that a project folder holds."""
+    """Return the file itself, or the rule files that a project folder holds."""
     if place.is_file():
         return [place]
     return list(
@@ -84,7 +84,7 @@ def find_rule_files(place: Path) -> list[Path]:
 
 
 def read_file(path: Path, shown: str | None = None) -> Reading:
-    """The rules of a file; what cannot be read is reported with its line and skipped."""
+    """Return the rules of a file; what cannot be read is reported with its line and skipped."""
     name = shown or str(path)
     try:
         if path.stat().st_size > MOST_BYTES:
@@ -130,7 +130,7 @@ class _Options:
 
 
 def split_front_matter(text: str) -> tuple[dict[str, Any], str, int]:
-    """The table between the first two `---` lines, the rest, and how many lines precede it.
+    """Return the table between the first two `---` lines, the rest, and how many lines precede it.
 
     Raises:
         Unreadable: it is not closed, or no YAML table; with its line.
@@ -216,7 +216,7 @@ def _markdown_rules(text: str, prose: bool) -> Iterator[tuple[str, str, str, int
 
 
 def _category_of(path: Sequence[str]) -> tuple[str, str]:
-    """The category that a heading names, and the other headings as context."""
+    """Return the category that a heading names, and the other headings as context."""
     rest = list(path)
     for title in path:
         plain = title.strip().lower()

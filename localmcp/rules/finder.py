@@ -117,7 +117,7 @@ def failure(error: LocalMCPError) -> Json:
 
 
 def as_text(answer: Any) -> str:
-    """The rules as a list to follow (C2-5); every fact is in the structured result."""
+    """Return the rules as a list to follow (C2-5); every fact is in the structured result."""
     result = cast(RelevantRules, answer)
     if not result["success"]:
         return result.get("error", "")
@@ -205,7 +205,7 @@ class RuleFinder:
     # ------------------------------------------------------------ searching
 
     def find(self, text: str, request: Request, files: tuple[str, ...] = (), conversation: str = "") -> RelevantRules:
-        """The rules for a task.
+        """Return the rules for a task.
 
         Raises:
             ModelUnavailable: the task cannot be embedded; the message says so in the words of S2-7.
@@ -239,7 +239,7 @@ class RuleFinder:
         return [(rule, cosines[rule_id]) for rule_id, rule in rules.items()]
 
     def _embed(self, text: str, files: tuple[str, ...], conversation: str) -> Task:
-        """The task with its clauses; a repeated text is not embedded again."""
+        """Return the task with its clauses; a repeated text is not embedded again."""
         embedder = self._index.embedder
         try:
             task = Task(text, embedder.embed_query(text, wait=MODEL_WAIT_SECONDS), files=files)
@@ -254,7 +254,7 @@ class RuleFinder:
         self, connection: apsw.Connection, task: Task, collection: Collection | None, request: Request,
         notices: list[str],
     ) -> list[Match]:  # fmt: skip
-        """The relevant rules of all files, best first. `collection` is yours."""
+        """Return the relevant rules of all files, best first. `collection` is yours."""
         embedder = self._index.embedder.get()
         calibration = find_calibration(connection, embedder.identity)
         if calibration is not None:
@@ -292,7 +292,7 @@ class RuleFinder:
         return result
 
     def _blocks(self, connection: apsw.Connection, collection: Collection) -> list[Block]:
-        """The rules' sign codes; none when another model made their vectors."""
+        """Return the rules' sign codes; none when another model made their vectors."""
         identity = self._index.embedder.get().identity
         if collection.model_id is None or not rulebook.is_bound_to(connection, collection, identity):
             return []
@@ -317,7 +317,7 @@ class RuleFinder:
             return self._category_vectors[fingerprint]
 
     def nearest_category(self, vector: Vector) -> str:
-        """The one of the nine categories that a text is nearest to."""
+        """Return the one of the nine categories that a text is nearest to."""
         return list(CATEGORIES)[int((self._categories() @ vector).argmax())]
 
 
@@ -379,7 +379,7 @@ class MountedRules:
         self._federation = federation
 
     def are_there(self, notices: list[str]) -> bool:
-        """Whether any mounted file has rules in force."""
+        """Return whether any mounted file has rules in force."""
         return any(self._federation.read_mounted(lambda _, theirs: rulebook.has_rules(theirs), notices))
 
     def match(
@@ -402,7 +402,7 @@ class MountedRules:
         return [match for matches in self._federation.read_mounted(look, notices) for match in matches]
 
     def standing(self, own: apsw.Connection, selection: Selection, notices: list[str]) -> list[Rule]:
-        """The rules that hold for every task."""
+        """Return the rules that hold for every task."""
 
         def look(mounted_file: MountedFile, theirs: apsw.Connection) -> list[Rule]:
             rules = rulebook.standing_rules(theirs, selection, mounted_file.name)
@@ -411,7 +411,7 @@ class MountedRules:
         return [rule for rules in self._federation.read_mounted(look, notices) for rule in rules]
 
     def list_rules(self, own: apsw.Connection, selection: Selection, limit: int) -> list[tuple[list[Rule], int]]:
-        """The newest `limit` rules of each mounted file that has any, and how many it has."""
+        """Return the newest `limit` rules of each mounted file that has any, and how many it has."""
 
         def look(mounted_file: MountedFile, theirs: apsw.Connection) -> tuple[list[Rule], int] | None:
             rules, total = _newest(theirs, own, mounted_file.name, selection, limit)

@@ -55,7 +55,7 @@ class Generalizer(Protocol):
     """Turns an instruction into a rule; a language model may do it instead of the patterns."""
 
     def __call__(self, instruction: str, context: str) -> Generalized | None:
-        """The rule, or why there is none. None = not mine: the patterns decide.
+        """Return the rule, or why there is none. None = not mine: the patterns decide.
 
         Raises:
             LocalMCPError: it cannot be asked; the patterns decide then, too.
@@ -91,7 +91,7 @@ class ModelGeneralizer:
         self._open_model = open_model
 
     def __call__(self, instruction: str, context: str) -> Generalized | None:
-        """The rule, or why there is none; None when no language model is configured.
+        """Return the rule, or why there is none; None when no language model is configured.
 
         Raises:
             ModelUnavailable: it cannot be reached, or does not call one of the two functions properly.
@@ -108,7 +108,7 @@ class ModelGeneralizer:
 
 
 def _read_choice(call: ToolCall) -> Generalized:
-    """The call as a decision; neither its name nor its arguments were checked."""
+    """Return the call as a decision; neither its name nor its arguments were checked."""
     rule, category, reason = (call.arguments.get(name) for name in ("rule", "category", "reason"))
     if call.name == "refuseInstruction" and isinstance(reason, str):
         return Generalized(None, reason)

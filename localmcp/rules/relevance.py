@@ -103,7 +103,7 @@ class Match:
 
 
 def split_clauses(text: str) -> list[str]:
-    """The clauses of a task that says several things, at most six; empty when it says one."""
+    """Return the clauses of a task that says several things, at most six; empty when it says one."""
     parts = [part.strip(" .,;:?!") for part in _BREAK.split(text)]
     parts = list(dict.fromkeys(part for part in parts if len(part.split()) >= 3))
     return parts[:MOST_CLAUSES] if len(parts) > 1 else []

@@ -129,12 +129,12 @@ _RULE = """
 
 
 def find_collection(connection: apsw.Connection) -> Collection | None:
-    """The collection of the rules; None when there are none, or the caller may not see them."""
+    """Return the collection of the rules; None when there are none, or the caller may not see them."""
     return next(iter(visible_collections(connection, KIND)), None)
 
 
 def is_hidden(connection: apsw.Connection) -> bool:
-    """Whether the caller may not see the rules that are there."""
+    """Return whether the caller may not see the rules that are there."""
     there = fetch_one(connection, "select 1 from collections where kind = ?", (KIND,))
     return bool(there) and find_collection(connection) is None
 
@@ -156,7 +156,7 @@ def load_rules(connection: apsw.Connection, rule_ids: Iterable[int], origin: str
 
 
 def _is_sound(rule: Rule) -> bool:
-    """Whether a mounted row is a rule at all; others are passed over."""
+    """Return whether a mounted row is a rule at all; others are passed over."""
     texts = (rule.rule_text, rule.category, rule.context, rule.inserted_at, rule.globs_json, rule.language)
     stored_texts: list[object] = [
         *texts,
@@ -169,7 +169,7 @@ def _is_sound(rule: Rule) -> bool:
 
 
 def find_same(connection: apsw.Connection, rule_text: str, project: str | None) -> Rule | None:
-    """The rule in force with the same text in the same project."""
+    """Return the rule in force with the same text in the same project."""
     row = fetch_one(
         connection,
         f"{_RULE} where digest = ? and project is ? and retired_at is null limit 1",
@@ -206,14 +206,14 @@ class Selection:
 
 
 def select_rules(connection: apsw.Connection, selection: Selection, limit: int = -1, offset: int = 0) -> list[Rule]:
-    """The rules, newest first; a limit of -1 cuts nothing."""
+    """Return the rules, newest first; a limit of -1 cuts nothing."""
     condition, bindings = selection.condition()
     sql = f"{_RULE} where {condition} order by id desc limit :limit offset :offset"
     return [Rule(*row) for row in fetch_all(connection, sql, {**bindings, "limit": limit, "offset": offset})]
 
 
 def standing_rules(connection: apsw.Connection, selection: Selection, origin: str | None = None) -> list[Rule]:
-    """The first twenty rules that hold for every task."""
+    """Return the first twenty rules that hold for every task."""
     condition, bindings = selection.condition()
     # By itself SQLite would go through all rules in force.
     sql = f"select id from rules indexed by rules_always where always_apply = 1 and {condition} order by id limit 20"
@@ -222,7 +222,7 @@ def standing_rules(connection: apsw.Connection, selection: Selection, origin: st
 
 
 def has_rules(connection: apsw.Connection) -> bool:
-    """Whether any rule is in force."""
+    """Return whether any rule is in force."""
     return bool(fetch_one(connection, "select 1 from rules where retired_at is null limit 1"))
 
 
@@ -363,7 +363,7 @@ def _columns(draft: RuleDraft) -> dict[str, Any]:
 
 
 def claim_model(connection: apsw.Connection, model_id: int) -> Collection:
-    """The rules' collection, made if absent, bound to a model.
+    """Return the rules' collection, made if absent, bound to a model.
 
     Raises:
         ModelMismatch: the vectors that are there come from another model.
@@ -405,7 +405,7 @@ def rule_ids_of(vector_ids: Any) -> Any:
 
 
 def rule_id_of(vector_id: int) -> int:
-    """The rule's id of one such number."""
+    """Return the rule's id of one such number."""
     return vector_id - _VECTOR_IDS
 
 
@@ -424,7 +424,7 @@ def _remove_signs(connection: apsw.Connection, rule_ids: Sequence[int]) -> None:
 
 
 def is_bound_to(connection: apsw.Connection, collection: Collection, identity: ModelIdentity) -> bool:
-    """Whether the rules' vectors come from this model."""
+    """Return whether the rules' vectors come from this model."""
     sql = "select fingerprint from models where id = ?"
     return fetch_one(connection, sql, (collection.model_id,)) == identity.fingerprint
 
