@@ -165,7 +165,7 @@ class Retriever:
             return _with_rows(connection, collection, matches)
 
     def _by_replica(self, place: Place, question: Question, vectors: Vectors) -> list[Answered]:
-        """Return the server finds the chunks; cosine, text and metadata are the file's."""
+        """Let the server find the chunks; cosine, text and metadata are the file's."""
         collection, replica, milvus = place.collection, place.replica, self.places.milvus
         assert collection is not None and replica is not None and milvus is not None
         with self.database.read() as connection:
