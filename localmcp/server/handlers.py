@@ -206,7 +206,9 @@ class ToolServer(Server[Any]):
         cancellation = CallCancellation()
         try:
             with use_progress(reporter), use_cancellation(cancellation), use_person_asker(ask):
-                return await anyio.to_thread.run_sync(work, limiter=self._calls, abandon_on_cancel=True)
+                result = await anyio.to_thread.run_sync(work, limiter=self._calls, abandon_on_cancel=True)
+            await reporter.finish()
+            return result
         except asyncio.CancelledError:
             cancellation.cancel()
             raise

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from concurrent.futures import Future
 
 import anyio
 from mcp.server.session import ServerSession
@@ -25,19 +26,37 @@ class ProgressReporter:
         self._closed = False
         self._last = -_STEP
         self._sent_at = 0.0
+        self._withheld: tuple[float, float | None, str] | None = None
+        """What came too soon after the message before it."""
+        self._sends: list[Future[None]] = []
 
     def __call__(self, done: float, total: float | None, message: str) -> None:
         """Send how far the call is; may be called from any thread."""
         now = time.monotonic()
         with self._lock:
-            if self._closed or now - self._sent_at < LEAST_SECONDS:
+            if self._closed:
+                return
+            if now - self._sent_at < LEAST_SECONDS:
+                self._withheld = (done, total, message)
                 return
             self._sent_at = now
-            # The protocol wants numbers that only grow, also where a second phase counts anew.
-            self._last = max(done, self._last + _STEP)
-            value = self._last
-            shown = total if total is not None and total >= value else None
-            asyncio.run_coroutine_threadsafe(self._send(value, shown, message), self._loop)
+            self._put(done, total, message)
+
+    def _put(self, done: float, total: float | None, message: str) -> None:
+        # The protocol wants numbers that only grow, also where a second phase counts anew.
+        self._last = max(done, self._last + _STEP)
+        shown = total if total is not None and total >= self._last else None
+        self._withheld = None
+        self._sends = [send for send in self._sends if not send.done()]
+        self._sends.append(asyncio.run_coroutine_threadsafe(self._send(self._last, shown, message), self._loop))
+
+    async def finish(self) -> None:
+        """Send what was withheld last, and wait until all is sent."""
+        with self._lock:
+            if self._withheld is not None:
+                self._put(*self._withheld)
+            sends = self._sends
+        await asyncio.gather(*map(asyncio.wrap_future, sends), return_exceptions=True)
 
     def close(self) -> None:
         """Send nothing any more: the result follows."""

@@ -52,7 +52,9 @@ async def test_progress_of_a_connected_server_reaches_the_client(registry: Regis
 
     async with Client(build_server(lambda: Wired(registry), Scope()), mode=era) as client:
         result = await client.call_tool("sdk__count", {"steps": 3}, progress_callback=listen)
-    assert not result.is_error and [message for *_, message in heard] == ["step 1", "step 2", "step 3"]
+    # What comes within a tenth of a second is told together.
+    messages = [message for *_, message in heard]
+    assert not result.is_error and (messages[0], messages[-1]) == ("step 1", "step 3")
     assert heard[0][:2] == (1.0, 3.0)
 
 
