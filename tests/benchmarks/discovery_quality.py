@@ -13,7 +13,8 @@ would serve it (none: no tool does, though many are about the same things). The 
 the tools' names of public servers. They are in no other part, named as a hub names them, with requests that were
 written before any of their results was looked at. `kind` tells plain requests, chatty ones, and of those that no tool
 serves the near misses and the far ones; `assistant` is the same intent as an assistant puts it, by verb and object.
-The weights are fitted to `unseen` too by now. Nothing was fitted to `final` and `public`.
+The weights are fitted to `unseen` too by now. Nothing was fitted to `final` and `public`;
+the misses of `final` had been read before `discovery_training.txt` was written.
 
 hit@1 and hit@5 count what is shown, whether surely or as the nearest; "sure" counts answers that are marked sure, and
 "right" how many of these hold a tool that serves among the first five.
