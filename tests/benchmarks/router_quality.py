@@ -74,7 +74,7 @@ def measure(workspace: Any, rows: list[dict[str, Any]]) -> tuple[dict[str, float
         servable += 1
         if decision.tool is None or decision.tool.name != row["tool"]:
             nearest = [(each.tool.name, round(each.certainty, 2)) for each in ranking.tools[:3]]
-            misses.append(f"TOOL  {row['sentence']} -> {nearest}, wanted {row['tool']}; {decision.said}")
+            misses.append(f"TOOL  {row['sentence']} -> {nearest}, wanted {row['tool']}; {decision.refusal}")
             continue
         right_tool += 1
         if folded(decision.arguments) in folded(row["arguments"]):
