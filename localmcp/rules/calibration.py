@@ -6,10 +6,12 @@ import json
 import math
 from dataclasses import asdict, dataclass, fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import apsw
 
+from localmcp.config import tokenizer_directory
 from localmcp.storage.database import fetch_one
 
 if TYPE_CHECKING:
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
 
     from localmcp.embeddings import Embedder, ModelIdentity
 
-DEFAULT_MODEL = "all-MiniLM-L6-v2"
+SHIPPED_MODELS = ("default", "multilingual")
+"""Those whose calibration comes with the package."""
 RELEVANT = 0.7
 """The documented default threshold; the maps below are laid so that a rule passes it exactly when it should count."""
 _AT_THRESHOLD = math.log(RELEVANT / (1 - RELEVANT))
@@ -29,8 +32,8 @@ class Calibration:
     """How similarity becomes relevance, for one model. Similarities are cosines, less the rule's generality.
 
     Two questions are asked, and the less certain answer counts: does any rule fit this task (`fits`), and is this rule
-    one of those that do (`belongs`)? Fitted by `tests/benchmarks/rules_quality.py --calibrate` on the judged tasks of
-    `sample_data/rules/tasks.jsonl`, the first by logistic regression over tasks.
+    one of those that do (`belongs`)? Fitted by `tests/benchmarks/rules_quality.py --calibrate` on judged tasks, the
+    first by logistic regression. The numbers here are those of the default model.
     """
 
     best: float = 24.5
@@ -47,7 +50,7 @@ class Calibration:
     generality: float = 0.188
     """How near an ordinary rule is to everyday requests."""
     direction: tuple[float, ...] = ()
-    """(dimension + 1,): parts requests to programs from everyday life; empty for the one shipped with the package."""
+    """(dimension + 1,): parts requests to programs from everyday life; empty: the one shipped for the model, if any."""
 
     def relevance(self, similarity: float, best: float, everyday: float, work: float = 0.0) -> float:
         """Return the relevance of a rule, 0..1.
@@ -69,14 +72,15 @@ def logistic(value: float) -> float:
 
 
 def find_calibration(connection: apsw.Connection, identity: ModelIdentity) -> Calibration | None:
-    """The calibration of a model: the one stored in the file, the one shipped for the default model, or None."""
+    """The calibration of a model: the one stored in the file, the one shipped with the package, or None."""
     sql = "select calibration from models where fingerprint = ?"
     stored = fetch_one(connection, sql, (identity.fingerprint,))
     table = cast("dict[str, Any]", json.loads(stored)).get("rules") if stored else None
     if table:
         field_names = {field.name for field in fields(Calibration)}
         return Calibration(**{name: _number(value) for name, value in table.items() if name in field_names})
-    return Calibration() if is_shipped(identity) else None
+    shipped = _shipped(identity.fingerprint)
+    return shipped.calibration if shipped else None
 
 
 def _number(value: Any) -> Any:
@@ -91,40 +95,49 @@ def store_calibration(connection: apsw.Connection, model_id: int, calibration: C
     connection.execute("update models set calibration = ? where id = ?", (json.dumps(table), model_id))
 
 
-def is_shipped(identity: ModelIdentity) -> bool:
-    """Return whether vectors of the everyday requests come with the package for this model."""
-    return identity.fingerprint == _shipped()[0]
-
-
 # ---------------------------------------------------------------- everyday requests
 
 
-@cache
-def _shipped() -> tuple[str, Any, Any]:
-    """Return the fingerprint of the model, its vectors of the everyday requests, and the direction of work.
+class _Shipped(NamedTuple):
+    """What comes with the package for one model."""
 
-    The vectors are kept as whole numbers of -127 to 127; here they are unit vectors (n, dimension).
+    calibration: Calibration
+    vectors: NDArray[np.float32]
+    """Of the everyday requests, unit rows (n, dimension)."""
+    direction: NDArray[np.float32]
+
+
+def shipped_path(model: str) -> Path:
+    """The file with the calibration of `default` or `multilingual`, which `rules_quality.py --ship` writes."""
+    return tokenizer_directory() / f"rules_{model}.npz"
+
+
+@cache
+def _shipped(fingerprint: str) -> _Shipped | None:
+    """Return what comes with the package for the model of this fingerprint.
+
+    The vectors are kept as whole numbers of -127 to 127.
     """
     import numpy as np
 
-    from localmcp.config import tokenizer_directory
-
-    with np.load(tokenizer_directory() / "everyday_requests.npz", allow_pickle=False) as stored:
-        rows = stored["vectors"].astype(np.float32)
-        return str(stored["fingerprint"]), rows / np.linalg.norm(rows, axis=1, keepdims=True), stored["direction"]
+    for model in SHIPPED_MODELS:
+        with np.load(shipped_path(model), allow_pickle=False) as stored:
+            if stored["fingerprint"] == fingerprint:
+                rows = stored["vectors"].astype(np.float32)
+                rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+                return _Shipped(Calibration(**json.loads(str(stored["numbers"]))), rows, stored["direction"])
+    return None
 
 
 @cache
 def everyday_requests() -> list[str]:
     """Short requests from all walks of life, none of which a rule of software development answers."""
-    from localmcp.config import tokenizer_directory
-
     text = (tokenizer_directory() / "everyday_requests.txt").read_text(encoding="utf-8")
     return [line for line in text.splitlines() if line and not line.startswith("#")]
 
 
 class EverydayRequests:
-    """Their vectors, for the model at hand: shipped for the default one, else embedded once."""
+    """Their vectors, for the model at hand: shipped, else embedded once."""
 
     def __init__(self) -> None:
         self._vectors: dict[str, NDArray[np.float32]] = {}
@@ -132,8 +145,8 @@ class EverydayRequests:
     def vectors(self, embedder: Embedder) -> NDArray[np.float32]:
         """Unit vectors (n, dimension)."""
         fingerprint = embedder.identity.fingerprint
-        if is_shipped(embedder.identity):
-            return _shipped()[1]
+        if shipped := _shipped(fingerprint):
+            return shipped.vectors
         if fingerprint not in self._vectors:
             self._vectors[fingerprint] = embedder.embed_passages(everyday_requests())
         return self._vectors[fingerprint]
@@ -142,6 +155,7 @@ class EverydayRequests:
         """Return the direction of work (dimension + 1,), or None where the calibration has none."""
         import numpy as np
 
-        if is_shipped(embedder.identity):
-            return _shipped()[2]
-        return np.array(calibration.direction, dtype=np.float32) if calibration.direction else None
+        if calibration.direction:
+            return np.array(calibration.direction, dtype=np.float32)
+        shipped = _shipped(embedder.identity.fingerprint)
+        return shipped.direction if shipped else None
