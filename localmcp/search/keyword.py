@@ -106,15 +106,18 @@ def build_query(
     `unrepaired` are words that are spelt right, though they are in no passage in these collections.
     """
     units = phrases(text)[:MOST_UNITS]
-    languages = _languages(connection, text, collection_ids)
+    sizes = _language_sizes(connection, collection_ids)
+    languages = _languages(text, sizes)
+    others = [language for language in sizes if language not in languages]
     total = fetch_one(connection, "select coalesce(sum(chunks), 0) from groups")
-    counts = _count(
-        connection, {s for unit in units for alt in _alternatives(unit, languages) for s in alt}, collection_ids
-    )
+    counts = _count(connection, _stems(units, languages), collection_ids)
     terms: list[Term] = []
     typed_right = {*unrepaired, *_names(text, languages)}
     for unit in units:
         term = _term(unit, languages, counts, total)
+        if not term.chunks and others:
+            # A word of another language of the file, in a question that mixes them or that is too short to tell.
+            term = _term(unit, others, _count(connection, _stems([unit], others), collection_ids), total)
         if not term.chunks and len(unit) == 1 and term.word not in typed_right:
             term = _corrected(connection, term, languages, collection_ids, vocabulary, generation, total)
         terms.append(term)
@@ -130,8 +133,7 @@ def build_query(
     return KeywordQuery(tuple(kept), languages, (*dropped, *expensive, *nowhere), inverse_frequency(0, total))
 
 
-def _languages(connection: apsw.Connection, text: str, collection_ids: Sequence[int]) -> tuple[str, ...]:
-    sizes = _language_sizes(connection, collection_ids)
+def _languages(text: str, sizes: dict[str, int]) -> tuple[str, ...]:
     detected = detect_language(text)
     if detected in sizes:
         return (detected,)
@@ -152,6 +154,10 @@ def _language_sizes(connection: apsw.Connection, collection_ids: Sequence[int]) 
 
 def _alternatives(unit: tuple[str, ...], languages: Sequence[str]) -> tuple[Stems, ...]:
     return tuple(dict.fromkeys(tuple(stem(word, language) for word in unit) for language in languages))
+
+
+def _stems(units: Iterable[tuple[str, ...]], languages: Sequence[str]) -> set[str]:
+    return {part for unit in units for alternative in _alternatives(unit, languages) for part in alternative}
 
 
 def _count(connection: apsw.Connection, terms: set[str], collection_ids: Sequence[int]) -> _Counts:
@@ -206,7 +212,7 @@ def _corrected(
     """Return the term as it was probably meant, or as it is: a correction comes from texts in the query's language."""
     for correction in vocabulary.corrections(connection, generation, collection_ids, term.word)[:MOST_CORRECTIONS]:
         unit = (correction.replacement,)
-        counts = _count(connection, {s for alt in _alternatives(unit, languages) for s in alt}, collection_ids)
+        counts = _count(connection, _stems([unit], languages), collection_ids)
         meant = _term(unit, languages, counts, total)
         if meant.chunks and _is_in_language(connection, meant, languages, collection_ids):
             return Term(term.word, meant.alternatives, meant.chunks, meant.idf, correction)
