@@ -1,6 +1,6 @@
 """How likely a tool serves a request: an order of the tools, then whether the first of them serves at all.
 
-Fitted by `tests/benchmarks/discovery_quality.py --fit` to queries over whole catalogs, over parts of them, and over
+Fitted by `tests/benchmarks/discovery_fit.py --weights` to queries over whole catalogs, over parts of them, and over
 catalogs without the very tools that would serve.
 """
 

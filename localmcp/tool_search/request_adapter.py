@@ -15,7 +15,7 @@ FILE = "request_adapter.npz"
 def adapt(request: NDArray[np.float32], fingerprint: str) -> NDArray[np.float32]:
     """Return the unit vector (dimension,) that tools are compared with; requests of other models stay as they are.
 
-    It is r + r A B, where A B has a low rank and was fitted by `tests/benchmarks/discovery_quality.py --adapter` to
+    It is r + r A B, where A B has a low rank and was fitted by `tests/benchmarks/discovery_fit.py --adapter` to
     pairs of a request and the tool that serves it.
     """
     import numpy as np

@@ -1,0 +1,316 @@
+"""Fits what tool search learned: the adapter of requests and the weights, to the sets of FITTED.
+
+python tests/benchmarks/discovery_fit.py --adapter      fit the adapter of requests and write it
+python tests/benchmarks/discovery_fit.py --weights      print the weights, each request moved by an adapter that
+                                                        was fitted without its server
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from discovery_quality import CACHE, FITTED, LONGEST_WAIT, described, read_queries, read_tools
+
+from localmcp.config import tokenizer_directory
+from localmcp.embeddings import DefaultEmbedder, LazyEmbedder
+from localmcp.text_vectors import TextVectors
+from localmcp.tool_search.abstention import SIGNS, signs_of
+from localmcp.tool_search.background_requests import out_of_scope_margin
+from localmcp.tool_search.catalog import ToolCatalog, ToolVectors
+from localmcp.tool_search.features import COSINES, FEATURES, Features, word_features
+from localmcp.tool_search.query import Query, take_apart, take_query_apart
+from localmcp.tool_search.request_adapter import FILE
+
+PARTS = (0.15, 0.3, 0.5, 0.7, 0.3, 0.5)
+"""Shares of the servers that a part of the catalogue keeps in fitting."""
+WITHOUT, FOLDS = 8, 5
+PENALTY, STAGE_PENALTY, ADAPTER_PENALTY = 0.01, 0.01, 0.01
+RANK, EPOCHS, BATCH, LEARNING_RATE = 32, 8, 128, 0.002
+TARGETS, WORD_WEIGHTS = (7.8, 7.8, 3.3), (1.5, 3.4, -0.7, -2.2)
+"""Weights of the cosines and of WORDS while the adapter is fitted."""
+
+
+# ---------------------------------------------------------------- the adapter of requests
+
+
+@dataclass
+class Pairs:
+    """Requests over the tools of one catalog, as vectors and words."""
+
+    tools: list[dict[str, Any]]
+    rows: list[dict[str, Any]]
+    requests: Any
+    """Unit rows (requests, dimension)."""
+    catalog: ToolCatalog
+    vectors: ToolVectors
+    queries: list[Query]
+    words: Any
+    """Word features (requests, tools, WORDS)."""
+    good: Any
+    """Which tools serve which request: (requests, tools)."""
+    folds: Any
+    """A number of 0 .. FOLDS - 1 for each request: that of the server it asks for."""
+
+    def targets(self) -> Any:
+        """What a request should come near to: rows (tools, dimension), on the scale of the odds."""
+        import numpy as np
+
+        vectors = self.vectors
+        sizes = np.diff(np.append(vectors.begins, len(vectors.others)))
+        others = np.add.reduceat(vectors.others, vectors.begins, axis=0) / sizes[:, None]
+        return (TARGETS[0] * vectors.first + TARGETS[1] * others + TARGETS[2] * vectors.named).astype(np.float32)
+
+
+def read_pairs(half: str, embedder: LazyEmbedder) -> Pairs:
+    import numpy as np
+
+    tools, rows = read_tools(half), read_queries(half)
+    catalog = ToolCatalog([take_apart(described(tool)) for tool in tools])
+    vectors = catalog.vectors(embedder.get(LONGEST_WAIT), TextVectors(CACHE), LONGEST_WAIT, insist=True)
+    assert vectors is not None
+    queries = [catalog.repair(take_query_apart(row["query"])) for row in rows]
+    words = np.stack([word_features(query, catalog).rows[:, len(COSINES) :] for query in queries])
+    good = np.array([[tool["name"] in row["tools"] for tool in tools] for row in rows])
+    servers = {tool["name"]: tool["server"] for tool in tools}
+    asked = [servers[row["tools"][0]] if row["tools"] else row["query"] for row in rows]
+    folds = np.array([zlib.crc32(server.encode()) % FOLDS for server in asked])
+    requests = np.stack([embedder.embed_query(query.text) for query in queries])
+    return Pairs(tools, rows, requests, catalog, vectors, queries, words, good, folds)
+
+
+def fit_adapter(halves: Sequence[Pairs], without: int | None = None) -> tuple[Any, Any]:
+    """Return A (dimension, RANK) and B (RANK, dimension) such that r + r A B is near the tool that r asks for.
+
+    Softmax over the tools of its catalog, by Adam on the whole matrix, which is then cut to RANK.
+
+    Args:
+        without: a fold whose requests are left out.
+    """
+    import numpy as np
+
+    random_numbers = np.random.default_rng(0)
+    parts = [
+        (pairs, pairs.targets(), pairs.words @ np.array(WORD_WEIGHTS, np.float32),
+         np.flatnonzero(pairs.good.any(1) & (pairs.folds != without)))
+        for pairs in halves
+    ]  # fmt: skip
+    dimension = halves[0].requests.shape[1]
+    matrix, mean, square = (np.zeros((dimension, dimension), np.float32) for _ in range(3))
+    steps, step = EPOCHS * sum(-(-len(places) // BATCH) for *_, places in parts), 0
+    for _ in range(EPOCHS):
+        batches = [
+            (part, places)
+            for part in parts
+            for places in np.array_split(random_numbers.permutation(part[3]), -(-len(part[3]) // BATCH))
+        ]
+        random_numbers.shuffle(batches)
+        for (pairs, targets, by_words, _), places in batches:
+            step += 1
+            request = pairs.requests[places]
+            moved = request + request @ matrix
+            length = np.linalg.norm(moved, axis=1, keepdims=True)
+            moved /= length
+            share = softmax(moved @ targets.T + by_words[places])
+            served = share * pairs.good[places]
+            excess = (share - served / np.maximum(served.sum(1, keepdims=True), 1e-12)) @ targets / BATCH
+            back = (excess - (excess * moved).sum(1, keepdims=True) * moved) / length
+            gradient = request.T @ back + ADAPTER_PENALTY * matrix
+            mean, square = 0.9 * mean + 0.1 * gradient, 0.98 * square + 0.02 * gradient**2
+            rate = LEARNING_RATE * (1 - step / steps)
+            matrix -= rate * (mean / (1 - 0.9**step)) / (np.sqrt(square / (1 - 0.98**step)) + 1e-6)
+    left, sizes, right = np.linalg.svd(matrix)
+    root = np.sqrt(sizes[:RANK])
+    return left[:, :RANK] * root, root[:, None] * right[:RANK]
+
+
+def softmax(odds: Any) -> Any:
+    import numpy as np
+
+    shares = np.exp(odds - odds.max(axis=1, keepdims=True))
+    return shares / shares.sum(axis=1, keepdims=True)
+
+
+def move(requests: Any, adapter: tuple[Any, Any]) -> Any:
+    import numpy as np
+
+    moved = requests + (requests @ adapter[0]) @ adapter[1]
+    return moved / np.linalg.norm(moved, axis=-1, keepdims=True)
+
+
+def write_adapter(embedder: LazyEmbedder) -> None:
+    import numpy as np
+
+    down, up = fit_adapter([read_pairs(half, embedder) for half in FITTED])
+    units = [float(np.abs(matrix).max()) / 127 for matrix in (down, up)]
+    np.savez_compressed(
+        tokenizer_directory() / FILE,
+        fingerprint=embedder.get(LONGEST_WAIT).identity.fingerprint,
+        down=np.rint(down / units[0]).astype(np.int8), down_unit=np.float32(units[0]),
+        up=np.rint(up / units[1]).astype(np.int8), up_unit=np.float32(units[1]),
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- fitting
+
+
+def fit_logistic(rows: Any, labels: Any, weights: Any, penalty: float) -> Any:
+    """[bias, weights...] of a logistic regression on standardised columns, by Newton's method."""
+    import numpy as np
+
+    mean, spread = rows.mean(0), rows.std(0) + 1e-6
+    columns = np.c_[np.ones(len(rows)), (rows - mean) / spread]
+    penalised = np.r_[1e-6, np.ones(columns.shape[1] - 1)] * penalty * weights.sum()
+    beta = np.zeros(columns.shape[1])
+    for _ in range(40):
+        share = 1 / (1 + np.exp(-np.clip(columns @ beta, -30, 30)))
+        gradient = columns.T @ (weights * (share - labels)) + penalised * beta
+        curve = (columns.T * (weights * share * (1 - share))) @ columns + np.diag(penalised)
+        beta -= np.linalg.solve(curve, gradient)
+    slopes = beta[1:] / spread
+    return np.r_[beta[0] - (slopes * mean).sum(), slopes]
+
+
+def fit_choice(parts: Sequence[Any], good: Sequence[Any], weights: Any, penalty: float) -> Any:
+    """Weights of a conditional logit on standardised columns, by Newton's method: under them the good rows of each
+    part are the likeliest choice among its rows."""
+    import numpy as np
+
+    spread = np.concatenate(parts).std(0) + 1e-6
+    columns, shares = [part / spread for part in parts], [each / each.sum() for each in good]
+    beta = np.zeros(len(spread))
+    for _ in range(30):
+        gradient, curve = penalty * beta, penalty * np.eye(len(beta))
+        for part, share, weight in zip(columns, shares, weights / weights.sum(), strict=True):
+            odds = np.exp(part @ beta - (part @ beta).max())
+            chosen = odds / odds.sum()
+            mean = chosen @ part
+            gradient = gradient + weight * ((chosen - share) @ part)
+            curve = curve + weight * ((part.T * chosen) @ part - np.outer(mean, mean))
+        step = np.linalg.solve(curve, gradient)
+        # From far away a whole step leads too far.
+        beta = beta - step * min(1.0, 1.0 / float(np.abs(step).max()))
+    return beta / spread
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A request over some tools of a catalog."""
+
+    features: Features
+    good: Any
+    """Which of the tools serve it."""
+    worth: float
+    half: str
+
+    @property
+    def served(self) -> bool:
+        return bool(self.good.any())
+
+
+def parts_of(pairs: Pairs) -> Iterable[tuple[Any, Any, float]]:
+    """Masks of tools and of requests, and what they are worth in the fit: the whole catalog; parts as other people
+    would have them, without whole servers; and without the very tools that some requests want, but with the like of
+    them."""
+    import numpy as np
+
+    all_rows = np.ones(len(pairs.rows), bool)
+    yield np.ones(len(pairs.tools), bool), all_rows, 1.0
+    servers = sorted({tool["server"] for tool in pairs.tools})
+    for seed, share in enumerate(PARTS):
+        kept = set(random.Random(seed).sample(servers, max(1, int(len(servers) * share))))
+        yield np.array([tool["server"] in kept for tool in pairs.tools]), all_rows, 0.25
+    served = np.flatnonzero(pairs.good.any(1))
+    np.random.default_rng(7).shuffle(served)
+    for places in np.array_split(served, WITHOUT):
+        rows = np.zeros(len(pairs.rows), bool)
+        rows[places] = True
+        yield ~pairs.good[places].any(0), rows, 0.5
+
+
+def samples(halves: Mapping[str, Pairs], adapters: Sequence[tuple[Any, Any]]) -> Iterable[Sample]:
+    """Every request is moved by the adapter that was fitted without its server."""
+    import numpy as np
+
+    for half, pairs in halves.items():
+        vectors = pairs.vectors
+        moved = np.stack([move(row, adapters[fold]) for row, fold in zip(pairs.requests, pairs.folds, strict=True)])
+        cosines = [moved @ vectors.first.T, np.maximum.reduceat(moved @ vectors.others.T, vectors.begins, axis=1)]
+        rows = np.concatenate([np.stack([*cosines, moved @ vectors.named.T], axis=2), pairs.words], axis=2)
+        general = vectors.requests @ pairs.requests.T
+        to_tools = np.maximum.reduceat(vectors.requests @ vectors.others.T, vectors.begins, axis=1)
+        to_tools = np.maximum.reduce([to_tools, vectors.requests @ vectors.first.T, vectors.requests @ vectors.named.T])
+        for tools, chosen, worth in parts_of(pairs):
+            requested = to_tools[:, tools].max(axis=1)
+            for place in np.flatnonzero(chosen):
+                margin = out_of_scope_margin(general[:, place], requested)
+                features = Features(rows[place][tools].astype(np.float32), True, margin)
+                yield Sample(features, pairs.good[place][tools], worth, half)
+
+
+def print_weights(embedder: LazyEmbedder) -> None:
+    import numpy as np
+
+    halves = {half: read_pairs(half, embedder) for half in FITTED}
+    found = list(samples(halves, [fit_adapter(list(halves.values()), fold) for fold in range(FOLDS)]))
+    served = np.array([sample.served for sample in found], float)
+    worth = np.array([sample.worth for sample in found])
+    for first, last in ((0, len(SIGNS)), (len(COSINES), len(SIGNS) - 1)):
+        order = np.zeros(len(FEATURES), np.float32)
+        useful = [sample for sample in found if sample.served]
+        order[first:] = fit_choice(
+            [sample.features.rows[:, first:].astype(float) for sample in useful],
+            [sample.good for sample in useful],
+            np.array([sample.worth for sample in useful]),
+            PENALTY,
+        )
+        rows = [sample.features.rows @ order for sample in found]
+        table = np.array([signs_of(row, sample.features) for row, sample in zip(rows, found, strict=True)])[:, 1:last]
+        right = np.array(
+            [
+                bool(sample.good[np.argsort(-row, kind="stable")[:5]].any())
+                for row, sample in zip(rows, found, strict=True)
+            ]
+        )
+        # What counts as sure must be right as well.
+        balanced = worth * np.where(right, 0.5 / (worth @ right), 0.5 / (worth @ ~right)) * len(worth)
+        signs = fit_logistic(table, right.astype(float), balanced, STAGE_PENALTY)
+        odds = table @ signs[1:] + signs[0]
+        print("order", [round(float(each), 2) for each in order], "signs", [round(float(each), 2) for each in signs])
+        for half in (*FITTED, ""):
+            whole = np.array(
+                [worth == 1.0 and half in (sample.half, "") for sample, worth in zip(found, worth, strict=True)]
+            )
+            if not (whole & (served == 0)).any():
+                continue
+            no = np.sort(odds[(served == 0) & whole])[::-1]
+            print(" ", half or "all", f"hit@5 {right[whole & (served > 0)].mean():.3f}")
+            for share in (0.05, 0.1, 0.15, 0.5, 0.7, 0.8):
+                least = no[int(share * len(no))]
+                sure = (served > 0) & whole & (odds > least)
+                answered = sure.sum() / (whole & (served > 0)).sum()
+                print(
+                    f"    at most {share:.0%} false: threshold {least:.2f}, {answered:.3f} of the others answered,"
+                    f" {right[sure].mean():.3f} of them right"
+                )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    task = parser.add_mutually_exclusive_group(required=True)
+    task.add_argument("--adapter", action="store_true")
+    task.add_argument("--weights", action="store_true")
+    options = parser.parse_args()
+    embedder = LazyEmbedder(DefaultEmbedder)
+    if options.adapter:
+        write_adapter(embedder)
+    else:
+        print_weights(embedder)
+
+
+if __name__ == "__main__":
+    main()
