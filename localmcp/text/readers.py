@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from localmcp.errors import LocalMCPError, NotFound, UnreadableDocument
 from localmcp.text.archives import is_archive, read_archive
-from localmcp.text.document import Document, Markup, Reader, SourceType, make_document
+from localmcp.text.document import Document, Markup, Reader, SourceType, make_document, one_line
 from localmcp.text.docx import read_docx
 from localmcp.text.encodings import HEAD, decode_text, looks_like_text
 from localmcp.text.epub import read_epub
@@ -134,7 +134,8 @@ def read_text(text: str, title: str, *, markup: Markup = "markdown") -> Document
     text = text.removeprefix("\ufeff")
     front, heading = markdown_head(text) if markup == "markdown" else ({}, "")
     kind = {"markdown": "markdown", "plain": "text", "code": "code"}[markup]
-    return make_document("untitled", text, kind, markup, "text", title=title.strip() or heading, metadata=front)
+    title = title.strip() or heading
+    return make_document(one_line(title) or "untitled", text, kind, markup, "text", title=title, metadata=front)
 
 
 def why_skipped(path: Path, *, archive: bool = False) -> str | None:

@@ -142,6 +142,7 @@ def test_what_is_no_message_is_refused_in_the_originals_words(
         ("search", {}, "Query parameter is required"),
         ("get_context", {}, "chunkId parameter is required"),
         ("nope", {}, "Unknown tool: nope"),
+        ("add_document", {"title": "Empty", "text": " "}, "Empty holds no text."),
     ],
 )
 def test_a_call_that_cannot_be_made_is_a_400_on_the_original_path(

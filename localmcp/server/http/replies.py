@@ -11,7 +11,15 @@ from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from localmcp.errors import AccessDenied, ConfigurationError, InvalidInput, LocalMCPError, NeedsConfirmation, NotFound
+from localmcp.errors import (
+    AccessDenied,
+    ConfigurationError,
+    InvalidInput,
+    LocalMCPError,
+    NeedsConfirmation,
+    NotFound,
+    UnreadableDocument,
+)
 from localmcp.schemas import without_surrogates
 from localmcp.tools import Json
 
@@ -60,7 +68,7 @@ def refused_for(error: LocalMCPError, request_id: str | int | None = None) -> Re
     """What a deliberate error of a tool is on `/api/mcp` (S3-13): whatever the arguments caused is the caller's 400,
     what the key forbids is 403, the rest 500."""
     status, code = 500, INTERNAL_ERROR
-    if isinstance(error, InvalidInput | NotFound):
+    if isinstance(error, InvalidInput | NotFound | UnreadableDocument):
         status, code = 400, INVALID_PARAMS
     elif isinstance(error, AccessDenied):
         status, code = 403, SERVER_ERROR
