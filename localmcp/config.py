@@ -65,8 +65,8 @@ def default_database() -> Path:
     return data_directory() / f"main{SUFFIX}"
 
 
-def tokenizer_directory() -> Path:
-    """Return the tokenizer files that ship with the package, for the default model."""
+def packaged_data() -> Path:
+    """Return the folder of the data files that ship with the package."""
     return Path(str(files("localmcp"))) / "data"
 
 

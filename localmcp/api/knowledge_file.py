@@ -266,7 +266,7 @@ def _id_of(source: Source | Hit | str | None) -> str | None:
 
 def _repairs(answer: Json) -> list[str]:
     repairs = cast("list[Json]", answer.get("repairs", []))
-    return [f"'{repair['word']}' stands nowhere; searched for '{repair['replacement']}'." for repair in repairs]
+    return [f"'{repair['word']}' is in no passage; searched for '{repair['replacement']}'." for repair in repairs]
 
 
 def _error_of(tool: str, answer: Answer) -> LocalMCPError:

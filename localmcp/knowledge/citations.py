@@ -264,7 +264,7 @@ class Citations:
         quote: Annotated[str, Param("The words to check, as quoted", min_length=1, max_length=20_000)],
         id: Annotated[str | None, Param("Passage or document they were cited from: id, path or title")] = None,  # noqa: A002
     ) -> Verification:
-        """Check whether a quote stands in the indexed documents: exact (where it was cited), moved (elsewhere),
+        """Check whether a quote is in the indexed documents: exact (where it was cited), moved (elsewhere),
         changed (the file differs from what was indexed) or absent. White space is not compared."""
         if not quote.strip():
             raise InvalidInput("quote: it holds no visible character; give the words to check.")

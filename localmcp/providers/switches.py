@@ -83,7 +83,9 @@ class Switches:
             pass
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             self._unreadable = True
-            source.complain(f"It cannot be read: {error}.", hint="Every provider it governs is off until it is mended.")
+            source.complain(
+                f"It cannot be read: {error}.", hint="Every provider it governs is off until it can be read."
+            )
         self._take(Fields(source, table))
         self._problems = tuple(source.problems)
         for problem in self._problems:

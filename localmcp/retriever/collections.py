@@ -293,7 +293,7 @@ class Collections:
             partition_id = find_partition(connection, collection, partition_name)
             documents, chunks = _count(connection, collection.id, partition_id)
         if partition_id is None:
-            raise InvalidInput(f"Partition '{DEFAULT_PARTITION}' holds what stands in no other; it cannot be dropped.")
+            raise InvalidInput(f"Partition '{DEFAULT_PARTITION}' holds what is in no other; it cannot be dropped.")
         if documents and not confirm:
             raise _ask(f"Partition '{partition_name}' of '{collection.name}'", documents, chunks)
         drop_partition(self.database, collection.id, partition_id)

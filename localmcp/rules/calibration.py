@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import apsw
 
-from localmcp.config import tokenizer_directory
+from localmcp.config import packaged_data
 from localmcp.storage.database import fetch_one
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class _Shipped(NamedTuple):
 
 def shipped_path(model: str) -> Path:
     """The file with the calibration of `default` or `multilingual`, which `rules_quality.py --ship` writes."""
-    return tokenizer_directory() / f"rules_{model}.npz"
+    return packaged_data() / f"rules_{model}.npz"
 
 
 @cache
@@ -132,7 +132,7 @@ def _shipped(fingerprint: str) -> _Shipped | None:
 @cache
 def everyday_requests() -> list[str]:
     """Short requests from all walks of life, none of which a rule of software development answers."""
-    text = (tokenizer_directory() / "everyday_requests.txt").read_text(encoding="utf-8")
+    text = (packaged_data() / "everyday_requests.txt").read_text(encoding="utf-8")
     return [line for line in text.splitlines() if line and not line.startswith("#")]
 
 

@@ -50,7 +50,7 @@ class SearchRequest:
     exact: bool = False
     """Compare every vector instead of the nearest sign codes."""
     unrepaired: frozenset[str] = frozenset()
-    """Folded words that are spelt right, though they may are in no passage in this file."""
+    """Folded words that are spelt right, though no passage in this file may hold them."""
     sort: Sort = "relevance"
 
     @property

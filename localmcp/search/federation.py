@@ -78,7 +78,7 @@ def split_name(shown: str) -> tuple[str | None, str]:
 def never_changed(what: str, origin: str, file: str = "FILE") -> AccessDenied:
     """The error for who wants to change something in a mounted file; `file` is its path."""
     return AccessDenied(
-        f"{what} stands in {origin} (mounted), which is never changed.",
+        f"{what} is in {origin} (mounted), which is never changed.",
         hint=f"What it holds is taken into your file with: localmcp merge {file}",
     )
 

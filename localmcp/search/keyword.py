@@ -49,6 +49,10 @@ Stems = tuple[str, ...]
 _NAME = re.compile(r"(?<=[^.!?:\s] )[^\W\d_a-z]\w*")
 
 
+ABSENT = "in no passage"
+"""Why a word is not searched for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Term:
     """One unit of the query: a word, or a code whose parts are adjacent."""
@@ -129,8 +133,8 @@ def build_query(
         if not term.chunks and not any(term.word in stop_words(language) for language in stem_languages)
     ]
     kept, expensive = _within_budget([term for term in kept if term.chunks])
-    nowhere = [(word, "stands nowhere") for word in dict.fromkeys(absent)]
-    return KeywordQuery(tuple(kept), languages, (*dropped, *expensive, *nowhere), inverse_frequency(0, total))
+    unmatched = [(word, ABSENT) for word in dict.fromkeys(absent)]
+    return KeywordQuery(tuple(kept), languages, (*dropped, *expensive, *unmatched), inverse_frequency(0, total))
 
 
 def _languages(text: str, sizes: dict[str, int]) -> tuple[str, ...]:

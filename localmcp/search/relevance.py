@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from localmcp.search.keyword import REPAIR_WEIGHT, KeywordQuery
+from localmcp.search.keyword import ABSENT, REPAIR_WEIGHT, KeywordQuery
 from localmcp.wording.normalize import is_function_word
 
 LEAST = 50.0
@@ -113,7 +113,7 @@ def judge(query: KeywordQuery | None, nearest: Sequence[float], *, calibrated: b
 
 
 def _missing(query: KeywordQuery) -> dict[str, float]:
-    absent = [word for word, reason in query.dropped if reason == "stands nowhere"]
+    absent = [word for word, reason in query.dropped if reason == ABSENT]
     return {word: query.missing_idf for word in absent if not is_function_word(word, query.languages)}
 
 

@@ -24,9 +24,9 @@ EVERY = 4
 @cache
 def general_requests() -> tuple[str, ...]:
     """Short requests from all walks of life."""
-    from localmcp.config import tokenizer_directory
+    from localmcp.config import packaged_data
 
-    text = (tokenizer_directory() / "general_requests.txt").read_text(encoding="utf-8")
+    text = (packaged_data() / "general_requests.txt").read_text(encoding="utf-8")
     return tuple(line for line in text.splitlines() if line and not line.startswith("#"))
 
 
@@ -45,9 +45,9 @@ def _shipped() -> tuple[str, NDArray[np.float32]]:
     all whole numbers, and cosines move by .002."""
     import numpy as np
 
-    from localmcp.config import tokenizer_directory
+    from localmcp.config import packaged_data
 
-    with np.load(tokenizer_directory() / "general_requests.npz", allow_pickle=False) as stored:
+    with np.load(packaged_data() / "general_requests.npz", allow_pickle=False) as stored:
         rows = stored["vectors"].astype(np.float32)
         return str(stored["fingerprint"]), rows / np.linalg.norm(rows, axis=1, keepdims=True)
 

@@ -241,9 +241,9 @@ def _first_actions(tokens: Sequence[Token]) -> frozenset[str]:
 @cache
 def _vocabulary() -> Mapping[str, int]:
     """Whole words of the shipped tokenizer's vocabulary, about 22,000 -> their number; the more common come first."""
-    from localmcp.config import tokenizer_directory
+    from localmcp.config import packaged_data
 
-    stored = json.loads((tokenizer_directory() / "tokenizer.json").read_text(encoding="utf-8"))
+    stored = json.loads((packaged_data() / "tokenizer.json").read_text(encoding="utf-8"))
     return {word: number for word, number in stored["model"]["vocab"].items() if word.isalpha()}
 
 

@@ -32,8 +32,8 @@ def _shipped() -> tuple[str, NDArray[np.float32], NDArray[np.float32]]:
     """Fingerprint of the model, A (dimension, rank) and B (rank, dimension), which are kept as whole numbers."""
     import numpy as np
 
-    from localmcp.config import tokenizer_directory
+    from localmcp.config import packaged_data
 
-    with np.load(tokenizer_directory() / FILE, allow_pickle=False) as stored:
+    with np.load(packaged_data() / FILE, allow_pickle=False) as stored:
         down, up = (stored[name].astype(np.float32) * stored[f"{name}_unit"] for name in ("down", "up"))
         return str(stored["fingerprint"]), down, up

@@ -30,9 +30,9 @@ ACTIONS: dict[str, str] = {
 
 def read_lines(name: str) -> list[str]:
     """The lines of a file of words that is shipped, without comments."""
-    from localmcp.config import tokenizer_directory
+    from localmcp.config import packaged_data
 
-    text = (tokenizer_directory() / name).read_text(encoding="utf-8")
+    text = (packaged_data() / name).read_text(encoding="utf-8")
     return [line for line in text.splitlines() if line and not line.startswith("#")]
 
 

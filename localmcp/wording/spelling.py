@@ -11,7 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localmcp.config import tokenizer_directory
+from localmcp.config import packaged_data
 from localmcp.wording.normalize import fold
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def _dictionary() -> WordList:
 
 
 def _model_words() -> list[str]:
-    table = json.loads((tokenizer_directory() / "tokenizer.json").read_text(encoding="utf-8"))
+    table = json.loads((packaged_data() / "tokenizer.json").read_text(encoding="utf-8"))
     return [piece for piece in table["model"]["vocab"] if piece.isalpha() and len(piece) >= SHORTEST]
 
 

@@ -163,7 +163,7 @@ def _without(query: KeywordQuery, gone: list[Hit], total: int) -> KeywordQuery:
         for term in query.terms
         if counts[term.word] > 0
     ]
-    absent = [(word, "stands nowhere") for word, count in counts.items() if count <= 0]
+    absent = [(word, "in no passage") for word, count in counts.items() if count <= 0]
     dropped, missing_idf = (*query.dropped, *absent), inverse_frequency(0, total)
     return replace(query, terms=tuple(left), dropped=dropped, missing_idf=missing_idf)
 

