@@ -24,7 +24,7 @@ def main() -> None:
 
 
 def take_profile(arguments: list[str]) -> tuple[str | None, list[str]]:
-    """The value of `--profile` (None without one, empty when it is missing), and the other words."""
+    """Return the value of `--profile` (None without one, empty when it is missing), and the other words."""
     words: list[str] = []
     profile: str | None = None
     rest = iter(arguments)
@@ -38,7 +38,7 @@ def take_profile(arguments: list[str]) -> tuple[str | None, list[str]]:
 
 
 def plain_serve(arguments: list[str]) -> tuple[bool, str | None]:
-    """Whether the words are `serve` with nothing but `--db FILE` before or after it, and that file.
+    """Return whether the words are `serve` with nothing but `--db FILE` before or after it, and that file.
 
     Any other option (`--http`, `--help`, a misspelt one) is for the CLI, which knows them all.
     """

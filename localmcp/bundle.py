@@ -158,7 +158,7 @@ def make_manifest(source: Path) -> Json:
 
 
 def visible_tools() -> list[Json]:
-    """Name and first sentence of the tools that a client lists."""
+    """Return name and first sentence of the tools that a client lists."""
     from localmcp.config import Settings
     from localmcp.workspace import Workspace
 

@@ -26,27 +26,27 @@ SUFFIX = ".localmcp"
 
 
 def data_directory() -> Path:
-    """Where the default database file lives."""
+    """Return where the default database file lives."""
     return _override("LOCALMCP_DATA_DIR") or platformdirs.user_data_path(APP, appauthor=False)
 
 
 def config_directory() -> Path:
-    """Where `config.toml` and the user's tool manifests live."""
+    """Return where `config.toml` and the user's tool manifests live."""
     return _override("LOCALMCP_CONFIG_DIR") or platformdirs.user_config_path(APP, appauthor=False)
 
 
 def state_directory() -> Path:
-    """Where this machine remembers mounts and the files it has adopted."""
+    """Return where this machine remembers mounts and the files it has adopted."""
     return _override("LOCALMCP_STATE_DIR") or platformdirs.user_state_path(APP, appauthor=False)
 
 
 def cache_directory() -> Path:
-    """Where downloaded models and catalogs are kept; may be deleted at any time."""
+    """Return where downloaded models and catalogs are kept; may be deleted at any time."""
     return _override("LOCALMCP_CACHE_DIR") or platformdirs.user_cache_path(APP, appauthor=False)
 
 
 def models_directory() -> Path:
-    """Where models that the person downloaded are kept."""
+    """Return where models that the person downloaded are kept."""
     return cache_directory() / "models"
 
 
@@ -89,7 +89,7 @@ def _override(variable: str) -> Path | None:
 
 
 def read_variable(name: str) -> str | None:
-    """The variable's value; an empty one, or a placeholder that a client left unfilled, counts as unset."""
+    """Return the variable's value; an empty one, or a placeholder that a client left unfilled, counts as unset."""
     value = os.environ.get(name, "").strip()
     return None if not value or value.startswith("${") else value
 
@@ -197,7 +197,7 @@ def is_secret(name: str) -> bool:
 
 
 def describe_settings() -> list[dict[str, Any]]:
-    """Each setting with its variable, its default and one sentence."""
+    """Return each setting with its variable, its default and one sentence."""
     defaults = Settings()
     return [
         {"name": f.name, "env": _variable_of(f), "default": getattr(defaults, f.name), "says": f.metadata["says"]}
@@ -206,7 +206,7 @@ def describe_settings() -> list[dict[str, Any]]:
 
 
 def settings_in_force(settings: Settings) -> list[dict[str, Any]]:
-    """Each setting as JSON: its value, where that comes from, its default, its variable and what it does."""
+    """Return each setting as JSON: its value, where that comes from, its default, its variable and what it does."""
     return [
         {
             "name": (name := setting["name"]),

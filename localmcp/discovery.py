@@ -78,7 +78,7 @@ def rank_tools(
     profile: Profile = "best",
     patience: float = PATIENCE,
 ) -> Ranked:
-    """The tools that fit a query, best first; an empty query lists all with score 1.0 by name.
+    """Return the tools that fit a query, best first; an empty query lists all with score 1.0 by name.
 
     Args:
         profile: `classic` is the original's ladder (requirements.md, section 4): of equal scores by name. `best`
@@ -121,11 +121,11 @@ class Discovery:
         self._by_content: dict[tuple[Any, ...], ToolDescription] = {}
 
     def searchable(self) -> list[ToolDescription]:
-        """Every tool that a search may find in the current scope."""
+        """Return every tool that a search may find in the current scope."""
         return [self.describe(tool) for tool in self._searchable()]
 
     def search(self, query: str = "", max_results: int = 0, *, profile: Profile = "best") -> list[ToolHit]:
-        """The tools that fit, best first, as `rank_tools` says. 0 and less do not cut."""
+        """Return the tools that fit, best first, as `rank_tools` says. 0 and less do not cut."""
         hits, _ = self._rank(query, profile, max_results)
         return [_full(tool, score) for tool, score in hits]
 
@@ -146,7 +146,7 @@ class Discovery:
         return [tool.name for tool, _ in hits]
 
     def describe(self, hit_tool: Tool) -> ToolDescription:
-        """What a tool is found by; the same object for the same tool, or for another one with the same words."""
+        """Return what a tool is found by; the same object for the same tool, or for another one with the same words."""
         described = hit_tool.described
         if not isinstance(described, ToolDescription):
             # Some providers make their tools anew at every listing.
@@ -278,7 +278,7 @@ def required_parameters(schema: Json) -> str:
 
 
 def _parameter_line(schema: Json) -> str:
-    """All parameters with their types, required ones first, as many as fit a line."""
+    """Return all parameters with their types, required ones first, as many as fit a line."""
     required, optional = _parameters(schema)
     parts = [*required, *optional]
     kept = next((n for n in range(len(parts), 0, -1) if len(", ".join(parts[:n])) <= LONGEST_PARAMETERS), 1)
@@ -306,7 +306,7 @@ def _schema_of(hit_tool: Tool) -> Json | None:
 
 
 def _still_starting(names: Sequence[str]) -> str | None:
-    """Which servers' tools cannot be found yet, in one sentence; None if there is none."""
+    """Return which servers' tools cannot be found yet, in one sentence; None if there is none."""
     if not names:
         return None
     rest = "is still starting: its" if len(names) == 1 else "are still starting: their"
@@ -314,7 +314,7 @@ def _still_starting(names: Sequence[str]) -> str | None:
 
 
 def _refused(value: Json, sentence: str, hint: str | None) -> Answer:
-    """An ordinary answer whose text is the original's sentence; a hint is a separate block, so that the sentence
+    """Return an ordinary answer whose text is the original's sentence; a hint is a separate block, so that the sentence
     stays what it was."""
     if hint is None:
         return Answer(value, sentence)

@@ -25,12 +25,12 @@ class Said(TypedDict):
 
 
 def message_of(call: Said) -> str:
-    """The text block of an answer."""
+    """Return the text block of an answer."""
     return call["message"]
 
 
 def known_count_type(_name: str, value: Any) -> Any:
-    """An argument may be checked in your words; without this the schema's enumeration answers."""
+    """Refuse an unknown type in words of your choice; without this check the schema's enumeration answers."""
     if value not in get_args(CountType):
         raise InvalidInput(f"invalid count_type: {value}. Must be 'words', 'characters', or 'lines'")
     return value

@@ -83,7 +83,7 @@ class LanguageModel:
         return f"{self.address.dialect}:{self.address.model}"
 
     def choose(self, sentence: str, tools: Sequence[Tool]) -> Reply:
-        """The call that the model makes of a sentence, if any of `tools` serves it.
+        """Return the call that the model makes of a sentence, if any of `tools` serves it.
 
         Raises:
             ModelUnavailable: the endpoint fails or is too slow, the model is missing, or the answer is malformed.
@@ -123,7 +123,7 @@ def describe_function(tool: Tool) -> Json:
 
 
 def _read_call(call: Any) -> ToolCall:
-    """The first call; its arguments are an object (Ollama) or JSON text (OpenAI).
+    """Return the first call; its arguments are an object (Ollama) or JSON text (OpenAI).
 
     Raises:
         ValueError, TypeError, KeyError: it has another form.

@@ -50,7 +50,7 @@ _ASSIGNED = re.compile(
 
 
 def names_secret(name: str) -> bool:
-    """Whether what goes under this name is a secret: `api_key`, `apiKey`, `Authorization`; not `keywords`."""
+    """Return whether what goes under this name is a secret: `api_key`, `apiKey`, `Authorization`; not `keywords`."""
     words = {word.lower() for word in _WORD.findall(name)}
     return not words.isdisjoint(_SECRET_WORDS) or _SECRET_PARTS.search(name) is not None
 

@@ -158,7 +158,7 @@ class Router:
         return _with_candidates(response, ranking, decision.tool)
 
     def rank(self, sentence: str) -> Ranking:
-        """The tools that a sentence may be routed to, ranked."""
+        """Return the tools that a sentence may be routed to, ranked."""
         return self._ranking.rank(sentence, self._routable())
 
     def _routable(self) -> list[Tool]:
@@ -167,7 +167,7 @@ class Router:
     # ------------------------------------------------------------ deciding
 
     def decide(self, ranking: Ranking, arguments: Json) -> Decision:
-        """The call for a ranked sentence, without a language model."""
+        """Return the call for a ranked sentence, without a language model."""
         named = _named(ranking)
         best = named or ranking.best
         if best is None:
@@ -235,7 +235,7 @@ class Router:
         return str(result_rows[0].get("displayName", "")) if result_rows else ""
 
     def _ask_model(self, model: LanguageModel, ranking: Ranking, arguments: Json) -> Decision:
-        """The call that the language model makes.
+        """Return the call that the language model makes.
 
         Raises:
             UnknownTool: it named a tool that does not exist, or that no sentence is routed to.
@@ -276,7 +276,7 @@ class Router:
 
 
 def _named(ranking: Ranking) -> RankedTool | None:
-    """The tool whose very name the sentence says: `searchQuickstarts`, `run get_stats`."""
+    """Return the tool whose very name the sentence says: `searchQuickstarts`, `run get_stats`."""
     names = {token.text.lower() for token in ranking.tokens}
     named_tools = [tool for tool in ranking.tools if tool.tool.name.lower() in names and _is_identifier(tool.tool.name)]
     whole = ranking.sentence.strip().lower()
@@ -298,7 +298,7 @@ def _words_alone(ranking: Ranking, best: RankedTool, named: RankedTool | None) -
 
 
 def _searches(tool: Tool, arguments: Json) -> bool:
-    """Whether the call looks for words."""
+    """Return whether the call looks for words."""
     return tool.mark.read_only and ("query" in arguments or bare_parameter(tool) in arguments)
 
 
@@ -315,7 +315,7 @@ def _same_word(word: str, other: str) -> bool:
 
 
 def _is_identifier(name: str) -> bool:
-    """Whether a name is no everyday word: `get_stats`, `greetUser`."""
+    """Return whether a name is no everyday word: `get_stats`, `greetUser`."""
     return "_" in name or name != name.lower()
 
 
@@ -346,7 +346,7 @@ def _answered(query: str, decision: Decision, answer: Answer, router: str) -> Re
 
 
 def _data(answer: Answer) -> Any:
-    """The tool's object; where its text is not JSON, the text (S0-22, S0-26)."""
+    """Return the tool's object; where its text is not JSON, the text (S0-22, S0-26)."""
     try:
         read: Any = json.loads(answer.text)
     except ValueError:

@@ -78,7 +78,7 @@ def field_limits(hint: Any) -> Json:
 
 
 def tidy(schema: Any, drop: Callable[[str, Any], bool], *, names: bool = False) -> Any:
-    """The schema without what only costs tokens; `names`: the keys are names of properties, not keywords."""
+    """Return the schema without what only costs tokens; `names`: the keys are names of properties, not keywords."""
     if isinstance(schema, list):
         return [tidy(item, drop) for item in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
@@ -109,7 +109,7 @@ def shorten_output(schema: Json) -> Json:
 
 
 def without_null(schema: Json) -> Json:
-    """An optional parameter may be left out, so its null alternative need not be advertised."""
+    """Return the schema without null alternatives: optional parameters may simply be left out."""
     properties: Json = schema.setdefault("properties", {})
     for name, spec in properties.items():
         alternatives = [alternative for alternative in spec.get("anyOf", ()) if alternative != {"type": "null"}]

@@ -41,7 +41,7 @@ class TextVectors:
         self._known: dict[str, NDArray[np.float32]] = {}
 
     def of(self, texts: Collection[str], embedder: Embedder) -> dict[str, NDArray[np.float32]]:
-        """Text -> unit vector of shape (dimension,).
+        """Return text -> unit vector of shape (dimension,).
 
         Raises:
             ModelUnavailable: the model fails.
@@ -63,7 +63,7 @@ class TextVectors:
         return {text: rows_by_digest[digest] for text, digest in digests.items()}
 
     def rows(self, texts: Sequence[str], embedder: Embedder) -> NDArray[np.float32]:
-        """Unit rows (texts, dimension), in the order of the texts, of which there is at least one.
+        """Return unit rows (texts, dimension), in the order of the texts, of which there is at least one.
 
         Raises:
             ModelUnavailable: the model fails.

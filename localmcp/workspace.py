@@ -170,11 +170,11 @@ class Workspace:
         )
 
     def merging(self, call: Call) -> Merge:
-        """What takes other files into this one; `call` runs the tools that import quick starts and rules."""
+        """Return what takes other files into this one; `call` runs the tools that import quick starts and rules."""
         return Merge(self.database, self.embedder, call)
 
     def instructions(self) -> str:
-        """What an assistant is told about this file when it connects."""
+        """Return what an assistant is told about this file when it connects."""
         servers = self.mcp_servers.introduction()
         return f"{self.knowledge.instructions()[: 1490 - len(servers)]} {servers}".rstrip()
 

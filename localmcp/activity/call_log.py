@@ -70,7 +70,7 @@ class Activity:
         self._writer.close()
 
     def _ran_another(self, noted: NotedCall, now: float) -> bool:
-        """Whether this call only ran others, which are kept instead of it.
+        """Return whether this call only ran others, which are kept instead of it.
 
         An inner call is noted before its outer one, in the same thread, after the outer one began.
         """
@@ -183,7 +183,7 @@ class Activity:
         tool: str | None = None,
         since: str | None = None,
     ) -> Statistics:
-        """What the calls add up to, by tool and by caller; the arguments are those of `logs`.
+        """Return what the calls add up to, by tool and by caller; the arguments are those of `logs`.
 
         Raises:
             InvalidInput: a value that cannot be used.
@@ -252,7 +252,7 @@ def _conditions(
     words: str | None = None,
     without_caller: str | None = None,
 ) -> tuple[str, Json]:
-    """The SQL that chooses calls, and its bindings."""
+    """Return the SQL that chooses calls, and its bindings."""
     own = current_scope()
     values: Json = {
         "key_id": key_id,

@@ -80,7 +80,7 @@ class LogEntry:
         }
 
     def as_original(self) -> Json:
-        """A row of the original's `mcp_logs` (`requirements.md` section 5); `duration` in milliseconds."""
+        """Return a row of the original's `mcp_logs` (`requirements.md` section 5); `duration` in milliseconds."""
         origin = self.origin or {}
         return {
             "id": self.id,
@@ -114,7 +114,7 @@ COLUMNS = """
 
 
 def _parsed(text: str | None) -> Any:
-    """A row may have been changed by hand."""
+    """Return the value as a row has it; it may have been changed by hand."""
     try:
         return None if text is None else json.loads(text)
     except ValueError:
@@ -132,7 +132,7 @@ class LogPage:
         return {"count": len(self.entries), "total": self.total, "calls": [entry.as_json() for entry in self.entries]}
 
     def as_original(self) -> Json:
-        """The original's answer to `GET /api/mcp/logs`."""
+        """Return the original's answer to `GET /api/mcp/logs`."""
         return {"success": True, "logs": [entry.as_original() for entry in self.entries], "total": self.total}
 
 
@@ -188,7 +188,7 @@ class Statistics:
         return sum(tool.errors for tool in self.tools)
 
     def of(self, caller: str) -> Usage | None:
-        """The usage of one caller, such as a key."""
+        """Return the usage of one caller, such as a key."""
         return next((usage for usage in self.callers if usage.name == caller), None)
 
     def as_json(self) -> Json:

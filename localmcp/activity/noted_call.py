@@ -72,7 +72,7 @@ class NotedCall:
         return self.error_class is None
 
     def row(self, *, keep_arguments: bool) -> Json:
-        """The columns of `calls`. A message repeats arguments, so it goes where they go."""
+        """Return the columns of `calls`. A message repeats arguments, so it goes where they go."""
         arguments = kept_json(self.arguments) if keep_arguments else None
         message = _kept_message(self.error_message) if keep_arguments else None
         origin = _kept_origin(self.origin, self.documents if keep_arguments else ())
@@ -96,7 +96,7 @@ class NotedCall:
 
 
 def note(record: CallRecord) -> NotedCall:
-    """What the log keeps of a call. Takes a few microseconds whatever the size of the arguments' texts."""
+    """Return what the log keeps of a call. Takes a few microseconds whatever the size of the arguments' texts."""
     error, answer = record.error, record.answer
     error_class, message = None, None
     if error is not None:
@@ -133,7 +133,7 @@ def _collections_of(scope: Scope, arguments: Json, answer: Answer | None) -> lis
 
 
 def _collections_in(value: Json) -> set[str]:
-    """The collections of the documents in an answer; lean answers leave the default one out."""
+    """Return the collections of the documents in an answer; lean answers leave the default one out."""
     records: list[Any] = [value.get("source")]
     for field in ("results", "sources"):
         listed = value.get(field)
@@ -227,7 +227,7 @@ def rough_size(value: Any, depth: int = 0) -> int:
 
 
 def kept_json(arguments: Json) -> str:
-    """The arguments as JSON of at most MOST_ARGUMENT_BYTES, secrets masked; never raises."""
+    """Return the arguments as JSON of at most MOST_ARGUMENT_BYTES, secrets masked; never raises."""
     masked = mask_secrets(arguments)
     for room in (MOST_ARGUMENT_BYTES, 1500, 1000, 500, 200, 20):
         text = _well_formed(_dumped(Clipper(room).clip(masked)))
@@ -263,7 +263,7 @@ def titles_in(value: Any, depth: int = 0) -> tuple[str, ...]:
 
 
 def _kept_origin(origin: CallOrigin | None, documents: tuple[str, ...]) -> str | None:
-    """The columns' JSON of where a call came from and what it was given; None when neither is there."""
+    """Return the columns' JSON of where a call came from and what it was given; None when neither is there."""
     titles = [mask_text(title) for title in documents]
     if origin is None:
         return _well_formed(compact_json({"documents": titles})) if titles else None

@@ -136,7 +136,7 @@ class KnowledgeFile:
         return Results(hits, raw=answer, notices=[*answer.get("notices", []), *_repairs(answer)])
 
     def context(self, hit: Hit | str, window: int = 2) -> Context:
-        """The passages before and after a hit, `window` (0..50) on each side.
+        """Return the passages before and after a hit, `window` (0..50) on each side.
 
         Raises:
             NotFound: there is no such passage.
@@ -148,7 +148,7 @@ class KnowledgeFile:
         )  # fmt: skip
 
     def document(self, source: Source | Hit | str) -> Document:
-        """A whole document: by a hit or source, or by id, path or title.
+        """Return a whole document: by a hit or source, or by id, path or title.
 
         Raises:
             NotFound: there is none.
@@ -164,7 +164,7 @@ class KnowledgeFile:
         return Document(first["title"], "".join(texts), first.get("path"), first["metadata"], first["id"], first)
 
     def sources(self, collection: str | None = None) -> Results[Source]:
-        """Every document, newest first."""
+        """Return every document, newest first."""
         listed: list[Source] = []
         while True:
             answer = self.call("list_sources", collection=collection, limit=SOURCES_AT_ONCE, offset=len(listed))
@@ -173,7 +173,7 @@ class KnowledgeFile:
                 return Results(listed, raw={"total": answer["total"]})
 
     def rules(self, task: str, *, limit: int | None = None, files: Sequence[str] | None = None) -> Results[Rule]:
-        """The rules that a task needs, those that hold for every task at the end.
+        """Return the rules that a task needs, those that hold for every task at the end.
 
         Raises:
             LocalMCPError: the task is empty, or the model cannot be loaded.

@@ -157,7 +157,7 @@ class Results(list[Item], Generic[Item]):
         return "\n".join([*lines, *self.notices]) or str(self.raw.get("message") or "nothing found")
 
     def _repr_html_(self) -> str:
-        """The table that notebooks show."""
+        """Return the table that notebooks show."""
         if not self:
             return f"<p>{html.escape(repr(self))}</p>"
         head = "".join(f"<th>{head}</th>" for head in HEADS[type(self[0]).__name__])

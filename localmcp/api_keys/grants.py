@@ -23,7 +23,7 @@ _PROVIDER_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 
 
 def managing_scope() -> Scope:
-    """The scope of whoever manages keys.
+    """Return the scope of whoever manages keys.
 
     Raises:
         AccessDenied: a caller without the right `admin`.
@@ -83,7 +83,7 @@ def bind(connection: apsw.Connection, names: Iterable[str] | None) -> str | None
 
 
 def _chosen(connection: apsw.Connection, names: list[str]) -> list[Collection]:
-    """The collections of those names; `rules` means the developer's rules, unless documents are called so."""
+    """Return the collections of those names; `rules` means the developer's rules, unless documents are called so."""
     documents = {collection.name.casefold() for collection in visible_collections(connection)}
     rules = [name for name in names if name.casefold() in RULES and name.casefold() not in documents]
     chosen = choose_collections(connection, [name for name in names if name not in rules])
@@ -95,7 +95,7 @@ def _chosen(connection: apsw.Connection, names: list[str]) -> list[Collection]:
 
 
 def checked_name(name: str) -> str:
-    """The name without the space around it."""
+    """Return the name without the space around it."""
     name = name.strip()
     if len(name) > 100 or not name.isprintable():
         raise InvalidInput(f"name: {shorten_value(name)} cannot be a name; use at most 100 printable characters.")
@@ -122,7 +122,7 @@ def checked_scopes(scopes: Iterable[str], own: Scope) -> list[str]:
 
 
 def checked_tools(names: Iterable[str] | None, own: Scope) -> tuple[str, ...] | None:
-    """The names of the tools, or None for all; at most those of the caller.
+    """Return the names of the tools, or None for all; at most those of the caller.
 
     Raises:
         InvalidInput: no list, an empty one, or what cannot be a name.
@@ -132,7 +132,7 @@ def checked_tools(names: Iterable[str] | None, own: Scope) -> tuple[str, ...] | 
 
 
 def checked_providers(names: Iterable[str] | None, own: Scope) -> tuple[str, ...] | None:
-    """The same for the names of providers."""
+    """Return the same for the names of providers."""
     return _narrowed("providers", _checked_names("providers", names, _PROVIDER_NAME), own.provider_names)
 
 

@@ -46,7 +46,7 @@ class KeyInfo:
         return "expired" if _is_over(self.expires_at) else "active"
 
     def scope(self) -> Scope:
-        """What a call with this key may reach."""
+        """Return what a call with this key may reach."""
         return Scope(
             caller=self.id,
             trusted=False,
@@ -58,7 +58,7 @@ class KeyInfo:
         )
 
     def as_json(self) -> Json:
-        """The original's field names (`requirements.md` section 5), and ours beside them."""
+        """Return the original's field names (`requirements.md` section 5), and ours beside them."""
         return {
             "id": self.id,
             "name": self.name,
@@ -84,7 +84,7 @@ class NewKey:
     info: KeyInfo
 
     def as_json(self) -> Json:
-        """The original's answer to `generate`."""
+        """Return the original's answer to `generate`."""
         return {"success": True, "apiKey": self.key, "keyInfo": self.info.as_json(), "warning": WARNING}
 
 
@@ -126,7 +126,7 @@ def _info(row: tuple[Any, ...], names: dict[int, str]) -> KeyInfo:
 
 
 def _parsed(text: str) -> list[Any]:
-    """What cannot be read opens nothing."""
+    """Return a stored list; one that cannot be read is empty and so opens nothing."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -139,7 +139,7 @@ def _strings(text: str | None) -> tuple[str, ...] | None:
 
 
 def _still_there(text: str | None, names: dict[int, str]) -> tuple[str, ...] | None:
-    """The collections that still bear the name under which the key was bound to them."""
+    """Return the collections that still bear the name under which the key was bound to them."""
     if text is None:
         return None
     bound = [cast(Json, binding) for binding in _parsed(text) if isinstance(binding, dict)]
@@ -156,7 +156,7 @@ def _id_of(bound: Json) -> int:
 
 
 def moment_of(text: str) -> datetime:
-    """A time in UTC; one without an offset is taken as UTC.
+    """Return a time in UTC; one without an offset is taken as UTC.
 
     Raises:
         ValueError, OverflowError: not ISO 8601.

@@ -104,7 +104,7 @@ class ApiKeys:
         return NewKey(key, info)
 
     def list(self, collection: str | None = None) -> list[KeyInfo]:
-        """Every key, the newest first; with `collection` those that open it.
+        """Return every key, the newest first; with `collection` those that open it.
 
         Raises:
             NotFound: no such collection.
@@ -124,7 +124,7 @@ class ApiKeys:
         ]
 
     def find(self, text: str) -> KeyInfo:
-        """The key of that id, of that beginning (12 characters, or the whole key), or of that name.
+        """Return the key of that id, of that beginning (12 characters, or the whole key), or of that name.
 
         Raises:
             NotFound: there is none, or the caller may not see it.
@@ -177,7 +177,7 @@ class ApiKeys:
     # ------------------------------------------------------------ using
 
     def verify(self, key: str) -> KeyInfo:
-        """The key's row, read now, so that a revoke in another process counts at once; notes the use.
+        """Return the key's row, read now, so that a revoke in another process counts at once; notes the use.
 
         The first time in a process it costs a bcrypt check (some 60 ms), whether the key is known or not.
 

@@ -70,7 +70,7 @@ def _print_found(session: Session, result: Json) -> None:
 
 
 def read_filters(texts: Sequence[str]) -> Json | None:
-    """All of the conditions: each a JSON object, or `key=value`.
+    """Return all of the conditions: each a JSON object, or `key=value`.
 
     Raises:
         InvalidInput: one is neither.

@@ -167,7 +167,7 @@ def _print_files(session: Session, report: Json, targets: list[ClientFile]) -> N
 
 
 def _absence(targets: list[ClientFile]) -> str:
-    """A warning that the client does not seem to be here, asked before its file is made; else empty."""
+    """Return a warning that the client does not seem to be here, asked before its file is made; else empty."""
     from localmcp.connect.targets import FILE, is_present, present_clients
 
     first = targets[0]
@@ -255,7 +255,7 @@ def import_from(session: Session, client: str | None, dry_run: bool) -> None:
 
 
 def _read_every_client() -> tuple[dict[Path, Json], list[str]]:
-    """The servers of every client on this machine by file, and what is wrong with files that cannot be read."""
+    """Return the servers of every client on this machine by file, and what is wrong with files that cannot be read."""
     from localmcp.cli.servers import read_source
     from localmcp.connect.targets import present_clients
 

@@ -45,7 +45,7 @@ def _read(option: str, text: str, direction: int) -> str:
 
 
 def local_time(moment: str) -> str:
-    """A time of the file (UTC) as the clock here shows it, to the second."""
+    """Return a time of the file (UTC) as the clock here shows it, to the second."""
     try:
         return datetime.fromisoformat(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError, OSError):

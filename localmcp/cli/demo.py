@@ -171,7 +171,7 @@ class Story:
 
 
 def program() -> list[str]:
-    """How this program was started: what a person types in front of a command."""
+    """Return how this program was started: what a person types in front of a command."""
     started = Path(sys.argv[0])
     if started.stem == "__main__":
         return ["python", "-m", "localmcp"]
@@ -179,7 +179,7 @@ def program() -> list[str]:
 
 
 def client_configuration() -> Json:
-    """What an MCP client needs to start this installation on the default file."""
+    """Return what an MCP client needs to start this installation on the default file."""
     return {"mcpServers": {"localmcp": {"command": sys.executable, "args": ["-m", "localmcp", "serve"]}}}
 
 

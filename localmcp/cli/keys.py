@@ -27,7 +27,7 @@ def keys() -> None:
 
 
 def _split(_ctx: click.Context, option: click.Parameter, values: Sequence[str]) -> tuple[str, ...] | None:
-    """Names given with commas, or by repeating the option; None when there are none."""
+    """Return names given with commas, or by repeating the option; None when there are none."""
     names = tuple(name for value in values for part in value.split(",") if (name := part.strip()))
     if values and not names:
         raise click.BadParameter("name at least one, or leave it out for all.", param=option)
@@ -87,7 +87,7 @@ def list_keys(session: Session, collection: str | None) -> None:
 
 
 def _usage(info: KeyInfo, used: Statistics) -> dict[str, Any]:
-    """What the log of calls knows of a key; as far back as the log goes."""
+    """Return what the log of calls knows of a key; as far back as the log goes."""
     usage = used.of(info.id)
     return {
         "calls": usage.calls if usage else 0,

@@ -151,7 +151,7 @@ def verify_model(session: Session, spec: str | None) -> None:
 
 
 def _verified(session: Session, spec: str) -> Json:
-    """A model opened and tried; never downloads.
+    """Return a model opened and tried; never downloads.
 
     Raises:
         ModelUnavailable: it is not here, is damaged, or answers with something that is no vector.

@@ -24,7 +24,7 @@ STOPPABLE = "you can stop, it continues when localmcp runs"
 
 @contextmanager
 def shown_progress(session: Session) -> Generator[Show | None]:
-    """What to hand to the library as `progress`."""
+    """Yield what to hand to the library as `progress`."""
     if session.quiet or session.as_json:
         yield None
     elif not session.shows_progress:

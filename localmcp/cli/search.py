@@ -58,7 +58,7 @@ def _turn_to(session: Session, arguments: Json, page: int) -> Json:
 
 
 def _path_prefix(path: str | None) -> str | None:
-    """A path that is here is meant as it is; another may be the end of one: `docs/api`."""
+    """Return an existing path as absolute; any other may be a part of one, such as `docs/api`."""
     return os.path.abspath(os.path.expanduser(path)) if path and os.path.exists(os.path.expanduser(path)) else path
 
 
@@ -161,7 +161,7 @@ def _place(hit: Json) -> str:
 
 
 def freshness_words(freshness: str) -> str:
-    """What a person should know about the file behind a document; empty when there is nothing to say."""
+    """Return what a person should know about the file behind a document; empty when there is nothing to say."""
     words = {"changed": "the file has changed since", "missing": "the file is gone"}
     return words.get(freshness, "")
 

@@ -80,7 +80,7 @@ def list_servers(session: Session) -> None:
 
 
 def describe(server: McpServer) -> Json:
-    """A server without the values of its variables and headers, which may be secret."""
+    """Return a server without the values of its variables and headers, which may be secret."""
     entry = server.entry
     return {
         "name": entry.name,

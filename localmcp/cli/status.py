@@ -91,7 +91,7 @@ def _copy(copy: Json) -> str:
 
 
 def _without_vectors(stats: Json) -> str:
-    """What a search by meaning does not see."""
+    """Return what a search by meaning does not see."""
     missing = stats["chunksWithoutEmbeddings"]
     if not missing:
         return ""

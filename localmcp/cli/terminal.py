@@ -63,7 +63,7 @@ def plain(text: str) -> str:
 
 
 def columns() -> int:
-    """How wide running text may be."""
+    """Return how wide running text may be."""
     return min(shutil.get_terminal_size().columns, MOST_COLUMNS) if sys.stdout.isatty() else PIPED_COLUMNS
 
 
@@ -76,7 +76,7 @@ def dim(text: str) -> str:
 
 
 def highlighted(text: str) -> str:
-    """A matched word."""
+    """Return a matched word."""
     return styled(text, fg="yellow", bold=True)
 
 
@@ -92,7 +92,7 @@ def score_bar(score: float, width: int = 8) -> str:
 
 
 def quoted(words: Sequence[str]) -> str:
-    """A command line as a person types it; `~` stays outside the quotes."""
+    """Return a command line as a person types it; `~` stays outside the quotes."""
     return " ".join(word if _PLAIN_WORD.fullmatch(word) else f'"{word}"' for word in words)
 
 

@@ -219,7 +219,7 @@ def _read_value(value: str, spec: Json) -> Any:
 
 
 def _joined(values: list[Any], spec: Json) -> Any:
-    """A key that is given twice makes a list, and one value where a list is wanted is a list of one."""
+    """Return several values, or one for a parameter that takes a list, as a list; else the only value."""
     if len(values) == 1 and (spec.get("type") != "array" or isinstance(values[0], list)):
         return cast(Any, values[0])
     return values

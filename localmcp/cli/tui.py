@@ -123,7 +123,7 @@ def find(session: Session, query: tuple[str, ...], mode: str, what: str) -> int:
 
 
 def printed(hit: dict[str, Any], what: str) -> str:
-    """What `--print` asks for; a text without a file has its title for a path."""
+    """Return what `--print` asks for; a text without a file has its title for a path."""
     citation = hit["citation"]
     return {
         "place": citation["label"],

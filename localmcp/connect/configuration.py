@@ -42,7 +42,7 @@ class Change:
 
 
 def plan_connection(target: ClientFile, name: str, entry: Mapping[str, Any]) -> Change:
-    """What the file becomes when it starts localmcp as `name`; keys that the person added to the entry stay.
+    """Return what the file becomes when it starts localmcp as `name`; keys that the person added to the entry stay.
 
     Raises:
         ConfigurationError: the file cannot be read; names line and column.
@@ -60,7 +60,7 @@ def plan_connection(target: ClientFile, name: str, entry: Mapping[str, Any]) -> 
 
 
 def plan_removal(target: ClientFile, name: str) -> Change:
-    """What the file becomes without localmcp.
+    """Return what the file becomes without localmcp.
 
     Raises:
         ConfigurationError: the file cannot be read; names line and column.
@@ -78,7 +78,7 @@ def plan_removal(target: ClientFile, name: str) -> Change:
 
 
 def connected_as(target: ClientFile) -> list[str]:
-    """The names under which the file starts localmcp.
+    """Return the names under which the file starts localmcp.
 
     Raises:
         ConfigurationError: the file cannot be read.
@@ -88,7 +88,7 @@ def connected_as(target: ClientFile) -> list[str]:
 
 
 def _read(path: Path) -> tuple[Json, bytes | None, str]:
-    """The file as a table, as bytes (None when there is none), and as text."""
+    """Return the file as a table, as bytes (None when there is none), and as text."""
     if not path.exists():
         return {}, None, ""
     document = read_document(path)

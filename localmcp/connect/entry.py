@@ -34,7 +34,7 @@ class Launch:
 
 
 def make_launch(database: str | None = None, profile: str | None = None) -> Launch:
-    """The way to start this very installation.
+    """Return the way to start this very installation.
 
     Args:
         database: the file; None = the one that the variable LOCALMCP_DB names, else the one of the settings.
@@ -60,7 +60,7 @@ def make_launch(database: str | None = None, profile: str | None = None) -> Laun
 
 
 def _way_to_package() -> dict[str, str]:
-    """The package is found by itself once it is installed; one that runs from its folder must be told of it."""
+    """Return the variables that let Python find the package; none once it is installed."""
     from importlib.metadata import PackageNotFoundError, distribution
 
     try:
@@ -102,7 +102,7 @@ def entry_for(target: ClientFile, entry: Mapping[str, Any]) -> Json:
 
 
 def block_for(target: ClientFile | None, name: str, entry: Mapping[str, Any]) -> str:
-    """The block as a person pastes it into the client's file; None = the form that most clients read."""
+    """Return the block as a person pastes it into the client's file; None = the form that most clients read."""
     import json
 
     if target is None:

@@ -34,12 +34,12 @@ class Span:
     members: tuple[Member, ...]
 
     def find(self, key: str) -> Member | None:
-        """The member of that name; of several the last, which is the one that parsers take."""
+        """Return the member of that name; of several the last, which is the one that parsers take."""
         return next((member for member in reversed(self.members) if member.key == key), None)
 
 
 def set_member(text: str, path: Sequence[str], value: Any) -> str:
-    """The text with `value` at `path`; objects on the way are made where they are missing.
+    """Return the text with `value` at `path`; objects on the way are made where they are missing.
 
     Args:
         text: JSON that may have comments and last commas, and is valid otherwise; empty represents `{}`.
@@ -64,7 +64,7 @@ def set_member(text: str, path: Sequence[str], value: Any) -> str:
 
 
 def remove_member(text: str, path: Sequence[str]) -> str:
-    """The text without the member at `path`; unchanged when there is none.
+    """Return the text without the member at `path`; unchanged when there is none.
 
     Raises:
         ValueError: something on the way is not an object.
@@ -83,7 +83,7 @@ def remove_member(text: str, path: Sequence[str]) -> str:
 
 
 def read_object(text: str, start: int) -> Span:
-    """The object that begins at `start`.
+    """Return the object that begins at `start`.
 
     Raises:
         ValueError: there is none.
@@ -182,13 +182,13 @@ def _cut(text: str, around: Span, member: Member) -> str:
 
 
 def _written(text: str, value: Any, margin: str) -> str:
-    """The value as JSON whose further lines begin with `margin`."""
+    """Return the value as JSON whose further lines begin with `margin`."""
     lines = json.dumps(value, ensure_ascii=False, indent=_unit(text)).split("\n")
     return f"{_newline(text)}{margin}".join(lines)
 
 
 def _margin(text: str, at: int) -> str:
-    """The white space with which the line of `at` begins."""
+    """Return the white space with which the line of `at` begins."""
     line = text.rfind("\n", 0, at) + 1
     match = re.compile(r"[ \t]*").match(text, line)
     return "" if match is None else match[0]

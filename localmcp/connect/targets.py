@@ -25,7 +25,7 @@ _ENDINGS = (".json", ".jsonc", ".toml")
 
 
 def find_targets(client_or_file: str) -> list[ClientFile]:
-    """The files to change for the name of a client, or of a file.
+    """Return the files to change for the name of a client, or of a file.
 
     Of a client, those in folders that exist (there may be two builds of it), else the likeliest one.
 
@@ -49,7 +49,7 @@ def find_targets(client_or_file: str) -> list[ClientFile]:
 
 
 def is_present(target: ClientFile) -> bool:
-    """Whether the client seems to be installed: its file is there, or the folder that only it makes."""
+    """Return whether the client seems to be installed: its file is there, or the folder that only it makes."""
     if target.path.is_file():
         return True
     folder = target.path.parent
@@ -58,12 +58,12 @@ def is_present(target: ClientFile) -> bool:
 
 
 def present_clients() -> list[ClientFile]:
-    """The files of every client that seems to be installed here."""
+    """Return the files of every client that seems to be installed here."""
     return [client_file for client_file in client_files() if is_present(client_file)]
 
 
 def file_target(path: Path) -> ClientFile:
-    """The file as a target: the key of its servers is known by its path, else by its content."""
+    """Return the file as a target: the key of its servers is known by its path, else by its content."""
     candidates = [*client_files(), *client_files(project=path.parent), *client_files(project=path.parent.parent)]
     for candidate in candidates:
         if candidate.path == path:

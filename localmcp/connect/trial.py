@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 
 def ask_for_tools(name: str, entry: Mapping[str, Any]) -> list[str]:
-    """The names of the tools that the client will see, after a real handshake.
+    """Return the names of the tools that the client will see, after a real handshake.
 
     It is started in an empty folder and without the variables of this shell, as a desktop program does.
 

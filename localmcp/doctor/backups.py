@@ -132,7 +132,7 @@ def restore(path: Path, backup: Path, *, other: bool = False, powers: Keep | Non
 
 
 def _read_to_its_end(path: Path, otherwise: str, hint: str) -> Verification:
-    """What is found in a copy; indexes that do not agree are no reason to be without it.
+    """Return what is found in a copy; indexes that do not agree are no reason to be without it.
 
     Raises:
         FileUnavailable: pages are damaged, or it cannot be opened; begins with `otherwise`.
@@ -256,7 +256,7 @@ def _check_free(target: Path) -> None:
 
 @contextmanager
 def _scratch(folder: Path) -> Generator[Path]:
-    """A folder beside the target, so that the last step is a rename."""
+    """Yield a folder beside the target, so that the last step is a rename."""
     try:
         files.make_private_folder(folder)
         with files.scratch_folder(folder) as scratch:

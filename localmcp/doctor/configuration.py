@@ -29,7 +29,7 @@ PORTS = {"https": 443, "http": 80, "tcp": 19530}
 
 
 def check_settings() -> Iterator[Check]:
-    """Every mistake in `config.toml` and the environment."""
+    """Yield every mistake in `config.toml` and the environment."""
     path = config.config_file()
     problems = [*_file_problems(path), *_variable_problems()]
     for says in problems:
@@ -77,7 +77,7 @@ def _nearest(name: str, candidates: list[str]) -> str:
 
 
 def line_of(text: str, key: str) -> int:
-    """The first line (from 1) of a TOML text that has a key or table of that name; 1 when there is none."""
+    """Return the first line (from 1) of a TOML text that has a key or table of that name; 1 when there is none."""
     pattern = re.compile(rf"""^\s*\[?\s*["']?{re.escape(key)}["']?\s*[=.\]]""")
     return next((number for number, line in enumerate(text.splitlines(), 1) if pattern.match(line)), 1)
 
@@ -86,7 +86,7 @@ def line_of(text: str, key: str) -> int:
 
 
 def check_profiles() -> Iterator[Check]:
-    """Every profile of `profiles.toml`."""
+    """Yield every profile of `profiles.toml`."""
     path = profiles_file()
     if not path.exists():
         return

@@ -74,7 +74,7 @@ _CONFIGURATION: dict[str, Look] = {
 
 
 def check_configuration(more: Iterable[Look] = ()) -> list[Check]:
-    """What can be looked at when the settings themselves cannot be used: there is no file to open then."""
+    """Return what can be looked at when the settings themselves cannot be used: there is no file to open then."""
     checks = [*looked("installation", lambda: check_installation(None))]
     for name, look in _CONFIGURATION.items():
         checks += looked(name, look)

@@ -82,7 +82,7 @@ def repair(database: Database, say: Callable[[str], None] = lambda _: None) -> R
 
 
 def find_damage(path: Path) -> Damage:
-    """What of a file has to be made again, from a separate look at it."""
+    """Return what of a file has to be made again, from a separate look at it."""
     with closing(Database(path, read_only=True)) as database, database.read() as connection:
         messages = [row[0].casefold() for row in fetch_all(connection, "pragma integrity_check(20)")]
         wrong = disagreements(connection)

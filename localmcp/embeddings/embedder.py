@@ -49,11 +49,11 @@ class Embedder(Protocol):
         ...
 
     def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of shape (n, dimension), unit rows, in the order of `texts`."""
+        """Return vectors of shape (n, dimension), unit rows, in the order of `texts`."""
         ...
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """The unit vector of shape (dimension,) to compare passages with.
+        """Return the unit vector of shape (dimension,) to compare passages with.
 
         Raises:
             InvalidInput: the text is empty or only white space.
@@ -66,14 +66,14 @@ class Embedder(Protocol):
 
 
 def require_query(text: str) -> str:
-    """The text itself, or InvalidInput when there is nothing in it to search for."""
+    """Return the text itself, or InvalidInput when there is nothing in it to search for."""
     if not text.strip():
         raise InvalidInput(f"query is {text!r}, but must contain at least one visible character.")
     return text
 
 
 def unit_rows(vectors: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-    """Each row divided by its Euclidean length, as float32; a zero row stays zero."""
+    """Return each row divided by its Euclidean length, as float32; a zero row stays zero."""
     import numpy as np
 
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)

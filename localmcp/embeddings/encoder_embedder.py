@@ -116,7 +116,7 @@ class EncoderEmbedder:
         )
 
     def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of shape (n, dimension), unit rows, in the order of `texts`.
+        """Return vectors of shape (n, dimension), unit rows, in the order of `texts`.
 
         Text past `identity.max_tokens` is not read.
         """
@@ -149,7 +149,7 @@ class EncoderEmbedder:
         run_beside(work, 1 if len(rows) <= FEW_PASSAGES else self._threads, give_up=waiting.clear)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """The unit vector of shape (dimension,).
+        """Return the unit vector of shape (dimension,).
 
         Raises:
             InvalidInput: the text is empty or only white space.
@@ -195,7 +195,7 @@ class EncoderEmbedder:
         return Trial("int8" if gains else "float", round(speedup, 2), round(cosine, 4))
 
     def _layer_seconds(self, arithmetic: Arithmetic, ids: NDArray[np.int64]) -> float:
-        """The best of five runs, so that a busy machine decides as an idle one."""
+        """Return the best of five runs, so that a busy machine decides as an idle one."""
         layer = Encoder(self._weights, arithmetic, 1, layers=1)
         times: list[float] = []
         for _ in range(5):

@@ -72,7 +72,7 @@ class EndpointEmbedder:
         self._dimension = self.identity.dimension
 
     def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of shape (n, dimension), unit rows, in the order of `texts`; 64 texts a request.
+        """Return vectors of shape (n, dimension), unit rows, in the order of `texts`; 64 texts a request.
 
         Raises:
             ModelUnavailable: the endpoint fails, or answers with something else.
@@ -86,7 +86,7 @@ class EndpointEmbedder:
         return vectors
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """The unit vector of shape (dimension,). Tried twice only: somebody is waiting.
+        """Return the unit vector of shape (dimension,). Tried twice only: somebody is waiting.
 
         Raises:
             InvalidInput: the text is empty or only white space.
@@ -124,7 +124,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def _read_vectors(body: bytes, count: int) -> NDArray[np.float32]:
-    """The `count` unit vectors of an OpenAI embeddings response, in the order of the request.
+    """Return the `count` unit vectors of an OpenAI embeddings response, in the order of the request.
 
     Raises:
         ValueError, TypeError, KeyError: the response has another form.

@@ -103,7 +103,7 @@ class OnnxEmbedder:
         )
 
     def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of shape (n, dimension), unit rows, in the order of `texts`.
+        """Return vectors of shape (n, dimension), unit rows, in the order of `texts`.
 
         Text past `identity.max_tokens` is not read.
 
@@ -150,7 +150,7 @@ class OnnxEmbedder:
             return list(model.passage_embed(batch, batch_size=len(batch)))
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """The unit vector of shape (dimension,).
+        """Return the unit vector of shape (dimension,).
 
         Raises:
             InvalidInput: the text is empty or only white space.
@@ -266,7 +266,7 @@ class FastEmbedModel(OnnxEmbedder):
 
 
 def list_fastembed_models() -> list[tuple[str, str, int, float]]:
-    """What fastembed can download: (name, repository, dimension, gigabytes). Needs no network."""
+    """Return what fastembed can download: (name, repository, dimension, gigabytes). Needs no network."""
     return [
         (model["model"], str(model["sources"].get("hf") or model["model"]), model["dim"], model["size_in_GB"])
         for model in _import_fastembed().list_supported_models()
@@ -315,7 +315,7 @@ def _take(waiting: deque[list[int]]) -> list[int] | None:
 
 
 def _load_custom(name: str, folder: Path, model_file: str, pooling: str, threads: int) -> TextEmbedding:
-    """A model outside fastembed's list. With `specific_model_path` it looks nothing up and contacts nobody."""
+    """Return a model outside fastembed's list. With `specific_model_path` it looks nothing up and contacts nobody."""
     text_embedding = _import_fastembed()
     from fastembed.common.model_description import ModelSource, PoolingType
 
@@ -351,7 +351,7 @@ def _short_spins() -> Generator[None, None, None]:
 
 
 def _find_model_file(path: Path) -> str:
-    """The model file of a folder, relative to it; complains about the first file that is missing."""
+    """Return the model file of a folder, relative to it; complains about the first file that is missing."""
     model_file = "model.onnx" if (path / "model.onnx").is_file() else "onnx/model.onnx"
     for needed, shown in ((model_file, "model.onnx"), *((f, f) for f in ("tokenizer.json", "tokenizer_config.json"))):
         if not (path / needed).is_file():
@@ -369,7 +369,7 @@ def _known_pooling(pooling: str) -> str:
 
 
 def _read_pooling(path: Path) -> str:
-    """The pooling that sentence-transformers recorded; the mean when it recorded none."""
+    """Return the pooling that sentence-transformers recorded; the mean when it recorded none."""
     modes = _read_json(path / "1_Pooling" / "config.json")
     if modes.get("pooling_mode_cls_token"):
         return "cls"
@@ -377,7 +377,7 @@ def _read_pooling(path: Path) -> str:
 
 
 def _read_prompts(path: Path) -> dict[str, str]:
-    """The prefixes that sentence-transformers recorded, by what they are for."""
+    """Return the prefixes that sentence-transformers recorded, by what they are for."""
     return _read_json(path / "config_sentence_transformers.json").get("prompts") or {}
 
 

@@ -45,7 +45,7 @@ class HashEmbedder:
         self.token_counter = count_words
 
     def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of shape (n, dimension), unit rows."""
+        """Return vectors of shape (n, dimension), unit rows."""
         import numpy as np
 
         vectors = np.empty((len(texts), self.identity.dimension), np.float32)
@@ -54,11 +54,11 @@ class HashEmbedder:
         return unit_rows(vectors)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """The unit vector of shape (dimension,)."""
+        """Return the unit vector of shape (dimension,)."""
         return self.embed_passages([require_query(text)])[0]
 
     def count_tokens(self, text: str) -> int:
-        """Words."""
+        """Return the number of words, which are its tokens."""
         return count_words(text)
 
     def _sum_words(self, text: str) -> NDArray[np.float32]:

@@ -95,7 +95,7 @@ class LazyEmbedder:
         raise attempt.failure().with_traceback(None)
 
     def embed_query(self, text: str, wait: float | None = 5.0) -> NDArray[np.float32]:
-        """The read-only unit vector of `text`, from the cache of the last 1024 queries when it is there.
+        """Return the read-only unit vector of `text`, from the cache of the last 1024 queries when it is there.
 
         `wait` is the longest time in seconds to wait for the model to load. A query that several
         threads ask for at once is computed once.
@@ -160,7 +160,7 @@ class LazyEmbedder:
         return_freed_memory()
 
     def _reserve(self, text: str) -> tuple[Future[NDArray[np.float32]], bool]:
-        """The future that holds the query's vector, and whether the caller is the one to fill it."""
+        """Return the future that holds the query's vector, and whether the caller is the one to fill it."""
         with self._lock:
             future = self._queries.get(text)
             if future is not None:

@@ -15,7 +15,7 @@ from localmcp.errors import LocalMCPError
 def open_local_model(
     name: str, fingerprint: str, dimension: int, models_directory: Path, threads: int | None = None
 ) -> Embedder | None:
-    """The model of that name and fingerprint, or None when it is not here.
+    """Return the model of that name and fingerprint, or None when it is not here.
 
     The name comes from a file that anybody may have written, so it only chooses among what is on this machine: no
     folder that it names is opened, and no host is contacted.

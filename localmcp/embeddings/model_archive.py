@@ -76,7 +76,7 @@ def _model_files(spec: str, models_directory: Path) -> tuple[str, dict[str, Path
 
 
 def model_folder(spec: str, models_directory: Path) -> Path:
-    """The place of a model's files.
+    """Return the place of a model's files.
 
     Raises:
         InvalidInput: it comes with localmcp, is a folder of the person's own, or lives on another machine.
@@ -98,7 +98,7 @@ def model_folder(spec: str, models_directory: Path) -> Path:
 
 
 def _files_of(folder: Path) -> Iterator[Path]:
-    """The files themselves; Hugging Face's cache has links to them, which become separate files."""
+    """Yield the files themselves; Hugging Face's cache has links to them, which become separate files."""
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(folder for folder in folders if folder not in ("blobs", ".locks"))
         for name in sorted(names):

@@ -61,14 +61,14 @@ class MultilingualEmbedder:
         )
 
     def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of shape (n, dimension), unit rows, in the order of `texts`."""
+        """Return vectors of shape (n, dimension), unit rows, in the order of `texts`."""
         import numpy as np
 
         halves = [self._many.embed_passages(texts), self._english.embed_passages(texts)]
         return np.concatenate(halves, axis=1) * np.float32(math.sqrt(0.5))
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """The unit vector of shape (dimension,).
+        """Return the unit vector of shape (dimension,).
 
         Raises:
             InvalidInput: the text is empty or only white space.

@@ -74,7 +74,7 @@ def open_embedder(
     models_directory: Path | None = None,
     download: bool = False,
 ) -> Embedder:
-    """The model that `spec` names, loaded and ready.
+    """Return the model that `spec` names, loaded and ready.
 
     Args:
         api_key: for endpoints only.

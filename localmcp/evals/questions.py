@@ -101,7 +101,7 @@ def _grade(where: str, grade: Any) -> float:
 
 
 def _documents(database: Database, collections: tuple[str, ...] | None) -> dict[str, str]:
-    """Every name of a document (id, place, title) -> its id."""
+    """Return every name of a document (id, place, title) -> its id."""
     with database.read() as connection:
         rows = fetch_all(
             connection,
@@ -181,7 +181,7 @@ def _sample(connection: apsw.Connection, inside: str, count: int, draw: random.R
 
 
 def _plain_words(text: str) -> list[str]:
-    """Words as they are written, without the marks around them; only those of letters."""
+    """Return words as they are written, without the marks around them; only those of letters."""
     bare = (word.strip(".,;:!?()[]{}\"'`*_#<>|=-") for word in text.split())
     return [word for word in bare if len(word) > 1 and word.isalpha()]
 

@@ -52,12 +52,12 @@ def _kind_table(evaluation: Evaluation) -> list[str]:
 
 
 def kinds_of(evaluation: Evaluation) -> list[str]:
-    """The kinds of answerable questions that every mode was asked."""
+    """Return the kinds of answerable questions that every mode was asked."""
     return [kind for kind in evaluation.questions if all(kind in result.kinds for result in evaluation.modes.values())]
 
 
 def comparison_lines(differences: Sequence[Difference]) -> list[str]:
-    """A Markdown table of the changes."""
+    """Return a Markdown table of the changes."""
     rows = ["| mode | before | after | change | 95 % interval | time |", "|---|---|---|---|---|---|"]
     for difference in differences:
         interval = (

@@ -67,7 +67,7 @@ class Evaluation:
 
 
 def evaluation_from(stored: dict[str, Any]) -> Evaluation:
-    """What `as_json` gave.
+    """Return what `as_json` gave.
 
     Raises:
         KeyError, TypeError: it is something else.
@@ -194,7 +194,7 @@ class Difference:
 
 
 def compare(before: Evaluation, after: Evaluation) -> list[Difference]:
-    """The change of nDCG@10 of each mode that both runs have."""
+    """Return the change of nDCG@10 of each mode that both runs have."""
     same = before.asked == after.asked
     return [
         Difference(

@@ -199,7 +199,7 @@ _RENDERED = ("docx", "odt", "rtf", "epub", "html", "notebook")
 
 
 def check_freshness(uri: str | None, size: int, mtime_ns: int | None, sha256: str, adopted: bool) -> Freshness:
-    """Whether the file still is what was indexed: by size and time, then by content.
+    """Return whether the file still is what was indexed: by size and time, then by content.
 
     A database from somewhere else (not `adopted`) names paths of another machine, or ones that it wants to be asked
     about; looking at `\\\\host\\share` would contact a host. None of them is touched.
@@ -228,7 +228,7 @@ def check_freshness(uri: str | None, size: int, mtime_ns: int | None, sha256: st
 
 
 def _container_freshness(uri: str, mtime_ns: int) -> Freshness:
-    """Whether the file is unchanged that a document with the uri `path#member` is in."""
+    """Return whether the file is unchanged that a document with the uri `path#member` is in."""
     for mark in list(re.finditer("#", uri))[:8]:
         try:
             status = Path(uri[: mark.start()]).stat()
@@ -286,7 +286,7 @@ class Citations:
         return moved or self._absent(quote)
 
     def _cited(self, name: str) -> Id:
-        """The passage or document that an id, path or title means."""
+        """Return the passage or document that an id, path or title means."""
         try:
             chunk = resolve_chunk(self.federation, "id", name)
         except InvalidInput:
@@ -297,7 +297,7 @@ class Citations:
             raise NotFound(f"No chunk or document with id {name}.", hint=error.hint) from error
 
     def _absent(self, quote: str) -> Verification:
-        """The answer for words that no document holds, with the passage that is most like them."""
+        """Return the answer for words that no document holds, with the passage that is most like them."""
         result: Verification = {"verdict": "absent", "message": "No indexed document holds these words."}
         near = max(
             self.federation.look(partial(_nearest, quote)), key=lambda passage: passage["similarity"], default=None
@@ -308,7 +308,7 @@ class Citations:
 
 
 def _nearest(quote: str, index: Index, origin: str | None) -> NearestPassage | None:
-    """The words of one file that are most like the quote, among the passages that share most words with it."""
+    """Return the words of one file that are most like the quote, among the passages that share most words with it."""
     from rapidfuzz import fuzz
 
     squeezed = squeeze(quote)[:LOOKED_UP]
@@ -331,7 +331,7 @@ def _nearest(quote: str, index: Index, origin: str | None) -> NearestPassage | N
 def _look(
     index: Index, origin: str | None, quote: str, identity: uuid.UUID | None, has_place: bool
 ) -> tuple[bool, Verification | None]:
-    """Whether the file holds what was cited, and where the quote is in it."""
+    """Return whether the file holds what was cited, and where the quote is in it."""
     with index.database.read() as connection:
         cited = _cited_passages(connection, identity) if identity else []
         for passage in cited:
@@ -377,13 +377,13 @@ def _found(index: Index, origin: str | None, passage: Passage, verdict: Verdict,
 
 
 def _span_of(body: str, quote: str) -> tuple[int, int] | None:
-    """Where the quote is in a passage, white space aside; None when it runs over the end."""
+    """Return where the quote is in a passage, white space aside; None when it runs over the end."""
     match = re.search(r"\s+".join(map(re.escape, quote.split())), body)
     return match.span() if match else None
 
 
 def holds_quote(text: str, quote: str) -> bool:
-    """Whether the quote is in the text, white space aside."""
+    """Return whether the quote is in the text, white space aside."""
     return squeeze(quote) in squeeze(text)
 
 
@@ -393,7 +393,7 @@ def squeeze(text: str) -> str:
 
 
 def _cited_passages(connection: apsw.Connection, identity: uuid.UUID) -> list[Passage]:
-    """The chunk of that id, or all those of the document of that id; none when the caller may not see it."""
+    """Return the chunk of that id, or all those of the document of that id; none when the caller may not see it."""
     names = {collection.name for collection in visible_collections(connection)}
     passage = find_passage(connection, identity.bytes)
     if passage and passage.collection in names:
@@ -408,7 +408,7 @@ def _cited_passages(connection: apsw.Connection, identity: uuid.UUID) -> list[Pa
 
 
 def _passage_holding(passages: list[Passage], quote: str) -> Passage | None:
-    """The passage in which the quote begins; a quote may run over the end of a chunk."""
+    """Return the passage in which the quote begins; a quote may run over the end of a chunk."""
     whole = squeeze("".join(passage.text for passage in passages))
     at = whole.find(squeeze(quote))
     if at < 0:

@@ -22,7 +22,7 @@ JOINT = "\n\n---\n\n"
 
 
 def document_of(item: SourceItem, passages: list[Passage], offset: int, budget: int | None) -> DocumentResult:
-    """The document from an offset on, as much of it as fits."""
+    """Return the document from an offset on, as much of it as fits."""
     origin = item.get("origin")
     begun, read = from_offset(passages, offset)
     shown, rest = fitting_passages(begun, budget, read)
@@ -41,7 +41,7 @@ def document_of(item: SourceItem, passages: list[Passage], offset: int, budget: 
 
 
 def document_outline(item: SourceItem, passages: list[Passage], budget: int | None) -> DocumentResult:
-    """The headings instead of the text."""
+    """Return the headings instead of the text."""
     entries = outline_of(passages)
     kept = entries[: fitting_entries(entries, budget)]
     result: DocumentResult = {

@@ -157,7 +157,7 @@ class KnowledgeBase(PassageSearch):
         }
 
     def _document_of_passage(self, name: str) -> str | None:
-        """What to do with the id of a passage."""
+        """Return what to do with the id of a passage."""
         try:
             context = self.get_context(name, 0, maxChars=1)
         except LocalMCPError:

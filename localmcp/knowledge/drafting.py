@@ -205,7 +205,7 @@ def _drafted(reading: Reading, document: Document, chunker: Chunker, task: ReadT
 
 
 def _member_origin(origin: Origin, document: Document) -> Origin:
-    """Where a document inside a file comes from: it changes when its own text does."""
+    """Return where a document inside a file comes from: it changes when its own text does."""
     data = document.text.encode()
     metadata_text = json.dumps(document.metadata, sort_keys=True, ensure_ascii=False).encode()
     places = {"container": origin.uri, "parent": member_uri(origin.uri or "", document.parent)}
@@ -220,7 +220,7 @@ def _member_origin(origin: Origin, document: Document) -> Origin:
 
 
 def member_uri(path: str, member: str) -> str:
-    """The uri of a document inside a file; of the file itself when `member` is empty."""
+    """Return the uri of a document inside a file; of the file itself when `member` is empty."""
     return f"{path}#{member}" if member else path
 
 

@@ -45,7 +45,7 @@ class Place:
     moved_from: str | None = None
 
     def outcome(self) -> str:
-        """Which counter of the report a draft stored here belongs to."""
+        """Return which counter of the report a draft stored here belongs to."""
         if self.moved_from:
             return "moved"
         if self.trashed:
@@ -178,7 +178,7 @@ class Indexer:
         return Outcome(place.outcome(), indexed)
 
     def _touch(self, connection: apsw.Connection, task: Task, reading: Reading, source_id: int) -> Outcome:
-        """The same bytes as before: only the times are noted."""
+        """Store the times of a file whose bytes are as before."""
         sql = "update sources set size = ?, mtime_ns = ? where id = ? and uri = ?"
         connection.execute(sql, (reading.size, reading.mtime_ns, source_id, task.file.path))
         row = fetch_one(connection, "select uuid, chunk_count from sources where id = ?", (source_id,))
@@ -252,13 +252,13 @@ class Outcome:
 
 
 def _is_removed(connection: apsw.Connection, draft: SourceDraft) -> bool:
-    """Whether the person took this document of a file out of the library."""
+    """Return whether the person took this document of a file out of the library."""
     sql = "select 1 from ledger where path = ? and collection_id = ? and status = 'removed'"
     return fetch_one(connection, sql, (draft.uri, draft.collection_id)) is not None
 
 
 def find_place(connection: apsw.Connection, draft: SourceDraft, claimed: set[int]) -> Place:
-    """The source that a draft with a path continues: at that path, or moved there, or in the trash.
+    """Return the source that a draft with a path continues: at that path, or moved there, or in the trash.
 
     A source found by its bytes alone is put into `claimed`, and is not found a second time.
     """
@@ -308,7 +308,7 @@ class StoredText:
 
 
 def find_text(connection: apsw.Connection, collection: Collection, title: str, uri: str | None) -> StoredText | None:
-    """The text from that uri, or without one the text of that title."""
+    """Return the text from that uri, or without one the text of that title."""
     test = "uri = ?" if uri else "uri is null and title = ?"
     sql = f"select id, uuid, sha256, chunk_count from sources where collection_id = ? and trashed_at is null and {test}"
     row = fetch_one(connection, f"{sql} order by id desc limit 1", (collection.id, uri or title))
@@ -316,7 +316,7 @@ def find_text(connection: apsw.Connection, collection: Collection, title: str, u
 
 
 def _not_stored(step: Step, file: _File) -> Entry:
-    """The entry of a file that was skipped or failed; if it was stored before, that version stays."""
+    """Return the entry of a file that was skipped or failed; if it was stored before, that version stays."""
     task, reading, entry = step.task, step.reading, step.task.entry
     keeps = entry is not None and entry.holds_source
     reason = reading.failed or reading.skipped

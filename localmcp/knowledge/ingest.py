@@ -293,7 +293,7 @@ class Library:
         self._end(plans, run)
 
     def _model(self, collection: Collection, run: Run) -> Embedder | None:
-        """The model, however long it takes to load, or None if there is none.
+        """Return the model, however long it takes to load, or None if there is none.
 
         Raises:
             ModelMismatch: the collection's vectors come from another one.
@@ -475,13 +475,13 @@ class Library:
             return ledger.explain(connection, visible_collections(connection), trash.canonical_path(path))
 
     def roots(self) -> list[Root]:
-        """The files and folders that were added, as far as the caller sees their collections."""
+        """Return the files and folders that were added, as far as the caller sees their collections."""
         with self._database.read() as connection:
             return ledger.roots_of(connection, [collection.id for collection in visible_collections(connection)])
 
 
 def _is_at(connection: apsw.Connection, entry: Entry) -> bool:
-    """Whether the source is still the one of this path: it may have been found under another in the same run."""
+    """Return whether the source is still the one of this path: it may have been found under another in the same run."""
     sql = "select coalesce(metadata ->> '$.container', uri) from sources where id = ? and trashed_at is null"
     return fetch_one(connection, sql, (entry.source_id,)) == entry.path
 

@@ -208,7 +208,7 @@ class Inventory:
         return Page([self._item(row) for row in rows], offset, total)
 
     def passages(self, source_id: str, *, limit: int = 200, offset: int = 0) -> list[PassageLine]:
-        """A page of a document's passages, in order."""
+        """Return a page of a document's passages, in order."""
         with self._database.read() as connection:
             rows = fetch_all(
                 connection,
@@ -237,14 +237,14 @@ class Inventory:
         return [Unread(*row) for row in rows]
 
     def count_unread(self, collection: str) -> int:
-        """How many there are."""
+        """Return how many there are."""
         with self._database.read() as connection:
             place = choose_collections(connection, [collection])[0]
             sql = "select count(*) from ledger where status = 'failed' and source_id is null and collection_id = ?"
             return fetch_one(connection, sql, (place.id,))
 
     def roots(self) -> list[tuple[Root, str]]:
-        """The files and folders that were added, each with its collection's name."""
+        """Return the files and folders that were added, each with its collection's name."""
         with self._database.read() as connection:
             names = {collection.id: collection.name for collection in visible_collections(connection)}
             return [(root, names[root.collection_id]) for root in roots_of(connection, names)]
@@ -366,7 +366,7 @@ def _visible_ids(connection: apsw.Connection) -> str:
 
 
 def _holding(words: str) -> tuple[str, list[Any]]:
-    """A condition: title or path hold each of the words."""
+    """Return a condition: title or path hold each of the words."""
     parts = words.split()
     test = "and (title like ? escape '\\' or uri like ? escape '\\')"
     return " ".join(test for _ in parts), [f"%{_escape(part)}%" for part in parts for _ in range(2)]
@@ -377,7 +377,7 @@ def _escape(text: str) -> str:
 
 
 def _holds(text: str, letters: str) -> bool:
-    """Whether the letters are in the text in their order."""
+    """Return whether the letters are in the text in their order."""
     rest = iter(text.casefold())
     return all(letter in rest for letter in letters.casefold())
 
@@ -393,5 +393,5 @@ def _passage_line(
 
 
 def file_name(item: Item) -> str:
-    """The last part of a document's path, or its title."""
+    """Return the last part of a document's path, or its title."""
     return os.path.basename(item.path) if item.path else item.title

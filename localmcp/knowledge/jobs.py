@@ -306,7 +306,7 @@ def _listed(names: frozenset[str] | None) -> list[str] | None:
 
 
 def _scope_of(description: Mapping[str, Any]) -> Scope:
-    """The scope in which the job was started: whoever carries it on lends it no rights."""
+    """Return the scope in which the job was started: whoever carries it on lends it no rights."""
     return Scope(
         description["caller"],
         bool(description["trusted"]),

@@ -72,7 +72,7 @@ def _lean_hit(hit: Json, folder: str) -> Json:
 
 
 def _tenth(score: float) -> float:
-    """The score to one decimal; a whole number without one."""
+    """Return the score to one decimal; a whole number without one."""
     rounded = round(score, 1)
     return int(rounded) if rounded.is_integer() else rounded
 
@@ -127,7 +127,7 @@ def _document_line(hit: Json, folder: str) -> str:
 
 
 def _is_name_of(title: str, path: str) -> bool:
-    """Whether a title only repeats the file's name."""
+    """Return whether a title only repeats the file's name."""
     name = os.path.basename(path).lower()
     return title.lower() in (name, os.path.splitext(name)[0])
 
@@ -168,7 +168,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _shared_folder(paths: Sequence[str | None]) -> str:
-    """The folder that all paths share, with its last separator; empty if naming it once saves nothing."""
+    """Return the folder that all paths share, with its last separator; empty if naming it once saves nothing."""
     known_paths = {path for path in paths if path}
     if len(known_paths) < 2 or None in paths:
         return ""

@@ -58,7 +58,7 @@ class Root:
 
 
 def roots_of(connection: apsw.Connection, collection_ids: Iterable[int]) -> list[Root]:
-    """What was added to those collections, outer folders first."""
+    """Return what was added to those collections, outer folders first."""
     sql = "select path, kind, collection_id, partition_id, options, id from roots order by path"
     ids = set(collection_ids)
     return [_root(*row) for row in fetch_all(connection, sql) if row[2] in ids]
@@ -131,7 +131,7 @@ _COLUMNS = "path, status, reason, source_id, sha256, size, mtime_ns, chunks, sec
 
 
 def entries_below(connection: apsw.Connection, collection_id: int, path: str) -> dict[str, Entry]:
-    """Path -> entry of a file, or of a folder and everything in it."""
+    """Return path -> entry of a file, or of a folder and everything in it."""
     sql = f"select {_COLUMNS} from ledger where collection_id = ? and (path = ? or path >= ? and path < ?)"
     rows = fetch_all(connection, sql, (collection_id, path, *_range_below(path)))
     return {row[0]: Entry(*row) for row in rows}

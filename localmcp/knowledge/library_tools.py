@@ -215,7 +215,7 @@ class LibraryTools:
         return {**result, "problems": problems} if problems else result
 
     def _trashed(self, name: str) -> list[str]:
-        """The ids of the documents in the trash that a name means: one, or those from a folder."""
+        """Return the ids of the documents in the trash that a name means: one, or those from a folder."""
         with self._database.read() as connection:
             source = find_source(connection, name, trashed=True)
         if source:
@@ -328,7 +328,7 @@ class LibraryTools:
         return _report_json(report)
 
     def _allowed(self, path: str) -> str:
-        """The path with its links resolved, if the caller may add it."""
+        """Return the path with its links resolved, if the caller may add it."""
         if "\0" in path:
             raise InvalidInput("path has a NUL character, which no file's name has.")
         expanded = os.path.expanduser(path)

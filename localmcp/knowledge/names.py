@@ -238,7 +238,7 @@ def _unknown_folder(connection: apsw.Connection, where: str, prefix: str) -> lis
 
 
 def _unknown_tail(connection: apsw.Connection, where: str, folder: str) -> list[str]:
-    """The sentence on a relative folder, which may be anywhere in a path."""
+    """Return the sentence on a relative folder, which may be anywhere in a path."""
     depth = folder.count(os.sep) + 1
     rows = fetch_all(connection, f"select uri from sources where {where} and uri is not null limit 50000")
     parts = [os.path.dirname(row[0]).split(os.sep) for row in rows]

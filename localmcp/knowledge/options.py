@@ -40,7 +40,7 @@ def check_options(
     include_hidden: bool = False,
     patterns: Sequence[str] = (),
 ) -> Options:
-    """The options, as they can be stored.
+    """Return the options, as they can be stored.
 
     Raises:
         InvalidInput: an unknown source type, or metadata that is not JSON.
@@ -84,7 +84,7 @@ def find_targets(paths: Iterable[str | os.PathLike[str]], options: Options) -> d
 
 
 def owner_of(path: str, roots: Sequence[Root]) -> Root | None:
-    """The innermost root at or above a path."""
+    """Return the innermost root at or above a path."""
     above = [root for root in roots if below(path, root.path)]
     return max(above, key=lambda root: len(root.path), default=None)
 
@@ -92,7 +92,7 @@ def owner_of(path: str, roots: Sequence[Root]) -> Root | None:
 def make_root(
     path: str, kind: Kind, collection: Collection, options: Options, partition_id: int | None, owner: Root | None
 ) -> Root:
-    """The root for a path that is added; what was not said is inherited from the root at or above it."""
+    """Return the root for a path that is added; what was not said is inherited from the root at or above it."""
     inherited = owner or Root(path, kind)
     return Root(
         path,
@@ -108,11 +108,11 @@ def make_root(
 
 
 def said_of(root: Root) -> tuple[Any, ...]:
-    """What is stored with every source of a root."""
+    """Return what is stored with every source of a root."""
     return (root.partition_id, root.title, root.source_type, root.metadata)
 
 
 def find_partition(connection: apsw.Connection, collection: Collection, name: str | None) -> int | None:
-    """The id of the collection's partition of that name; None if there is none."""
+    """Return the id of the collection's partition of that name; None if there is none."""
     sql = "select id from partitions where collection_id = ? and name = ?"
     return fetch_one(connection, sql, (collection.id, name))

@@ -20,7 +20,7 @@ class Id:
 
 
 def shown_id(value: str | bytes, origin: str | None) -> str:
-    """The id of a chunk (16 bytes) or a source (text), with the name of the mounted file before it."""
+    """Return the id of a chunk (16 bytes) or a source (text), with the name of the mounted file before it."""
     bare = str(uuid.UUID(bytes=value)) if isinstance(value, bytes) else value
     return f"{origin}:{bare}" if origin else bare
 
@@ -34,7 +34,7 @@ def split_id(value: str) -> tuple[str | None, str]:
 
 
 def is_uuid(text: str) -> bool:
-    """Whether a text is a whole UUID, in any of its spellings."""
+    """Return whether a text is a whole UUID, in any of its spellings."""
     try:
         uuid.UUID(text)
     except ValueError:

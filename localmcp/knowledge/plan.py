@@ -54,7 +54,7 @@ class Plan:
         return self.root.kind == "folder" and not os.path.isdir(self.root.path)
 
     def needs_confirmation(self) -> str | None:
-        """Why this plan must not be carried out without asking, or None."""
+        """Return why this plan must not be carried out without asking, or None."""
         if self.root_is_gone and self.held:
             return f"{self.root.path} is not there; {self.held} documents came from it"
         if is_mass(self.vanished, self.held):
@@ -63,7 +63,7 @@ class Plan:
 
 
 def is_mass(vanished: int, held: int) -> bool:
-    """Whether so many files of so many have hardly been deleted on purpose."""
+    """Return whether so many files of so many have hardly been deleted on purpose."""
     return vanished > max(FEW, MANY * held)
 
 
@@ -189,7 +189,7 @@ def _compare(plan: Plan, file: Found, entry: Entry | None, again: bool, forced: 
 
 
 def _is_readable_now(entry: Entry) -> bool:
-    """A right that was given changes neither size nor time."""
+    """Return whether a file that could not be read can be now: new permissions change neither size nor time."""
     return entry.reason.startswith(CANNOT_BE_READ) and os.access(entry.path, os.R_OK)
 
 
@@ -233,7 +233,7 @@ def _sort_unseen(plan: Plan, entries: Iterable[Entry], passed: Mapping[str, Pass
 
 
 def _passed_above(path: str, root: str, passed: Mapping[str, Passed]) -> Passed | None:
-    """The folder above a path that was passed over."""
+    """Return the folder above a path that was passed over."""
     folder = os.path.dirname(path)
     while below(folder, root):
         if folder in passed:
@@ -245,5 +245,5 @@ def _passed_above(path: str, root: str, passed: Mapping[str, Passed]) -> Passed 
 
 
 def _marks(path: str, size: int | None, mtime_ns: int | None) -> set[tuple[object, ...]]:
-    """What a file keeps when it is moved: size and time, and often its name."""
+    """Return what a file keeps when it is moved: size and time, and often its name."""
     return {("name", os.path.basename(path), size), ("time", mtime_ns, size)}

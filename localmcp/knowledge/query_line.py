@@ -30,7 +30,7 @@ class QueryLine:
     """Filter -> its values in order; one that has no value yet is left out."""
 
     def last(self, name: str) -> str | None:
-        """The value of a filter that can hold once: the last one typed."""
+        """Return the value of a filter that can hold once: the last one typed."""
         return self.filters.get(name, [None])[-1]
 
 

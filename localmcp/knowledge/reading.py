@@ -115,13 +115,13 @@ def limits_of(settings: Settings) -> Limits:
 
 
 def _share(item: ReadTask) -> int:
-    """How many of AHEAD a file is: about 5 MB of plain text together, which is read in a second or so."""
+    """Return how many of AHEAD a file is: about 5 MB of plain text together, which is read in a second or so."""
     plain = PurePath(item.origin.uri or "").suffix.lower() in PLAIN_SUFFIXES
     return min(item.origin.size // 8000 + 1, SMALL) if plain else SMALL
 
 
 def _is_little(tasks: Iterable[Task]) -> bool:
-    """Whether it is not worth a process: a little plain text, which no format's reader can be led astray by."""
+    """Return whether it is not worth a process: a little plain text, which no format's reader can be led astray by."""
     size = 0
     for task in tasks:
         size += task.file.size

@@ -155,7 +155,7 @@ class Run:
         self._tell(self._estimate.left(self._vectors_done, self._vectors_total))
 
     def end(self) -> Report:
-        """The report, with the time it took."""
+        """Return the report, with the time it took."""
         self.report.seconds = self.seconds
         return self.report
 

@@ -151,7 +151,7 @@ class ScanReader:
         return hashlib.sha256(data).hexdigest(), len(data)
 
     def _kept(self, path: str, sha256: str) -> dict[int, PageText]:
-        """The pages that were read before, unless the file has changed since."""
+        """Return the pages that were read before, unless the file has changed since."""
         sql = "select page, text, confidence from scanned_pages where path = ? and sha256 = ?"
         with self._database.read() as connection:
             return {row[0]: PageText(*row) for row in fetch_all(connection, sql, (path, sha256))}
@@ -251,7 +251,7 @@ def _parent_of(connection: apsw.Connection, collection_id: int, path: str, membe
 
 
 def _page_of(answer: Answer[Pages, PageText]) -> PageText | None:
-    """The page in an answer; one over its limits, or on which nothing is sure, is empty."""
+    """Return the page in an answer; one over its limits, or on which nothing is sure, is empty."""
     if answer.failure:
         number = re.search(r"\d+", answer.member)
         return PageText(int(number[0]), "", 0.0) if number else None

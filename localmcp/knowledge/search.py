@@ -107,7 +107,7 @@ class SearchResult(TypedDict):
 
 
 def known_mode(_name: str, value: Any) -> Any:
-    """An unknown mode means hybrid, as in the original."""
+    """Return the mode; an unknown one means hybrid, as in the original."""
     return value if value in MODES else "hybrid"
 
 
@@ -279,7 +279,7 @@ def _search_result(
 
 
 def _corrected(text: str, outcome: SearchOutcome) -> str:
-    """The query with its repairs, every other word as typed."""
+    """Return the query with its repairs, every other word as typed."""
     replacements = {r.word: r.replacement for r in outcome.query.repairs} if outcome.query else {}
     return " ".join(replacements.get(word.casefold().strip(".,;:!?()\"'"), word) for word in text.split())
 

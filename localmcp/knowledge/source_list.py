@@ -57,7 +57,7 @@ def in_order(items: list[SourceItem], order: str) -> list[SourceItem]:
 def list_documents(
     database: Database, listing: Listing, limit: int, origin: str | None
 ) -> tuple[list[SourceItem], int]:
-    """The first documents of one file in that order, and how many it has in all."""
+    """Return the first documents of one file in that order, and how many it has in all."""
     with database.read() as connection:
         collections = choose_collections(connection, [listing.collection] if listing.collection else None)
         marks = ",".join("?" * len(collections))

@@ -40,12 +40,12 @@ class Removal:
     """Set when the target is a path: what was added there is forgotten too."""
 
     def path_of(self, row: SourceRow) -> str | None:
-        """What is marked as removed with a source: the whole file, if its documents are removed with it."""
+        """Return what is marked as removed with a source: the whole file, if its documents are removed with it."""
         return self.path if row.uri is not None and row.uri.startswith(f"{self.path}#") else row.uri
 
 
 def canonical_path(target: str | os.PathLike[str]) -> str:
-    """The absolute path by which the library knows a file; links in the folders above it are resolved."""
+    """Return the absolute path by which the library knows a file; links in the folders above it are resolved."""
     path = os.path.abspath(os.path.expanduser(target))
     return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
 
@@ -54,7 +54,7 @@ def canonical_path(target: str | os.PathLike[str]) -> str:
 
 
 def find_removal(connection: apsw.Connection, collections: Sequence[Collection], target: str) -> Removal:
-    """The sources of a UUID, a path (a file, or a folder with all in it), or a title that only one source has.
+    """Return the sources of a UUID, a path (a file, or a folder with all in it), or a title that only one source has.
 
     Raises:
         NotFound: none of the three; names the nearest title.

@@ -64,7 +64,7 @@ class Upkeep:
                 log.info("the library was not looked after: %s", error)
 
     def _walk_is_due(self) -> bool:
-        """Whether the folders wait to be looked at, and nobody is at work."""
+        """Return whether the folders wait to be looked at, and nobody is at work."""
         now = time.monotonic()
         return 0 < self._seconds <= now - self._last_walk and now - self._last_call >= QUIET_SECONDS
 

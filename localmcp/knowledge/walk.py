@@ -80,7 +80,7 @@ def stat_file(path: str) -> Found | Passed:
 
 
 def walk(root: str, rules: WalkRules = WalkRules()) -> Iterator[Found | Passed]:
-    """Every file below the absolute path `root`, folder by folder, in the order of names.
+    """Yield every file below the absolute path `root`, folder by folder, in the order of names.
 
     Symbolic links are not followed, so there are no loops and nothing outside `root` is reached. The ignore files of
     the folders above count too, up to the top of a git repository, unless they ignore `root` itself.
@@ -99,7 +99,7 @@ class _Rule:
     regex: re.Pattern[str]
 
     def matches(self, relative: str) -> bool:
-        """Whether it means this very entry: pathspec also matches what is in a folder, but a walk has asked for
+        """Return whether it means this very entry: pathspec also matches what is in a folder, but a walk has asked for
         the folder before."""
         text = self.pattern.removeprefix("!")
         if text.endswith("/**"):
@@ -123,7 +123,7 @@ class _Layer:
     rules: tuple[_Rule, ...]
 
     def says(self, path: str, is_folder: bool) -> str | None:
-        """The last pattern that matches, with its leading `!` if it keeps the path in; None when none does."""
+        """Return the last pattern that matches, with its leading `!` if it keeps the path in; None when none does."""
         relative = _relative(path, self.base, is_folder)
         return next((rule.pattern for rule in reversed(self.rules) if rule.matches(relative)), None)
 
@@ -169,7 +169,7 @@ class _Walk:
             return sorted(entries, key=lambda entry: entry.name)
 
     def _look(self, entry: os.DirEntry[str], layers: tuple[_Layer, ...], chosen: _Chosen) -> Found | Passed | None:
-        """What an entry comes to; None for a folder to go into."""
+        """Return what an entry comes to; None for a folder to go into."""
         if not _is_unicode(entry.name):
             return Passed(_shown(entry.path), "the name is not valid Unicode")
         try:
@@ -260,7 +260,7 @@ def _compile(patterns: Sequence[str]) -> GitIgnoreSpec:
 
 
 def _layers_of(folder: str, names: set[str]) -> tuple[_Layer, ...]:
-    """The folder's own ignore files, the strongest first."""
+    """Return the folder's own ignore files, the strongest first."""
     ignore_layers = [_read_layer(folder, os.path.join(folder, name), name) for name in IGNORE_FILES if name in names]
     return tuple(layer for layer in reversed(ignore_layers) if layer)
 
@@ -277,7 +277,7 @@ def _read_layer(base: str, path: str, name: str) -> _Layer | None:
 
 
 def _read_rule(line: str, path: str) -> _Rule | None:
-    """A line as a rule; None for a comment, an empty line, or one that makes no sense."""
+    """Return a line as a rule; None for a comment, an empty line, or one that makes no sense."""
     try:
         pattern = next(iter(_compile([line]).patterns), None)
     except InvalidInput as error:
@@ -315,7 +315,7 @@ def below(path: str, folder: str) -> bool:
 
 
 def prefix_of(folder: str) -> str:
-    """What every path in `folder` begins with."""
+    """Return what every path in `folder` begins with."""
     return folder if folder.endswith(os.sep) else folder + os.sep
 
 

@@ -52,7 +52,7 @@ class Page:
 
 
 def is_url(target: str) -> bool:
-    """Whether a target of `add` is an address rather than a path."""
+    """Return whether a target of `add` is an address rather than a path."""
     return target.lower().startswith(("http://", "https://"))
 
 
@@ -179,7 +179,7 @@ def _public_address(host: str, port: int, allow_private: bool) -> str:
 
 
 def is_public(address: str) -> bool:
-    """Whether an address is on the public Internet, also in the forms in which IPv6 carries one of IPv4."""
+    """Return whether an address is on the public Internet, also in the forms in which IPv6 carries one of IPv4."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):
         inner = ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)

@@ -49,7 +49,7 @@ SHAPE_SECONDS = 30.0
 
 
 def open_milvus(settings: Settings) -> MilvusBackend | None:
-    """The backend that the settings name; None when they name none. Contacts nobody, and imports nothing heavy.
+    """Return the backend that the settings name; None when they name none. Contacts nobody, and imports nothing heavy.
 
     Raises:
         ConfigurationError: the address cannot be one.
@@ -78,7 +78,7 @@ class MilvusBackend:
     # ------------------------------------------------------------ collections and partitions
 
     def collections(self) -> list[str]:
-        """Names, sorted."""
+        """Return names, sorted."""
         return sorted(decode_name(name) for name in self._client.call("list_collections"))
 
     def describe(self, collection: str) -> Space:
@@ -164,7 +164,7 @@ class MilvusBackend:
         self._loaded(self._our_shape(collection), "flush")
 
     def unindexed(self, collection: str) -> int:
-        """Vectors that the server does not hold in an indexed segment yet.
+        """Return vectors that the server does not hold in an indexed segment yet.
 
         Up to a few thousand of them are compared one by one. Of more, servers look at an eighth only, until the index
         is made: measured at 10,000 vectors, recall@10 .27, and 1.0 half a minute after `flush`.
@@ -199,7 +199,7 @@ class MilvusBackend:
         condition: Condition | None = None,
         exact: bool = False,
     ) -> list[list[Neighbor]]:
-        """The nearest of each query, best first; equal scores by id; at most 16,384, which Milvus allows.
+        """Return the nearest of each query, best first; equal scores by id; at most 16,384, which Milvus allows.
 
         The graph index compares a few hundred vectors a query; `exact` looks as widely as Milvus can.
         """
@@ -243,13 +243,13 @@ class MilvusBackend:
         return records_by_id
 
     def records(self, collection: str, batch: int = 500) -> Iterator[list[Record]]:
-        """Every record, by id, in batches."""
+        """Yield every record, by id, in batches."""
         shape = self._shape(collection)
         for rows in self._pages(shape, batch, ["*"]):
             yield [read_record(row, shape) for row in rows]
 
     def ids(self, collection: str, batch: int = DEEPEST) -> Iterator[list[int]]:
-        """Every id, ascending, in batches."""
+        """Yield every id, ascending, in batches."""
         shape = self._shape(collection)
         for rows in self._pages(shape, batch, [shape.key]):
             yield [row[shape.key] for row in rows]

@@ -58,7 +58,7 @@ class _Writer:
         return f"((not {test}) or (not (exists {path})) or ({path} == true) or ({path} == false))"
 
     def _path(self, field: tuple[str, ...]) -> str | None:
-        """Path of the value; None for a separate field, whose type decides what it can be compared with."""
+        """Return path of the value; None for a separate field, whose type decides what it can be compared with."""
         shape = self.shape
         places = [shape.metadata] if shape.metadata else []
         if not shape.ours:

@@ -56,7 +56,7 @@ class Question:
         return options
 
     def neighbors(self, hits: Sequence[Any]) -> list[Neighbor]:
-        """Those that fulfil the condition, best first, equal scores by id."""
+        """Return those that fulfil the condition, best first, equal scores by id."""
         ranked = [
             Neighbor(_key_of(hit, self.shape), self.score(hit))
             for hit in hits
@@ -107,7 +107,7 @@ def our_schema(library: Any, dimension: int, model: str) -> Any:
 
 
 def batches(records: Sequence[Record], shape: Shape) -> Iterator[list[Json]]:
-    """Rows in batches of at most `BATCH_ROWS` and about `BATCH_BYTES`."""
+    """Yield rows in batches of at most `BATCH_ROWS` and about `BATCH_BYTES`."""
     rows: list[Json] = []
     size = 0
     for record in records:

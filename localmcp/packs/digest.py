@@ -38,7 +38,7 @@ def digest_content(connection: apsw.Connection) -> str:
 
 
 def _tables(connection: apsw.Connection) -> list[str]:
-    """Names of the tables that hold rows themselves; a virtual table's rows are in its shadow tables."""
+    """Return names of the tables that hold rows themselves; a virtual table's rows are in its shadow tables."""
     sql = "select name from sqlite_schema where type = 'table' and sql not like 'create virtual%' order by name"
     return [name for (name,) in fetch_all(connection, sql) if name not in NOT_COUNTED]
 
@@ -62,7 +62,7 @@ def _columns(connection: apsw.Connection, table: str) -> tuple[_Columns, str]:
 
 
 def _encoded(value: Any) -> Iterator[bytes]:
-    """A value of any type, told apart from its neighbours by its length."""
+    """Yield a value of any type, told apart from its neighbours by its length."""
     if isinstance(value, bytes):
         yield f"blob {len(value)}\n".encode()
         yield value

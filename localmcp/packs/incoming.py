@@ -74,7 +74,7 @@ def _read(connection: apsw.Connection, source_id: int) -> Incoming:
 
 
 def _read_chunks(connection: apsw.Connection, source_id: int) -> tuple[list[ChunkDraft], list[int]]:
-    """The chunks in order; their spans are counted again, so that they partition the text."""
+    """Return the chunks in order; their spans are counted again, so that they partition the text."""
     sql = """
         select chunks.id, text, headings, first_line, last_line, first_page, last_page, language, kind, digest
         from chunks join groups on groups.id = group_id where source_id = ? order by position limit ?
@@ -103,7 +103,7 @@ def _check_text(name: str, value: Any, most: int) -> None:
 
 
 def _number(value: Any) -> int | None:
-    """A line or a page."""
+    """Return a line or a page."""
     return value if isinstance(value, int) and 0 <= value < 1 << 40 else None
 
 
@@ -117,7 +117,7 @@ def _digest(value: Any, chunk_id: int) -> bytes:
 
 
 def is_unit_vector(value: Any, dimension: int) -> bool:
-    """Whether a blob holds so many finite numbers of length 1."""
+    """Return whether a blob holds so many finite numbers of length 1."""
     import numpy as np
 
     if not isinstance(value, bytes) or len(value) != 4 * dimension:

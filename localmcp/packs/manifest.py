@@ -45,7 +45,7 @@ def seal_of(manifest: Manifest) -> str:
 
 
 def read_manifest(connection: apsw.Connection) -> Manifest | None:
-    """The manifest of an open file; None for a file that is no pack, or whose manifest is not ours."""
+    """Return the manifest of an open file; None for a file that is no pack, or whose manifest is not ours."""
     if ("table", "manifest") not in schema_of(connection):
         return None
     content = fetch_one(connection, f"select iif(length(content) <= {LONGEST}, content, null) from manifest")
@@ -56,7 +56,7 @@ def read_manifest(connection: apsw.Connection) -> Manifest | None:
 
 
 def has_manifest(connection: apsw.Connection) -> bool:
-    """Whether the file says anything of itself, readable or not."""
+    """Return whether the file says anything of itself, readable or not."""
     if ("table", "manifest") not in schema_of(connection):
         return False
     return bool(fetch_one(connection, "select count(*) from manifest"))
@@ -80,7 +80,7 @@ def list_sources(connection: apsw.Connection) -> Iterator[dict[str, Any]]:
 
 
 def _manifest(raw: Any) -> Manifest | None:
-    """The JSON as a manifest; None unless every field has the type that we write."""
+    """Return the JSON as a manifest; None unless every field has the type that we write."""
     if not isinstance(raw, dict):
         return None
     raw_fields = cast("dict[str, Any]", raw)

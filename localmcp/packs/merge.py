@@ -167,7 +167,7 @@ class Merge:
         return target
 
     def _target(self, theirs: apsw.Connection, collection: Collection, report: MergeReport) -> _Target:
-        """What happens to the vectors: they are those of the model in use here, or others are made."""
+        """Return what happens to the vectors: they are those of the model in use here, or others are made."""
         sql = "select fingerprint, name, dimension from models where id = ?"
         fingerprint, model_name, dimension = fetch_one(theirs, sql, (collection.model_id,)) or (None, "", 0)
         with self._database.read() as connection:
@@ -269,7 +269,7 @@ class Merge:
     def _model(
         self, connection: apsw.Connection, collection: Collection, target: _Target, report: MergeReport
     ) -> int | None:
-        """The model of the collection, which is bound to it if it was not."""
+        """Return the model of the collection, which is bound to it if it was not."""
         if collection.model_id is not None:
             return collection.model_id
         model_id = ensure_model(connection, self._embedder.get().identity)
@@ -362,7 +362,7 @@ def _their_vectors(theirs: apsw.Connection, target: _Target, incoming: Incoming)
 
 
 def _free_uri(connection: apsw.Connection, collection_id: int, uri: str | None) -> str | None:
-    """The place, with a number before it if another document of the collection has it."""
+    """Return the place, with a number before it if another document of the collection has it."""
     sql = "select 1 from sources where collection_id = ? and uri = ? and trashed_at is null"
     for free in _numbered(uri or ""):
         if uri is None or not fetch_one(connection, sql, (collection_id, free)):

@@ -212,7 +212,7 @@ class Mounts:
         return entry
 
     def files(self) -> tuple[Sequence[OpenMount], Sequence[str]]:
-        """The mounted files that can be opened, by name, and a sentence about each that cannot."""
+        """Return the mounted files that can be opened, by name, and a sentence about each that cannot."""
         entries = self.entries()
         if not entries and not self._open:
             return (), ()
@@ -308,6 +308,6 @@ def _check_name(name: str) -> str:
 
 
 def _name_of(path: Path) -> str:
-    """The file's name without its ending, as far as it can be a name."""
+    """Return the file's name without its ending, as far as it can be a name."""
     plain = re.sub(r"[^a-z0-9_.-]+", "-", path.stem.lower()).strip("-_.")[:40]
     return plain or "pack"

@@ -24,7 +24,7 @@ class Own:
 
     @classmethod
     def of(cls, connection: apsw.Connection, collection: str) -> Own:
-        """What is in the collection of that name; nothing if there is none."""
+        """Return what is in the collection of that name; nothing if there is none."""
         own = cls()
         sql = """
             select sha256, sources.metadata, format, uri, title from sources
@@ -35,11 +35,11 @@ class Own:
         return own
 
     def has(self, incoming: Incoming) -> bool:
-        """Whether the same content is there; records, which share texts, must share what is said of them too."""
+        """Return whether the same content is there; records, which share texts, must share what is said of them too."""
         return (incoming.sha256, _said(incoming)) in self.contents
 
     def namesake(self, incoming: Incoming) -> str | None:
-        """A document of the same place, or of the same title where one of the two has no place."""
+        """Return a document of the same place, or of the same title where one of the two has no place."""
         if incoming.uri is not None:
             incoming_place = incoming.uri.replace("\\", "/")
             for place in self.places.get(_name(incoming_place), ()):

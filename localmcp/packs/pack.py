@@ -98,7 +98,7 @@ def _check_target(database: Database, target: Path, overwrite: bool) -> None:
 
 
 def _unwanted(database: Database, options: PackOptions) -> list[int] | None:
-    """Ids of the collections to leave out; None when everything goes in."""
+    """Return ids of the collections to leave out; None when everything goes in."""
     if options.collections is None:
         return None
     with database.read() as connection:

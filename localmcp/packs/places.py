@@ -29,7 +29,7 @@ def hide_places(connection: apsw.Connection) -> None:
 
 
 def is_absolute(place: str) -> bool:
-    """Whether it names a place on some machine's disk, whichever system that has."""
+    """Return whether it names a place on some machine's disk, whichever system that has."""
     if place.startswith("file:"):
         return True
     return PurePosixPath(place).is_absolute() or PureWindowsPath(place).is_absolute()

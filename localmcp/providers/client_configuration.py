@@ -45,7 +45,7 @@ class ClientFile:
 
 
 def client_files(client: str | None = None, *, project: Path | None = None) -> list[ClientFile]:
-    """Where a client (every client for None) may keep its servers on this system, the likeliest place first.
+    """Return where a client (every client for None) may keep its servers on this system, the likeliest place first.
 
     Args:
         project: also the files that clients read from this working folder.
@@ -60,7 +60,7 @@ def client_files(client: str | None = None, *, project: Path | None = None) -> l
 
 
 def client_names() -> list[str]:
-    """The clients whose files are known."""
+    """Return the clients whose files are known."""
     return list(_TITLES)
 
 
@@ -111,7 +111,7 @@ def _claude_folders() -> list[Path]:
 
 
 def _application_directory() -> Path:
-    """Where desktop applications keep their settings."""
+    """Return where desktop applications keep their settings."""
     if sys.platform == "win32":
         return _folder("APPDATA", Path.home() / "AppData" / "Roaming")
     if sys.platform == "darwin":
@@ -134,7 +134,7 @@ def _folder(variable: str, otherwise: Path) -> Path:
 
 
 def read_client(client: str) -> dict[Path, dict[str, Any]]:
-    """The servers of a client: file -> name -> entry, as the client has them.
+    """Return the servers of a client: file -> name -> entry, as the client has them.
 
     Raises:
         InvalidInput: no client is called so.
@@ -150,7 +150,7 @@ def read_client(client: str) -> dict[Path, dict[str, Any]]:
 
 
 def servers_in(document: Json, path: Path) -> dict[str, Any]:
-    """The servers of a file in any known form: name -> entry, with keys named as in `mcpServers`.
+    """Return the servers of a file in any known form: name -> entry, with keys named as in `mcpServers`.
 
     Raises:
         ConfigurationError: the table of servers is not an object.
@@ -172,7 +172,7 @@ def servers_in(document: Json, path: Path) -> dict[str, Any]:
 
 
 def _in_our_words(entry: Any) -> Any:
-    """The entry with the keys that only some clients use renamed; what is no entry stays as it is."""
+    """Return the entry with the keys that only some clients use renamed; what is no entry stays as it is."""
     if not isinstance(entry, dict):
         return entry
     entry = dict(cast(Json, entry))
@@ -190,7 +190,7 @@ def _in_our_words(entry: Any) -> Any:
 
 
 def read_document(path: Path) -> Json:
-    """The file as a table; JSON may have comments and last commas, as several clients allow.
+    """Return the file as a table; JSON may have comments and last commas, as several clients allow.
 
     Raises:
         ConfigurationError: not to be read, or not a table; names the line.

@@ -89,7 +89,7 @@ class Command:
     ok_codes: tuple[int, ...]
 
     def argument_list(self, arguments: Json, parameters: Mapping[str, Parameter]) -> list[str]:
-        """The arguments for a call.
+        """Return the arguments for a call.
 
         Raises:
             InvalidInput: a value that the program could take for an option, or that no argument can hold.
@@ -109,7 +109,7 @@ class Command:
         return listed
 
     def environment(self) -> dict[str, str]:
-        """The variables the program gets."""
+        """Return the variables the program gets."""
         names = (*PASSED_ON, *self.passed_on)
         return {**{name: os.environ[name] for name in names if name in os.environ}, **self.set_to}
 
@@ -161,7 +161,7 @@ class Reader:
                 self.total += len(block)
 
     def text(self) -> str:
-        """What was kept, as text; a character cut in two is left out."""
+        """Return what was kept, as text; a character cut in two is left out."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         return decoder.decode(bytes(self.kept), final=self.total <= len(self.kept))
 
@@ -346,7 +346,7 @@ def _refused(message: str, outcome: Outcome) -> Answer:
 
 
 def find_program(program: str, manifest: Path) -> str:
-    """The file that `program` means: a name on the PATH, or a path, `~` allowed, relative to the manifest.
+    """Return the file that `program` means: a name on the PATH, or a path, `~` allowed, relative to the manifest.
 
     Raises:
         Unavailable: there is no such program, or Windows would run it by a shell.
@@ -408,7 +408,7 @@ class Commands(ManifestProvider):
 
 
 def read_command(fields: Fields, path: Path, parameters: dict[str, Parameter]) -> Command:
-    """The fields that say what to start."""
+    """Return the fields that say what to start."""
     program = fields.text("program", required=True)
     if program != PYTHON and placeholders(program):
         fields.complain("program must be fixed: a parameter cannot choose it.", "program")

@@ -79,7 +79,7 @@ class Fields:
         return ".".join((*self.place, key))
 
     def raw(self, key: str) -> Any:
-        """The value as TOML gives it; None when the key is missing."""
+        """Return the value as TOML gives it; None when the key is missing."""
         self._known.append(key)
         return self._table.get(key)
 
@@ -147,11 +147,11 @@ class Fields:
         return ()
 
     def items(self, key: str) -> list[Any]:
-        """A list whose members the caller judges."""
+        """Return a list whose members the caller judges."""
         return cast("list[Any]", self._take(key, list, "a list") or [])
 
     def table(self, key: str) -> Fields:
-        """The table below `key`; an empty one when it is missing."""
+        """Return the table below `key`; an empty one when it is missing."""
         value = cast(Json, self._take(key, dict, f"a table: [{self.named(key)}]") or {})
         return Fields(self.source, value, (*self.place, key))
 
@@ -165,7 +165,7 @@ class Fields:
 
 
 def line_of(text: str, place: tuple[str, ...]) -> int | None:
-    """The line, 1-based, where the key path is in a TOML text, or else the nearest table around it."""
+    """Return the line, 1-based, where the key path is in a TOML text, or else the nearest table around it."""
     best, line, header = 0, None, ()
     for number, written in enumerate(text.splitlines(), 1):
         if match := _HEADER.match(written):

@@ -72,7 +72,7 @@ def _mark_of(function: Callable[..., Any], name: str | None, keywords: tuple[str
 
 
 def hidden_mark(name: str, keywords: tuple[str, ...]) -> ToolMark:
-    """The annotations of a tool of which nothing is known: MCP's defaults."""
+    """Return the annotations of a tool of which nothing is known: MCP's defaults."""
     title = name.replace("_", " ").capitalize()
     return ToolMark(
         name, title, keywords, visible=False, read_only=False, destructive=True, idempotent=False, open_world=True
@@ -80,7 +80,7 @@ def hidden_mark(name: str, keywords: tuple[str, ...]) -> ToolMark:
 
 
 def what_lacks(function: Callable[..., Any]) -> str | None:
-    """Why a function has no schema, in words; None when it has one."""
+    """Return why a function has no schema, in words; None when it has one."""
     try:
         parameters = inspect.signature(function).parameters.values()
         hints = get_type_hints(function, include_extras=True)

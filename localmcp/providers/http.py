@@ -122,7 +122,7 @@ class _Secrets:
         self._values: set[str] = set()
 
     def fill(self, template: str) -> str:
-        """The template with `${NAME}` replaced by the variable.
+        """Return the template with `${NAME}` replaced by the variable.
 
         Raises:
             ConfigurationError: the variable is not set; or it cannot be in a header.
@@ -141,7 +141,7 @@ class _Secrets:
         return value
 
     def blot_out(self, text: str) -> str:
-        """The text without the secrets, as they are and as they are in a URL: some servers repeat them."""
+        """Return the text without the secrets, as they are and as they are in a URL: some servers repeat them."""
         for value in sorted(self._values, key=len, reverse=True):
             for form in dict.fromkeys((value, quote(value, safe=""), json.dumps(value)[1:-1])):
                 text = text.replace(form, "***") if len(value) > 3 else text
@@ -152,7 +152,7 @@ class _Secrets:
 
 
 def build_request(call: Call, arguments: Json, secrets: _Secrets) -> Request:
-    """The request for these arguments.
+    """Return the request for these arguments.
 
     Raises:
         InvalidInput: a value that would leave its place in the path.
@@ -182,7 +182,7 @@ def _fill_path(url: str, arguments: Json) -> str:
 
 
 def _query_pairs(query: Mapping[str, Any], arguments: Json, secrets: _Secrets) -> Iterator[tuple[str, str]]:
-    """Name and value, a list as several; what the call leaves out is left out."""
+    """Yield name and value, a list as several; what the call leaves out is left out."""
     for name, template in query.items():
         if isinstance(template, str) and _SECRET.search(template):
             # Only what the manifest says can name a variable, never what a call gives.
@@ -253,7 +253,7 @@ def _exchange(call: Call, request: Request) -> tuple[int, str, bytes]:
 
 
 def _take(response: Any, status: int, deadline: float) -> tuple[int, str, bytes]:
-    """What a response holds, read piece by piece: the socket's own time-out counts anew for every byte.
+    """Return what a response holds, read piece by piece: the socket's own time-out counts anew for every byte.
 
     Raises:
         TimeoutError: it did not end in time.
@@ -310,7 +310,7 @@ def _build_opener(call: Call, watch: Deadline) -> OpenerDirector:
 
 
 def select(value: Any, path: str) -> Any:
-    """The part of a JSON value at `path`: keys joined by dots, `[0]` for an item.
+    """Return the part of a JSON value at `path`: keys joined by dots, `[0]` for an item.
 
     Raises:
         ValueError: there is nothing there; names the step and what is there instead.
@@ -361,7 +361,7 @@ class HttpCalls(ManifestProvider):
 
 
 def read_call(fields: Fields, parameters: dict[str, Parameter]) -> Call:
-    """The fields that say what to ask."""
+    """Return the fields that say what to ask."""
     url = fields.text("url", required=True)
     _check_url(fields, url, parameters)
     query = _read_templates(fields, "query", parameters)
@@ -423,7 +423,7 @@ def _read_headers(fields: Fields) -> dict[str, str]:
 
 
 def _read_templates(fields: Fields, key: str, parameters: dict[str, Parameter]) -> Json:
-    """A table whose texts may name parameters, at any depth."""
+    """Return a table whose texts may name parameters, at any depth."""
     table = fields.raw(key)
     if table is None:
         return {}

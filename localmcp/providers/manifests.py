@@ -76,11 +76,11 @@ class Inspected(Protocol):
     name: str
 
     def state(self) -> ProviderState:
-        """How it is doing, without starting anything."""
+        """Return how it is doing, without starting anything."""
         ...
 
     def check(self) -> list[Problem]:
-        """Every mistake in its configuration, and everything on this machine that would make a call fail."""
+        """Return every mistake in its configuration, and everything on this machine that would make a call fail."""
         ...
 
 
@@ -128,7 +128,7 @@ class ManifestTool(Tool):
 
 
 def read_common(fields: Fields, parameters: dict[str, Parameter], *, read_only: bool | None = None) -> ToolMark:
-    """The fields that every kind of manifest has: title, keywords, examples, annotations.
+    """Return the fields that every kind of manifest has: title, keywords, examples, annotations.
 
     The annotations default as MCP's do: not read-only, destructive, not idempotent, open world; a read-only tool is
     neither destructive nor unsafe to repeat.
@@ -202,7 +202,7 @@ class ManifestFolder:
         """The thread that looked last, and the place in KINDS of what it wanted."""
 
     def manifests(self, kind: str) -> list[Manifest]:
-        """The manifests of a kind, by path; of two with one name the first.
+        """Return the manifests of a kind, by path; of two with one name the first.
 
         The same list object means that nothing has changed.
         """
@@ -294,7 +294,7 @@ def _scan(folder: str, depth: int = 3) -> Iterator[tuple[str, Signature]]:
 
 
 def read_manifest(path: Path) -> Manifest | Problem:
-    """The manifest in a file, or why there is none; its own fields are not judged yet."""
+    """Return the manifest in a file, or why there is none; its own fields are not judged yet."""
     try:
         if path.stat().st_size > MOST_BYTES:
             return Problem(str(path), None, f"It has more than {MOST_BYTES // 1000} kB, too much for a manifest.")
@@ -340,7 +340,7 @@ class ManifestProvider(ABC):
 
     @abstractmethod
     def read(self, fields: Fields, path: Path) -> ManifestTool | None:
-        """The tool of a manifest; mistakes go to the fields' source, and then the tool is not offered."""
+        """Return the tool of a manifest; mistakes go to the fields' source, and then the tool is not offered."""
 
     def tools(self) -> Sequence[Tool]:
         return [] if self.switches.is_off(self.name) else self._offered(list(self._current().values()))
@@ -352,7 +352,7 @@ class ManifestProvider(ABC):
         return manifest if manifest and self._offered([manifest]) else None
 
     def _offered(self, tools: list[ManifestTool]) -> list[ManifestTool]:
-        """Those that the caller may see; a kind with its own scope takes some away."""
+        """Return those that the caller may see; a kind with its own scope takes some away."""
         return tools
 
     def _current(self) -> dict[str, ManifestTool]:
@@ -375,7 +375,7 @@ class ManifestProvider(ABC):
         self._tools, self._problems, self._built_from = tools, problems, manifests
 
     def read_source(self, manifest: Manifest) -> tuple[Source, ManifestTool | None]:
-        """A manifest's tool, with everything that is wrong with it."""
+        """Return a manifest's tool, with everything that is wrong with it."""
         source = Source(manifest.path, manifest.text)
         fields = Fields(source, manifest.table)
         fields.raw("kind")
@@ -392,11 +392,11 @@ class ManifestProvider(ABC):
         return ProviderState(self.name, state, len(tools), where, problems=tuple(self._problems))
 
     def check(self) -> list[Problem]:
-        """Every manifest of this kind, with a look at the machine."""
+        """Return every manifest of this kind, with a look at the machine."""
         return [problem for manifest in self.folder.manifests(self.kind) for problem in self.check_manifest(manifest)]
 
     def check_manifest(self, manifest: Manifest) -> list[Problem]:
-        """What is wrong with one manifest, here and now."""
+        """Return what is wrong with one manifest, here and now."""
         source, tool = self.read_source(manifest)
         if tool and source.is_usable:
             tool.check(source)

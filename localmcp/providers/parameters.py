@@ -46,7 +46,7 @@ class Parameter:
 
 
 def read_parameters(fields: Fields, kinds: Iterable[str] = KINDS, *, dashes: bool = False) -> dict[str, Parameter]:
-    """The table `[parameters]`: name -> parameter, in the order they are written.
+    """Return the table `[parameters]`: name -> parameter, in the order they are written.
 
     Args:
         fields: of the table.
@@ -128,12 +128,12 @@ def _check_default(fields: Fields, kind: str, default: Any, schema: Json) -> Non
 
 
 def fits(value: Any, kind: str) -> bool:
-    """Whether a value has the JSON type `kind`."""
+    """Return whether a value has the JSON type `kind`."""
     return isinstance(value, KINDS[kind]) and (kind == "boolean" or not isinstance(value, bool))
 
 
 def input_schema(parameters: Mapping[str, Parameter]) -> Json:
-    """The JSON Schema of the arguments; unknown ones are refused."""
+    """Return the JSON Schema of the arguments; unknown ones are refused."""
     schema: Json = {"type": "object", "properties": {name: parameter.schema for name, parameter in parameters.items()}}
     if required := [name for name, parameter in parameters.items() if parameter.required]:
         schema["required"] = required
@@ -141,7 +141,7 @@ def input_schema(parameters: Mapping[str, Parameter]) -> Json:
 
 
 def accept_arguments(tool: str, parameters: Mapping[str, Parameter], arguments: Json) -> Json:
-    """The arguments with the defaults filled in; null represents "not given" where the parameter may be missing.
+    """Return the arguments with the defaults filled in; null represents "not given" where the parameter may be missing.
 
     Raises:
         InvalidInput: lists everything that does not fit.
@@ -162,18 +162,18 @@ def accept_arguments(tool: str, parameters: Mapping[str, Parameter], arguments: 
 
 
 def placeholders(text: str) -> list[str]:
-    """The parameters that a template names."""
+    """Return the parameters that a template names."""
     return [match["name"] for match in _PLACEHOLDER.finditer(text) if match["name"]]
 
 
 def only_placeholder(text: str) -> str | None:
-    """The parameter of a template that is nothing else: its value is taken as it is, not as text."""
+    """Return the parameter of a template that is nothing else: its value is taken as it is, not as text."""
     match = _PLACEHOLDER.fullmatch(text)
     return match["name"] if match else None
 
 
 def as_text(value: Any) -> str:
-    """A value inside a text: true and false as JSON writes them, whole numbers without a point."""
+    """Return a value inside a text: true and false as JSON writes them, whole numbers without a point."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():
@@ -182,7 +182,7 @@ def as_text(value: Any) -> str:
 
 
 def fill(template: str, arguments: Json, write: Callable[[Any], str] = as_text) -> str:
-    """The template with each `{name}` replaced by what `write` makes of its value; every name must be given."""
+    """Return the template with each `{name}` replaced by what `write` makes of its value; every name must be given."""
     return _PLACEHOLDER.sub(
         lambda match: write(arguments[match["name"]]) if match["name"] else f"{{{match['literal']}}}", template
     )

@@ -54,7 +54,7 @@ class ForeignFunction(FunctionTool):
 
 
 def _prints_aside() -> AbstractContextManager[Any]:
-    """A stray print must not end up among the data of a command line.
+    """Send stray prints to stderr, away from the data of a command line.
 
     Only there calls run in the main thread; in a server the stream is not the client's, and changing it for all
     threads would not be safe.
@@ -168,13 +168,13 @@ class PythonTools:
         return ProviderState(self.name, state, tools, where, self._tell_others(), problems)
 
     def _tell_others(self) -> str:
-        """Which installed packages offer tools that are not allowed."""
+        """Return which installed packages offer tools that are not allowed."""
         names = {key.split(":")[0] for key, _ in self._offers()}
         others = sorted(name for name in names if not self.switches.allows_entry_points(name))
         return f"Installed, but not allowed: {', '.join(others)}." if others else ""
 
     def check(self) -> list[Problem]:
-        """What could not be loaded, which functions are no tools, and which folders are missing."""
+        """Return what could not be loaded, which functions are no tools, and which folders are missing."""
         missing = [
             Problem(str(self.switches.path), None, f"The folder {folder} does not exist.", level="warning")
             for folder in self.switches.python_folders

@@ -121,7 +121,7 @@ def _refuse_bound_caller(connection: apsw.Connection) -> None:
 
 
 def is_localmcp_file(path: Path) -> bool:
-    """Whether the file says that it is a localmcp database (the application id at byte 68 of its header)."""
+    """Return whether the file says that it is a localmcp database (the application id at byte 68 of its header)."""
     try:
         with path.open("rb") as file:
             header = file.read(72)
@@ -135,7 +135,7 @@ def is_localmcp_file(path: Path) -> bool:
 
 @contextmanager
 def _open(path: Path, timeout: float) -> Generator[apsw.Connection]:
-    """The file, read-only, with every limit in force.
+    """Yield the file, read-only, with every limit in force.
 
     Raises:
         Unavailable: it cannot be opened or read, or the time is over.
@@ -290,14 +290,14 @@ class _AnyValue(dict[str, Any]):
 
 
 def _rest_after(first: str, sql: str) -> bool:
-    """Whether more than comments and semicolons follows the first statement."""
+    """Return whether more than comments and semicolons follows the first statement."""
     rest = sql[sql.find(first) + len(first) :] if first in sql else ""
     lines = [line.partition("--")[0] for line in rest.splitlines()]
     return bool("".join(lines).replace(";", "").strip())
 
 
 def _fetch(connection: apsw.Connection, query: Query, bindings: Mapping[str, Any]) -> Json:
-    """The rows, as many as the limits allow: `{columns, rows, rowCount, truncated}`."""
+    """Return the rows, as many as the limits allow: `{columns, rows, rowCount, truncated}`."""
     columns = prepare(connection, query.sql).columns
     rows: list[list[Any]] = []
     size = 0
@@ -311,7 +311,7 @@ def _fetch(connection: apsw.Connection, query: Query, bindings: Mapping[str, Any
 
 
 def _as_json(value: Any) -> Any:
-    """A value of SQLite as JSON can say it: a blob by its size, and the numbers that JSON lacks as text."""
+    """Return a value of SQLite as JSON can say it: a blob by its size, and the numbers that JSON lacks as text."""
     if isinstance(value, bytes):
         return f"<{len(value)} bytes>"
     if isinstance(value, float) and not math.isfinite(value):

@@ -37,7 +37,7 @@ class Switches:
         return self._unreadable or provider in self._off
 
     def why_off(self, provider: str) -> str:
-        """The reason, for people."""
+        """Return the reason, for people."""
         return f"Off, since {self.path} cannot be read." if self._unreadable else f"Switched off in {self.path}."
 
     @property
@@ -47,7 +47,7 @@ class Switches:
         return self._folders
 
     def allows_entry_points(self, distribution: str) -> bool:
-        """Whether the tools of that installed package may be loaded."""
+        """Return whether the tools of that installed package may be loaded."""
         self._look()
         return self._entry_points is True or (self._entry_points is not False and distribution in self._entry_points)
 
@@ -106,5 +106,5 @@ class Switches:
 
 
 def canonical(distribution: str) -> str:
-    """A package's name as the package index compares it: lower case, one dash for runs of `-`, `_` and `.`."""
+    """Return a package's name as the package index compares it: lower case, one dash for runs of `-`, `_` and `.`."""
     return re.sub(r"[-_.]+", "-", distribution).lower()

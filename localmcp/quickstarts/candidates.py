@@ -128,7 +128,7 @@ class CatalogueWords:
         return titles > max(LEAST_COMMON, COMMON_SHARE * len(self.ids))
 
     def _nearly(self, word: str) -> list[str]:
-        """Words within the budget, a swap of neighbours counting as one."""
+        """Return the words within the edit budget; a swap of neighboring letters counts as one edit."""
         from rapidfuzz import process
         from rapidfuzz.distance import OSA
 
@@ -140,7 +140,7 @@ class CatalogueWords:
         return [near_word for near_word, _, _ in scored_words]
 
     def _similar(self, word: str, budget: int) -> list[str]:
-        """Words of about the same length and letters: an edit changes at most two letters of the set."""
+        """Return words of about the same length and letters: an edit changes at most two letters of the set."""
         import numpy as np
 
         lengths = np.frombuffer(self._lengths, dtype=np.int32)
@@ -190,7 +190,7 @@ class CatalogueWords:
         enough: int,
         allowed: NDArray[Any] | None,
     ) -> list[int]:
-        """Ids of the quick starts that may match best in a field; `allowed` is a mask over the rows."""
+        """Return ids of the quick starts that may match best in a field; `allowed` is a mask over the rows."""
         words = self.fields[where]
         if not query.words:
             rows = [row for row, text in enumerate(words.texts) if text == query.text]
@@ -205,7 +205,7 @@ class CatalogueWords:
         return [self.ids[row] for row in dict.fromkeys(rows)]
 
     def _holding(self, query: Query, words: FieldWords, allowed: NDArray[Any] | None) -> list[int]:
-        """Rows whose text holds the whole query, the least text around it first."""
+        """Return rows whose text holds the whole query, the least text around it first."""
         import numpy as np
 
         cost = np.zeros(len(self.ids), dtype=np.int32)
@@ -223,7 +223,7 @@ class CatalogueWords:
     def _resembling(
         self, query: Query, words: FieldWords, neighbours: Mapping[str, Neighbours], allowed: NDArray[Any] | None
     ) -> list[int]:
-        """Rows that hold at least half of the significant words or their neighbours, the least distant first."""
+        """Return rows that hold at least half of the significant words or their neighbours, the least distant first."""
         import numpy as np
 
         size = len(self.ids)
@@ -252,7 +252,7 @@ class CatalogueWords:
     def _of_like_length(
         self, query: Query, words: FieldWords, max_distance: int, allowed: NDArray[Any] | None
     ) -> list[int]:
-        """Rows whose whole text may be the query, mistyped."""
+        """Return rows whose whole text may be the query, mistyped."""
         import numpy as np
         from rapidfuzz import process
         from rapidfuzz.distance import Levenshtein
@@ -293,7 +293,7 @@ def _beginning_with(ordered: Sequence[str], beginning: str) -> list[str]:
 
 
 def _letter_set(word: str) -> int:
-    """Which characters a word has, as a set of 64 bits."""
+    """Return which characters a word has, as a set of 64 bits."""
     letters = 0
     for character in word:
         letters |= 1 << (ord(character) & 63)
@@ -330,7 +330,7 @@ def _least_first(rows: NDArray[Any], bounds: NDArray[Any]) -> list[int]:
 
 
 def measure_edits(connection: apsw.Connection, word: str, others: Sequence[str]) -> dict[str, int]:
-    """Each of `others` with its distance by the file's own `levenshtein`; a common stem is at most 2 away."""
+    """Return each of `others` with its distance by the file's own `levenshtein`; a common stem is at most 2 away."""
     rows = fetch_all(
         connection,
         "select value, levenshtein(?1, value) from json_each(?2)",

@@ -120,7 +120,7 @@ def _files_below(folder: Path) -> Iterator[Path]:
 
 
 def _items(value: Any) -> list[Any]:
-    """A list, or a Kubernetes List, is several documents."""
+    """Return the documents of a value: several for a list or a Kubernetes List."""
     if isinstance(value, list):
         return cast("list[Any]", value)
     if isinstance(value, dict) and isinstance(cast(Json, value).get("items"), list):

@@ -39,7 +39,7 @@ def render(
 
 
 def task_count(content: Json) -> int:
-    """How many tasks a quick start has."""
+    """Return how many tasks a quick start has."""
     tasks = mapping_of(content.get("spec")).get("tasks")
     return len(cast("list[Any]", tasks)) if isinstance(tasks, list) else 0
 
@@ -91,7 +91,7 @@ def _link(link: Json) -> str:
 
 
 def _text(value: Any) -> str:
-    """Text without the marks that only a web console understands."""
+    """Return text without the marks that only a web console understands."""
     if not isinstance(value, str):
         return ""
     plain = _HIGHLIGHT.sub(r"**\1**", value.strip())

@@ -88,7 +88,7 @@ class Query:
 
 
 def bare(folded: str) -> str:
-    """A search text without the punctuation around it, which a field need not have."""
+    """Return a search text without the punctuation around it, which a field need not have."""
     return folded.strip(" .,;:!?\"'()[]")
 
 
@@ -173,7 +173,7 @@ def fallback_score(where: Field, distance: int) -> int:
 
 
 def partial_distance(query: Query, text: str) -> int | None:
-    """Words of the field outside the match plus characters of the touched words outside it; None = no match.
+    """Return words of the field outside the match plus characters of the touched words outside it; None = no match.
 
     The query may be anywhere in the field; of several places the best counts. Stop words would match by chance: a
     lone one matches nothing ("not" in "notifications"), several only as whole words.

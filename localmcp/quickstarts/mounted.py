@@ -39,7 +39,7 @@ class MountedQuickstarts:
         self._words: WeakKeyDictionary[Database, WordCache] = WeakKeyDictionary()
 
     def search(self, own: apsw.Connection, request: Request, notices: list[str]) -> list[list[Found]]:
-        """The matches of each mounted file, best first; a file that cannot be read is told in `notices`."""
+        """Return the matches of each mounted file, best first; a file that cannot be read is told in `notices`."""
 
         def look(mounted_file: MountedFile, theirs: apsw.Connection) -> list[Found] | None:
             if mounted_file.database.levenshtein_works:

@@ -77,7 +77,7 @@ class Found(NamedTuple):
 
 
 def find_quickstarts(connection: apsw.Connection, cache: WordCache, request: Request) -> list[Found]:
-    """The best matches, best first; ties as §3 says: more parameters matched, then shorter title, then name."""
+    """Return the best matches, best first; ties as §3 says: more parameters matched, then shorter title, then name."""
     words = cache.read(connection)
     queries: dict[Field, Query] = {where: read_query(text) for where, text in request.texts.items()}
     allowed = tagged_ids(connection, request.tag)
@@ -123,7 +123,7 @@ def find_by_substring(connection: apsw.Connection, request: Request) -> list[Fou
 
 
 def tagged_ids(connection: apsw.Connection, tag: str | None) -> list[int] | None:
-    """Ids of the quick starts that carry a tag, written `value` or `kind:value`; None for no tag = all."""
+    """Return ids of the quick starts that carry a tag, written `value` or `kind:value`; None for no tag = all."""
     if tag is None:
         return None
     kind, _, value = tag.rpartition(":")
@@ -226,7 +226,7 @@ def _escape(text: str) -> str:
 
 
 def document_text(texts: Iterable[str]) -> str:
-    """What the index of whole documents holds: stems, so that forms of a word meet."""
+    """Return what the index of whole documents holds: stems, so that forms of a word meet."""
     return index_text("\n".join(texts), "english")
 
 
@@ -278,6 +278,6 @@ def _holding_all(connection: apsw.Connection, where: Field, query: Query, allowe
 
 
 def _absent(subject_stems: Iterable[str], text: str) -> int:
-    """How many of the stemmed words a text lacks."""
+    """Return how many of the stemmed words a text lacks."""
     present = f" {index_text(text, 'english')} "
     return sum(f" {stems} " not in present for stems in subject_stems)

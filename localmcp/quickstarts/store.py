@@ -67,7 +67,7 @@ _SOUND = "length(content) <= 1000000 and iif(json_valid(content), json_type(cont
 
 
 def find_row(connection: apsw.Connection, name: str, origin: str | None = None) -> Row | None:
-    """The quick start of that name, or else the only one of that title; `origin` is the mounted file's name."""
+    """Return the quick start of that name, or else the only one of that title; `origin` is the mounted file's name."""
     there = f"deleted_at is null and {_SOUND if origin else '1'}"
     rows = fetch_all(connection, f"{_COLUMNS} where name = ? and {there}", (name,)) or fetch_all(
         connection, f"{_COLUMNS} where display_name = ? collate nocase and {there}", (name.strip(),)
@@ -78,7 +78,7 @@ def find_row(connection: apsw.Connection, name: str, origin: str | None = None) 
 def list_rows(
     connection: apsw.Connection, tag: str | None, favourites: bool, status: str | None, limit: int, offset: int
 ) -> tuple[list[Row], int]:
-    """A page of the catalog by title, and how many there are in all; limit -1 = all."""
+    """Return a page of the catalog by title, and how many there are in all; limit -1 = all."""
     which = """(not :favourites or favourite.quickstart_id is not null)
         and (:status is null or coalesce(status, 'Not started') = :status)"""
     return _page(connection, tag, which, {"favourites": favourites, "status": status}, limit, offset)
@@ -87,7 +87,7 @@ def list_rows(
 def list_mounted_rows(
     connection: apsw.Connection, origin: str, tag: str | None, without: Iterable[str], limit: int
 ) -> tuple[list[Row], int]:
-    """The first of a mounted file's catalogue by title, and how many there are in all, `without` those names."""
+    """Return the first of a mounted file's catalogue by title, and how many there are in all, `without` those names."""
     which = f"{_SOUND} and name not in (select value from json_each(:without))"
     return _page(connection, tag, which, {"without": json.dumps(list(without))}, limit, 0, origin)
 
@@ -131,7 +131,7 @@ def count_tags(connection: apsw.Connection, without: Sequence[str] = ()) -> dict
 
 
 def contents(connection: apsw.Connection, names: Iterable[str]) -> dict[str, Json]:
-    """Name -> content of those of `names` that are there and can be read, to compare files with each other."""
+    """Return name -> content of those of `names` that are there and can be read, to compare files with each other."""
     sql = f"""
         select name, content from quickstarts
         where deleted_at is null and {_SOUND} and name in (select value from json_each(?))
@@ -161,7 +161,7 @@ def _row(columns: Sequence[Any], origin: str | None = None) -> Row:
 
 
 def _read_content(text: str) -> Json:
-    """A row whose content was broken by someone else survives, empty (S0-8)."""
+    """Return the content of a row; empty when somebody else broke it (S0-8)."""
     try:
         content = json.loads(text)
     except json.JSONDecodeError:
@@ -170,7 +170,7 @@ def _read_content(text: str) -> Json:
 
 
 def _read_anybodys(text: str) -> Json:
-    """The same for a row of a mounted file, or to be compared with one."""
+    """Return the same for a row of a mounted file, or to be compared with one."""
     try:
         return read_content(text)
     except Unreadable:
@@ -245,7 +245,7 @@ _NOT_TEXT = frozenset(("icon", "version", "accessReviewResources", "href", "colo
 
 
 def _texts(value: Any) -> Iterable[str]:
-    """Every text of a document that a person reads."""
+    """Return every text of a document that a person reads."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):

@@ -69,7 +69,7 @@ def is_document(record: Record) -> bool:
 
 
 def source_of(record: Record) -> Json:
-    """What the record tells about its document."""
+    """Return what the record tells about its document."""
     return cast("Json", cast("StoredRecord", record).origin)["source"]
 
 

@@ -177,7 +177,7 @@ class Collections:
         }
 
     def _copies(self) -> set[str]:
-        """What copies of the file's collections are called on the server."""
+        """Return what copies of the file's collections are called on the server."""
         with self.database.read() as connection:
             everything = fetch_all(connection, "select id from collections")
             return {copy.name.casefold() for (row_id,) in everything if (copy := replica_of(connection, row_id))}

@@ -194,7 +194,7 @@ class _Here:
     trashed: bool
 
     def is_same(self, connection: apsw.Connection, draft: SourceDraft, model_id: int) -> bool:
-        """The same texts with vectors of that model, metadata and partition."""
+        """Return the same texts with vectors of that model, metadata and partition."""
         row = fetch_one(connection, "select title, partition_id, metadata from sources where id = ?", (self.source_id,))
         if row[:2] != (draft.title, draft.partition_id) or json.loads(row[2]) != dict(draft.metadata):
             return False
@@ -234,7 +234,7 @@ def _draft(
 
 
 def _unit(vector: Any) -> bytes:
-    """The vector at length 1, which other programs' need not have; empty for one that has no direction."""
+    """Return the vector at length 1, which other programs' need not have; empty for one that has no direction."""
     import numpy as np
 
     length = float(np.linalg.norm(vector))

@@ -165,7 +165,7 @@ class Sender:
         return sent
 
     def _progress(self, collection_id: int) -> tuple[int, int]:
-        """Vectors that have been copied, and all of them."""
+        """Return vectors that have been copied, and all of them."""
         replica = self._replica(collection_id)
         with self._database.read() as connection:
             args = (connection, collection_id, replica.model_id)
@@ -336,7 +336,7 @@ def _is_gone(sender: str) -> bool:
 
 
 def _origin(connection: Any, collection: Collection) -> dict[str, Any]:
-    """Where the vectors come from, and what made them."""
+    """Return where the vectors come from, and what made them."""
     names = ("name", "sha256", "pooling", "query_prefix", "passage_prefix", "dimension", "max_tokens")
     row = connection.execute(f"select {', '.join(names)} from models where id = ?", (collection.model_id,)).get
     return {

@@ -37,7 +37,7 @@ _FIELDS = ("text", "metadata", "partition_name")
 
 
 def parse_record(raw: Any, place: str) -> NewRecord:
-    """A record from JSON: {text, metadata?, partition_name?}.
+    """Return a record from JSON: {text, metadata?, partition_name?}.
 
     Raises:
         InvalidInput: names the place and the field.

@@ -204,7 +204,7 @@ class Replication:
 
 
 def _is_due(replica: Replica) -> bool:
-    """Whether something waits for a copy that is complete, and the server has not failed a moment ago."""
+    """Return whether something waits for a copy that is complete, and the server has not failed a moment ago."""
     if replica.state != "following" or (replica.current and not replica.pending):
         return False
     soon = datetime.now(UTC) - timedelta(seconds=RETRY_SECONDS)

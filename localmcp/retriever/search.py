@@ -122,7 +122,7 @@ class Retriever:
         return without_none(answer)
 
     def _place(self, name: str) -> Place:
-        """Where the collection is searched.
+        """Return where the collection is searched.
 
         Raises:
             NotFound: it is neither in the file nor on the server.
@@ -186,7 +186,7 @@ class Retriever:
             return _with_rows(connection, collection, matches)[: question.top_k]
 
     def _on_server(self, name: str, question: Question, vectors: Vectors) -> list[Answered]:
-        """A collection that only the server has: everything is answered as the server holds it."""
+        """Return a collection that only the server has: everything is answered as the server holds it."""
         milvus = self.places.milvus
         assert milvus is not None
         theirs, ours = self.places.model_of(name), self.embedder.get().identity
@@ -211,7 +211,7 @@ class Retriever:
     # ------------------------------------------------------------ by meaning and by word
 
     def _hybrid(self, place: Place, question: Question, notices: list[str]) -> list[Answered]:
-        """Each text as `search` would answer it; the score is the combined one, 0..1."""
+        """Return each text as `search` would answer it; the score is the combined one, 0..1."""
         if place.collection is None:
             raise InvalidInput("mode hybrid needs the words in the file; use semantic for a collection on Milvus only")
         if question.condition and any(comparison.field == ("page",) for comparison in comparisons(question.condition)):

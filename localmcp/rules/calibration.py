@@ -72,7 +72,7 @@ def logistic(value: float) -> float:
 
 
 def find_calibration(connection: apsw.Connection, identity: ModelIdentity) -> Calibration | None:
-    """The calibration of a model: the one stored in the file, the one shipped with the package, or None."""
+    """Return the calibration of a model: the one stored in the file, the one shipped with the package, or None."""
     sql = "select calibration from models where fingerprint = ?"
     stored = fetch_one(connection, sql, (identity.fingerprint,))
     table = cast("dict[str, Any]", json.loads(stored)).get("rules") if stored else None
@@ -108,7 +108,7 @@ class _Shipped(NamedTuple):
 
 
 def shipped_path(model: str) -> Path:
-    """The file with the calibration of `default` or `multilingual`, which `rules_quality.py --ship` writes."""
+    """Return the file with the calibration of `default` or `multilingual`, which `rules_quality.py --ship` writes."""
     return packaged_data() / f"rules_{model}.npz"
 
 
@@ -143,7 +143,7 @@ class EverydayRequests:
         self._vectors: dict[str, NDArray[np.float32]] = {}
 
     def vectors(self, embedder: Embedder) -> NDArray[np.float32]:
-        """Unit vectors (n, dimension)."""
+        """Return unit vectors (n, dimension)."""
         fingerprint = embedder.identity.fingerprint
         if shipped := _shipped(fingerprint):
             return shipped.vectors

@@ -382,7 +382,7 @@ class RuleCatalogue:
 
 
 def shown_rule(rule: Rule) -> ShownRule:
-    """A rule as lists show it; what is usual is left out."""
+    """Return a rule as lists show it; what is usual is left out."""
     always = bool(rule.always_apply) or None
     unusual = {"project": rule.project, "globs": rule.globs or None, "always_apply": always}
     return rule.as_json({"weight": round(rule.weight, 2)}, **unusual, retired_at=rule.retired_at, origin=rule.origin)

@@ -22,14 +22,14 @@ from localmcp.tools import Param, hidden_change, integer_or_string, without_none
 
 
 def own_rule_id(name: str, value: Any) -> Any:
-    """The number of a rule that is to be changed, also as text; a rule of a mounted file (`team:5`) never is."""
+    """Return the number of a rule that is to be changed, also as text; a rule of a mounted file (`team:5`) never is."""
     if _is_mounted(value):
         raise never_changed(f"Rule {value}", value.rpartition(":")[0])
     return integer_or_string(name, value)
 
 
 def own_rule_ids(name: str, value: Any) -> Any:
-    """The same for a list, without mounted rules: reports about those are not kept."""
+    """Return the same for a list, without mounted rules: reports about those are not kept."""
     if not isinstance(value, list):
         return value
     rule_ids = cast("list[Any]", value)

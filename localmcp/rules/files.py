@@ -98,7 +98,7 @@ def read_file(path: Path, shown: str | None = None) -> Reading:
 
 
 def read_text(text: str, file_name: str, shown: str) -> Reading:
-    """The rules of a text, read as a file of that name would be; `shown` names it in origins and problems."""
+    """Return the rules of a text, read as a file of that name would be; `shown` names it in origins and problems."""
     if file_name.endswith((".jsonl", ".ndjson")):
         return _read_jsonl(text, shown)
     try:
@@ -348,7 +348,7 @@ def _sections(rules: Iterable[Rule]) -> str:
 
 
 def _write_mdc(rules: Sequence[Rule]) -> dict[str, str]:
-    """A file for each set of patterns, and for what holds always."""
+    """Return a file for each set of patterns, and for what holds always."""
     groups: dict[tuple[str, bool], list[Rule]] = {}
     for rule in rules:
         groups.setdefault((rule.globs_json, bool(rule.always_apply)), []).append(rule)

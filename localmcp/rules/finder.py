@@ -102,7 +102,7 @@ class Request:
 
 
 def number_or_string(name: str, value: Any) -> Any:
-    """A number may come as text; empty text means the default (None)."""
+    """Return a number, which may come as text; empty text means the default (None)."""
     if not isinstance(value, str):
         return value
     try:
@@ -227,7 +227,7 @@ class RuleFinder:
             return _with_notices(self._answer(connection, matches, request, notices), notices)
 
     def find_similar_rules(self, embedding: Vector, limit: int, threshold: float) -> list[tuple[Rule, float]]:
-        """Rules by plain cosine with a vector, best first, none below the threshold (S2-4)."""
+        """Return rules by plain cosine with a vector, best first, none below the threshold (S2-4)."""
         with self._database.read() as connection:
             collection = rulebook.find_collection(connection)
             if collection is None or collection.model_id is None:
@@ -307,7 +307,7 @@ class RuleFinder:
         return ["Some rules were not read by this model and are not found: run `localmcp rules reembed`."]
 
     def _categories(self) -> Vector:
-        """Vectors of the nine categories (9, dimension)."""
+        """Return vectors of the nine categories (9, dimension)."""
         embedder = self._index.embedder.get()
         fingerprint = embedder.identity.fingerprint
         with self._lock:
@@ -337,7 +337,7 @@ def choose(matches: Sequence[Match], limit: int) -> list[Match]:
 
 
 def _within_budget(matches: Sequence[Match], max_tokens: int | None, count_tokens: Any) -> list[Match]:
-    """The best rules whose texts fit together; a long one is passed over for shorter ones behind it."""
+    """Return the best rules whose texts fit together; a long one is passed over for shorter ones behind it."""
     if max_tokens is None:
         return list(matches)
     left, chosen = max_tokens, list[Match]()
@@ -429,7 +429,7 @@ def _holds_text(connection: apsw.Connection, rule: Rule) -> bool:
 def _newest(
     connection: apsw.Connection, own: apsw.Connection, origin: str, selection: Selection, limit: int
 ) -> tuple[list[Rule], int]:
-    """The newest rules of a mounted file, and how many there are, without those that your file holds."""
+    """Return the newest rules of a mounted file, and how many there are, without those that your file holds."""
     condition, bindings = selection.condition()
     own_digests = set(fetch_all(own, "select digest, project from rules"))
     rows = fetch_all(connection, f"select id, digest, project from rules where {condition}", bindings)

@@ -122,7 +122,7 @@ class RuleExchange:
         }
 
     def _unknown(self, drafts: list[RuleDraft]) -> list[RuleDraft]:
-        """Those whose text is neither in the file nor earlier among them."""
+        """Return those whose text is neither in the file nor earlier among them."""
         seen: set[tuple[bytes, str | None]] = set()
         fresh: list[RuleDraft] = []
         with self._catalogue.database.read() as connection:

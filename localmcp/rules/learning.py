@@ -167,7 +167,7 @@ LIKENESS_WEIGHT = 4.0
 
 
 def weigh(instruction: str, embedder: Embedder | None) -> tuple[float, str]:
-    """How general an instruction is (above 0 = a rule), and the strongest reason for the side it falls on."""
+    """Return how general an instruction is (above 0 = a rule), and the strongest reason for the side it falls on."""
     general = [(points, reason) for points, reason, pattern in _GENERAL if re.search(pattern, instruction, re.I)]
     momentary = [(points, reason) for points, reason, pattern in _MOMENTARY if re.search(pattern, instruction, re.I)]
     score = sum(points for points, _ in general) - sum(points for points, _ in momentary)
@@ -177,7 +177,7 @@ def weigh(instruction: str, embedder: Embedder | None) -> tuple[float, str]:
 
 
 def _likeness(instruction: str, embedder: Embedder) -> float:
-    """Cosine to the nearest general example less that to the nearest momentary one."""
+    """Return cosine to the nearest general example less that to the nearest momentary one."""
     vectors = embedder.embed_passages([instruction, *_GENERAL_EXAMPLES, *_MOMENTARY_EXAMPLES])
     cosines: Any = vectors[1:] @ vectors[0]
     return float(cosines[: len(_GENERAL_EXAMPLES)].max() - cosines[len(_GENERAL_EXAMPLES) :].max())
@@ -281,7 +281,7 @@ class RuleMemory:
         return nearest_rule or self.generalize(instruction)
 
     def generalize(self, instruction: str) -> Generalized:
-        """What the patterns and the embedding model say."""
+        """Return what the patterns and the embedding model say."""
         score, reason = weigh(instruction, self._catalogue.model())
         rule = normalize(instruction)
         if score <= 0:

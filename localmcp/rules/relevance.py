@@ -73,7 +73,7 @@ class Task:
         return 0.0 if self.direction is None else float(self.direction[:-1] @ self.vector + self.direction[-1])
 
     def views(self) -> list[tuple[Vector, float, int]]:
-        """Each vector that rules are compared with, its weight, and how many of the nearest it brings."""
+        """Return each vector that rules are compared with, its weight, and how many of the nearest it brings."""
         weighted_vectors = [(self.vector, 1.0, NEAREST)]
         weighted_vectors += [(vector, CLAUSE_WEIGHT, NEAREST_TO_CLAUSE) for _, vector in self.clauses]
         if self.conversation is not None:
@@ -98,7 +98,7 @@ class Match:
     reasons: list[str] = field(default_factory=list[str])
 
     def similarity(self, usual_generality: float = 0.0) -> float:
-        """Cosine, less what comes of the rule being near to everything."""
+        """Return cosine, less what comes of the rule being near to everything."""
         return self.nearest - GENERALITY_WEIGHT * (self.generality - usual_generality)
 
 
@@ -135,7 +135,7 @@ def match_rules(
 def allowed_rules(
     connection: apsw.Connection, selection: Selection, files: Sequence[str], *, mounted: bool = False
 ) -> Any:
-    """Sorted ids of the rules that may answer; None = all in force."""
+    """Return sorted ids of the rules that may answer; None = all in force."""
     import numpy as np
 
     if selection == Selection() and not files:
@@ -152,7 +152,7 @@ def allowed_rules(
 
 
 def _is_tame(globs: str) -> bool:
-    """Whether patterns of anybody are matched in no time: braces multiply them, and stars what is tried."""
+    """Return whether patterns of anybody are matched in no time: braces multiply them, and stars what is tried."""
     return len(globs) <= 2000 and all(text.count("*") <= 6 and text.count("{") <= 3 for text in read_texts(globs))
 
 
@@ -227,7 +227,7 @@ def _compare(
 
 
 def _is_of_length_one(blob: bytes, dimension: int) -> bool:
-    """A longer vector of anybody would be near to every task, and push your rules out."""
+    """Return whether it is a unit vector: a longer one would be near to every task."""
     import numpy as np
 
     if len(blob) != 4 * dimension:
@@ -279,7 +279,7 @@ def lift(matches: Sequence[Match], task: Task, categories: Mapping[str, float]) 
 
 
 def _tie_breakers(rule: Rule, task: Task, categories: Mapping[str, float]) -> list[tuple[float, str]]:
-    """Each bonus, 0..0.1, with its reason."""
+    """Return each bonus, 0..0.1, with its reason."""
     share = min(1.0, math.log1p(max(0, rule.instructions_count - 1)) / math.log1p(USE_THAT_COUNTS_FULL))
     parts = [
         (FOR_USE * share, f"asked for {rule.instructions_count} times" if rule.instructions_count > 1 else ""),

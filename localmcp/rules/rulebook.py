@@ -108,12 +108,12 @@ class RuleDraft:
 
 
 def embedded_text(category: str, context: str, rule_text: str) -> str:
-    """What is embedded of a rule: category, context, and the rule itself."""
+    """Return what is embedded of a rule: category, context, and the rule itself."""
     return "\n".join(part for part in (f"{category}: {context}" if context else category, rule_text) if part)
 
 
 def digest_of(rule_text: str) -> bytes:
-    """The same for texts that differ only in case, accents, spaces and the full stop."""
+    """Return the same for texts that differ only in case, accents, spaces and the full stop."""
     plain = " ".join(fold(rule_text).rstrip(" .!").split())
     return hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
@@ -149,7 +149,7 @@ MOST_CHARACTERS = 20_000
 
 
 def load_rules(connection: apsw.Connection, rule_ids: Iterable[int], origin: str | None = None) -> dict[int, Rule]:
-    """Rule id -> rule, in the order asked for; unknown ids are left out. `origin` is the mounted file's name."""
+    """Return rule id -> rule, in the order asked for; unknown ids are left out. `origin` is the mounted file's name."""
     rows = ((row_id, fetch_one(connection, f"{_RULE} where id = ?", (row_id,))) for row_id in rule_ids)
     rules = {rule_id: Rule(*row, origin=origin) for rule_id, row in rows if row}
     return rules if origin is None else {rule_id: rule for rule_id, rule in rules.items() if _is_sound(rule)}
@@ -325,7 +325,7 @@ def move_history(connection: apsw.Connection, source: Rule, target: Rule) -> Non
 
 
 def draft_of(rule: Rule, **changes: Any) -> RuleDraft:
-    """A rule as a draft, with some fields changed."""
+    """Return a rule as a draft, with some fields changed."""
     same = RuleDraft(
         rule.rule_text,
         rule.category,
@@ -386,7 +386,7 @@ def store_vectors(
 
 
 def rules_without_vector(connection: apsw.Connection, limit: int) -> list[Rule]:
-    """Rules in force that no model has read yet."""
+    """Return rules in force that no model has read yet."""
     # The plus keeps SQLite from sorting all rules in force instead of reading the index of those without a vector.
     sql = f"{_RULE} where embedding is null and +retired_at is null order by id limit ?"
     return [Rule(*row) for row in fetch_all(connection, sql, (limit,))]

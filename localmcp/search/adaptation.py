@@ -164,7 +164,7 @@ def measure_gap(database: Database, embedder: Embedder, group: Group) -> float |
 
 
 def _sample(connection: apsw.Connection, group: Group, model_id: int) -> list[str]:
-    """Texts with vectors, spread over the group, the same ones every time."""
+    """Return texts with vectors, spread over the group, the same ones every time."""
     sql = """
         select text from chunks where id in (
             select chunks.id from chunks join sources on sources.id = source_id

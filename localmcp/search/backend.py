@@ -64,7 +64,7 @@ class RemoteIndex(Protocol):
     """
 
     def collections(self) -> list[str]:
-        """Names, sorted."""
+        """Return names, sorted."""
         ...
 
     def describe(self, collection: str) -> Space: ...
@@ -79,7 +79,7 @@ class RemoteIndex(Protocol):
         condition: Condition | None = None,
         exact: bool = False,
     ) -> list[list[Neighbor]]:
-        """The nearest of each query, best first; equal scores by id.
+        """Return the nearest of each query, best first; equal scores by id.
 
         Args:
             queries: float32 unit vectors, shape (queries, dimension).
@@ -90,5 +90,5 @@ class RemoteIndex(Protocol):
         ...
 
     def fetch(self, collection: str, ids: Sequence[int]) -> dict[int, Record]:
-        """The records of those ids; missing ones are left out."""
+        """Return the records of those ids; missing ones are left out."""
         ...

@@ -74,7 +74,7 @@ class Places:
             self.copies.settle(collection_id)
 
     def find(self, connection: apsw.Connection, name: str) -> Place:
-        """Where the collection of that name is searched, as far as the file and the scope know."""
+        """Return where the collection of that name is searched, as far as the file and the scope know."""
         visible = visible_collections(connection)
         own_collection = next(
             (collection for collection in visible if collection.name.casefold() == name.casefold()), None
@@ -90,7 +90,7 @@ class Places:
         return replica if replica is not None and replica.ready else None
 
     def is_foreign(self, name: str) -> bool:
-        """Whether a collection that is not in the file exists on the server, and the scope may see it.
+        """Return whether a collection that is not in the file exists on the server, and the scope may see it.
 
         Raises:
             Unavailable, AccessDenied: the server does not tell.
@@ -114,7 +114,7 @@ class Places:
     # ------------------------------------------------------------ for `search`
 
     def nearest(self, request: SearchRequest, vector: Vector, depth: int) -> FoundElsewhere:
-        """The nearest chunks in each of the request's collections that the server answers for."""
+        """Return the nearest chunks in each of the request's collections that the server answers for."""
         if self.milvus is None:
             return FoundElsewhere()
         with self.database.read() as connection:
@@ -137,7 +137,7 @@ class Places:
         return FoundElsewhere(near, notices)
 
     def _ask(self, request: SearchRequest, vector: Vector, depth: int, replica: Replica) -> list[int] | None:
-        """Ids of the nearest chunks; None when the server does not know what the request filters by."""
+        """Return ids of the nearest chunks; None when the server does not know what the request filters by."""
         restricting = restriction(request.filters)
         if restricting is None or self.milvus is None:
             return None
@@ -156,7 +156,7 @@ class Places:
 
 
 def restriction(filters: Filters) -> tuple[str | None, Condition | None] | None:
-    """The filters as a partition and a condition, or None when they say more than those can.
+    """Return the filters as a partition and a condition, or None when they say more than those can.
 
     Ids of documents, their type and their folder are known to the file only.
     """

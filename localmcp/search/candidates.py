@@ -136,7 +136,7 @@ class Arms:
     """Candidates in another language than the question."""
 
     def is_deep(self, fused: Fused) -> bool:
-        """Whether neither arm has it among its first hundred."""
+        """Return whether neither arm has it among its first hundred."""
         ranks = (self.semantic_ranks.get(fused.id), self.keyword_ranks.get(fused.id))
         return all(rank is None or rank > ARM_DEPTH for rank in ranks)
 
@@ -169,15 +169,15 @@ class Found:
         return max(self.arms.bm25.values(), default=0.0)
 
     def order(self, full: float) -> list[Fused]:
-        """Every candidate, best first, when the bm25 score `full` counts as 100."""
+        """Return every candidate, best first, when the bm25 score `full` counts as 100."""
         return _fuse(self.mode, self.arms, full, self.outcome.weights, self.floor)
 
     def is_deep(self, fused: Fused) -> bool:
-        """Whether it comes behind what a look at the first hundred found."""
+        """Return whether it comes behind what a look at the first hundred found."""
         return self.arms.depth > ARM_DEPTH and self.arms.is_deep(fused)
 
     def page(self, connection: apsw.Connection) -> SearchOutcome:
-        """The page that was asked for, if this is the only file."""
+        """Return the page that was asked for, if this is the only file."""
         clock = Clock(self.outcome.milliseconds)
         ordered, start = self.order(self.best_keyword), self.request.offset
         self.outcome.total = len(ordered)
@@ -197,7 +197,7 @@ class Found:
         return [fused[number] for number in ordered_by_date(self.request, dated, self.outcome)] + fused[ARM_DEPTH:]
 
     def load(self, connection: apsw.Connection, page: Sequence[Fused]) -> list[Hit]:
-        """The candidates with their texts; one that has left the file meanwhile is left out."""
+        """Return the candidates with their texts; one that has left the file meanwhile is left out."""
         judge, dates = self.judge(), load_dates(connection, [fused.id for fused in page])
         return [
             replace(
@@ -240,7 +240,7 @@ class Clock:
 
 
 def _fuse(mode: Mode, arms: Arms, full: float, weights: Weights, floor: float) -> list[Fused]:
-    """Every candidate, best first; what only a deeper look found comes behind, so that pages do not overlap."""
+    """Return every candidate, best first; what only a deeper look found comes behind, so that pages do not overlap."""
     # A chunk without a vector takes part with its words.
     candidates = dict.fromkeys(arms.keyword_ranks, 0.0) | arms.cosines
     if mode == "semantic":

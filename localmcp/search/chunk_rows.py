@@ -37,7 +37,7 @@ class Row:
 
 
 def find_partition(connection: apsw.Connection, collection: Collection, name: str) -> int | None:
-    """The id of a partition; None for the default one, which holds sources without a partition.
+    """Return the id of a partition; None for the default one, which holds sources without a partition.
 
     Raises:
         NotFound: no such partition; names those that are there.
@@ -51,7 +51,7 @@ def find_partition(connection: apsw.Connection, collection: Collection, name: st
 
 
 def partition_names(connection: apsw.Connection, collection_id: int) -> list[str]:
-    """Names of the collection's partitions, without the default one."""
+    """Return names of the collection's partitions, without the default one."""
     sql = "select name from partitions where collection_id = ? order by name"
     return [row[0] for row in fetch_all(connection, sql, (collection_id,))]
 
@@ -60,7 +60,7 @@ def sources_fulfilling(
     connection: apsw.Connection, collection_id: int, partition: str | None, partition_id: int | None,
     condition: Condition | None,
 ) -> Ids:  # fmt: skip
-    """Sorted ids of the sources that may answer; what is asked of pages is left to `_allowed_chunks`."""
+    """Return sorted ids of the sources that may answer; what is asked of pages is left to `_allowed_chunks`."""
     import numpy as np
 
     tests = ["collection_id = :collection", "trashed_at is null"]
@@ -77,12 +77,12 @@ def sources_fulfilling(
 
 
 def asks_for_pages(condition: Condition) -> bool:
-    """Whether chunks of one source may answer differently."""
+    """Return whether chunks of one source may answer differently."""
     return any(comparison.field == ("page",) for comparison in comparisons(condition))
 
 
 def chunks_fulfilling(connection: apsw.Connection, collection_id: int, condition: Condition) -> list[int]:
-    """Ids of the collection's chunks that are searched and fulfil the condition, ascending."""
+    """Return ids of the collection's chunks that are searched and fulfil the condition, ascending."""
     compiled = sql_condition(condition, "sources.metadata", COLUMNS)
     sql = f"""
         select chunks.id from chunks join sources on sources.id = chunks.source_id

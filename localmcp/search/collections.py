@@ -40,7 +40,7 @@ def visible_collections(connection: apsw.Connection, kind: str = "documents") ->
 
 
 def choose_collections(connection: apsw.Connection, names: list[str] | None) -> list[Collection]:
-    """The visible collections of those names, or all visible ones for None.
+    """Return the visible collections of those names, or all visible ones for None.
 
     Raises:
         NotFound: a name that does not exist or that the caller may not see; names the nearest visible one.
@@ -61,7 +61,7 @@ def _named(visible: list[Collection], name: str) -> Collection:
 
 
 def ensure_collection(connection: apsw.Connection, name: str, *, kind: str = "documents") -> Collection:
-    """The collection of that name, made if absent. Part of the caller's write transaction.
+    """Return the collection of that name, made if absent. Part of the caller's write transaction.
 
     Raises:
         InvalidInput: an empty, overlong or unprintable name.
@@ -86,7 +86,7 @@ def ensure_collection(connection: apsw.Connection, name: str, *, kind: str = "do
 
 
 def ensure_partition(connection: apsw.Connection, collection: Collection, name: str | None) -> int | None:
-    """The id of the collection's partition of that name, made if absent; None for None."""
+    """Return the id of the collection's partition of that name, made if absent; None for None."""
     if name is None:
         return None
     _check_name("partition", name)
@@ -136,7 +136,7 @@ def ensure_model(connection: apsw.Connection, identity: ModelIdentity) -> int:
 
 
 def find_model(connection: apsw.Connection, identity: ModelIdentity) -> int | None:
-    """The id of this model in the file, or None when the file has no vectors of it."""
+    """Return the id of this model in the file, or None when the file has no vectors of it."""
     return fetch_one(connection, "select id from models where fingerprint = ?", (identity.fingerprint,))
 
 

@@ -75,7 +75,7 @@ Condition = Comparison | And | Or | Not
 
 
 def parse_condition(raw: Any) -> Condition | None:
-    """The condition that a JSON value states; None for null and for an empty object.
+    """Return the condition that a JSON value states; None for null and for an empty object.
 
     Raises:
         InvalidInput: names the place, the value and what is accepted.
@@ -181,7 +181,7 @@ def _shown(value: Any) -> str:
 
 
 def comparisons(condition: Condition) -> list[Comparison]:
-    """Every comparison in it, left to right."""
+    """Return every comparison in it, left to right."""
     if isinstance(condition, Comparison):
         return [condition]
     parts = (condition.part,) if isinstance(condition, Not) else condition.parts
@@ -251,7 +251,7 @@ class SqlCondition:
 
 
 def sql_condition(condition: Condition, metadata: str, columns: Mapping[str, str]) -> SqlCondition:
-    """The condition over a JSON text column.
+    """Return the condition over a JSON text column.
 
     Args:
         metadata: the SQL of the JSON text; what is not JSON counts as an empty object.

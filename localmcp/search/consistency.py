@@ -17,7 +17,7 @@ _LIVE = "select chunks.id from chunks join sources on sources.id = source_id whe
 
 
 def disagreements(connection: apsw.Connection) -> list[str]:
-    """What does not hold, a sentence each; empty for a sound file. 1 s for 100,000 passages.
+    """Return what does not hold, a sentence each; empty for a sound file. 1 s for 100,000 passages.
 
     Checked: live passages are those of the keyword index; passages continue each other and are counted by their
     document; vectors have the model's length and belong to a passage or a rule; sign codes are those of the vectors.

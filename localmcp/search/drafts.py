@@ -96,7 +96,7 @@ class SourceDraft:
 
 
 def heading_of(title: str, headings: Sequence[str]) -> str:
-    """What is in the title column: the title, then the heading path without repeating the title."""
+    """Return what is in the title column: the title, then the heading path without repeating the title."""
     return "\n".join([title, *(heading for heading in headings if heading != title)])
 
 

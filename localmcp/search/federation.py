@@ -65,7 +65,7 @@ class MountedFile(Protocol):
 
 
 def shown_name(name: str | int, origin: str | None) -> str:
-    """The name or number of something in a file, with the name of the mounted file before it: `team:deploy`."""
+    """Return the name or number of something in a file, with the name of the mounted file before it: `team:deploy`."""
     return f"{origin}:{name}" if origin else str(name)
 
 
@@ -76,7 +76,7 @@ def split_name(shown: str) -> tuple[str | None, str]:
 
 
 def never_changed(what: str, origin: str, file: str = "FILE") -> AccessDenied:
-    """The error for who wants to change something in a mounted file; `file` is its path."""
+    """Return the error for who wants to change something in a mounted file; `file` is its path."""
     return AccessDenied(
         f"{what} is in {origin} (mounted), which is never changed.",
         hint=f"What it holds is taken into your file with: localmcp merge {file}",
@@ -87,7 +87,7 @@ class Beside(Protocol):
     """Where mounted files come from."""
 
     def files(self) -> tuple[Sequence[MountedFile], Sequence[str]]:
-        """Those that can be opened, by name, and a sentence about each that cannot."""
+        """Return those that can be opened, by name, and a sentence about each that cannot."""
         ...
 
 
@@ -122,7 +122,7 @@ class Federation:
         self._lock = threading.Lock()
 
     def mounted(self) -> tuple[Sequence[MountedFile], Sequence[str]]:
-        """The mounted files that the caller may see, and a sentence about each that cannot be opened.
+        """Return the mounted files that the caller may see, and a sentence about each that cannot be opened.
 
         A caller that is bound to collections sees none: they are collections of your file.
         """
@@ -131,7 +131,7 @@ class Federation:
         return self._beside.files()
 
     def look(self, look: Callable[[Index, str | None], Result | None], origin: str | None = None) -> Iterator[Result]:
-        """What `look(index, name)` gives for your file (name None), then each mounted one; None is left out.
+        """Yield what `look(index, name)` gives for your file (name None), then each mounted one; None is left out.
 
         `origin` names one mounted file alone. Another mounted file that cannot be read is logged and left out.
 
@@ -178,7 +178,7 @@ class Federation:
         return results
 
     def search(self, request: SearchRequest, origin: str | None = None) -> SearchOutcome:
-        """The best passages of all files; of one mounted file alone with `origin`.
+        """Return the best passages of all files; of one mounted file alone with `origin`.
 
         Raises:
             NotFound: a collection that no file has, or nothing of that name is mounted.
@@ -206,7 +206,7 @@ class Federation:
             pool.shutdown()
 
     def _is_own(self, names: Sequence[str]) -> bool:
-        """A plain name means your collection where there is one."""
+        """Return whether one of the names is a collection of your own file, which wins over mounted ones."""
         with self.own.database.read() as connection:
             visible_names = {
                 visible_collection.name.casefold() for visible_collection in visible_collections(connection)
@@ -342,7 +342,7 @@ def _by_date(
 
 
 def _comparable(request: SearchRequest, gathered: _Round) -> list[_Part]:
-    """The files that can answer in that mode; who asks by meaning alone gets no hits by words."""
+    """Return the files that can answer in that mode; who asks by meaning alone gets no hits by words."""
     if request.mode != "semantic" or all(part.ranked.mode == "keyword" for part in gathered.parts):
         return gathered.parts
     return [part for part in gathered.parts if part.ranked.mode != "keyword"]
@@ -356,7 +356,7 @@ def _ranked(part: _Part, full: float, by_meaning: bool) -> list[Fused]:
 
 
 def _raw(part: _Part, fused: Fused) -> float:
-    """What decides between two full scores: the arm's own number."""
+    """Return what decides between two full scores: the arm's own number."""
     arms = part.ranked.arms
     if part.ranked.mode == "semantic":
         return arms.cosines.get(fused.id, 0.0)
@@ -366,7 +366,7 @@ def _raw(part: _Part, fused: Fused) -> float:
 def _load(
     parts: Sequence[_Part], page: Collection[tuple[int, Fused]], notices: list[str]
 ) -> dict[tuple[int, Fused], Hit]:
-    """The hits of these candidates, each file read once; a mounted file that cannot be read gives none."""
+    """Return the hits of these candidates, each file read once; a mounted file that cannot be read gives none."""
     hits: dict[tuple[int, Fused], Hit] = {}
     for number in {number for number, _ in page}:
         part = parts[number]
@@ -400,7 +400,7 @@ def _searched(parts: Sequence[_Part]) -> dict[str, int]:
 
 
 def _joined_query(parts: Sequence[_Part]) -> KeywordQuery | None:
-    """The query with its words counted over all files; sets the factor of each file."""
+    """Return the query with its words counted over all files; sets the factor of each file."""
     queries = [part.ranked.outcome.query for part in parts]
     asked = [(part, query) for part, query in zip(parts, queries, strict=True) if query is not None]
     if not asked:
@@ -430,14 +430,14 @@ def _joined_query(parts: Sequence[_Part]) -> KeywordQuery | None:
 
 
 def _added(first: Term, second: Term) -> Term:
-    """A word counted in two files."""
+    """Return a word counted in two files."""
     alternatives = tuple(dict.fromkeys((*first.alternatives, *second.alternatives)))
     repair = first.repair if second.repair is not None else None
     return Term(first.word, alternatives, first.chunks + second.chunks, first.idf, repair)
 
 
 def _factor(query: KeywordQuery, joined: dict[str, list[Term]]) -> float:
-    """How much rarer the words of this file are in all files together than in this one."""
+    """Return how much rarer the words of this file are in all files together than in this one."""
     here = sum(term.idf for term in query.terms)
     together = sum(joined[term.word][0].idf for term in query.terms)
     return together / here if here > 0 else 1.0

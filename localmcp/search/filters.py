@@ -79,7 +79,7 @@ class Filters:
 def allowed_sources(
     connection: apsw.Connection, collections: Sequence[Collection], filters: Filters
 ) -> NDArray[np.int64]:
-    """Ids of the sources in those collections that pass the filters, ascending."""
+    """Return ids of the sources in those collections that pass the filters, ascending."""
     import numpy as np
 
     marks = ",".join("?" * len(collections))
@@ -120,7 +120,7 @@ def _conditions(filters: Filters) -> list[tuple[str, list[Any]]]:
 
 
 def _path_condition(prefix: str) -> tuple[str, list[Any]]:
-    """A folder's own files, a file itself; a relative prefix matches the same folders anywhere in a path."""
+    """Return SQL for a file or what is in a folder; relative paths match anywhere in a path."""
     if "\0" in prefix:  # no path holds one, and the system refuses to look
         return "0", []
     path_below = os.path.normpath(os.path.expanduser(prefix))

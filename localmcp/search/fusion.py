@@ -51,7 +51,7 @@ def keyword_score(bm25: float, full: float) -> float:
 def fuse(
     cosines: Mapping[int, float], bm25: Mapping[int, float], full: float, weights: Weights, floor: float
 ) -> list[Fused]:
-    """Every candidate with both scores, best first; ties by id.
+    """Return every candidate with both scores, best first; ties by id.
 
     `cosines` holds every candidate; one that is missing from `bm25` holds no term of the query. `full` is the bm25
     score that counts as 100. Candidates with neither a term nor a cosine of at least `floor` are left out.

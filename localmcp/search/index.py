@@ -71,7 +71,7 @@ class Elsewhere(Protocol):
     """Another server that searches the vectors of some collections."""
 
     def nearest(self, request: SearchRequest, vector: Vector, depth: int) -> FoundElsewhere:
-        """The `depth` chunks nearest to the query in each of the request's collections that it holds.
+        """Return the `depth` chunks nearest to the query in each of the request's collections that it holds.
 
         It never raises because the server fails: a collection is then left out, and a notice says why.
         """
@@ -111,7 +111,7 @@ class Index:
         self.elsewhere: Elsewhere | None = None
 
     def search(self, request: SearchRequest) -> SearchOutcome:
-        """The best chunks for the request.
+        """Return the best chunks for the request.
 
         Raises:
             NotFound: a collection that the caller cannot see.
@@ -231,7 +231,7 @@ class Index:
             )
 
     def _restriction(self, connection: apsw.Connection, collections: list[Collection], filters: Filters) -> Any:
-        """Sorted ids of the sources that may answer; None when every source of the file may."""
+        """Return sorted ids of the sources that may answer; None when every source of the file may."""
         everything = fetch_one(connection, _DOCUMENT_COLLECTIONS) == len(collections)
         return None if everything and not filters else allowed_sources(connection, collections, filters)
 
@@ -248,7 +248,7 @@ class Index:
     def _with_our_vectors(
         self, connection: apsw.Connection, request: SearchRequest, collections: list[Collection], outcome: SearchOutcome
     ) -> _Ours | None:
-        """The collections whose vectors our model made; the others are left to the keyword arm, and named."""
+        """Return the collections whose vectors our model made; the others are left to the keyword arm, and named."""
         model_id = find_model(connection, self.embedder.get().identity)
         ids = [collection.id for collection in collections if model_id is not None and collection.model_id == model_id]
         foreign = ", ".join(
@@ -260,7 +260,7 @@ class Index:
         return _Ours(model_id, ids) if ids and model_id is not None else None
 
     def _adapted(self, connection: apsw.Connection, arms: Arms) -> Weights:
-        """The weights of the kinds of text that were found."""
+        """Return the weights of the kinds of text that were found."""
         by_word, by_meaning = list(islice(arms.keyword_ranks, DEEP)), list(islice(arms.semantic_ranks, DEEP))
         trust = trust_of(self.embedder.get().identity.name)
         return (
@@ -281,7 +281,7 @@ class Index:
     def sign_blocks(
         self, connection: apsw.Connection, model_id: int, generations: Generations, collection_ids: Sequence[int]
     ) -> list[Block]:
-        """The sign codes of those collections in this snapshot, from the cache that every feature shares."""
+        """Return the sign codes of those collections in this snapshot, from the cache that every feature shares."""
         with self._lock:
             signs = self._signs.setdefault(model_id, SignIndex(model_id))
         return signs.blocks(connection, generations.signs, collection_ids)
@@ -370,7 +370,7 @@ def _depth(request: SearchRequest) -> int:
 
 
 def _live(connection: apsw.Connection, elsewhere: FoundElsewhere, ours: _Ours, allowed: Any) -> list[int]:
-    """What another server found, without what has left the file meanwhile, or is not asked for."""
+    """Return what another server found, without what has left the file meanwhile, or is not asked for."""
     ids = array(
         "q", [chunk_id for collection in ours.collection_ids for chunk_id in elsewhere.near.get(collection, ())]
     )

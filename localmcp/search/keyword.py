@@ -237,7 +237,7 @@ def _is_in_language(
 
 
 def _without_stop_words(terms: list[Term], languages: Sequence[str | None]) -> tuple[list[Term], list[tuple[str, str]]]:
-    """A stop word is not searched for, unless nothing else is left."""
+    """Return the terms without stop words, unless nothing else is left, and what was dropped."""
     stops = {word for language in languages for word in stop_words(language)}
     kept = [term for term in terms if term.word not in stops]
     if not any(term.chunks for term in kept):
@@ -365,7 +365,7 @@ def match_expression(terms: Sequence[Term]) -> str:
 
 
 def matched_words(query: KeywordQuery, text: str, language: str) -> list[str]:
-    """The query's words (as typed) that are in a text of that language."""
+    """Return the query's words (as typed) that are in a text of that language."""
     # The stems of its words; words that were seen before are not taken apart again.
     present = set(index_text(text, language).split())
     return list(

@@ -56,7 +56,7 @@ class Passage:
 
 
 def read_texts(text: str) -> list[str]:
-    """A JSON list of texts as stored, such as a heading path; empty for what somebody else wrote there."""
+    """Return a JSON list of texts as stored, such as a heading path; empty for what somebody else wrote there."""
     parsed: Any = _read_json(text)
     return [text for text in cast("list[Any]", parsed) if isinstance(text, str)] if isinstance(parsed, list) else []
 
@@ -95,7 +95,7 @@ def load_passages(connection: apsw.Connection, chunk_ids: Iterable[int]) -> dict
 
 
 def find_passage(connection: apsw.Connection, chunk_uuid: bytes) -> Passage | None:
-    """The chunk of that UUID, unless its source is in the trash."""
+    """Return the chunk of that UUID, unless its source is in the trash."""
     row = fetch_one(connection, f"{_PASSAGE} where chunks.uuid = ? and trashed_at is null", (chunk_uuid,))
     return _passage(row) if row else None
 
@@ -103,7 +103,7 @@ def find_passage(connection: apsw.Connection, chunk_uuid: bytes) -> Passage | No
 def passages_of_source(
     connection: apsw.Connection, source_id: int, first: int = 0, last: int = 1 << 40
 ) -> list[Passage]:
-    """The chunks of a source at positions first..last, in order."""
+    """Return the chunks of a source at positions first..last, in order."""
     sql = f"{_PASSAGE} where chunks.source_id = ? and position between ? and ? order by position"
     return [_passage(row) for row in fetch_all(connection, sql, (source_id, first, last))]
 
@@ -116,7 +116,7 @@ _TYPES: tuple[type | tuple[type, ...], ...] = (
 
 
 def _passage(row: Sequence[Any]) -> Passage:
-    """A row as a passage.
+    """Return a row as a passage.
 
     Raises:
         ValueError: a column holds what the schema does not allow.

@@ -88,7 +88,7 @@ def check_metadata(metadata: Mapping[str, Any], place: str = "metadata") -> dict
 
 
 def clean_text(text: str, place: str = "text") -> str:
-    """The text as it is stored: no NUL and no half characters.
+    """Return the text as it is stored: no NUL and no half characters.
 
     Raises:
         InvalidInput: nothing visible is in it.
@@ -105,7 +105,7 @@ def clean_text(text: str, place: str = "text") -> str:
 def draft_whole(
     record: RecordText, collection_id: int, identity: tuple[int, bytes] | None = None
 ) -> tuple[SourceDraft, dict[bytes, str]]:
-    """The source of one chunk that holds the whole text, and digest -> embedded text."""
+    """Return the source of one chunk that holds the whole text, and digest -> embedded text."""
     language = detect_language(record.text) or DEFAULT_LANGUAGE
     parts = [language, heading_of(record.shown_title, ()), record.embedded]
     digest = hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).digest()
@@ -117,7 +117,7 @@ def draft_whole(
 
 
 def draft_split(record: RecordText, collection_id: int, window: Window) -> tuple[SourceDraft, dict[bytes, str]]:
-    """The source of as many chunks as the text needs, and digest -> embedded text."""
+    """Return the source of as many chunks as the text needs, and digest -> embedded text."""
     language = detect_language(record.text) or DEFAULT_LANGUAGE
     chunks = split(
         record.text,

@@ -138,7 +138,7 @@ def unfinished(connection: apsw.Connection) -> list[tuple[str, str]]:
 
 
 def spare_vectors(connection: apsw.Connection) -> int:
-    """Vectors of passages that another model than their collection's made: kept for the way back."""
+    """Return vectors of passages that another model than their collection's made: kept for the way back."""
     sql = """
         select count(*) from vectors join chunks on chunks.id = vectors.id & 1099511627775
         join sources on sources.id = source_id join collections on collections.id = collection_id
@@ -360,7 +360,7 @@ def _id_of(connection: apsw.Connection, identity: ModelIdentity) -> int:
 
 
 def collections_to_reembed(connection: apsw.Connection) -> list[Collection]:
-    """The collections of documents that have passages, as the caller sees them."""
+    """Return the collections of documents that have passages, as the caller sees them."""
     held = {row[0] for row in fetch_all(connection, "select distinct collection_id from sources where chunk_count > 0")}
     return [collection for collection in visible_collections(connection) if collection.id in held]
 

@@ -62,7 +62,7 @@ _SELECT = """
 
 
 def replica_of(connection: apsw.Connection, collection_id: int) -> Replica | None:
-    """The collection's copy, or None."""
+    """Return the collection's copy, or None."""
     if not _keeps_replicas(connection):
         return None
     row = fetch_one(connection, f"{_SELECT} where collection_id = ?", (collection_id,))
@@ -70,7 +70,7 @@ def replica_of(connection: apsw.Connection, collection_id: int) -> Replica | Non
 
 
 def replicas(connection: apsw.Connection) -> list[Replica]:
-    """Every copy, by the collection's name."""
+    """Return every copy, by the collection's name."""
     if not _keeps_replicas(connection):
         return []
     rows = fetch_all(connection, f"{_SELECT} order by collections.name")
@@ -87,13 +87,13 @@ def _keeps_replicas(connection: apsw.Connection) -> bool:
 
 
 def model_text(connection: apsw.Connection, model_id: int | None) -> str:
-    """A model's identity as text, `name#fingerprint`; models whose text ends alike make comparable vectors."""
+    """Return a model's identity as text, `name#fingerprint`; models whose text ends alike make comparable vectors."""
     row = fetch_one(connection, "select name, fingerprint from models where id = ?", (model_id,))
     return f"{row[0]}#{row[1]}" if row else ""
 
 
 def same_model(first: str, second: str) -> bool:
-    """Whether two identities of `model_text` represent comparable vectors."""
+    """Return whether two identities of `model_text` represent comparable vectors."""
     return first.rpartition("#")[2] == second.rpartition("#")[2]
 
 
@@ -194,7 +194,7 @@ def claim_sending(
 
 
 def current_sender(connection: apsw.Connection, collection_id: int) -> str | None:
-    """Which process sends, or did last."""
+    """Return which process sends, or did last."""
     return fetch_one(connection, "select sender from replicas where collection_id = ?", (collection_id,))
 
 
@@ -217,7 +217,7 @@ LIVE_CHUNKS = f"""
 def count_chunks(
     connection: apsw.Connection, collection_id: int, model_id: int, *, up_to: int = (1 << VECTOR_ID_BITS) - 1
 ) -> int:
-    """How many vectors a complete copy has, or those of chunks up to an id."""
+    """Return how many vectors a complete copy has, or those of chunks up to an id."""
     sql = f"select count(*) {LIVE_CHUNKS} and chunks.id <= :up_to"
     return fetch_one(connection, sql, {"model": model_id, "collection": collection_id, "up_to": up_to})
 
@@ -225,7 +225,7 @@ def count_chunks(
 def chunk_ids_after(
     connection: apsw.Connection, collection_id: int, model_id: int, after: int, limit: int
 ) -> list[int]:
-    """The next ids that a complete copy has, ascending."""
+    """Return the next ids that a complete copy has, ascending."""
     sql = f"select chunks.id {LIVE_CHUNKS} and chunks.id > :after order by chunks.id limit :limit"
     bindings = {"model": model_id, "collection": collection_id, "after": after, "limit": limit}
     return [row[0] for row in fetch_all(connection, sql, bindings)]

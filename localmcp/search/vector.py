@@ -47,7 +47,7 @@ EXACT_STEP = 10_000
 
 
 def vector_id(model_id: int, chunk_id: int) -> int:
-    """The rowid in `vectors`."""
+    """Return the rowid in `vectors`."""
     return model_id << VECTOR_ID_BITS | chunk_id
 
 
@@ -156,7 +156,7 @@ def _insert_segment(
 
 
 def _sign_codes(connection: apsw.Connection, model_id: int, chunk_ids: Sequence[int]) -> tuple[Any, Any]:
-    """Ids (n,) and codes (n, words) of the chunks' vectors: one bit a dimension, 1 where it is positive."""
+    """Return ids (n,) and codes (n, words) of the chunks' vectors: one bit a dimension, 1 where it is positive."""
     import numpy as np
 
     keys = np.array([vector_id(model_id, chunk_id) for chunk_id in chunk_ids], dtype=np.int64)
@@ -180,7 +180,7 @@ def _quantizes(connection: apsw.Connection, key: int) -> bool:
 
 
 def pack_signs(vector: Vector) -> bytes:
-    """The sign code of one vector, bit order as `vec_quantize_binary` writes it."""
+    """Return the sign code of one vector, bit order as `vec_quantize_binary` writes it."""
     import numpy as np
 
     return np.packbits(vector > 0, bitorder="little").tobytes()
@@ -258,7 +258,7 @@ def nearest_chunks(
     connection: apsw.Connection, model_id: int, blocks: Sequence[Block], query: Vector, k: int,
     allowed: Ids | None = None, exact: bool = False,
 ) -> list[tuple[int, float]]:  # fmt: skip
-    """The k chunks nearest to `query` and their cosines, best first, ties by id.
+    """Return the k chunks nearest to `query` and their cosines, best first, ties by id.
 
     The exact vectors are read in the order of their estimates, until no further one can be expected among the best
     ten. `allowed` (sorted source ids) restricts them; `exact` compares every vector.
@@ -279,7 +279,7 @@ def nearest_chunks(
 
 
 def _compared(connection: apsw.Connection, model_id: int, ids: Ids, query: Vector) -> tuple[Ids, Cosines]:
-    """The ids and their cosines, in the same order; a chunk without a vector has none (nan)."""
+    """Return the ids and their cosines, in the same order; a chunk without a vector has none (nan)."""
     import numpy as np
 
     cosines = exact_cosines(connection, model_id, ids, query)
@@ -298,7 +298,7 @@ def _best_of(compared: Sequence[tuple[Ids, Cosines]], k: int) -> list[tuple[int,
 
 
 def _hopeful(estimated: Vector, compared: Sequence[tuple[Ids, Cosines]]) -> int:
-    """How many candidates, best estimate first, may still be among the best ten.
+    """Return how many candidates, best estimate first, may still be among the best ten.
 
     The vectors that were read tell how a cosine follows from an estimate: a line, and the deviation from it.
     """
@@ -318,7 +318,7 @@ def _hopeful(estimated: Vector, compared: Sequence[tuple[Ids, Cosines]]) -> int:
 
 
 def all_ids(blocks: Sequence[Block], allowed: Ids | None) -> Ids:
-    """The ids in the blocks whose source is allowed."""
+    """Return the ids in the blocks whose source is allowed."""
     import numpy as np
 
     parts = [block.ids if allowed is None else block.ids[_is_in(block.sources, allowed)] for block in blocks]
@@ -326,7 +326,7 @@ def all_ids(blocks: Sequence[Block], allowed: Ids | None) -> Ids:
 
 
 def candidates(blocks: Sequence[Block], query: Vector, allowed: Ids | None) -> Ids:
-    """The ids of the codes nearest to the query's code, best estimate first."""
+    """Return the ids of the codes nearest to the query's code, best estimate first."""
     return _ordered(*estimated_candidates(blocks, query, allowed), CANDIDATES)[0]
 
 
@@ -342,7 +342,7 @@ def _ordered(ids: Ids, estimated: Vector, most: int) -> tuple[Ids, Vector]:
 
 
 def estimated_candidates(blocks: Sequence[Block], query: Vector, allowed: Ids | None) -> tuple[Ids, Vector]:
-    """The ids (n,) of the codes nearest to the query's code, and their estimates (n,), in no order."""
+    """Return the ids (n,) of the codes nearest to the query's code, and their estimates (n,), in no order."""
     import numpy as np
 
     if not blocks:
@@ -399,7 +399,7 @@ def _masked(distance: Any, sources: Any, allowed: Any, beyond: int) -> Any:
 
 
 def _is_in(sources: Any, allowed: Any) -> Any:
-    """Which of the sources are among the allowed ones, which are sorted: bool (n,)."""
+    """Return which of the sources are among the allowed ones, which are sorted: bool (n,)."""
     import numpy as np
 
     if not len(allowed) or not len(sources):

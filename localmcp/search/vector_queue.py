@@ -352,7 +352,7 @@ class Lease:
 
 @contextmanager
 def front_lease(database: Database) -> Generator[Lease]:
-    """The lease in front, once no other worker of this rank has it."""
+    """Yield the lease in front, once no other worker of this rank has it."""
     lease = Lease(FRONT)
     try:
         while True:

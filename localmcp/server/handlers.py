@@ -79,7 +79,7 @@ def build_server(
     *,
     instructions: str | None = None,
 ) -> ToolServer:
-    """A server of the tools that `scope` may use.
+    """Return a server of the tools that `scope` may use.
 
     Args:
         open_workspace: called in a worker thread at every request, so it opens once (`OpenOnce`). When it raises, the
@@ -249,7 +249,7 @@ class ToolServer(Server[Any]):
             return _failure(log_incident(name))
 
     def _promises_structure(self, name: str) -> bool:
-        """Whether the tool says what its structured answer is."""
+        """Return whether the tool says what its structured answer is."""
         tool = self._find(name)
         return tool is not None and tool.output_schema is not None
 
@@ -337,7 +337,7 @@ async def _ask_through(handler: Callable[..., Any], ctx: Context, params: Any, a
 
 
 def describe_tool(tool: Tool) -> wire.Tool | None:
-    """The tool's entry in tools/list; None for one that would make clients reject the whole list."""
+    """Return the tool's entry in tools/list; None for one that would make clients reject the whole list."""
     mark = tool.mark
     try:
         arguments = tool.input_schema
@@ -361,7 +361,7 @@ _UNLISTED = ("minimum", "minLength", "maxLength")
 
 
 def _listed_schema(tool: Tool, schema: Json) -> Json:
-    """The schema as it is listed: tools of ours accept other spellings of arguments, and so do not forbid them.
+    """Return the schema as it is listed: tools of ours accept other spellings of arguments, and so do not forbid them.
 
     Lower limits and lengths are left out, which a call that breaks them is told.
     """
@@ -374,7 +374,7 @@ def _listed_schema(tool: Tool, schema: Json) -> Json:
 
 
 def _annotations(mark: ToolMark) -> wire.ToolAnnotations:
-    """What a client may assume of the tool; what the protocol assumes by itself is left out."""
+    """Return what a client may assume of the tool; what the protocol assumes by itself is left out."""
     if mark.read_only:
         return wire.ToolAnnotations(read_only_hint=True, open_world_hint=mark.open_world)
     return wire.ToolAnnotations(
@@ -409,7 +409,7 @@ def reads_text_alone(ctx: Context) -> bool:
 
 
 def tool_result(name: str, answer: Answer, *, promised: bool = True, structured: bool = True) -> wire.CallToolResult:
-    """The answer of a tool as the wire carries it; one that is too large becomes an error that says so.
+    """Return the answer of a tool as the wire carries it; one that is too large becomes an error that says so.
 
     Where nothing structured was `promised` and another server sent nothing of the kind, none is sent: an empty object
     would hide the answer's blocks from some clients.
@@ -431,7 +431,7 @@ def tool_result(name: str, answer: Answer, *, promised: bool = True, structured:
 
 
 def _content_blocks(blocks: Sequence[Json]) -> list[wire.ContentBlock]:
-    """The blocks of another server's answer, as they came."""
+    """Return the blocks of another server's answer, as they came."""
     return TypeAdapter(list[wire.ContentBlock]).validate_python(list(blocks))
 
 

@@ -49,7 +49,7 @@ def greet(database: str | None = None, profile: str | None = None) -> Wire:
 
 
 def first_reply(line: bytes, instructions: str, offers: Sequence[str] = ()) -> dict[str, Any] | None:
-    """The reply to `initialize` or `server/discover`; None for anything the SDK must look at."""
+    """Return the reply to `initialize` or `server/discover`; None for anything the SDK must look at."""
     try:
         message = json.loads(line)
         request_id, params = message["id"], message["params"]

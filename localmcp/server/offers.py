@@ -75,7 +75,7 @@ class OwnOffer:
         return self._registry.find(tool) is not None
 
     def _look(self, tool: str, **arguments: Any) -> Json:
-        """The answer of a tool that only lists; it is not logged as a call of the client."""
+        """Return the answer of a tool that only lists; it is not logged as a call of the client."""
         listing_tool = self._registry.find(tool)
         return listing_tool.call(arguments).value if listing_tool else {}
 

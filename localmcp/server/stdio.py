@@ -58,7 +58,7 @@ class Served(HasRegistry, Protocol):
         ...
 
     def instructions(self) -> str:
-        """What the client's model is told about this file."""
+        """Return what the client's model is told about this file."""
         ...
 
     def close(self) -> None: ...
@@ -83,7 +83,7 @@ def run(wire: Wire, open_workspace: Callable[[], Served], database: str | None, 
 
 
 def scope_of(profile: str | None) -> tuple[Scope, ConfigurationError | None]:
-    """What the client may reach, and why it may reach nothing when the profile cannot be used."""
+    """Return what the client may reach, and why it may reach nothing when the profile cannot be used."""
     if profile is None:
         return SCOPE, None
     from localmcp.profiles import read_profile
@@ -243,7 +243,7 @@ class Session:
                 self._running.discard(reply_id)
 
     def _is_repeated(self, reply_id: _Id | None) -> bool:
-        """Whether this is the SDK's reply to the request that was answered before the SDK was there."""
+        """Return whether this is the SDK's reply to the request that was answered before the SDK was there."""
         if self._repeated is None or reply_id != self._repeated:
             return False
         self._repeated = None
@@ -275,7 +275,7 @@ class Refusal:
 
 
 def read_message(line: bytes) -> _Message | Refusal:
-    """The message on one line, without its lone surrogates and invalid UTF-8; never nothing."""
+    """Return the message on one line, without its lone surrogates and invalid UTF-8; never nothing."""
     if isinstance(line, Overlong):
         match = _ID_FIRST.match(line) or _ID_LAST.search(line)
         text = f"A message may have at most {MAX_LINE // 2**20} MB"
@@ -313,7 +313,7 @@ def _read_patiently(line: bytes) -> _Message | Refusal:
 
 
 def write_message(message: _Message) -> bytes:
-    """The message as one line."""
+    """Return the message as one line."""
     try:
         text = message.model_dump_json(by_alias=True, exclude_unset=True)
     except ValueError:

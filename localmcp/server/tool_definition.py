@@ -53,7 +53,7 @@ class ToolProvider(Protocol):
 
 
 def _get(thing: Any, *names: str) -> Any:
-    """The first of these keys or attributes that is there."""
+    """Return the first of these keys or attributes that is there."""
     for name in names:
         value = cast(Json, thing).get(name) if isinstance(thing, Mapping) else getattr(thing, name, None)
         if value is not None:
@@ -62,7 +62,7 @@ def _get(thing: Any, *names: str) -> Any:
 
 
 def metadata_of(thing: Any) -> ToolMetadata:
-    """What a provider lists, as one record."""
+    """Return what a provider lists, as one record."""
     name = thing if isinstance(thing, str) else _get(thing, "name")
     if not isinstance(name, str) or not name:
         raise InvalidInput(f"A tool needs a name; got {thing!r}.")
@@ -72,7 +72,7 @@ def metadata_of(thing: Any) -> ToolMetadata:
 
 
 def definition_of(thing: Any, keywords: Sequence[str] = ()) -> ToolDefinition:
-    """A definition in any of its forms, as one record: ours, a mapping, or the `Tool` of the `mcp` package."""
+    """Return a definition in any of its forms, as one record: ours, a mapping, or the `Tool` of the `mcp` package."""
     metadata = metadata_of(thing)
     schema = _get(thing, "input_schema", "inputSchema")
     if schema is None:

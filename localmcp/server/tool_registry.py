@@ -56,7 +56,7 @@ class DefinedTool(Tool):
 
 
 def _takes_names(definition: ToolDefinition, handler: Handler) -> bool:
-    """Whether a handler takes the tool's parameters by name; else it takes one mapping.
+    """Return whether a handler takes the tool's parameters by name; else it takes one mapping.
 
     Raises:
         InvalidInput: it takes neither.
@@ -145,12 +145,12 @@ class AdaptedProvider:
         return next((tool for tool in self.tools() if tool.name == name), None)
 
     def try_call(self, name: str) -> Tool:
-        """The tool of that name, whether or not there is one: its call says so."""
+        """Return the tool of that name, whether or not there is one: its call says so."""
         return ProvidedTool(self.provider, ToolMetadata(name))
 
 
 def adapt(provider: Any) -> Provider:
-    """A provider in either form as the registry's own.
+    """Return a provider in either form as the registry's own.
 
     Raises:
         InvalidInput: it is neither.
@@ -278,7 +278,7 @@ class ToolRegistry:
     # ------------------------------------------------------------ finding and calling
 
     def search(self, query: str = "", max_results: int = 0, *, profile: Profile = "best") -> list[ToolHit]:
-        """The tools that fit, best first: name, description, score, input_schema.
+        """Return the tools that fit, best first: name, description, score, input_schema.
 
         Args:
             query: what the tool should do; empty lists all.
@@ -288,7 +288,7 @@ class ToolRegistry:
         return self.discovery.search(query, max_results, profile=profile)
 
     def list_tools(self) -> list[ToolMetadata]:
-        """What every tool is found by, in the order of their sources."""
+        """Return what every tool is found by, in the order of their sources."""
         return [ToolMetadata(tool.name, tool.description, tool.mark.keywords) for tool in self._registry.tools()]
 
     def get_handler(self, name: str) -> Handler:
@@ -311,7 +311,7 @@ class ToolRegistry:
         return [tool.name for tool in self._registry.tools()]
 
     def get_tool(self, name: str) -> ToolDefinition:
-        """The definition of a tool.
+        """Return the definition of a tool.
 
         Raises:
             ToolNotFound: there is none of that name in this request; names the nearest.

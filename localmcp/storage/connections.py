@@ -72,7 +72,7 @@ def load_sqlite_vec(connection: apsw.Connection) -> None:
 
 
 def has_sqlite_vec(connection: apsw.Connection) -> bool:
-    """Whether this connection knows sqlite-vec's functions."""
+    """Return whether this connection knows sqlite-vec's functions."""
     try:
         return bool(connection.execute("select vec_version()").get)
     except apsw.SQLError:

@@ -90,7 +90,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Generator[apsw.Connection]:
-        """A connection for one call, inside one snapshot of the file.
+        """Yield a connection for one call, inside one snapshot of the file.
 
         Raises:
             FileUnavailable: the file cannot be opened or is locked.
@@ -107,7 +107,7 @@ class Database:
 
     @contextmanager
     def write(self) -> Generator[apsw.Connection]:
-        """A transaction: all of the block or none of it; one at a time in this process, others wait.
+        """Yield a transaction: all of the block or none of it; one at a time in this process, others wait.
 
         Raises:
             FileUnavailable: read-only, locked for 30 s, or the disk is full.
@@ -380,7 +380,7 @@ class Database:
             raise self._unreadable(error) from error
 
     def explain(self, error: Exception) -> LocalMCPError | None:
-        """What an unexpected error means: the rows of a foreign file need not be what the schema promises."""
+        """Return what an unexpected error means: the rows of a foreign file need not be what the schema promises."""
         return self._unreadable(error) if self._is_suspect and isinstance(error, UNREADABLE_ROWS) else None
 
     @property
@@ -411,7 +411,7 @@ _WRITE_FAILURES = (apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_TRUNCATE, apsw.SQL
 
 
 def translate_error(error: apsw.Error, path: Path) -> LocalMCPError | None:
-    """What happened, for the person; None for what only a mistake in our SQL can cause."""
+    """Return what happened, for the person; None for what only a mistake in our SQL can cause."""
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return FileUnavailable(f"{path} is locked by another program.", hint="Try again when it has finished.")
     if isinstance(error, apsw.FullError):
@@ -450,7 +450,7 @@ def open_copy(path: Path | Literal[""]) -> apsw.Connection:
 
 
 def read_generations(connection: apsw.Connection) -> Generations:
-    """The generations in this snapshot."""
+    """Return the generations in this snapshot."""
     return Generations(*fetch_one(connection, "select content, words, signs, tools from state"))
 
 
@@ -461,12 +461,12 @@ def bump_generations(connection: apsw.Connection, *names: str) -> None:
 
 
 def fetch_all(connection: apsw.Connection, sql: str, bindings: Any = ()) -> list[Any]:
-    """All rows of a query, each a tuple."""
+    """Return all rows of a query, each a tuple."""
     return cast("list[Any]", connection.execute(sql, bindings).fetchall())
 
 
 def fetch_one(connection: apsw.Connection, sql: str, bindings: Any = ()) -> Any:
-    """The only row of a query as a tuple, or its value if it has one column; None if there is none."""
+    """Return the only row of a query as a tuple, or its value if it has one column; None if there is none."""
     # Not `get`, which passes over the check of foreign rows.
     row = next(iter(fetch_all(connection, sql, bindings)), None)
     return row[0] if row is not None and len(row) == 1 else row

@@ -20,7 +20,7 @@ migration = MIGRATIONS.append
 
 
 def schema_version() -> int:
-    """The version this program writes."""
+    """Return the version this program writes."""
     return len(MIGRATIONS)
 
 

@@ -16,12 +16,12 @@ from localmcp.storage.migrations import APPLICATION_ID, expected_schema, schema_
 
 
 def is_blank(connection: apsw.Connection) -> bool:
-    """Whether nothing was ever written to the file."""
+    """Return whether nothing was ever written to the file."""
     return connection.pragma("application_id") == connection.pragma("user_version") == 0 and not schema_of(connection)
 
 
 def check_version(connection: apsw.Connection, path: Path) -> int:
-    """The schema version of the file.
+    """Return the schema version of the file.
 
     Raises:
         NotOurFile: another program's file.
@@ -107,7 +107,7 @@ def check_content(connection: apsw.Connection, path: Path) -> None:
 
 
 def read_file_id(connection: apsw.Connection, path: Path) -> str:
-    """The random id that the file was born with.
+    """Return the random id that the file was born with.
 
     Raises:
         NotOurFile: it has none, or one that we never give.
@@ -119,7 +119,7 @@ def read_file_id(connection: apsw.Connection, path: Path) -> str:
 
 
 def is_adopted(file_id: str) -> bool:
-    """Whether this machine made the file or was told to trust it; others are read-only."""
+    """Return whether this machine made the file or was told to trust it; others are read-only."""
     return _is_file_id(file_id) and (config.state_directory() / "files" / file_id).exists()
 
 
@@ -140,5 +140,5 @@ def adopt_file(file_id: str) -> None:
 
 
 def _is_file_id(value: Any) -> bool:
-    """The id names a file in the state directory, so nothing else than hex digits may be in it."""
+    """Return whether a value is a file's id: 32 hex digits, since a file in the state directory is named by it."""
     return isinstance(value, str) and re.fullmatch("[0-9a-f]{32}", value) is not None

@@ -30,7 +30,7 @@ _DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, LZMAError, EOFError
 
 
 def is_archive(name: str) -> bool:
-    """Whether a file is an archive by its name."""
+    """Return whether a file is an archive by its name."""
     return name.lower().endswith(SUFFIXES)
 
 

@@ -56,7 +56,7 @@ class Chunk:
     kind: Kind
 
     def embedded_text(self, title: str) -> str:
-        """What is embedded and indexed: title, heading path, then the stripped text, one below the other."""
+        """Return what is embedded and indexed: title, heading path, then the stripped text, one below the other."""
         prefix = shorten_prefix(title, self.headings)
         return f"{prefix}\n{self.text.strip()}" if prefix else self.text.strip()
 
@@ -185,7 +185,7 @@ def shorten_prefix(title: str, headings: Path) -> str:
 
 
 def _cut_bytes(text: str, most: int) -> str:
-    """The longest start of `text` that has at most `most` UTF-8 bytes."""
+    """Return the longest start of `text` that has at most `most` UTF-8 bytes."""
     return text.encode()[:most].decode(errors="ignore").rstrip()
 
 
@@ -210,7 +210,7 @@ class _Budget:
         return self._measured(path)[1]
 
     def fitting(self, path: Path) -> Path:
-        """The path without the outer headings that leave no room for text."""
+        """Return the path without the outer headings that leave no room for text."""
         return self._measured(path)[0]
 
     def _measured(self, path: Path) -> tuple[Path, int]:
@@ -290,7 +290,7 @@ class _Span:
 
 
 def _fit(text: str, group: _Group, budget: _Budget, markup: Markup, rows: _Rows | None) -> list[_Span]:
-    """The group as spans within the limit; the remains of cutting are joined again where they fit."""
+    """Return the group as spans within the limit; the remains of cutting are joined again where they fit."""
     paths = [section.path for section in group.sections]
     fits = group.tokens is not None and group.tokens <= budget.room(paths[0])
     tightest = paths[0] if fits else min(paths, key=budget.room)
@@ -428,12 +428,12 @@ def _describe(
 
 
 def _visible(text: str, start: int, stop: int) -> tuple[int, int]:
-    """The span without the white space at its ends."""
+    """Return the span without the white space at its ends."""
     body = text[start:stop]
     return start + len(body) - len(body.lstrip()), start + len(body.rstrip())
 
 
 def _overlap(fences: list[tuple[int, int]], first: int, last: int) -> int:
-    """How many code points of the span are in fenced code."""
+    """Return how many code points of the span are in fenced code."""
     near = slice(max(bisect_right(fences, (first, first)) - 1, 0), bisect_right(fences, (last, last)))
     return sum(max(min(stop, last) - max(start, first), 0) for start, stop in fences[near])

@@ -32,13 +32,13 @@ _SPACELESS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u9fff\u
 
 
 def is_data_file(path: str) -> bool:
-    """Whether a file of this name is written by programs for programs."""
+    """Return whether a file of this name is written by programs for programs."""
     name = PurePath(path).name.casefold()
     return name in _FILES or name.endswith(_ENDINGS)
 
 
 def is_data(text: str) -> bool:
-    """Whether a passage is a table of numbers, encoded data or minified code."""
+    """Return whether a passage is a table of numbers, encoded data or minified code."""
     data = text.encode()
     ascii_text = len(data) == len(text)
     visible = len(data.translate(None, _SPACES)) if ascii_text else sum(map(len, text.split()))

@@ -109,7 +109,7 @@ def json_value(value: Any) -> Any:
 
 
 def join_pages(pages: list[str]) -> tuple[str, tuple[int, ...]]:
-    """The pages with an empty line between them, and the offset at which each begins."""
+    """Return the pages with an empty line between them, and the offset at which each begins."""
     starts: list[int] = []
     offset = 0
     for page in pages:

@@ -200,7 +200,7 @@ class _Body:
             self.blocks.append(block)
 
     def _look_up(self, identifier: str) -> tuple[str, int | None, str]:
-        """Name, level in the outline and list of a style, or of those that it is based on."""
+        """Return name, level in the outline and list of a style, or of those that it is based on."""
         name, numbering, level = "", "", None
         for _ in range(10):
             style = self._styles.get(identifier)

@@ -39,7 +39,7 @@ def _epub_root(package: Package) -> str:
 
 
 def _spine(elements: list[XmlElement]) -> Iterator[str]:
-    """The chapters of a book, relative to its package file, in reading order."""
+    """Yield the chapters of a book, relative to its package file, in reading order."""
     pages = {
         element.attributes["id"]: unquote(element.attributes["href"])
         for element in elements

@@ -21,7 +21,7 @@ class Matcher:
         self._stems_by_run: dict[str, set[str]] = {}
 
     def stems_in(self, text: str) -> set[str]:
-        """The stems searched for that are in `text`."""
+        """Return the stems searched for that are in `text`."""
         return {word for run in _RUN.findall(text) for word in self._stems(run)}
 
     def mark(self, text: str, style: Callable[[str], str]) -> str:

@@ -90,7 +90,7 @@ def _check_nesting(text: str, name: str) -> None:
 
 
 def _page_markdown(tree: "LexborHTMLParser") -> str:
-    """A page without its navigation; if that leaves nothing, the page with it."""
+    """Return a page without its navigation; if that leaves nothing, the page with it."""
     drop_controls(tree)
     root = tree.body
     if root is None:

@@ -39,13 +39,13 @@ _ESCAPED_FROM = re.compile(rb"(?m)^>(>*From )")
 
 
 def looks_like_mail(head: bytes) -> bool:
-    """Whether a file begins as a mail does; those of a Maildir have no suffix."""
+    """Return whether a file begins as a mail does; those of a Maildir have no suffix."""
     start = _MAIL_START.match(head)
     return bool(start and re.search(rb"(?im)^(?:from|subject):", start[0]) and _MAIL_MARKS.search(start[0]))
 
 
 def looks_like_mailbox(head: bytes) -> bool:
-    """Whether a file begins as a mailbox does; programs name it after the folder, without a suffix."""
+    """Return whether a file begins as a mailbox does; programs name it after the folder, without a suffix."""
     separator = _MAILBOX_START.match(head)
     return bool(separator and _MAIL_START.match(head, separator.end()))
 
@@ -175,7 +175,7 @@ def _is_tnef(part: EmailMessage, name: str) -> bool:
 
 
 def _attachment_name(part: EmailMessage) -> str:
-    """The file name of an attachment; "" for the text of the mail and for pictures in it."""
+    """Return the file name of an attachment; "" for the text of the mail and for pictures in it."""
     if part.get_content_type() == "message/rfc822":
         return one_line(_filename(part)) or "forwarded.eml"
     if part.get_content_maintype() == "image" and part["content-id"] and part.get_content_disposition() != "attachment":
@@ -254,7 +254,7 @@ def mail_date(value: str) -> str:
 
 
 def _body(message: EmailMessage, name: str) -> str:
-    """The text of a mail: its plain part, or its HTML part as text."""
+    """Return the text of a mail: its plain part, or its HTML part as text."""
     plain = message.get_body(("plain",))
     text = _decoded(plain) if plain else ""
     if text.strip():

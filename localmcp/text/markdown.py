@@ -39,7 +39,7 @@ MOST_NOTED = 100
 
 
 def _note_metadata(front: dict[str, Any], text: str) -> dict[str, Any]:
-    """The tags and wiki links of a note; text without either has none."""
+    """Return the tags and wiki links of a note; text without either has none."""
     if "[[" not in text and "#" not in text and "tags" not in front:
         return {}
     prose = _CODE.sub("", text[:1_000_000])
@@ -53,7 +53,7 @@ def _note_metadata(front: dict[str, Any], text: str) -> dict[str, Any]:
 
 
 def markdown_head(text: str) -> tuple[dict[str, Any], str]:
-    """The front matter, and the title it names or else the first heading."""
+    """Return the front matter, and the title it names or else the first heading."""
     front, start = _front_matter(text)
     return front, str(front.get("title") or "") or first_heading(text[start : start + 10_000])
 
@@ -86,7 +86,7 @@ def _read_toml(text: str) -> dict[str, Any]:
 
 
 def _is_tame(yaml: Any, text: str) -> bool:
-    """Whether YAML has no aliases, which grow a few lines into millions of values, and at most 20 levels."""
+    """Return whether YAML has no aliases, which grow a few lines into millions of values, and at most 20 levels."""
     depth = 0
     for event in yaml.parse(text, yaml.SafeLoader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

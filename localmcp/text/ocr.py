@@ -60,7 +60,7 @@ def installed_engine() -> Engine:
 
 
 def is_picture(name: str) -> bool:
-    """Whether a file is a picture of a kind that can be read."""
+    """Return whether a file is a picture of a kind that can be read."""
     return suffix_of(name) in PICTURES
 
 

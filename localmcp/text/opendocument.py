@@ -303,7 +303,7 @@ def _count(value: str) -> int:
 
 
 def _number(value: str) -> str:
-    """A value as a person writes it: `2` for `2.0`, a day without its midnight."""
+    """Return a value as a person writes it: `2` for `2.0`, a day without its midnight."""
     value = value.removesuffix("T00:00:00")
     try:
         return f"{float(value):.15g}"

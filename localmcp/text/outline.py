@@ -80,7 +80,7 @@ _ONLY_HEADING = re.compile(r"[^\r\n]+(?:(?:\r\n|\r|\n)[=\-~^\"#*+`]{3,})?")
 
 
 def is_only_heading(section: Section, body: str) -> bool:
-    """Whether a section's stripped text is its heading and nothing below it."""
+    """Return whether a section's stripped text is its heading and nothing below it."""
     return bool(section.path) and not section.continued and _ONLY_HEADING.fullmatch(body) is not None
 
 
@@ -183,7 +183,7 @@ _INLINE = re.compile(r"[\\`*_\[<&\n]")
 
 
 def _strip_markup(heading: str) -> str:
-    """A heading's words without emphasis, links, HTML and a trailing {#anchor}."""
+    """Return a heading's words without emphasis, links, HTML and a trailing {#anchor}."""
     heading = re.sub(r"\s*\{#[^}]*\}\s*$", "", heading)
     if not _INLINE.search(heading):
         # The parser is not loaded for it: a search has such headings in its citations.

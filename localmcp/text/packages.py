@@ -132,7 +132,7 @@ def walk_xml(stream: IO[bytes], handler: XmlHandler, name: str) -> None:
 
 
 def _local(key: str) -> str:
-    """An attribute without its namespace; only those that name a relationship collide with others."""
+    """Return an attribute without its namespace; only those that name a relationship collide with others."""
     space, _, local = key.rpartition(" ")
     return f"r:{local}" if space.endswith("/relationships") else local
 

@@ -51,7 +51,7 @@ def read_pdf(data: bytes, name: str) -> Document:
 
 
 def _pdf_pages(pdf: Any, name: str) -> list[str]:
-    """The text of each page; a few damaged pages among good ones are empty, and logged."""
+    """Return the text of each page; a few damaged pages among good ones are empty, and logged."""
     pages = [_page_text(pdf, number) for number in range(len(pdf))]
     damaged = pages.count(None)
     if damaged * 2 > len(pages):

@@ -130,7 +130,7 @@ def _first(documents: Iterator[Document], name: str) -> Document:
 
 
 def read_text(text: str, title: str, *, markup: Markup = "markdown") -> Document:
-    """A document from text handed over by a tool call; an empty title is taken from the text."""
+    """Return a document from text handed over by a tool call; an empty title is taken from the text."""
     text = text.removeprefix("\ufeff")
     front, heading = markdown_head(text) if markup == "markdown" else ({}, "")
     kind = {"markdown": "markdown", "plain": "text", "code": "code"}[markup]
@@ -180,7 +180,7 @@ def _reader_for(name: str) -> Reader | None:
 
 
 def _reader_of(data: bytes) -> Reader | None:
-    """The reader for content that announces itself, such as a download or standard input without a suffix."""
+    """Return the reader for content that announces itself, such as a download or standard input without a suffix."""
     if data.startswith(b"%PDF-"):
         return read_pdf
     return read_html if re.match(rb"\s*<(!doctype\s+html|html)\b", data[:HEAD], re.I) else None
@@ -220,7 +220,7 @@ def _reason(error: OSError | ValueError) -> str:
 
 
 def _inflate_head(head: bytes) -> bytes:
-    """The first bytes inside a gzip file; none when it is damaged, which reading it will tell."""
+    """Return the first bytes inside a gzip file; none when it is damaged, which reading it will tell."""
     try:
         return zlib.decompressobj(wbits=31).decompress(head, HEAD)
     except zlib.error:
@@ -254,7 +254,7 @@ def _reader_as(
 
 
 def _underlined_title(text: str, within: int) -> str:
-    """The first heading whose next line is a row of one punctuation sign, in the first `within` characters."""
+    """Return the first heading whose next line is a row of one punctuation sign, in the first `within` characters."""
     lines = [line.rstrip() for line in text[:within].splitlines()]
     for title, line in zip(lines, lines[1:], strict=False):
         if re.search(r"\w", title) and re.fullmatch(r"([=\-~^\"#*+])\1{2,}", line) and len(line) >= len(title):

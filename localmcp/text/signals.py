@@ -98,7 +98,7 @@ _POSING = (
 
 
 def signals(*texts: str) -> list[str]:
-    """What stands out in the texts, each kind once; empty for ordinary ones. About 10 µs for a passage."""
+    """Return what stands out in the texts, each kind once; empty for ordinary ones. About 10 µs for a passage."""
     return list(dict.fromkeys(_found(texts)))
 
 

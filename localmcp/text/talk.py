@@ -70,7 +70,7 @@ def _clock(seconds: int) -> str:
 
 
 def looks_like_conversations(head: bytes, name: str) -> bool:
-    """Whether a file is an export of ChatGPT or Claude: a list of conversations."""
+    """Return whether a file is an export of ChatGPT or Claude: a list of conversations."""
     named = re.fullmatch(r"conversations.{0,20}\.json", name, re.I)
     return bool(named and head.lstrip()[:1] == b"[" and re.search(rb'"(?:mapping|chat_messages)"\s*:', head))
 
@@ -207,7 +207,7 @@ def _claude_part(part: Any) -> str:
 
 
 def _moment(value: Any) -> str:
-    """A time as seconds since 1970 or ISO 8601 as ISO 8601; "" for neither."""
+    """Return a time as seconds since 1970 or ISO 8601 as ISO 8601; "" for neither."""
     try:
         if isinstance(value, int | float):
             return datetime.fromtimestamp(value, UTC).isoformat(timespec="seconds")

@@ -32,7 +32,7 @@ class Filled:
 
 
 def fill_arguments(sentence: str, tokens: Sequence[Token], ranked: RankedTool, arguments: Mapping[str, Any]) -> Filled:
-    """The arguments of one call.
+    """Return the arguments of one call.
 
     In this order, each leaving its words to none of the next: what is given beside the sentence, the slots of the best
     phrase, then paths and ids, enum values, names after cue words, numbers, quotations, and the rest of the sentence
@@ -53,7 +53,7 @@ def fill_arguments(sentence: str, tokens: Sequence[Token], ranked: RankedTool, a
 
 
 def bare_parameter(tool: Tool) -> str | None:
-    """The parameter that takes a whole sentence, if the tool has an example phrase that is one slot."""
+    """Return the parameter that takes a whole sentence, if the tool has an example phrase that is one slot."""
     phrases = map(parse_phrase, tool.mark.examples)
     return next((_only_slot(phrase) for phrase in phrases if phrase.is_bare and len(phrase.items) == 1), None)
 
@@ -81,7 +81,7 @@ class _Filling:
         return self.tool.input_schema.get("required", ())
 
     def open(self, *, needed: bool = False) -> list[str]:
-        """The parameters without an argument, required ones first."""
+        """Return the parameters without an argument, required ones first."""
         optional = () if needed else (name for name in self.properties if name not in self.required)
         return [name for name in (*self.required, *optional) if name not in self.arguments]
 
@@ -231,7 +231,7 @@ class _Filling:
         return any(token.stem in titles or fold(token.text) in titles for token in self.tokens) or not self.tokens
 
     def _main_text(self) -> str | None:
-        """The first required text without an argument, else the one that takes a whole sentence."""
+        """Return the first required text without an argument, else the one that takes a whole sentence."""
         for name in self.open(needed=True):
             if takes_words(self.properties[name]):
                 return name
@@ -240,12 +240,12 @@ class _Filling:
 
 
 def _takes_only_an_id(name: str, schema: Json) -> bool:
-    """Whether several words cannot be the argument: "cancel my subscription to the gym" names no job."""
+    """Return whether several words cannot be the argument: "cancel my subscription to the gym" names no job."""
     return name.endswith("Id") and not re.search(r"\b(title|name|path)\b", schema.get("description", ""), re.IGNORECASE)
 
 
 def typed(token: Token, schema: Json) -> Any:
-    """A token as the schema's type: a number, or the value of the enumeration that it names."""
+    """Return a token as the schema's type: a number, or the value of the enumeration that it names."""
     if "enum" in schema:
         return next(value for value in schema["enum"] if fits(token, {"enum": [value]}))
     number = float(_plain_number(token.text))
@@ -262,7 +262,7 @@ def _plain_number(text: str) -> str:
 
 
 def constant(text: str, schema: Json) -> Any:
-    """The fixed value of a phrase in the schema's type."""
+    """Return the fixed value of a phrase in the schema's type."""
     match schema.get("type"):
         case "integer":
             return int(text)
@@ -279,7 +279,7 @@ def _name_stems(name: str) -> set[str]:
 
 
 def _title_stems(tool: Tool) -> set[str]:
-    """The nouns of the title, also two of them written as one."""
+    """Return the nouns of the title, also two of them written as one."""
     title_words = words(tool.mark.title)
     return {
         stem(word, "english") for word in (*title_words, *(first + second for first, second in pairwise(title_words)))
@@ -287,7 +287,7 @@ def _title_stems(tool: Tool) -> set[str]:
 
 
 def _tool_stems(tool: Tool) -> set[str]:
-    """Words that name the tool or ask for it, and so are no argument."""
+    """Return words that name the tool or ask for it, and so are no argument."""
     tool_text = " ".join([tool.name, tool.mark.title, *tool.mark.keywords])
     literals = " ".join(re.sub(r"\{[^}]*\}", " ", example).replace("|", " ") for example in tool.mark.examples)
     return {stem(fold(word), "english") for word in words(f"{tool_text} {literals}")}

@@ -31,7 +31,7 @@ def general_requests() -> tuple[str, ...]:
 
 
 def request_vectors(embedder: Embedder, vectors: TextVectors) -> NDArray[np.float32]:
-    """Unit vectors (n, dimension) of the general requests: shipped for the default model, else embedded once."""
+    """Return unit vectors (n, dimension) of the general requests: shipped for the default model, else embedded once."""
 
     fingerprint, shipped = _shipped()
     if embedder.identity.fingerprint == fingerprint:

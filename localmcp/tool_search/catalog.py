@@ -66,7 +66,7 @@ class ToolCatalog:
         return postings
 
     def rungs(self, query: str) -> Mapping[int, float]:
-        """Places of the tools that the ladder is sure of, and its score, see `rung_of`."""
+        """Return places of the tools that the ladder is sure of, and its score, see `rung_of`."""
         lowered = query.strip().lower()
         squeezed = squeeze(lowered)
         if " " in lowered and squeezed:
@@ -180,7 +180,7 @@ class ToolCatalog:
 
 
 def action_bits(kinds: frozenset[str]) -> int:
-    """A set of kinds of action as a number."""
+    """Return a set of kinds of action as a number."""
     return sum(1 << place for place, kind in enumerate(ACTIONS) if kind in kinds)
 
 

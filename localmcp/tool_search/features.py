@@ -59,7 +59,7 @@ def word_features(query: Query, catalog: ToolCatalog) -> Features:
 
 
 def _nearest_text(vectors: ToolVectors, places: NDArray[np.intp], row: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The cosine of the nearest description or example, for the tools at these places."""
+    """Return the cosine of the nearest description or example, for the tools at these places."""
     import numpy as np
 
     ends = np.append(vectors.begins[1:], len(vectors.others))

@@ -21,7 +21,7 @@ class ToolMetadata:
     keywords: tuple[str, ...] = ()
 
     def lower(self) -> ToolMetadata:
-        """The same in lower case."""
+        """Return the same in lower case."""
         return ToolMetadata(
             self.name.lower(), self.description.lower(), tuple(keyword.lower() for keyword in self.keywords)
         )
@@ -49,7 +49,7 @@ def score_query(query: str, metadata: ToolMetadata) -> float:
 
 
 def score_word(word: str, metadata: ToolMetadata) -> float:
-    """The highest rung that one word reaches, 0..0.9; likeness counts only where no rung is reached.
+    """Return the highest rung that one word reaches, 0..0.9; likeness counts only where no rung is reached.
 
     Args:
         word: not empty, in lower case.
@@ -108,7 +108,7 @@ class Rungs:
 
 
 def rung_of(query: str, squeezed: str, tool: Rungs) -> float:
-    """The ladder's score where it is sure of itself, else 0.
+    """Return the ladder's score where it is sure of itself, else 0.
 
     That is a name, said in whatever notation ("send email" is `send_email`), and any single word; but no word of up
     to three letters inside another one.
@@ -131,6 +131,6 @@ def squeeze(text: str) -> str:
 
 
 def _is_inside(word: str, lowered: ToolMetadata) -> bool:
-    """Whether a word begins no other one: `art` in `start_container`."""
+    """Return whether a word begins no other one: `art` in `start_container`."""
     everything = " ".join((lowered.name, lowered.description, *lowered.keywords))
     return re.search(rf"(?<![^\W_]){re.escape(word)}", everything) is None

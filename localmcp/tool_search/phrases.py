@@ -116,7 +116,7 @@ class PhraseMatch:
         return frozenset(place for run in self.captured.values() for place in run)
 
     def is_singular(self, parameter: str) -> bool:
-        """Whether the phrase wants the argument in the singular."""
+        """Return whether the phrase wants the argument in the singular."""
         return any(
             isinstance(item, Slot) and item.parameter == parameter and item.singular for item in self.phrase.items
         )
@@ -127,7 +127,7 @@ _PART = re.compile(r"\{(\w+)(?::(singular))?(?:=([^}]*))?\}|([^\W_]+(?:['’|][^
 
 @cache
 def parse_phrase(text: str) -> Phrase:
-    """An example phrase, taken apart by the notation above."""
+    """Return an example phrase, taken apart by the notation above."""
     items: list[Literal | Slot] = []
     constants: Json = {}
     for parameter, singular, constant, words, symbol in _PART.findall(text):
@@ -155,7 +155,7 @@ _Step = tuple[float, str, int]
 
 
 def match_phrase(phrase: Phrase, tokens: Sequence[Token], properties: Mapping[str, Any]) -> PhraseMatch | None:
-    """How well a sentence says a phrase; None if it shares no word of weight with it.
+    """Return how well a sentence says a phrase; None if it shares no word of weight with it.
 
     The best alignment, found from the end: words of the phrase may be missing, words of the sentence may be left over,
     and slots take whole runs of tokens.
@@ -228,7 +228,7 @@ def _slot_ways(item: Slot, tokens: Sequence[Token], place: int, below: list[_Ste
 
 
 def _follow(phrase: Phrase, table: list[list[_Step]], count: int) -> tuple[dict[str, range], frozenset[int]]:
-    """What the slots took, and which tokens are words of the phrase, along the best alignment."""
+    """Return what the slots took, and which tokens are words of the phrase, along the best alignment."""
     captured: dict[str, range] = {}
     literal_words: set[int] = set()
     number = place = 0
@@ -245,7 +245,7 @@ def _follow(phrase: Phrase, table: list[list[_Step]], count: int) -> tuple[dict[
 
 
 def likeness(item: Literal, tokens: Sequence[Token], place: int) -> float:
-    """How well a token says a word of a phrase, 0..1."""
+    """Return how well a token says a word of a phrase, 0..1."""
     token = tokens[place]
     if token.stem in item.stems:
         return 1.0
@@ -264,7 +264,7 @@ def _nearly_said(word: str, word_stem: str, words: tuple[str, ...], stems: froze
 
 
 def _says_joined(item: Literal, tokens: Sequence[Token], place: int) -> bool:
-    """Whether two tokens written together are the word: `quick start` for quickstart."""
+    """Return whether two tokens written together are the word: `quick start` for quickstart."""
     if place + 1 == len(tokens) or tokens[place].kind != "word" or tokens[place + 1].kind != "word":
         return False
     return _same_noun(tokens[place].text + tokens[place + 1].text, item.words)
@@ -283,18 +283,18 @@ def _cost(token: Token) -> float:
 
 
 def takes_words(schema: Json) -> bool:
-    """Whether any run of words can fill the parameter."""
+    """Return whether any run of words can fill the parameter."""
     single = _single(schema)
     return "enum" not in single and single.get("type", "string") == "string"
 
 
 def _single(schema: Json) -> Json:
-    """The schema of one item of a list; any other schema itself."""
+    """Return the schema of one item of a list; any other schema itself."""
     return schema.get("items", {}) if schema.get("type") == "array" else schema
 
 
 def fits(token: Token, schema: Json) -> bool:
-    """Whether a token can fill a parameter that is not free text."""
+    """Return whether a token can fill a parameter that is not free text."""
     schema = _single(schema)
     if "enum" in schema:
         return any(fold(str(value)) == fold(token.text) or stem(fold(str(value)), "english") == token.stem
@@ -337,7 +337,7 @@ def written(sentence: str, run: Sequence[Token], *, singular: bool = False) -> s
 
 
 def _singular(word: str) -> str:
-    """An English noun in the singular: policies, boxes, images, APIs; `access` and `status` stay."""
+    """Return an English noun in the singular: policies, boxes, images, APIs; `access` and `status` stay."""
     if len(word) > 4 and word.endswith("ies"):
         return word[:-3] + "y"
     if len(word) > 4 and word.endswith(("ches", "shes", "xes", "sses", "zes")):

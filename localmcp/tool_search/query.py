@@ -78,7 +78,7 @@ class ToolText:
 
 
 def take_apart(description: ToolDescription) -> ToolText:
-    """The words, the kinds of action and the texts of a tool."""
+    """Return the words, the kinds of action and the texts of a tool."""
     namespace, _, local = description.name.rpartition("__")
     examples = tuple(_SLOT.sub(" ", example).replace("|", " ") for example in description.examples[:MOST_EXAMPLES])
     weights: dict[str, float] = {}
@@ -120,12 +120,12 @@ def _texts(tool_description: ToolDescription, namespace: str, local: str, exampl
 
 
 def first_sentence(description: str) -> str:
-    """Up to the first end of a sentence or a line."""
+    """Return up to the first end of a sentence or a line."""
     return _SENTENCE_END.split(description.strip(), maxsplit=1)[0]
 
 
 def _name_words(name: str) -> list[str]:
-    """The parts of an identifier, without the whole that `words` puts before them."""
+    """Return the parts of an identifier, without the whole that `words` puts before them."""
     runs_of_words = [words(run) for run in re.split(r"[\W_]+", name)]
     return [word for run in runs_of_words for word in (run[1:] if len(run) > 1 else run)] or [name]
 
@@ -142,7 +142,7 @@ def _verbs(name_stems: Sequence[str], description: str) -> frozenset[str]:
 
 
 def _parameter_text(schema: Json) -> str:
-    """Names, descriptions and allowed values of the parameters, nested ones too."""
+    """Return names, descriptions and allowed values of the parameters, nested ones too."""
     texts: list[str] = []
     waiting: list[tuple[Json, int]] = [(schema, 0)]
     while waiting:
@@ -203,7 +203,7 @@ _ASIDE = frozenset(
 
 
 def take_query_apart(query: str) -> Query:
-    """The words of a query that can point to a tool, courtesies and values left out."""
+    """Return the words of a query that can point to a tool, courtesies and values left out."""
     tokens = tokenize(query)
     words_by_stem: dict[str, QueryWord] = {}
     for place, token in enumerate(tokens):
@@ -223,7 +223,7 @@ def _left_out() -> frozenset[str]:
 
 
 def _words_of(token: Token) -> list[str]:
-    """The parts of an identifier."""
+    """Return the parts of an identifier."""
     token_words = words(token.text)
     return token_words[1:] if len(token_words) > 1 and token_words[0] == "".join(token_words[1:]) else token_words
 
@@ -248,6 +248,6 @@ def _vocabulary() -> Mapping[str, int]:
 
 
 def telling(word: str) -> float:
-    """How much a folded word says, 0..1: the words that are said most often mean little."""
+    """Return how much a folded word says, 0..1: the words that are said most often mean little."""
     rank = _vocabulary().get(word, FIRST_WORD + RARE) - FIRST_WORD
     return min(1.0, math.log1p(max(1, rank) / COMMON) / math.log1p(RARE / COMMON))

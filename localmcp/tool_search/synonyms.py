@@ -29,7 +29,7 @@ ACTIONS: dict[str, str] = {
 
 
 def read_lines(name: str) -> list[str]:
-    """The lines of a file of words that is shipped, without comments."""
+    """Return the lines of a file of words that is shipped, without comments."""
     from localmcp.config import packaged_data
 
     text = (packaged_data() / name).read_text(encoding="utf-8")
@@ -46,5 +46,5 @@ def _actions_by_stem() -> dict[str, frozenset[str]]:
 
 
 def actions_of(stemmed: str) -> frozenset[str]:
-    """The kinds of action that a stem asks for; empty for a word that is no verb of the table."""
+    """Return the kinds of action that a stem asks for; empty for a word that is no verb of the table."""
     return _actions_by_stem().get(stemmed, frozenset())

@@ -49,13 +49,13 @@ _QUALIFIES = frozenset(
 
 @cache
 def known_verbs() -> frozenset[str]:
-    """Stems of every verb that a tool may have for what people say."""
+    """Return stems of every verb that a tool may have for what people say."""
     return _answering().union(*_verbs_for().values()) - {"*"}
 
 
 @cache
 def looking() -> frozenset[str]:
-    """Stems of the verbs of tools that only look."""
+    """Return stems of the verbs of tools that only look."""
     return _verbs_for()["*"] - {"*"}
 
 
@@ -63,7 +63,7 @@ def looking() -> frozenset[str]:
 
 
 def verbs_asked(words: Sequence[str]) -> frozenset[str]:
-    """Stems of the verbs that a tool for this request may have; empty where it has none that is known to be one.
+    """Return stems of the verbs that a tool for this request may have; empty where it has none that is known to be one.
 
     Args:
         words: of the request, folded, in order, courtesies left out.
@@ -86,7 +86,7 @@ def verbs_asked(words: Sequence[str]) -> frozenset[str]:
 
 
 def _thing(words: Sequence[str]) -> str:
-    """Stem of the last of the first words that neither a preposition nor an auxiliary interrupts."""
+    """Return stem of the last of the first words that neither a preposition nor an auxiliary interrupts."""
     last = ""
     for word in words:
         ends = word in _ENDS or word in _QUESTION
@@ -108,7 +108,7 @@ def _answering() -> frozenset[str]:
 
 @cache
 def _verbs_for() -> dict[str, frozenset[str]]:
-    """What is said, its first word as a stem -> stems of the verbs of the tools that may do it."""
+    """Return what is said, its first word as a stem -> stems of the verbs of the tools that may do it."""
     verbs_by_phrase: dict[str, set[str]] = {}
     for line in read_lines("tool_verbs.txt"):
         written, _, done = line.partition(":")

@@ -75,7 +75,7 @@ class Provider(Protocol):
         ...
 
     def tools(self) -> Iterable[Tool]:
-        """Every tool it offers to the current scope. Raising means the provider is down: searches skip it."""
+        """Return every tool it offers to the current scope. Raising means the provider is down: searches skip it."""
         ...
 
     def find(self, name: str) -> Tool | None:

@@ -92,7 +92,7 @@ MOST_INTEGER = 2**63 - 1
 
 
 def integer_beyond_64_bits(value: Any) -> int | None:
-    """A whole number in `value`, however deep, that SQLite cannot hold; None if there is none."""
+    """Return a whole number in `value`, however deep, that SQLite cannot hold; None if there is none."""
     if isinstance(value, int):
         return value if abs(value) > MOST_INTEGER else None
     inner: Iterable[Any] = ()

@@ -119,7 +119,7 @@ class MethodTool(Tool):
         return self.mark.lean(value)
 
     def _failure(self, value: Any) -> Answer:
-        """A failed call; where a model reads it, the text is the sentence and what to do next."""
+        """Return a failed call; where a model reads it, the text is the sentence and what to do next."""
         if self.mark.lean is None or not current_scope().lean or "message" not in value:
             return Answer(value, self._text(value), is_error=True)
         return Answer(value, "\n".join(filter(None, (value["message"], value.get("hint")))), is_error=True)
@@ -143,7 +143,7 @@ class MethodTool(Tool):
         return checked
 
     def _accepted(self, arguments: Json) -> Json:
-        """The arguments after the declared leniencies; null represents "not given" where there is a default."""
+        """Return the arguments after the declared leniencies; null represents "not given" where there is a default."""
         accepted: Json = {}
         for name, value in canonical_names(arguments, self._parameters).items():
             if name in self.mark.accepts and value is not None:
@@ -182,12 +182,12 @@ class MethodTool(Tool):
         return f"{place}: {lower_first(problem['msg'])}, got {shorten_value(problem['input'])}"
 
     def signature(self) -> str:
-        """The parameters in one line, as `describe_parameters`."""
+        """Return the parameters in one line, as `describe_parameters`."""
         return describe_parameters(self.input_schema)
 
 
 def tools_of(service: object) -> list[MethodTool]:
-    """The tools that an object's marked methods make, in the order they are written, a base class first."""
+    """Return the tools that an object's marked methods make, in the order they are written, a base class first."""
     names = dict.fromkeys(
         name
         for owner in reversed(type(service).__mro__)

@@ -96,7 +96,7 @@ class Registry:
             self.observers = (*self.observers, observer)
 
     def tools(self, *, for_listing: bool = False) -> list[Tool]:
-        """Every tool the current scope may call: registered ones first, then providers, then the request's own.
+        """Return every tool the current scope may call: registered ones first, then providers, then the request's own.
 
         `for_listing` passes over providers that say `only_hidden`: clients list tools at every start, and asking other
         servers for tools that the list does not show could take seconds.
@@ -125,11 +125,11 @@ class Registry:
         return [tool for tool in self.tools(for_listing=True) if tool.mark.visible]
 
     def find(self, name: str) -> Tool | None:
-        """The tool of that name in the current scope, or None."""
+        """Return the tool of that name in the current scope, or None."""
         return self._look_up(name, skip_failing=False)
 
     def get(self, name: str) -> Tool:
-        """The tool of that name, to show it: unlike in a call, a provider that fails is skipped.
+        """Return the tool of that name, to show it: unlike in a call, a provider that fails is skipped.
 
         Raises:
             UnknownTool: no such tool for this caller; the message names the nearest.

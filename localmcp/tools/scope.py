@@ -43,7 +43,7 @@ class Scope:
     """A language model reads the answers: budgets apply, and text blocks are written for reading."""
 
     def allows(self, mark: ToolMark) -> bool:
-        """Whether the caller's rights reach that far; a tool that runs others leaves the question to those."""
+        """Return whether the caller's rights reach that far; a tool that runs others leaves the question to those."""
         return mark.read_only or mark.proxy or "write" in self.rights
 
 
@@ -141,7 +141,7 @@ def use_cancellation(cancellation: CallCancellation) -> AbstractContextManager[C
 
 
 def current_scope() -> Scope:
-    """The scope of the call that is running."""
+    """Return the scope of the call that is running."""
     return _scope.get()
 
 

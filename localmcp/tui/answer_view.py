@@ -135,7 +135,7 @@ def _cell(value: Any) -> str:
 
 
 def shortened(text: str) -> str:
-    """A text that a screen can hold; where it is cut, it says so."""
+    """Return a text that a screen can hold; where it is cut, it says so."""
     if len(text) <= MOST_CHARACTERS:
         return text
     return f"{text[:MOST_CHARACTERS]}\n… {len(text) - MOST_CHARACTERS:,} more characters; y copies all"

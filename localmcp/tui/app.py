@@ -396,7 +396,7 @@ class LocalMcpApp(ErrorGuard, App[None]):
         self.screen.query_one(ErrorLine).dismiss()
 
     def get_css_variables(self) -> dict[str, str]:
-        """The theme's colors, each readable on its backgrounds."""
+        """Return the theme's colors, each readable on its backgrounds."""
         self.theme_variables = theme.readable(super().get_css_variables())
         return self.theme_variables
 
@@ -445,7 +445,7 @@ class LocalMcpApp(ErrorGuard, App[None]):
         open_palette(self)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """The palette's own commands: the panes, and what Textual offers that is of use here."""
+        """Return the palette's own commands: the panes, and what Textual offers that is of use here."""
         for number, (name, (title, _)) in enumerate(PANES.items(), 1):
             yield SystemCommand(f"Go to {title}", f"Key {number % 10}", partial(self.post_message, TurnTo(name)))
         yield SystemCommand("Jump", "A letter over every part goes there (ctrl+o)", self.action_jump)

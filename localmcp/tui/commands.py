@@ -55,12 +55,12 @@ class Command:
     """Makes a page of what the command prints."""
 
     def schema(self) -> Json:
-        """The fields as a schema, for a form."""
+        """Return the fields as a schema, for a form."""
         properties = {name.rstrip("?"): spec for name, spec in self.fields.items()}
         return {"type": "object", "properties": properties, "required": [n for n in self.fields if n[-1] != "?"]}
 
     def line(self, values: Mapping[str, Any]) -> list[str]:
-        """The words with the values filled in; an option whose value is empty is left out with its name."""
+        """Return the words with the values filled in; an option whose value is empty is left out with its name."""
         line: list[str] = []
         for word in self.words:
             if word.startswith("{") and (value := values.get(word.strip("{}"))) is not None:
@@ -130,7 +130,7 @@ def run_command(session: Session, line: Sequence[str], tell: Tell = lambda progr
 
 
 def shown(command: Command, output: Output, line: Sequence[str]) -> Content:
-    """An answer below the command that gave it."""
+    """Return an answer below the command that gave it."""
     text = Content.styled(output.text, "$error") if output.code else command.draw(output.text)
     head = Content.styled(f"$ localmcp {' '.join(line)}", "$muted")
     return Content("\n\n").join([head, text] if line else [text])

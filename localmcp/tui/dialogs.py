@@ -223,7 +223,7 @@ class LineScreen(ModalScreen[str]):
 
 
 def path_problem(text: str) -> str:
-    """Why a path cannot be added; empty when it can."""
+    """Return why a path cannot be added; empty when it can."""
     path = os.path.expanduser(text)
     if not os.path.exists(path):
         return f"There is no {path}"

@@ -25,7 +25,7 @@ NOT_TEXT = {".pdf", ".docx", ".pptx", ".xlsx", ".epub", ".zip"}
 
 
 def editor_command(editor: str, path: str, line: int) -> list[str]:
-    """The command line that opens `path` at `line`; an unknown editor gets the path alone."""
+    """Return the command line that opens `path` at `line`; an unknown editor gets the path alone."""
     words = shlex.split(editor, posix=os.name == "posix")
     name = Path(words[0]).stem.lower()
     if name in LINE_FIRST:
@@ -38,7 +38,7 @@ def editor_command(editor: str, path: str, line: int) -> list[str]:
 
 
 def chosen_editor() -> str:
-    """What VISUAL or EDITOR say, else what every system has."""
+    """Return what VISUAL or EDITOR say, else what every system has."""
     named = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     return named or ("notepad" if sys.platform == "win32" else "vi")
 
@@ -60,7 +60,7 @@ def open_in_editor(widget: Widget, citation: dict[str, Any], freshness: str) -> 
 
 
 def _openable(citation: dict[str, Any], freshness: str) -> str:
-    """The path, if it is a text file of this machine.
+    """Return the path, if it is a text file of this machine.
 
     Raises:
         NotFound: says why it cannot be opened.

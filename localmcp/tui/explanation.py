@@ -39,7 +39,7 @@ def explanation_of(result: Json, hit: Json) -> Content:
 
 
 def _formula(hit: Json, meaning: Json, words: Json) -> str:
-    """The sum that makes the score; with one arm alone, that arm."""
+    """Return the sum that makes the score; with one arm alone, that arm."""
     score = hit["combinedScore"]
     total = meaning["weight"] * meaning["score"] + words["weight"] * words["score"]
     if abs(total - score) < 0.02:

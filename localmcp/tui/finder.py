@@ -49,7 +49,7 @@ class FinderPane(Pane):
                 yield from self.compose_right()
 
     def compose_right(self) -> Iterable[Widget]:
-        """What is beside the list."""
+        """Return what is beside the list."""
         return ()
 
     # ------------------------------------------------------------ parts
@@ -95,7 +95,7 @@ class FinderPane(Pane):
             self.ask("look up", lambda: self.find(text), self.show_found)
 
     def find(self, text: str) -> Any:
-        """What fits the text; for a thread that may wait."""
+        """Return what fits the text; for a thread that may wait."""
         raise NotImplementedError
 
     def show_found(self, answer: Any) -> None:
@@ -157,11 +157,11 @@ class FinderPane(Pane):
         self.keep_focus()
 
     def identity(self, row: Any) -> Any:
-        """What makes a row the same one after a reload."""
+        """Return what makes a row the same one after a reload."""
         return row
 
     def draw(self, row: Any) -> Content:
-        """A row of the list."""
+        """Return a row of the list."""
         raise NotImplementedError
 
     def show_nothing(self) -> None:

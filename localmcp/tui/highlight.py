@@ -105,7 +105,7 @@ class HitLines(Visual):
 
 
 def _title_and_heading(hit: dict[str, Any], room: int) -> Content:
-    """The title, and the innermost heading; where both do not fit, each has half."""
+    """Return the title, and the innermost heading; where both do not fit, each has half."""
     title = " ".join(hit["sourceTitle"].split())
     heading = headings_of(hit).rpartition(" › ")[2]
     if not heading:
@@ -136,7 +136,7 @@ def best_stretch(text: str, matcher: Matcher, room: int) -> str:
 
 
 def _answering_text(hit: dict[str, Any], room: int) -> str:
-    """A passage from the sentence that answers on, as far as a line may show it; without one, its beginning."""
+    """Return a passage from the sentence that answers on, as far as a line may show it; without one, its beginning."""
     content = hit["content"]
     start = hit.get("highlight", {}).get("start", 0)
     whole = _running_text(content)
@@ -146,24 +146,24 @@ def _answering_text(hit: dict[str, Any], room: int) -> str:
 
 
 def _running_text(text: str) -> str:
-    """A passage without its headings and rules, as one paragraph; a passage of nothing else as it is."""
+    """Return a passage without its headings and rules, as one paragraph; a passage of nothing else as it is."""
     lines = [line.strip() for line in text.splitlines()]
     kept = [_cells(line) if line.startswith("|") else line for line in lines if line[:1] != "#" and line.strip("|:-= ")]
     return " ".join(" ".join(kept).split()) or " ".join(text.split())
 
 
 def _cells(row: str) -> str:
-    """A row of a table: `| Flour | 400 g |` as `Flour · 400 g`."""
+    """Return a row of a table: `| Flour | 400 g |` as `Flour · 400 g`."""
     return " · ".join(filter(None, (cell.strip() for cell in row.split("|"))))
 
 
 def cut_right(text: str, room: int) -> str:
-    """The beginning of a text that does not fit."""
+    """Return the beginning of a text that does not fit."""
     return text if cell_len(text) <= room else text[: max(room - 1, 1)].rstrip() + "…"
 
 
 def cut_left(text: str, room: int) -> str:
-    """The end of a path that does not fit."""
+    """Return the end of a path that does not fit."""
     return text if cell_len(text) <= room else "…" + text[-max(room - 1, 1) :]
 
 
@@ -174,7 +174,7 @@ def place_of(citation: dict[str, Any]) -> str:
 
 
 def short(path: str) -> str:
-    """A path below the working directory without it, one below the home folder with `~`."""
+    """Return a path below the working directory without it, one below the home folder with `~`."""
     for folder, sign in ((os.getcwd(), ""), (os.path.expanduser("~"), "~" + os.sep)):
         if path.startswith(folder.rstrip(os.sep) + os.sep):
             return sign + path[len(folder.rstrip(os.sep)) + 1 :]
@@ -182,12 +182,12 @@ def short(path: str) -> str:
 
 
 def headings_of(hit: dict[str, Any]) -> str:
-    """The headings above a passage, without the first where it is the title."""
+    """Return the headings above a passage, without the first where it is the title."""
     headings = hit["citation"].get("heading", "").split(" › ")
     return "".join(f" › {heading}" for heading in headings[headings[0] == hit["sourceTitle"] :] if heading)
 
 
 def citation_text(title: str, citation: dict[str, Any]) -> str:
-    """What `y` copies: `Boiler manual › Faults (docs/boiler.md:12)`."""
+    """Return what `y` copies: `Boiler manual › Faults (docs/boiler.md:12)`."""
     headings = [heading for heading in citation.get("heading", "").split(" › ") if heading and heading != title]
     return f"{' › '.join([title, *headings])} ({citation['label']})"

@@ -96,7 +96,7 @@ class JobStrip(Static):
 
 
 def can_stop(work: Work) -> bool:
-    """Whether this window can stop it."""
+    """Return whether this window can stop it."""
     return bool(work.job_id) or (work.is_ours and work.kind in ("meaning", "scans"))
 
 

@@ -172,7 +172,7 @@ MODIFIERS = ("ctrl", "shift", "alt", "super", "meta", "hyper")
 
 
 def bindings(place: str) -> list[BindingType]:
-    """The keys of one place, as Textual wants them."""
+    """Return the keys of one place, as Textual wants them."""
     return [
         Binding(key.keys, key.action, key.says, show=key.shown, priority=key.first, id=f"{place}.{name}")
         for name, key in KEYS[place].items()
@@ -180,7 +180,7 @@ def bindings(place: str) -> list[BindingType]:
 
 
 def key_ids() -> dict[str, Key]:
-    """Every id with its key."""
+    """Return every id with its key."""
     return {f"{place}.{name}": key for place, keys in KEYS.items() for name, key in keys.items()}
 
 
@@ -193,7 +193,7 @@ def keys_file() -> Path:
 
 
 def read_keymap(path: Path | None = None) -> tuple[dict[str, str], list[str]]:
-    """The person's keys, id -> keys, and a sentence for every entry that cannot be used (which is left out)."""
+    """Return the person's keys, id -> keys, and a sentence for every entry that cannot be used (which is left out)."""
     file = path or keys_file()
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -229,7 +229,7 @@ def _keys_of(value: Any) -> list[str]:
 
 
 def _problem(name: str, keys: list[str], value: Any) -> str:
-    """What is wrong with an entry; empty when nothing is."""
+    """Return what is wrong with an entry; empty when nothing is."""
     ids = key_ids()
     if name not in ids:
         near = nearest(name, ids)
@@ -243,7 +243,7 @@ def _problem(name: str, keys: list[str], value: Any) -> str:
 
 
 def is_key(name: str) -> bool:
-    """Whether a terminal could send a key of that name: `x`, `ctrl+g`, `f5`, `question_mark`, `?`."""
+    """Return whether a terminal could send a key of that name: `x`, `ctrl+g`, `f5`, `question_mark`, `?`."""
     *modifiers, key = name.split("+") if name != "+" else ["+"]
     if any(modifier not in MODIFIERS for modifier in modifiers):
         return False
@@ -264,7 +264,7 @@ def take_alt_digits() -> None:
 
 
 def is_text_key(key: str) -> bool:
-    """Whether a line of text takes the key for itself: a letter, a digit, a sign."""
+    """Return whether a line of text takes the key for itself: a letter, a digit, a sign."""
     character = key_to_character(REPLACED_KEYS.get(key, key))
     return character is not None and character.isprintable()
 

@@ -63,7 +63,7 @@ class TopLine(Static):
 
 
 def shortened(path: str, room: int) -> str:
-    """A path with `~` for the home folder, cut at its beginning where it does not fit."""
+    """Return a path with `~` for the home folder, cut at its beginning where it does not fit."""
     home = str(Path.home())
     shown = "~" + path[len(home) :] if path.startswith(home + os.sep) else path
     if len(shown) <= room:
@@ -195,7 +195,7 @@ class ErrorLine(Static):
 
 
 def first_line(error: BaseException) -> str:
-    """An error in one line: ours as they are; any other by its kind, since its words are for programmers."""
+    """Return an error in one line: ours as they are; any other by its kind, since its words are for programmers."""
     if isinstance(error, NeedsConfirmation):
         # Its hint tells how to confirm elsewhere; here it is asked.
         return visible(error.message)

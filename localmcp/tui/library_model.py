@@ -51,7 +51,7 @@ def contents_of(workspace: Workspace) -> Contents:
 
 
 def _mounted_collections(workspace: Workspace) -> list[CollectionRow]:
-    """The collections of the files that are searched together with yours."""
+    """Return the collections of the files that are searched together with yours."""
 
     def look(index: Index, origin: str | None) -> list[CollectionRow] | None:
         if origin is None:

@@ -220,7 +220,7 @@ class LibraryTree(Branches):
             node.add_leaf(_more_words(more), data=more)
 
     def _add(self, node: TreeNode[Any], row: Any, place: int | None) -> TreeNode[Any]:
-        """A row at a place of its branch; None = at the end."""
+        """Return a row at a place of its branch; None = at the end."""
         branch = isinstance(row, Item) and row.chunks > 0
         where = place if place is not None and place < len(node.children) else None
         return node.add(_words(row), data=row, before=where, allow_expand=branch)
@@ -233,7 +233,7 @@ class LibraryTree(Branches):
             node.add("", data=folder, before=where if where < len(node.children) else None)
 
     def add_collection(self, collection: CollectionRow) -> TreeNode[Any]:
-        """A collection, closed."""
+        """Return a collection, closed."""
         node = self.root.add(collection.name, data=collection)
         self._add_fixed(node, collection)
         return node
@@ -288,7 +288,7 @@ class LibraryTree(Branches):
         return text
 
     def get_label_width(self, node: TreeNode[Any]) -> int:
-        """What is cut to the room there is needs no measuring, which would draw every row that was built."""
+        """Skip measuring, which would draw every row: rows are truncated anyway."""
         return 1 if isinstance(node.data, Item | Folder | PassageLine | More) else super().get_label_width(node)
 
     def _color(self, name: str) -> Style:
@@ -299,7 +299,7 @@ class LibraryTree(Branches):
 
 
 def _words(row: Any) -> str:
-    """A row without its marks. Brackets are no markup here."""
+    """Return a row without its marks. Brackets are no markup here."""
     if isinstance(row, Item | Trashed):
         words = row.title
     elif isinstance(row, PassageLine):
@@ -319,26 +319,26 @@ def waits_for(row: WaitingFile) -> str:
 
 
 def fixed_rows(node: TreeNode[Any]) -> int:
-    """How many rows of a branch come before its pages, whatever is shown of them."""
+    """Return how many rows of a branch come before its pages, whatever is shown of them."""
     return len([child for child in node.children if isinstance(child.data, UnreadFiles | WaitingFiles | Folder)])
 
 
 def origin_of(node: TreeNode[Any]) -> str | None:
-    """The mounted file that a row comes from; None for yours."""
+    """Return the mounted file that a row comes from; None for yours."""
     if isinstance(node.data, CollectionRow):
         return node.data.origin
     return origin_of(node.parent) if node.parent is not None else None
 
 
 def collection_of(node: TreeNode[Any]) -> CollectionRow | None:
-    """The collection that a row is in; None in the trash."""
+    """Return the collection that a row is in; None in the trash."""
     if isinstance(node.data, CollectionRow):
         return node.data
     return collection_of(node.parent) if node.parent is not None else None
 
 
 def passage_words(passage: PassageLine) -> str:
-    """The innermost heading, or how a passage begins."""
+    """Return the innermost heading, or how a passage begins."""
     return passage.heading or passage.beginning
 
 

@@ -16,7 +16,7 @@ LARGEST = 1_000_000
 
 
 def log_file() -> Path:
-    """Where the TUI writes what happened."""
+    """Return where the TUI writes what happened."""
     return state_directory() / "tui.log"
 
 

@@ -131,7 +131,7 @@ class Pane(Vertical, Asking):
     """What it shows may no longer be so; it is looked at again when it comes to the front."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """The way from a line of text to the list is offered only in that line."""
+        """Offer the keys that lead from a text field to the list only in that field."""
         return isinstance(self.screen.focused, Input) if action in ("results", "list") else True
 
     def come_to_front(self) -> None:

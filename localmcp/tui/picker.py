@@ -153,7 +153,7 @@ class PickerApp(App[Json]):
         self.theme = theme_name if theme_name in self.available_themes else theme.DEFAULT
 
     def get_css_variables(self) -> dict[str, str]:
-        """The theme's colors, each readable on its backgrounds."""
+        """Return the theme's colors, each readable on its backgrounds."""
         self.theme_variables = theme.readable(super().get_css_variables())
         return self.theme_variables
 

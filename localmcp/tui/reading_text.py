@@ -116,7 +116,7 @@ class PassageRenderer:
 
 
 def _open_fence(content: str, fence: str) -> str:
-    """The mark of the code block that is open at the end of a passage; empty if none is."""
+    """Return the mark of the code block that is open at the end of a passage; empty if none is."""
     for mark in _FENCE.findall(content):
         fence = "" if fence else mark
     return fence

@@ -47,7 +47,7 @@ def run_search(session: Session, asked: Asked, *, similar_to: str = "", cursor: 
 
 
 def search_arguments(session: Session, line: str, mode: str) -> dict[str, Any]:
-    """Words and filters; for a thread that may wait.
+    """Return words and filters; for a thread that may wait.
 
     Raises:
         NotFound: `source:` names no document.

@@ -146,7 +146,7 @@ class Session:
         return self.path.exists()
 
     def why_read_only(self) -> str:
-        """Why the file cannot be changed; empty when it can."""
+        """Return why the file cannot be changed; empty when it can."""
         try:
             self.workspace.database.ensure_writable()
         except LocalMCPError as error:
@@ -176,7 +176,7 @@ class Session:
         return self.workspace.registry.call(tool, values, self.scope)
 
     def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """The structured answer of a tool."""
+        """Return the structured answer of a tool."""
         return self.answer(tool, **arguments).value
 
     def draft(self, tool: str, **arguments: Any) -> Draft:
@@ -320,7 +320,7 @@ class _Watch:
         return self._works if self._works != before else None
 
     def look(self) -> dict[str, int] | None:
-        """The counters, if they changed since the last look.
+        """Return the counters, if they changed since the last look.
 
         Raises:
             FileUnavailable: the file is gone or cannot be read.
@@ -343,6 +343,6 @@ class _Watch:
         return counters if changed else None
 
     def is_news(self, error: Exception) -> bool:
-        """Whether this trouble was not told yet."""
+        """Return whether this trouble was not told yet."""
         before, self._trouble = self._trouble, str(error)
         return before != self._trouble

@@ -133,12 +133,12 @@ def _luminance(color: Color) -> float:
 
 
 def color(variables: Mapping[str, str], name: str) -> str:
-    """A color of the theme as rich knows it; themes of the terminal's own colors say `ansi_green`."""
+    """Return a color of the theme as rich knows it; themes of the terminal's own colors say `ansi_green`."""
     value = variables.get(name, "")
     return value.removeprefix("ansi_") if value.startswith("ansi_") else value
 
 
 def theme_names() -> list[str]:
-    """Every theme that can be chosen."""
+    """Return every theme that can be chosen."""
     own = [theme.name for theme in THEMES]
     return [*own, *(name for name in BUILTIN_THEMES if not name.startswith(("textual-", "ansi-")))]

@@ -40,7 +40,7 @@ class Field:
 
 
 def fields_of(schema: Any) -> list[Field]:
-    """The fields of an object schema, required ones first; a schema without properties has one JSON field."""
+    """Return the fields of an object schema, required ones first; a schema without properties has one JSON field."""
     table = _object(schema)
     properties = _object(table.get("properties"))
     if not properties:
@@ -152,7 +152,7 @@ class ToolForm(VerticalScroll):
                 yield Static(Content(field.says), classes="says")
 
     def arguments(self) -> tuple[Json, list[str]]:
-        """What was typed, and a sentence for every field that cannot be used; an empty field is left out."""
+        """Return what was typed, and a sentence for every field that cannot be used; an empty field is left out."""
         arguments: Json = {}
         problems: list[str] = []
         for number, field in enumerate(self.fields):
@@ -210,7 +210,7 @@ def _as_text(field: Field, value: Any) -> str:
 
 
 def _value(field: Field, widget: Widget) -> Any:
-    """What is in a widget; None when nothing does.
+    """Return what is in a widget; None when nothing does.
 
     Raises:
         ValueError: it is not what the schema wants.

@@ -84,7 +84,7 @@ _JOINT = re.compile(
 
 
 def words(text: str) -> list[str]:
-    """Folded surface words in order; FTS5's unicode61 takes each as exactly one token.
+    """Return folded surface words in order; FTS5's unicode61 takes each as exactly one token.
 
     An identifier gives the whole, then its parts: "getUserName" -> getusername, get, user, name; "max_results" ->
     maxresults, max, results. Scripts without spaces give one word a character. Dots and hyphens separate, so
@@ -94,7 +94,7 @@ def words(text: str) -> list[str]:
 
 
 def phrases(text: str) -> list[tuple[str, ...]]:
-    """The words of `text` in order, those together that a query should match side by side.
+    """Return the words of `text` in order, those together that a query should match side by side.
 
     Kept together: codes with a digit ("3.11.7", "ISO-9001") and the neighbors in a run of a script without spaces;
     every other word is alone.
@@ -110,7 +110,7 @@ def phrases(text: str) -> list[tuple[str, ...]]:
 
 
 def _neighbors(run: str) -> int:
-    """How many characters of a script without spaces are looked for together.
+    """Return how many characters of a script without spaces are looked for together.
 
     nDCG@10 of the keyword arm with 1, 2, 3 and the whole run, XQuAD: Chinese .953, .939, .858, .159; Thai .261, .848,
     .948, .185.
@@ -125,7 +125,7 @@ def runs(text: str) -> list[str]:
 
 
 def _take_apart(run: str) -> list[str]:
-    """The whole run folded, then its camelCase and snake_case parts if there are several."""
+    """Return the whole run folded, then its camelCase and snake_case parts if there are several."""
     parts = [fold(part)[:LONGEST_WORD] for part in _JOINT.split(run) if part]
     if len(parts) < 2:
         return parts
@@ -192,7 +192,7 @@ def _stemmer(language: str) -> "Callable[[str], str]":
 
 
 def stem(word: str, language: str | None) -> str:
-    """The Snowball stem of a folded word; numbers, codes and words of an unsupported language stay as they are.
+    """Return the Snowball stem of a folded word; numbers, codes and words of an unsupported language stay as they are.
 
     Diacritics go before stemming, so that "universita" meets "università" (Spanish XQuAD, nDCG@10: .963 with
     accents and without; stemming first gives .965 with and .961 without).
@@ -201,19 +201,19 @@ def stem(word: str, language: str | None) -> str:
 
 
 def stems(words: Iterable[str], language: str | None) -> list[str]:
-    """The stem of each word, in order."""
+    """Return the stem of each word, in order."""
     if language not in SUPPORTED_LANGUAGES:
         return list(words)
     return list(map(_stems_of(language).__getitem__, words))
 
 
 def index_text(text: str, language: str | None) -> str:
-    """What FTS5 is given for a text: the stems of its words, separated by spaces."""
+    """Return what FTS5 is given for a text: the stems of its words, separated by spaces."""
     return index_runs(runs(text), language)
 
 
 def index_runs(runs: Iterable[str], language: str | None) -> str:
-    """What FTS5 is given for the runs of a text."""
+    """Return what FTS5 is given for the runs of a text."""
     supported = language if language in SUPPORTED_LANGUAGES else ""
     return " ".join(map(_indexed_runs_of(supported).__getitem__, runs))
 
@@ -287,7 +287,7 @@ _ONLY_FUNCTION_WORDS = frozenset[str]().union(*_STOP_WORDS.values()) - _ALSO_ENG
 
 
 def stop_words(language: str | None) -> frozenset[str]:
-    """Folded function words of a language, empty where there is no list; for None, English and Italian."""
+    """Return folded function words of a language, empty where there is no list; for None, English and Italian."""
     if language is None:
         return _STOP_WORDS["english"] | _STOP_WORDS["italian"]
     return _STOP_WORDS.get(language, frozenset())

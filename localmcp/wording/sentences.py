@@ -59,7 +59,7 @@ _POLITE_END = re.compile(
 
 
 def tokenize(sentence: str) -> list[Token]:
-    """The pieces of a sentence in order, courtesies left out; at most `MOST_TOKENS`."""
+    """Return the pieces of a sentence in order, courtesies left out; at most `MOST_TOKENS`."""
     begin = match.end() if (match := _POLITE_START.search(sentence)) else 0
     end = match.start() if (match := _POLITE_END.search(sentence, begin)) else len(sentence)
     return [
@@ -77,5 +77,5 @@ def _token(match: re.Match[str]) -> Token:
 
 @cache
 def function_words() -> frozenset[str]:
-    """Folded words that say nothing about what is wanted."""
+    """Return folded words that say nothing about what is wanted."""
     return stop_words("english") | frozenset("please me want need let us is are do does did i you it really".split())

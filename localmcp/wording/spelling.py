@@ -178,7 +178,7 @@ def _neighbors() -> dict[str, set[str]]:
 
 @cache
 def _dictionary() -> WordList:
-    """Folded words: the default model's vocabulary of whole English words, and the word lists of the machine."""
+    """Return folded words: the default model's vocabulary of whole English words, and the word lists of the machine."""
     words = set(_model_words())
     for path in _word_lists():
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()

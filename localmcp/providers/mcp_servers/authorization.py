@@ -75,7 +75,7 @@ class TokenFile:
         self.provider: OAuthClientProvider | None = None
 
     def read(self) -> Json:
-        """What is kept; empty where nobody has signed in."""
+        """Return what is kept; empty where nobody has signed in."""
         return read_json_object(self._path)
 
     def remove(self) -> bool:
@@ -126,7 +126,7 @@ class _NewLogin(TokenFile):
 
 
 def kept_login(entry: ServerEntry, url: str, on_refused: Callable[[Unavailable], None]) -> OAuthClientProvider | None:
-    """What signs requests with the kept tokens and refreshes them; None where nobody has signed in.
+    """Return what signs requests with the kept tokens and refreshes them; None where nobody has signed in.
 
     A request that it cannot sign any more raises `LoginNeeded`, or `TokensReplaced` where there are newer tokens;
     `on_refused` hears of it first, since the SDK's transport may swallow it.

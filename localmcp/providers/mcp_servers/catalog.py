@@ -33,7 +33,7 @@ class CatalogueCache:
         self._folder = folder
 
     def load(self, digest: str) -> list[Json] | None:
-        """The last known tools of the entry with this digest; None when there are none."""
+        """Return the last known tools of the entry with this digest; None when there are none."""
         tools = read_json_object(self._path(digest)).get("tools")
         return usable_tools(cast("list[Any]", tools)) if isinstance(tools, list) else None
 
@@ -42,7 +42,7 @@ class CatalogueCache:
         _keep(self._path(digest), {"tools": tools})
 
     def load_offers(self, digest: str) -> dict[str, list[Json]]:
-        """The last known resources and prompts of the entry; empty when there are none."""
+        """Return the last known resources and prompts of the entry; empty when there are none."""
         table = read_json_object(self._offers_path(digest))
         lists = {kind: cast("list[Any]", table[kind]) for kind in table if isinstance(table[kind], list)}
         return {kind: [cast(Json, item) for item in items if isinstance(item, dict)] for kind, items in lists.items()}
@@ -75,7 +75,7 @@ def _keep(path: Path, value: Json | None) -> None:
 
 
 def usable_tools(tools: Iterable[Any]) -> list[Json]:
-    """The entries that are tools, with a schema that can be searched and shown."""
+    """Return the entries that are tools, with a schema that can be searched and shown."""
     named = (cast(Json, tool) for tool in tools if isinstance(tool, dict))
     return [
         {**definition, "inputSchema": usable_schema(definition.get("inputSchema"))}
@@ -85,7 +85,7 @@ def usable_tools(tools: Iterable[Any]) -> list[Json]:
 
 
 def _is_callable(tool: Json) -> bool:
-    """Whether the tool has a name, and can be called by clients that do not know tasks."""
+    """Return whether the tool has a name, and can be called by clients that do not know tasks."""
     name, execution = tool.get("name"), tool.get("execution")
     needs_task = isinstance(execution, dict) and cast(Json, execution).get("taskSupport") == "required"
     return isinstance(name, str) and bool(name) and not needs_task

@@ -273,7 +273,7 @@ class Connection:
     # ------------------------------------------------------------ requests
 
     async def list_tools(self) -> list[Json]:
-        """Every tool of the server, as it describes them; a server without tools has none.
+        """Return every tool of the server, as it describes them; a server without tools has none.
 
         Raises:
             Unavailable: no answer, or one that is no list of tools.
@@ -298,7 +298,7 @@ class Connection:
         return usable_tools(tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools)
 
     async def list_offers(self) -> dict[str, list[Json]]:
-        """The server's resources, templates of resources, and prompts as it describes them.
+        """Return the server's resources, templates of resources, and prompts as it describes them.
 
         Raises:
             Unavailable: no answer.
@@ -326,7 +326,7 @@ class Connection:
         return [cast(Json, item) for item in items if isinstance(item, dict)]
 
     async def ask(self, method: str, params: Json, seconds: float | None = None) -> Json:
-        """The raw result of a request that calls no tool.
+        """Return the raw result of a request that calls no tool.
 
         Raises:
             InvalidInput: the server refuses.
@@ -345,7 +345,7 @@ class Connection:
     async def call_tool(
         self, tool: str, arguments: Json, seconds: float | None = None, progress: ReportProgress | None = None
     ) -> Json:
-        """The result as the server sent it: `content`, and perhaps `structuredContent` and `isError`.
+        """Return the result as the server sent it: `content`, and perhaps `structuredContent` and `isError`.
 
         Raises:
             InvalidInput: the server refuses the call's form.
@@ -489,7 +489,7 @@ def _forward(listener: ReportProgress) -> ProgressFnT:
 
 
 def _required_capability(data: Any) -> str:
-    """The first capability that a refusal names."""
+    """Return the first capability that a refusal names."""
     required: Any = cast(Json, data).get("requiredCapabilities") if isinstance(data, dict) else None
     return next(iter(cast(Json, required if isinstance(required, dict) else {})), "elicitation")
 

@@ -74,7 +74,7 @@ class ServerEntry:
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
     def offers(self, tool: str) -> bool:
-        """Whether the filters let this tool of the server through."""
+        """Return whether the filters let this tool of the server through."""
         from fnmatch import fnmatchcase
 
         included = not self.include or any(fnmatchcase(tool, pattern) for pattern in self.include)
@@ -82,7 +82,7 @@ class ServerEntry:
 
 
 def parse_entry(name: str, raw: Any) -> ServerEntry:
-    """The entry; what cannot be used becomes its `problem`, so that one slip does not cost the other servers."""
+    """Return the entry; what cannot be used becomes its `problem`, so that one slip does not cost the other servers."""
     if not isinstance(raw, dict):
         return ServerEntry(name, {}, problem=f"must be an object, not {type(raw).__name__}")
     raw = cast(Json, raw)
@@ -245,7 +245,7 @@ def _variable(server: str, key: str, match: re.Match[str]) -> str:
 
 
 def read_entries() -> list[ServerEntry]:
-    """The servers in the user's file, by name; none when there is no file.
+    """Return the servers in the user's file, by name; none when there is no file.
 
     Raises:
         ConfigurationError: the file cannot be read.

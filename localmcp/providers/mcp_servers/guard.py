@@ -39,7 +39,7 @@ def end_groups(groups: Iterable[int]) -> None:
 
 
 def _wait(groups: Iterable[int], seconds: float) -> list[int]:
-    """Those that are still there after `seconds`."""
+    """Return those that are still there after `seconds`."""
     if sys.platform == "win32":
         return []
     end = time.monotonic() + seconds
@@ -51,7 +51,7 @@ def _wait(groups: Iterable[int], seconds: float) -> list[int]:
 
 
 def _tried(act: Callable[[], None]) -> bool:
-    """Whether there was a group to act on."""
+    """Return whether there was a group to act on."""
     try:
         act()
     except ProcessLookupError:

@@ -68,12 +68,12 @@ def _entry(server: Introduced, most: int) -> str:
 
 
 def _plain(text: str, most: int) -> list[str]:
-    """The first words, without anything that could be markup, a link or a second sentence."""
+    """Return the first words, without anything that could be markup, a link or a second sentence."""
     return [word[:24] for word in _PLAIN.sub(" ", text.splitlines()[0] if text else "").split()[:most]]
 
 
 def _things(names: Iterable[str]) -> list[str]:
-    """The words that most tool names have, without verbs."""
+    """Return the words that most tool names have, without verbs."""
     counts: Counter[str] = Counter()
     for name in names:
         words = [word.lower() for word in _PART.findall(name)]

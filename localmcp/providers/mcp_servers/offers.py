@@ -71,7 +71,7 @@ class ServerOffers:
         return server is not None
 
     def _locate(self, uri: str) -> tuple[McpServer | None, str]:
-        """The server that has the resource, and the server's own address of it."""
+        """Return the server that has the resource, and the server's own address of it."""
         if not uri.startswith(SERVER_ADDRESS):
             return None, ""
         namespace, _, address = uri.removeprefix(SERVER_ADDRESS).partition("/")

@@ -82,7 +82,7 @@ class ServerLog:
         self._write(text)
 
     def masked(self, text: str) -> str:
-        """The text with the secrets blotted out."""
+        """Return the text with the secrets blotted out."""
         for secret in self.secrets:
             text = text.replace(secret, "***")
         return text
@@ -227,7 +227,7 @@ async def _spawn(launch: Launch) -> Process:
 
 
 def child_environment(launch: Launch) -> dict[str, str]:
-    """What the server sees: the machine's own settings, and what its entry adds; not localmcp's environment."""
+    """Return what the server sees: the machine's own settings, and what its entry adds; not localmcp's environment."""
     names = [*_INHERITED, *_PROXIES, *(proxy.lower() for proxy in _PROXIES)]
     if sys.platform == "win32":
         names += _WINDOWS
@@ -337,7 +337,7 @@ async def _lines(stream: ByteReceiveStream | None) -> AsyncIterator[bytes]:
 
 
 def read_message(line: bytes) -> types.JSONRPCMessage | None:
-    """The message on a line; None for anything that is none, such as a banner.
+    """Return the message on a line; None for anything that is none, such as a banner.
 
     An answer whose form is wrong becomes an error of the request that it answers, which would else wait in vain.
     """

@@ -33,7 +33,7 @@ class Runtime(Protocol):
     """What the servers share once one of them is needed."""
 
     def supervise(self, server: McpServer) -> Supervisor:
-        """The supervisor of this server; made at the first time."""
+        """Return the supervisor of this server; made at the first time."""
         ...
 
     def run(self, coroutine: Any) -> Any:
@@ -96,7 +96,7 @@ class RemoteTool(Tool):
         return as_answer(result, self._server.entry.namespace)
 
     def signature(self) -> str:
-        """The parameters in one line, as `MethodTool.signature`."""
+        """Return the parameters in one line, as `MethodTool.signature`."""
         return describe_parameters(self.input_schema)
 
 
@@ -202,7 +202,7 @@ class McpServer:
     # ------------------------------------------------------------ the protocol of providers
 
     def tools(self) -> Iterable[Tool]:
-        """What it is known to offer; a server that fails to start offers nothing.
+        """Return what it is known to offer; a server that fails to start offers nothing.
 
         Of a server that was never listed nothing is known: it is started in the background, and has a moment.
         """
@@ -216,7 +216,7 @@ class McpServer:
         return () if tools_by_name is None or self.failure is not None else tuple(tools_by_name.values())
 
     def find(self, name: str) -> Tool | None:
-        """The tool of that name. A name of this server that is not known is asked for there once.
+        """Return the tool of that name. A name of this server that is not known is asked for there once.
 
         Raises:
             ConfigurationError: the name is this server's, whose entry cannot be used.
@@ -238,7 +238,7 @@ class McpServer:
     def call(
         self, tool: str, arguments: Json, seconds: float | None = None, progress: ReportProgress | None = None
     ) -> Json:
-        """The raw result of a call of the server's tool `tool` within `seconds`; starts the server if need be.
+        """Return the raw result of a call of the server's tool `tool` within `seconds`; starts the server if need be.
 
         Raises:
             LocalMCPError: as `Supervisor.call`.
@@ -289,7 +289,7 @@ class McpServer:
         return Introduced(self.entry.name, names, self.entry.description)
 
     def state(self) -> ProviderState:
-        """How it is doing, without starting it."""
+        """Return how it is doing, without starting it."""
         from localmcp.providers.manifests import ProviderState
 
         tools_by_name = self.known_tools
@@ -431,7 +431,7 @@ class McpServer:
             self._runtime.tell_offers(address)
 
     def ask(self, method: str, params: Json) -> Json:
-        """The raw result of a request about its resources or prompts; starts the server if need be.
+        """Return the raw result of a request about its resources or prompts; starts the server if need be.
 
         Raises:
             LocalMCPError: as `Supervisor.ask`.

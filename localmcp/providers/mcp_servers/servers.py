@@ -130,7 +130,7 @@ class McpServers:
     # ------------------------------------------------------------ the provider that follows the file
 
     def tools(self) -> Iterable[Tool]:
-        """The tools of servers that the listing that is going on cannot know yet."""
+        """Return the tools of servers that the listing that is going on cannot know yet."""
         return [tool for provider in self.follow_file() for tool in provider.tools()]
 
     def find(self, name: str) -> Tool | None:
@@ -150,7 +150,7 @@ class McpServers:
         return any(name.startswith(server.prefix) for server in self.servers.values())
 
     def state(self) -> ProviderState:
-        """How the file is; the servers tell of their tools themselves."""
+        """Return how the file is; the servers tell of their tools themselves."""
         from localmcp.providers.manifests import ProviderState
 
         problems = tuple(self.check())
@@ -158,7 +158,7 @@ class McpServers:
         return ProviderState(self.name, state, 0, str(servers_file()), f"servers: {len(self.servers)}", problems)
 
     def check(self) -> list[Problem]:
-        """What is wrong with the file as a whole."""
+        """Return what is wrong with the file as a whole."""
         from localmcp.providers.fields import Problem
 
         return [Problem(str(servers_file()), None, self.problem.message, self.problem.hint)] if self.problem else []
@@ -170,7 +170,7 @@ class McpServers:
     # ------------------------------------------------------------ for the commands and the interfaces
 
     def server(self, name: str) -> McpServer:
-        """The server of that name in the file.
+        """Return the server of that name in the file.
 
         Raises:
             NotFound: there is none; the message names those that there are.
@@ -271,7 +271,7 @@ class McpServers:
     # ------------------------------------------------------------ the runtime of the servers
 
     def supervise(self, server: McpServer) -> Supervisor:
-        """The supervisor of this server. The first one imports the MCP SDK, which takes most of a second."""
+        """Return the supervisor of this server. The first one imports the MCP SDK, which takes most of a second."""
         with self._lock:
             if server.retired:
                 raise Unavailable(f"The MCP server '{server.entry.name}' is no longer in {servers_file()}.")

@@ -90,7 +90,7 @@ class Supervisor:
     async def call(
         self, tool: str, arguments: Json, seconds: float | None = None, progress: ReportProgress | None = None
     ) -> Json:
-        """The raw result of a call, within `seconds` (None: the limit of the entry).
+        """Return the raw result of a call, within `seconds` (None: the limit of the entry).
 
         A call that broke off is not repeated, since it may have done its work.
 
@@ -120,7 +120,7 @@ class Supervisor:
             raise
 
     async def connect(self) -> Connection:
-        """The living connection; opened if there is none, by one caller for all.
+        """Return the living connection; opened if there is none, by one caller for all.
 
         Raises:
             LocalMCPError: as `Connection.open`, or the server is resting after failures.
@@ -195,7 +195,7 @@ class Supervisor:
             log.info("the resources and prompts of '%s' cannot be listed: %s", self.entry.name, error)
 
     async def ask(self, method: str, params: Json) -> Json:
-        """The raw result of any request.
+        """Return the raw result of any request.
 
         Raises:
             LocalMCPError: as `call`.

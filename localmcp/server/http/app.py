@@ -69,7 +69,7 @@ class HttpApp:
         self._routes = self._make_routes(ManagementEndpoints(calls))
 
     def _make_routes(self, management: ManagementEndpoints) -> dict[str, dict[str, Endpoint]]:
-        """Path -> method -> what answers it; `/tools/{name}` is beside."""
+        """Return path -> method -> what answers it; `/tools/{name}` is beside."""
         return {
             **{path: {"POST": self._mcp.post} for path in MCP_PATHS},
             "/api/mcp": {"POST": self._mcp.post, "GET": self._open_stream},
@@ -128,7 +128,7 @@ class HttpApp:
     # ------------------------------------------------------------ letting in
 
     async def _admit(self, request: Request, path: str) -> ASGIApp:
-        """What answers the request, after every check.
+        """Return what answers the request, after every check.
 
         Raises:
             Refused: any of them failed.
@@ -229,7 +229,7 @@ def _bound(collections: tuple[str, ...] | None) -> str:
 
 
 def _origin_of(request: Request, address: str, path: str) -> CallOrigin:
-    """What the call log keeps of where a request came from."""
+    """Return what the call log keeps of where a request came from."""
     headers = request.headers
     method = "tools/call" if path in MCP_PATHS else f"{request.method} {path[:LONGEST]}"
     agent, referer = headers.get("user-agent"), headers.get("referer")

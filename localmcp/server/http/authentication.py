@@ -46,7 +46,7 @@ def forget_caller() -> None:
 
 
 def request_scope() -> Scope:
-    """The scope of the request that is being answered; outside of one, that of nobody."""
+    """Return the scope of the request that is being answered; outside of one, that of nobody."""
     return _request_scope.get()
 
 
@@ -62,7 +62,7 @@ class Authentication:
         """Salted digests of keys that have been let in: whoever tries wrong ones does not hold these up."""
 
     async def admit(self, request: Request) -> KeyInfo:
-        """The key that the request carries; from here on `request_scope` is its scope.
+        """Return the key that the request carries; from here on `request_scope` is its scope.
 
         Raises:
             Refused: 401; 429 when too many keys wait to be checked; 500 when the file that holds them cannot be read.
@@ -101,7 +101,7 @@ def use_lean_answers() -> None:
 
 
 def bearer_token(request: Request) -> str:
-    """The key in the one Authorization header.
+    """Return the key in the one Authorization header.
 
     Raises:
         Refused: 401: no such header, several, or another scheme.
@@ -119,7 +119,7 @@ def bearer_token(request: Request) -> str:
 
 
 def unauthorized(message: str, details: str | None = None) -> Refused:
-    """The 401 of every path."""
+    """Return the 401 of every path."""
     headers = {"www-authenticate": 'Bearer realm="localmcp"'}
     return Refused(401, message, code=SERVER_ERROR, details=details, headers=headers)
 

@@ -50,7 +50,7 @@ class Exchange:
         return self.request.query_params
 
     def json(self) -> Any:
-        """The body's value.
+        """Return the body's value.
 
         Raises:
             Refused: it is no JSON.
@@ -58,7 +58,7 @@ class Exchange:
         return parse_json(self.body)
 
     def json_object(self) -> Json:
-        """The body's value, which must be an object.
+        """Return the body's value, which must be an object.
 
         Raises:
             Refused: it is something else.
@@ -87,7 +87,7 @@ class Calls:
     async def run(
         self, name: str, arguments: Json, *, scope: Scope | None = None, seconds: float = CALL_SECONDS
     ) -> Answer:
-        """The tool's answer.
+        """Return the tool's answer.
 
         Raises:
             LocalMCPError: what the tool raises; for a bug, one that names the incident in the log.

@@ -14,7 +14,7 @@ _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>\d
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address to listen on can only be reached from this machine."""
+    """Return whether an address to listen on can only be reached from this machine."""
     return host in LOOPBACK or _is_loopback_number(host)
 
 
@@ -45,12 +45,12 @@ class OwnNames:
         return cls(LOOPBACK | lower, remote, allowed)
 
     def allow_host(self, header: str | None) -> bool:
-        """Whether a request with this Host header is meant for us; the port is not compared."""
+        """Return whether a request with this Host header is meant for us; the port is not compared."""
         match = _HOST.fullmatch(header or "")
         return match is not None and self._is_ours(match["name"])
 
     def allow_origin(self, header: str | None) -> bool:
-        """Whether a page of this origin may call; programs that are no browsers send none."""
+        """Return whether a page of this origin may call; programs that are no browsers send none."""
         if header is None:
             return True
         if header.lower().rstrip("/") in self.origins:

@@ -128,7 +128,7 @@ class McpEndpoints:
         return StreamedCall(ask_sdk, self._questions, str(exchange.key.id), session)
 
     async def _reply_value(self, exchange: Exchange, message: Json) -> Json | None:
-        """The reply as a stream carries it; None where none is owed."""
+        """Return the reply as a stream carries it; None where none is owed."""
         try:
             reply = await self._reply(exchange, message)
         except Refused as refused:
@@ -175,7 +175,7 @@ class McpEndpoints:
             _offered.set(await anyio.to_thread.run_sync(self.server.available_offers))
 
     def _instructions(self) -> str:
-        """What the caller may be told about the file; the general words when it cannot be read."""
+        """Return what the caller may be told about the file; the general words when it cannot be read."""
         try:
             with use_scope(request_scope()):
                 return without_surrogates(self._calls.open_workspace().instructions())
@@ -227,14 +227,14 @@ def _call_parameters(params: Any) -> tuple[str, Json]:
 
 
 def _tool_name(message: Json) -> str:
-    """The tool that is to be called; empty for other methods."""
+    """Return the tool that is to be called; empty for other methods."""
     params = message.get("params")
     name = cast(Json, params).get("name") if isinstance(params, dict) else None
     return name[:LONGEST] if isinstance(name, str) and message.get("method") == "tools/call" else ""
 
 
 def with_top_level_keys(result: Json) -> Json:
-    """A result of tools/call with the keys of the tool's own answer beside `content` (C3-2)."""
+    """Return a result of tools/call with the keys of the tool's own answer beside `content` (C3-2)."""
     value = result.get("structuredContent")
     return {**cast(Json, value), **result} if isinstance(value, dict) else result
 
@@ -246,7 +246,7 @@ def _is_mcp_client(exchange: Exchange) -> bool:
 
 
 def _in_original_form(reply: Response, message: Json) -> Response:
-    """The SDK's reply with the original's statuses and texts, and the keys of the tool's answer."""
+    """Return the SDK's reply with the original's statuses and texts, and the keys of the tool's answer."""
     calling = message["method"] == "tools/call"
     if not reply.body or (not calling and reply.status_code == 200 and b'"result"' in bytes(reply.body)[:200]):
         return reply
@@ -265,7 +265,7 @@ def _in_original_form(reply: Response, message: Json) -> Response:
 
 
 async def _ask(app: ASGIApp, exchange: Exchange, body: bytes) -> Response:
-    """The SDK's reply to a message, as a whole."""
+    """Return the SDK's reply to a message, as a whole."""
     status, headers, parts = 500, MutableHeaders(), list[bytes]()
 
     async def send(message: Message) -> None:
@@ -285,7 +285,7 @@ async def _ask(app: ASGIApp, exchange: Exchange, body: bytes) -> Response:
 
 
 def _for_sdk(scope: HttpScope, body: bytes) -> HttpScope:
-    """The request with the headers that the SDK insists on and the original's clients do not send."""
+    """Return the request with the headers that the SDK insists on and the original's clients do not send."""
     headers = MutableHeaders(raw=list(scope["headers"]))
     accepted = headers.get("accept", "")
     if "application/json" not in accepted:
@@ -312,7 +312,7 @@ def _replay(body: bytes, receive: Receive | None = None) -> Receive:
 
 
 def _wants_stream(exchange: Exchange, message: Json) -> bool:
-    """Whether a call is answered by a stream: its client reads one, and wants progress or can be asked."""
+    """Return whether a call is answered by a stream: its client reads one, and wants progress or can be asked."""
     if message["method"] not in MAY_ASK or "text/event-stream" not in exchange.request.headers.get("accept", ""):
         return False
     asked: Any = cast(Json, message.get("params") or {}).get("_meta")

@@ -32,7 +32,7 @@ class ClientLeft(Exception):
 
 
 async def read_body(receive: Receive, most: int, declared: str | None) -> bytes:
-    """The request's body, at most `most` bytes.
+    """Return the request's body, at most `most` bytes.
 
     Raises:
         Refused: 413 too large, 408 too slow.
@@ -59,7 +59,7 @@ def _too_large(most: int) -> Refused:
 
 
 def parse_json(body: bytes) -> Any:
-    """The JSON value of a body.
+    """Return the JSON value of a body.
 
     Raises:
         Refused: 400 with -32700: not UTF-8, not JSON, or a number that JSON has not; with -32600: nested too deep.
@@ -74,7 +74,7 @@ def parse_json(body: bytes) -> Any:
 
 
 def depth_of(body: bytes) -> int:
-    """How deep brackets are nested, outside of strings; exact where it could matter, else an upper bound.
+    """Return how deep brackets are nested, outside of strings; exact where it could matter, else an upper bound.
 
     Millions of brackets take no loop in Python: each round takes the innermost pairs away.
     """

@@ -102,7 +102,7 @@ class LateLines(logging.Handler):
                 log.warning("Log lines were lost, because nobody read them", extra={"fields": {"count": lost}})
 
     def _take(self) -> tuple[str, list[threading.Event]]:
-        """The lines that wait, and what is to be set when they are written."""
+        """Return the lines that wait, and what is to be set when they are written."""
         lines: list[str] = []
         passed: list[threading.Event] = []
         with suppress(IndexError):

@@ -98,12 +98,12 @@ def _finite(value: Any) -> Any:
 
 
 def json_reply(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A reply with a JSON body."""
+    """Return a reply with a JSON body."""
     return Response(json_bytes(value), status, headers, "application/json")
 
 
 def refusal_reply(path: str, refused: Refused) -> Response:
-    """The refusal as callers of `path` read it."""
+    """Return the refusal as callers of `path` read it."""
     return json_reply(_refusal_body(path, refused), refused.status_code, refused.headers)
 
 

@@ -127,7 +127,7 @@ def _described(tool: Tool) -> Json:
 
 
 def _output(answer: Answer) -> Json:
-    """The tool's answer as the original's HTTP layer shows it: its `data` becomes `output`."""
+    """Return the tool's answer as the original's HTTP layer shows it: its `data` becomes `output`."""
     value = answer.value
     if value.get("success") is False or answer.is_error:
         return {**value, "success": False, "error": str(value.get("error") or value.get("message") or answer.text)}

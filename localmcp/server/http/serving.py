@@ -80,7 +80,7 @@ def run(address: Address, settings: Settings, open_workspace: Callable[[], Works
 
 
 def listen(address: Address) -> socket.socket:
-    """A listening socket.
+    """Return a listening socket.
 
     Raises:
         Unavailable: the address is taken, or not one of this machine.
@@ -102,7 +102,7 @@ def listen(address: Address) -> socket.socket:
 
 
 def limits_of(settings: Settings, host: str) -> HttpLimits:
-    """The HTTP server's limits, by the settings."""
+    """Return the HTTP server's limits, by the settings."""
     return HttpLimits(
         names=OwnNames.of(host, settings.http_hosts.split(","), settings.http_origins.split(",")),
         body_bytes=settings.http_max_body_mb << 20,
@@ -112,7 +112,7 @@ def limits_of(settings: Settings, host: str) -> HttpLimits:
 
 
 def uvicorn_config(app: HttpApp) -> uvicorn.Config:
-    """How the server under the server behaves."""
+    """Return how the server under the server behaves."""
     return uvicorn.Config(
         app,
         http=PatientProtocol,

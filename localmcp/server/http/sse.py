@@ -92,7 +92,7 @@ class Streams:
         self._closing = False
 
     def open(self, exchange: Exchange) -> ASGIApp:
-        """A new stream for the caller.
+        """Return a new stream for the caller.
 
         Raises:
             Refused: 503, too many are open, or the server is closing.

@@ -247,7 +247,7 @@ def _cells(entry: LogEntry) -> dict[str, str]:
 
 
 def story_of(entry: LogEntry) -> Content:
-    """A call in sentences: who, what, which documents, how it ended."""
+    """Return a call in sentences: who, what, which documents, how it ended."""
     when = f"{local_date(entry.started_at)} {local_clock(entry.started_at)}"
     lines = [Content.assemble((entry.client, "bold $accent"), " called ", (entry.tool, "bold"), f" on {when}")]
     if entry.via:
@@ -274,7 +274,7 @@ def _usage_cells(usage: Usage, *, by: bool = False) -> list[str]:
 
 
 def asked_words(arguments: dict[str, Any] | None) -> str:
-    """What was asked, in a line: texts, which say more than their names; other values with their names."""
+    """Return what was asked, in a line: texts, which say more than their names; other values with their names."""
     values = [
         value if isinstance(value, str) else f"{name} {json.dumps(value, ensure_ascii=False)}"
         for name, value in (arguments or {}).items()
@@ -283,7 +283,7 @@ def asked_words(arguments: dict[str, Any] | None) -> str:
 
 
 def local_date(iso: str) -> str:
-    """The day here, `2026-01-31`."""
+    """Return the day here, `2026-01-31`."""
     try:
         return datetime.fromisoformat(iso).astimezone().strftime("%Y-%m-%d")
     except ValueError:
@@ -291,7 +291,7 @@ def local_date(iso: str) -> str:
 
 
 def local_clock(iso: str) -> str:
-    """The time of day here."""
+    """Return the time of day here."""
     try:
         return datetime.fromisoformat(iso).astimezone().strftime("%H:%M:%S")
     except ValueError:

@@ -128,7 +128,7 @@ def _size_line(name: str, number: int, largest: int) -> Content:
 
 
 def speed_words(speeds: list[float]) -> str:
-    """The median and the slow end of the last searches."""
+    """Return the median and the slow end of the last searches."""
     if not speeds:
         return "No searches yet."
     ordered = sorted(speeds)

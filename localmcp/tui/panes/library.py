@@ -196,7 +196,7 @@ class LibraryPane(Pane):
         self.ask(f"folders {node.id}", lambda: inventory().folders(collection.name, below), put_folders)
 
     def _is_there(self, node: TreeNode[Any]) -> bool:
-        """Whether a branch is still in the tree when its answer comes."""
+        """Return whether a branch is still in the tree when its answer comes."""
         return node.parent is not None and node in node.parent.children
 
     def _fetch(self, node: TreeNode[Any], offset: int) -> None:
@@ -447,7 +447,7 @@ class LibraryPane(Pane):
 
 
 def _in_short(data: Any) -> str:
-    """The state of what is highlighted, in a few words."""
+    """Return the state of what is highlighted, in a few words."""
     if isinstance(data, Item):
         mark, words, _ = STATE_MARKS[data.state]
         return f"{mark} {data.why or words}"

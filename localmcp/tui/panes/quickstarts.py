@@ -223,7 +223,7 @@ def _progress_words(progress: Json) -> str:
 
 
 def ranked(text: str, items: list[Json]) -> list[Row]:
-    """Those whose title or tags hold the letters in their order, the best first, with the letters marked."""
+    """Return those whose title or tags hold the letters in their order, the best first, with the letters marked."""
     matcher = Matcher(text, match_style=Style(bold=True, underline=True, italic=False))
     scored = [
         (matcher.match(item["displayName"]) or 0.5 * max(map(matcher.match, item["tags"]), default=0.0), item)

@@ -71,7 +71,7 @@ class RulesPane(FinderPane):
         return _by_category([dict(rule) for rule in listed["rules"]]), ""
 
     def _find_for_task(self, task: str) -> tuple[list[Any], str]:
-        """The tool's own answer, and behind it what came near."""
+        """Return the tool's own answer, and behind it what came near."""
         answer = self.session.draft("getRelevantRules", taskDescription=task, maxResults=20).answer.value
         if not answer["success"]:
             return [], answer.get("error", "")
@@ -163,7 +163,7 @@ class RulesPane(FinderPane):
         self._form("editRule", f"Change rule {rule['id']}", values, id=rule["id"])
 
     def _own_rule(self) -> Json | None:
-        """The chosen rule; None, and the reason told, where it is in a mounted file."""
+        """Return the chosen rule; None, and the reason told, where it is in a mounted file."""
         rule = self.chosen
         if rule is None or "origin" not in rule:
             return rule
@@ -207,13 +207,13 @@ class RulesPane(FinderPane):
 
 
 def _by_category(rules: list[Json]) -> list[Any]:
-    """The rules under their categories, by name."""
+    """Return the rules under their categories, by name."""
     names = sorted({rule["category"] for rule in rules})
     return [row for name in names for row in (name, *(rule for rule in rules if rule["category"] == name))]
 
 
 def rule_words(row: Json) -> Content:
-    """A rule with everything that is known of it."""
+    """Return a rule with everything that is known of it."""
     facts = {
         "category": row.get("category"),
         "when": row.get("context"),

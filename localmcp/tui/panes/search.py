@@ -277,7 +277,7 @@ class SearchPane(Pane):
         )
 
     def _option(self, row: Row) -> Option:
-        """A row of the list: of a document its title, place and best line."""
+        """Return a row of the list: of a document its title, place and best line."""
         if isinstance(row, QueryRow):
             mark = "★ " if row.is_saved else "  "
             return Option(Content.assemble((mark, "$accent"), row.line), id=row.id)
@@ -319,7 +319,7 @@ class SearchPane(Pane):
     # ------------------------------------------------------------ the search
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """What is done to a passage is offered where there is one."""
+        """Return what is done to a passage is offered where there is one."""
         if action in ("read", "explain", "cite", "copy", "path", "open", "similar", "unfold", "sort"):
             return bool(self.hits)
         if action == "earlier":
