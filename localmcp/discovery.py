@@ -108,7 +108,7 @@ def _results_at_most(name: str, value: Any) -> Any:
 class Discovery:
     """Searches every tool that the caller may call, and runs it. Thread-safe.
 
-    The tools that tools/list shows are searched as well: the original did so from its v0.15.3 on, no behaviour of the
+    The tools that tools/list shows are searched as well: the original did so from its v0.15.3 on, no behavior of the
     seed forbids it, and a client that defers this server's tools has only the search to find them.
     """
 

@@ -39,11 +39,11 @@ from localmcp.retriever.replication import Follower, Replication
 from localmcp.retriever.replication_tools import ReplicationTools
 from localmcp.retriever.search import Retriever
 from localmcp.router import Router
-from localmcp.rules.catalog import RuleCatalogue
-from localmcp.rules.editing import RuleCare
+from localmcp.rules.catalog import RuleCatalog
+from localmcp.rules.editing import RuleEditor
 from localmcp.rules.finder import RuleFinder
-from localmcp.rules.import_export import RuleExchange
-from localmcp.rules.learning import ModelGeneralizer, RuleMemory
+from localmcp.rules.import_export import RuleFiles
+from localmcp.rules.learning import ModelGeneralizer, RuleLearner
 from localmcp.search.backend_choice import Places
 from localmcp.search.federation import Federation
 from localmcp.search.index import Index
@@ -91,12 +91,12 @@ class Workspace:
         self.rule_finder = RuleFinder(
             self.database, self.index, self.settings.rules_max_results, self.settings.rules_threshold, self.federation
         )
-        self.rules = RuleCatalogue(self.database, self.index, self.rule_finder)
-        self.rule_exchange = RuleExchange(self.rules)
-        self.rule_care = RuleCare(self.rules)
-        self.rule_memory = RuleMemory(self.rules, ModelGeneralizer(self._open_language_model))
+        self.rules = RuleCatalog(self.database, self.index, self.rule_finder)
+        self.rule_exchange = RuleFiles(self.rules)
+        self.rule_care = RuleEditor(self.rules)
+        self.rule_memory = RuleLearner(self.rules, ModelGeneralizer(self._open_language_model))
         self.places = Places(self.database, self.milvus, self.replication)
-        self.index.elsewhere = self.places if self.milvus is not None else None
+        self.index.vector_server = self.places if self.milvus is not None else None
         self.retriever = Retriever(self.database, self.index, self.embedder, self.places)
         self.collections = Collections(self.database, self.places)
         self.records = Records(self.database, self.embedder, self.places, self.library.remove)

@@ -17,7 +17,7 @@ from localmcp.errors import Interrupted, InvalidInput
 from localmcp.schemas import shorten_value
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.migrations import utc_text
-from localmcp.storage.write_behind import LateWriter
+from localmcp.storage.write_behind import WriteBehind
 from localmcp.tools import CallRecord, Json, current_scope
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ PRUNED_AT_ONCE = 5000
 class Activity:
     """What was called, by whom, how long it took and how it ended. Thread-safe.
 
-    A call never waits for its record and never fails because of it (see `LateWriter`); where a file may not be
+    A call never waits for its record and never fails because of it (see `WriteBehind`); where a file may not be
     changed, nothing is kept. Who reads it does so in a scope: without the right `admin` a caller sees only its own
     calls, and one that is bound to some collections only calls that were about those.
     """
@@ -43,7 +43,7 @@ class Activity:
         self._database = database
         self._settings = settings
         self._recent = threading.local()
-        self._writer: LateWriter[NotedCall] = LateWriter(database, self._store, "log of calls")
+        self._writer: WriteBehind[NotedCall] = WriteBehind(database, self._store, "log of calls")
 
     # ------------------------------------------------------------ writing
 

@@ -31,7 +31,7 @@ from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.search.collections import choose_collections
 from localmcp.storage.database import Database
 from localmcp.storage.migrations import utc_now
-from localmcp.storage.write_behind import LateWriter
+from localmcp.storage.write_behind import WriteBehind
 from localmcp.tools import Json
 
 PREFIX_LENGTH = 12
@@ -56,7 +56,7 @@ class ApiKeys:
         self._verified: dict[bytes, tuple[str, str]] = {}
         """Salted digest of a key -> its id and the hash that it was checked against."""
         self._lock = threading.Lock()
-        self._uses: LateWriter[tuple[str, str]] = LateWriter(database, _store_uses, "use of API keys")
+        self._uses: WriteBehind[tuple[str, str]] = WriteBehind(database, _store_uses, "use of API keys")
 
     # ------------------------------------------------------------ managing
 

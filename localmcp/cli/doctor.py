@@ -152,13 +152,13 @@ def restore(session: Session, file: Path, other: bool, yes: bool, **keep: bool) 
     machine loses its API keys, watched folders and jobs unless you keep them.
     """
     from localmcp.doctor.backups import restore as bring_back
-    from localmcp.storage.adoption import Keep
+    from localmcp.storage.adoption import KeptPowers
 
     path = session.settings.database
     existing_file(file, hint=f"Backups are beside {path}, or where you put them.")
     if path.exists() and not session.confirmed(f"Replace what is in {path}?", yes):
         return WRONG
-    powers = Keep(**{name.removeprefix("keep_"): value for name, value in keep.items()})
+    powers = KeptPowers(**{name.removeprefix("keep_"): value for name, value in keep.items()})
     restored = bring_back(path, file, other=other, powers=powers)
     result = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(restored).items()}
 
@@ -200,11 +200,11 @@ def adopt(session: Session, file: Path, **keep: bool) -> None:
     A file that another machine made can be searched at once, but stays read-only until it is adopted. Its documents,
     rules and quick starts stay; its API keys, watched folders and jobs are dropped unless you keep them.
     """
-    from localmcp.storage.adoption import Keep
+    from localmcp.storage.adoption import KeptPowers
     from localmcp.storage.adoption import adopt as take_over
 
     file = existing_file(file).absolute()
-    dropped = take_over(file, Keep(**{name.removeprefix("keep_"): value for name, value in keep.items()}))
+    dropped = take_over(file, KeptPowers(**{name.removeprefix("keep_"): value for name, value in keep.items()}))
 
     def render(_: object) -> None:
         terminal.echo(f"Adopted {file}")

@@ -87,7 +87,7 @@ def print_found(session: Session, value: Json) -> None:
 
 
 @tool_command(quickstarts, "list", Quickstarts.list_quickstarts)
-def list_catalogue(session: Session, value: Json) -> None:
+def list_catalog(session: Session, value: Json) -> None:
     """List the quick starts by title."""
     rows = [
         (

@@ -11,10 +11,10 @@ from localmcp.cli import terminal
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.cli.tool_options import tool_command, tool_options
 from localmcp.errors import InvalidInput
-from localmcp.rules.catalog import RuleCatalogue
-from localmcp.rules.editing import RuleCare
+from localmcp.rules.catalog import RuleCatalog
+from localmcp.rules.editing import RuleEditor
 from localmcp.rules.finder import RuleFinder
-from localmcp.rules.learning import RuleMemory
+from localmcp.rules.learning import RuleLearner
 from localmcp.schemas import Json
 
 FORMATS = click.Choice(["jsonl", "claude", "agents", "cursorrules", "mdc", "copilot", "markdown"])
@@ -87,7 +87,7 @@ def _changed(session: Session, answer: Json) -> None:
 
 @rules.command("add")
 @tool_options(
-    RuleCatalogue.add_rule,
+    RuleCatalog.add_rule,
     arguments={"rule_text": "RULE"},
     spelled={"globs": "--glob", "alwaysApply": "--always", "onDuplicate": "--duplicate"},
 )
@@ -103,7 +103,7 @@ def add_rule(session: Session, **arguments: Any) -> int:
     return session.answer_tool(answer, _changed)
 
 
-@tool_command(rules, "remember", RuleMemory.remember, makes=True, arguments={"instruction": "INSTRUCTION"})
+@tool_command(rules, "remember", RuleLearner.remember, makes=True, arguments={"instruction": "INSTRUCTION"})
 def remember(session: Session, answer: Json) -> None:
     """Make a rule of an instruction in your own words, unless it was meant for the moment."""
     _changed(session, answer)
@@ -134,7 +134,7 @@ def _print_import(session: Session, report: Json) -> None:
 # ---------------------------------------------------------------- reading
 
 
-@tool_command(rules, "list", RuleCatalogue.list_rules)
+@tool_command(rules, "list", RuleCatalog.list_rules)
 def list_rules(session: Session, result: Json) -> None:
     """List the rules, newest first."""
     for rule in result["rules"]:
@@ -168,7 +168,7 @@ def export_rules(session: Session, kind: str, folder: Path | None, force: bool, 
     session.answer(written, lambda value: session.note(f"Written: {', '.join(value['files'])}"))
 
 
-@tool_command(rules, "stats", RuleCatalogue.stats)
+@tool_command(rules, "stats", RuleCatalog.stats)
 def stats(session: Session, result: Json) -> None:
     """Count rules by category and project, and how often they were applied."""
     terminal.echo(f"{terminal.counted(result['rules'], 'rule')} in force, {result['retired']} retired")
@@ -188,14 +188,14 @@ def _without_empty_globs(_session: Session, changes: Json) -> Json:
 
 
 tool_command(
-    rules, "edit", RuleCare.edit_rule, prepare=_without_empty_globs, instead={"id": _rule_id("id")},
+    rules, "edit", RuleEditor.edit_rule, prepare=_without_empty_globs, instead={"id": _rule_id("id")},
     help="Change a rule; what is left out stays, and an empty text takes a project or files away.",
     spelled={"rule_text": "--text", "globs": "--glob", "alwaysApply": "--always/--not-always"},
 )(_changed)  # fmt: skip
 for _name, _method, _help, *_arguments in (
-    ("retire", RuleCare.retire_rule, "Take a rule out of use; it can be restored.", "id"),
-    ("restore", RuleCare.restore_rule, "Bring a retired rule back into use.", "id"),
-    ("merge", RuleCare.merge_rules, "Merge rule SOURCE into TARGET, which says the same.", "source", "target"),
+    ("retire", RuleEditor.retire_rule, "Take a rule out of use; it can be restored.", "id"),
+    ("restore", RuleEditor.restore_rule, "Bring a retired rule back into use.", "id"),
+    ("merge", RuleEditor.merge_rules, "Merge rule SOURCE into TARGET, which says the same.", "source", "target"),
 ):
     tool_command(rules, _name, _method, _help, instead={name: _rule_id(name) for name in _arguments})(_changed)
 

@@ -17,7 +17,7 @@ from localmcp.doctor.file import MAGIC
 from localmcp.doctor.optimization import truncate_log
 from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, NotOurFile
 from localmcp.packs.verify import Verification, verify
-from localmcp.storage.adoption import Dropped, Keep, drop_foreign_powers
+from localmcp.storage.adoption import Dropped, KeptPowers, drop_foreign_powers
 from localmcp.storage.database import Database, fetch_all, fetch_one, open_copy
 from localmcp.storage.migrations import apply_migrations, schema_version
 from localmcp.storage.provenance import adopt_file
@@ -85,7 +85,7 @@ class Restored:
     """Powers of a backup from another machine that were not taken over."""
 
 
-def restore(path: Path, backup: Path, *, other: bool = False, powers: Keep | None = None) -> Restored:
+def restore(path: Path, backup: Path, *, other: bool = False, powers: KeptPowers | None = None) -> Restored:
     """Bring the content of a backup into the file at `path`, all of it or nothing.
 
     The backup is checked first and not changed. What is in the file is copied beside it. A file that others have open
@@ -109,7 +109,7 @@ def restore(path: Path, backup: Path, *, other: bool = False, powers: Keep | Non
         prepared = scratch / "prepared"
         with closing(Database(backup, read_only=True)) as source:
             source.copy_to(prepared)
-        dropped = drop_foreign_powers(prepared, powers or Keep())
+        dropped = drop_foreign_powers(prepared, powers or KeptPowers())
         if not path.exists():
             _place(prepared, path)
             return Restored(path, None, counts, dropped)

@@ -19,9 +19,9 @@ SYNCED = {
     "pcloud drive": "pCloud", "pclouddrive": "pCloud", "box sync": "Box", "proton drive": "Proton Drive",
     "megasync": "MEGA", "syncthing": "Syncthing",
 }  # fmt: skip
-"""Beginning of a folder's name, folded -> who synchronises it."""
+"""Beginning of a folder's name, folded -> who synchronizes it."""
 SYNC_MARKS = {".stfolder": "Syncthing", ".dropbox": "Dropbox", ".sync": "Resilio Sync"}
-"""What programs leave in the folders that they synchronise."""
+"""What programs leave in the folders that they synchronize."""
 NETWORK_KINDS = frozenset(
     "nfs nfs4 cifs smb smb2 smb3 smbfs afpfs ncpfs afs 9p drvfs davfs webdav fuse.sshfs fuse.rclone fuse.davfs2 "
     "fuse.gvfsd-fuse fuse.s3fs macfuse sshfs ceph glusterfs fuse.glusterfs lustre".split()
@@ -65,10 +65,10 @@ def synced_by(path: Path) -> str | None:
 def _synced(path: Path) -> Check:
     who = synced_by(path)
     if who is None:
-        return ok("folder", "not in a synchronised folder")
+        return ok("folder", "not in a synchronized folder")
     says = (
-        f"{path.parent} is synchronised by {who}, which may copy the file half-written or bring back an old one;"
-        " keep it elsewhere and synchronise backups"
+        f"{path.parent} is synchronized by {who}, which may copy the file half-written or bring back an old one;"
+        " keep it elsewhere and synchronize backups"
     )
     return warn("folder", says, "localmcp config set database PATH")
 

@@ -11,7 +11,7 @@ BOOTSTRAP_ROUNDS = 1000
 
 
 def ndcg(ranking: Sequence[str], grades: Mapping[str, float], depth: int = 10) -> float:
-    """Normalised discounted cumulative gain: sum of grade / log2(rank + 1), over that of the best possible ranking.
+    """Normalized discounted cumulative gain: sum of grade / log2(rank + 1), over that of the best possible ranking.
 
     Args:
         ranking: ids, best first, each once.

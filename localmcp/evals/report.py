@@ -7,7 +7,7 @@ from xml.sax.saxutils import escape
 
 from localmcp.evals.runner import Difference, Evaluation, ModeResult
 
-COLOURS = {"keyword": "#b58900", "semantic": "#268bd2", "hybrid": "#2aa198"}
+COLORS = {"keyword": "#b58900", "semantic": "#268bd2", "hybrid": "#2aa198"}
 _ROW, _LEFT, _WIDTH = 26, 170, 420
 
 
@@ -84,7 +84,7 @@ def draw_plot(evaluation: Evaluation) -> str:
             top += _ROW - 8
         top += 12
     legend = [
-        f'<rect x="{_LEFT + 110 * n}" y="8" width="12" height="12" fill="{COLOURS[mode]}"/>'
+        f'<rect x="{_LEFT + 110 * n}" y="8" width="12" height="12" fill="{COLORS[mode]}"/>'
         f'<text x="{_LEFT + 110 * n + 18}" y="18">{mode}</text>'
         for n, mode in enumerate(evaluation.modes)
     ]
@@ -98,6 +98,6 @@ def draw_plot(evaluation: Evaluation) -> str:
 def _bar(top: int, value: float, mode: str) -> str:
     width = round(value * _WIDTH, 1)
     return (
-        f'<rect x="{_LEFT}" y="{top}" width="{width}" height="{_ROW - 12}" rx="2" fill="{COLOURS[mode]}"/>'
+        f'<rect x="{_LEFT}" y="{top}" width="{width}" height="{_ROW - 12}" rx="2" fill="{COLORS[mode]}"/>'
         f'<text x="{_LEFT + width + 6}" y="{top + 12}">{value:.2f}</text>'
     )

@@ -18,7 +18,7 @@ DEEPEST = 16_384
 BATCH_ROWS, BATCH_BYTES = 1000, 16_000_000
 """Rows of one request, which may have 64 MB."""
 BREADTH, WIDEST = 400, 32_768
-"""`ef` of the graph index: neighbours looked at; the most that Milvus allows finds all but everything."""
+"""`ef` of the graph index: neighbors looked at; the most that Milvus allows finds all but everything."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import apsw
 from localmcp.embeddings import LazyEmbedder
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch
 from localmcp.packs.incoming import MOST_SKIPPED, Incoming, is_unit_vector, read_incoming
-from localmcp.packs.own import Own
+from localmcp.packs.own import OwnContents
 from localmcp.search.collections import (
     Collection,
     choose_collections,
@@ -152,7 +152,7 @@ class Merge:
     ) -> _Target:  # fmt: skip
         target = self._target(theirs, collection, report)
         with self._database.read() as connection:
-            own = Own.of(connection, collection.name)
+            own = OwnContents.of(connection, collection.name)
         group: list[Incoming] = []
         for incoming in read_incoming(theirs, collection.id, report.skipped):
             if not self._is_wanted(incoming, own, report):
@@ -192,7 +192,7 @@ class Merge:
             report.note(f"Without vectors for now: {error.message}")
             return None
 
-    def _is_wanted(self, incoming: Incoming, own: Own, report: MergeReport) -> bool:
+    def _is_wanted(self, incoming: Incoming, own: OwnContents, report: MergeReport) -> bool:
         """False for a document that is here; one of the same place or title and other content is a conflict."""
         if own.has(incoming):
             report.known += 1

@@ -13,7 +13,7 @@ from localmcp.storage.database import fetch_all
 
 
 @dataclass(slots=True)
-class Own:
+class OwnContents:
     """Contents, places and titles of a collection."""
 
     contents: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
@@ -23,7 +23,7 @@ class Own:
     """Title -> whether a document of that title has no place."""
 
     @classmethod
-    def of(cls, connection: apsw.Connection, collection: str) -> Own:
+    def of(cls, connection: apsw.Connection, collection: str) -> OwnContents:
         """Return what is in the collection of that name; nothing if there is none."""
         own = cls()
         sql = """

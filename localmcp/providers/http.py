@@ -274,7 +274,7 @@ def _build_opener(call: Call, watch: Deadline) -> OpenerDirector:
 
     home = urlsplit(call.url)
 
-    class StayHome(HTTPRedirectHandler):
+    class SameHostRedirects(HTTPRedirectHandler):
         max_redirections = MOST_REDIRECTS
 
         def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
@@ -303,7 +303,7 @@ def _build_opener(call: Call, watch: Deadline) -> OpenerDirector:
 
     # What is meant for this machine must not leave it through a proxy from the environment.
     direct = [ProxyHandler({})] if home.hostname in LOOPBACK else []
-    return build_opener(StayHome(), Plain(), Tls(), *direct)
+    return build_opener(SameHostRedirects(), Plain(), Tls(), *direct)
 
 
 # ---------------------------------------------------------------- the response

@@ -98,7 +98,7 @@ class ListedQuickstart(TypedDict):
     origin: NotRequired[str]
 
 
-class CatalogueList(TypedDict):
+class CatalogList(TypedDict):
     """The answer of `listQuickstarts`."""
 
     count: int

@@ -18,7 +18,7 @@ from localmcp.quickstarts.matching import (
     UNMATCHED_WORD,
     WHOLE_FIELD_SHARE,
     Field,
-    Neighbours,
+    Neighbors,
     Query,
     bare,
     fold_text,
@@ -42,7 +42,7 @@ LEAST_COMMON, COMMON_SHARE = 10, 0.1
 LEAST_TELLING = 20
 """In a smaller catalog, a missing word says nothing about the question."""
 REMEMBERED_WORDS = 10_000
-"""Query words whose neighbours are kept in memory."""
+"""Query words whose neighbors are kept in memory."""
 
 
 class FieldWords:
@@ -78,7 +78,7 @@ class FieldWords:
         return np.frombuffer(self.text_lengths, dtype=np.int32)
 
 
-class CatalogueWords:
+class CatalogWords:
     """A snapshot of the searched fields. Rows are positions; `ids` gives the quick start of each."""
 
     def __init__(self, connection: apsw.Connection) -> None:
@@ -97,22 +97,22 @@ class CatalogueWords:
         self._backwards = sorted(word[::-1] for word in self.vocabulary)
         self._lengths = array("i", map(len, self.vocabulary))
         self._letters = array("Q", map(_letter_set, self.vocabulary))
-        self._neighbours: dict[str, Neighbours] = {}
+        self._neighbors: dict[str, Neighbors] = {}
 
     # ------------------------------------------------------------ words
 
-    def neighbours(self, query: Query, connection: apsw.Connection) -> dict[str, Neighbours]:
-        """Return the neighbours of each significant word of a query."""
-        if len(self._neighbours) > REMEMBERED_WORDS:
-            self._neighbours = {}
-        neighbors_by_word: dict[str, Neighbours] = {}
+    def neighbors(self, query: Query, connection: apsw.Connection) -> dict[str, Neighbors]:
+        """Return the neighbors of each significant word of a query."""
+        if len(self._neighbors) > REMEMBERED_WORDS:
+            self._neighbors = {}
+        neighbors_by_word: dict[str, Neighbors] = {}
         for word in query.significant_words:
-            if word not in self._neighbours:
-                self._neighbours[word] = self._find_neighbours(word, connection)
-            neighbors_by_word[word] = self._neighbours[word]
+            if word not in self._neighbors:
+                self._neighbors[word] = self._find_neighbors(word, connection)
+            neighbors_by_word[word] = self._neighbors[word]
         return neighbors_by_word
 
-    def _find_neighbours(self, word: str, connection: apsw.Connection) -> Neighbours:
+    def _find_neighbors(self, word: str, connection: apsw.Connection) -> Neighbors:
         near = dict.fromkeys((*self._nearly(word), *self._of_one_stem(word)))
         measured = measure_edits(connection, word, list(near))
         edits = {other: count for other, count in measured.items() if stands_for(word, other, count)}
@@ -121,7 +121,7 @@ class CatalogueWords:
         known_in = frozenset[Field](
             where for where in FIELDS if not telling or any(edit in self.fields[where].rows for edit in edits)
         )
-        return Neighbours(edits, frozenset(evidence), known_in)
+        return Neighbors(edits, frozenset(evidence), known_in)
 
     def _is_common(self, word: str) -> bool:
         titles = len(self.fields["display_name"].rows.get(word, ()))
@@ -185,7 +185,7 @@ class CatalogueWords:
         self,
         query: Query,
         where: Field,
-        neighbours: Mapping[str, Neighbours],
+        neighbors: Mapping[str, Neighbors],
         max_distance: int,
         enough: int,
         allowed: NDArray[Any] | None,
@@ -197,7 +197,7 @@ class CatalogueWords:
             return self._ids([row for row in rows if allowed is None or allowed[row]])
         rows = self._holding(query, words, allowed)
         if len(rows) < enough and any(query.significant):
-            rows += self._resembling(query, words, neighbours, allowed)
+            rows += self._resembling(query, words, neighbors, allowed)
             rows += self._of_like_length(query, words, max_distance, allowed)
         return self._ids(rows)
 
@@ -221,9 +221,9 @@ class CatalogueWords:
         return _least_first(np.asarray(held, dtype=np.int64), (cost + words.counts())[held])
 
     def _resembling(
-        self, query: Query, words: FieldWords, neighbours: Mapping[str, Neighbours], allowed: NDArray[Any] | None
+        self, query: Query, words: FieldWords, neighbors: Mapping[str, Neighbors], allowed: NDArray[Any] | None
     ) -> list[int]:
-        """Return rows that hold at least half of the significant words or their neighbours, the least distant first."""
+        """Return rows that hold at least half of the significant words or their neighbors, the least distant first."""
         import numpy as np
 
         size = len(self.ids)
@@ -233,12 +233,12 @@ class CatalogueWords:
             if not counts:
                 others[_rows_of(words, word)] += 1
                 continue
-            cost = _spread(words, neighbours[word].edits.items(), UNMATCHED_WORD, size)
+            cost = _spread(words, neighbors[word].edits.items(), UNMATCHED_WORD, size)
             distance += cost
             hits += cost < UNMATCHED_WORD
             if word in query.strong:
                 subjects += cost < UNMATCHED_WORD
-                for evidence_word in neighbours[word].evidence:
+                for evidence_word in neighbors[word].evidence:
                     certain[_rows_of(words, evidence_word)] = True
         significant_count, strong = sum(query.significant), len(query.strong)
         half = (2 * hits >= significant_count) | (2 * subjects >= strong)
@@ -347,12 +347,12 @@ class WordCache:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._generation = -1
-        self._words: CatalogueWords | None = None
+        self._words: CatalogWords | None = None
 
-    def read(self, connection: apsw.Connection) -> CatalogueWords:
+    def read(self, connection: apsw.Connection) -> CatalogWords:
         """Return the words as of this connection's snapshot."""
         generation: int = fetch_one(connection, "select quickstarts from state")
         with self._lock:
             if self._words is None or generation != self._generation:
-                self._words, self._generation = CatalogueWords(connection), generation
+                self._words, self._generation = CatalogWords(connection), generation
             return self._words

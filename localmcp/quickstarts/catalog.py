@@ -15,7 +15,7 @@ import apsw
 from localmcp.errors import AccessDenied, FileUnavailable, InvalidInput, LocalMCPError, NotFound
 from localmcp.quickstarts import store
 from localmcp.quickstarts.answers import (
-    CatalogueList,
+    CatalogList,
     ExportAnswer,
     FavouriteAnswer,
     ImportReport,
@@ -257,7 +257,7 @@ class Quickstarts:
         status: Annotated[Status | None, Param("Only with this progress")] = None,
         limit: Annotated[int, Param("Quick starts", minimum=1, maximum=1000)] = 50,
         offset: Annotated[int, Param("Passed over first", minimum=0)] = 0,
-    ) -> CatalogueList:
+    ) -> CatalogList:
         """List the quick starts by title, with tags, favourites and progress."""
         untouched = not favourites and status in (None, "Not started")
         with self._database.read() as connection:
@@ -384,7 +384,7 @@ class Quickstarts:
         destructive=True,
     )
     def remove(self, names: Annotated[list[str], Param("Names", min_length=1)]) -> RemovalAnswer:
-        """Remove quick starts from the catalogue. Importing one again brings it back, with mark and progress."""
+        """Remove quick starts from the catalog. Importing one again brings it back, with mark and progress."""
         with self._database.write() as connection:
             rows = [self._find_own(connection, name) for name in names]
             store.remove_quickstarts(connection, [row.id for row in rows])

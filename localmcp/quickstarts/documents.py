@@ -1,4 +1,4 @@
-"""Quick starts as files: ConsoleQuickStart documents and catalogue rows in YAML, JSON and JSON Lines."""
+"""Quick starts as files: ConsoleQuickStart documents and catalog rows in YAML, JSON and JSON Lines."""
 
 from __future__ import annotations
 

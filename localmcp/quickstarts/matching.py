@@ -106,7 +106,7 @@ def read_query(text: str) -> Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours:
+class Neighbors:
     """The catalog's words that a query word may mean."""
 
     edits: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -138,14 +138,14 @@ def match_field(
     query: Query,
     where: Field,
     text: str,
-    neighbours: Mapping[str, Neighbours],
+    neighbors: Mapping[str, Neighbors],
     whole_distance: int,
     max_distance: int,
 ) -> Match | None:
     """Return the best tier in which `text` (folded) matches; None = not at all.
 
     Args:
-        neighbours: for each significant word of the query.
+        neighbors: for each significant word of the query.
         whole_distance: Levenshtein distance of the query and the whole field.
         max_distance: most edits in all.
     """
@@ -157,7 +157,7 @@ def match_field(
     distance = partial_distance(query, text)
     if distance is not None:
         return Match(min(max(weight * distance, 1), MOST_PARTIAL), 0)
-    fuzzy = _fuzzy_distance(query, where, text, neighbours, whole_distance, max_distance)
+    fuzzy = _fuzzy_distance(query, where, text, neighbors, whole_distance, max_distance)
     if fuzzy is None:
         return None
     distance, looseness = fuzzy
@@ -269,27 +269,25 @@ def _fuzzy_distance(
     query: Query,
     where: Field,
     text: str,
-    neighbours: Mapping[str, Neighbours],
+    neighbors: Mapping[str, Neighbors],
     whole_distance: int,
     max_distance: int,
 ) -> tuple[int, int] | None:
     if not any(query.significant):
         return None
     words = split_words(text)
-    distances = [_by_words(query, where, words, neighbours, max_distance)]
+    distances = [_by_words(query, where, words, neighbors, max_distance)]
     if whole_distance <= min(max_distance, WHOLE_FIELD_SHARE * max(len(text), len(query.text))):
-        distances.append(_as_a_whole(query, words, text, neighbours, whole_distance))
+        distances.append(_as_a_whole(query, words, text, neighbors, whole_distance))
     return min((distance_pair for distance_pair in distances if distance_pair), default=None)
 
 
 def _as_a_whole(
-    query: Query, words: Sequence[str], text: str, neighbours: Mapping[str, Neighbours], distance: int
+    query: Query, words: Sequence[str], text: str, neighbors: Mapping[str, Neighbors], distance: int
 ) -> tuple[int, int] | None:
     """A field typed wrongly as a whole ("Get started" for "getting started"), unless one word is simply another."""
     missing = [
-        word
-        for word in query.significant_words
-        if not any(field_word in neighbours[word].edits for field_word in words)
+        word for word in query.significant_words if not any(field_word in neighbors[word].edits for field_word in words)
     ]
     if any(word_budget(word) == 0 for word in missing):
         return None
@@ -300,11 +298,11 @@ def _as_a_whole(
 
 
 def _by_words(
-    query: Query, where: Field, words: Sequence[str], neighbours: Mapping[str, Neighbours], max_distance: int
+    query: Query, where: Field, words: Sequence[str], neighbors: Mapping[str, Neighbors], max_distance: int
 ) -> tuple[int, int] | None:
     """(distance, looseness) of the best one-to-one alignment of query and field words, if it says enough."""
     options = [
-        _options(word, counts, words, neighbours) for word, counts in zip(query.words, query.significant, strict=True)
+        _options(word, counts, words, neighbors) for word, counts in zip(query.words, query.significant, strict=True)
     ]
     chosen = _align(options, [UNMATCHED_WORD if counts else 1 for counts in query.significant])
     significant_count = sum(query.significant)
@@ -312,7 +310,7 @@ def _by_words(
     edits = sum(hit[1] for hit in hits)
     if not hits or edits > max_distance:
         return None
-    if len(hits) < significant_count and not _says_enough(query, where, words, chosen, neighbours):
+    if len(hits) < significant_count and not _says_enough(query, where, words, chosen, neighbors):
         return None
     aligned = [option[0] for option in chosen if option]
     extra = min(MOST_EXTRA_WORDS, len(words) - len(aligned))
@@ -321,11 +319,11 @@ def _by_words(
     return edits + extra + UNMATCHED_WORD * (significant_count - len(hits)), looseness
 
 
-def _options(word: str, counts: bool, words: Sequence[str], neighbours: Mapping[str, Neighbours]) -> list[Option]:
+def _options(word: str, counts: bool, words: Sequence[str], neighbors: Mapping[str, Neighbors]) -> list[Option]:
     """(position, edits) of the field words that a query word may mean, nearest first."""
     if not counts:
         return [(position, 0) for position, field_word in enumerate(words) if field_word == word]
-    edits = neighbours[word].edits
+    edits = neighbors[word].edits
     edits_by_position = [(position, edits[word]) for position, word in enumerate(words) if word in edits]
     return sorted(edits_by_position, key=lambda option: option[1])
 
@@ -368,7 +366,7 @@ def _says_enough(
     where: Field,
     words: Sequence[str],
     chosen: Sequence[Option | None],
-    neighbours: Mapping[str, Neighbours],
+    neighbors: Mapping[str, Neighbors],
 ) -> bool:
     """Return whether a match with missing significant words is good enough: never guess.
 
@@ -380,5 +378,5 @@ def _says_enough(
     subjects = [word for word in matched_words if word in strong]
     if 2 * sum(word in matched_words for word in significant) < len(significant) and 2 * len(subjects) < len(strong):
         return False
-    foreign = sum(where not in neighbours[word].known_in for word in strong)
-    return len(subjects) > foreign and any(matched_words[word] in neighbours[word].evidence for word in subjects)
+    foreign = sum(where not in neighbors[word].known_in for word in strong)
+    return len(subjects) > foreign and any(matched_words[word] in neighbors[word].evidence for word in subjects)

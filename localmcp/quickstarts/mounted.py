@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class MountedList:
     """What a mounted file adds to a list."""
 
     rows: list[Row]
@@ -57,15 +57,15 @@ class MountedQuickstarts:
 
         return self._federation.read_mounted(look, notices) if self._federation else []
 
-    def list_rows(self, own: apsw.Connection, tag: str | None, limit: int) -> list[Shelf]:
+    def list_rows(self, own: apsw.Connection, tag: str | None, limit: int) -> list[MountedList]:
         """Return the first `limit` by title of each mounted file that has any."""
 
-        def look(mounted_file: MountedFile, theirs: apsw.Connection) -> Shelf | None:
+        def look(mounted_file: MountedFile, theirs: apsw.Connection) -> MountedList | None:
             own_contents = store.contents(own, store.names(theirs))
             their_contents = store.contents(theirs, own_contents)
             same = [name for name in their_contents if their_contents[name] == own_contents[name]]
             rows, total = store.list_mounted_rows(theirs, mounted_file.name, tag, same, limit)
-            return Shelf(rows, total, store.count_tags(theirs, same)) if total else None
+            return MountedList(rows, total, store.count_tags(theirs, same)) if total else None
 
         return self._read(look)
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apsw
 
-from localmcp.quickstarts.candidates import FIELDS, CatalogueWords, WordCache
+from localmcp.quickstarts.candidates import FIELDS, CatalogWords, WordCache
 from localmcp.quickstarts.matching import (
     NO_MATCH,
     Field,
     MatchType,
-    Neighbours,
+    Neighbors,
     Query,
     fallback_score,
     fold_text,
@@ -82,13 +82,13 @@ def find_quickstarts(connection: apsw.Connection, cache: WordCache, request: Req
     queries: dict[Field, Query] = {where: read_query(text) for where, text in request.texts.items()}
     allowed = tagged_ids(connection, request.tag)
     mask = _mask(words, allowed)
-    neighbours: dict[str, Neighbours] = {}
+    neighbors: dict[str, Neighbors] = {}
     ids: dict[int, None] = {}
     for where, query in queries.items():
-        neighbours |= words.neighbours(query, connection)
-        chosen = words.candidates(query, where, neighbours, request.max_distance, request.limit, mask)
+        neighbors |= words.neighbors(query, connection)
+        chosen = words.candidates(query, where, neighbors, request.max_distance, request.limit, mask)
         ids |= dict.fromkeys(chosen)
-    _register_functions(connection, queries, neighbours, request.max_distance)
+    _register_functions(connection, queries, neighbors, request.max_distance)
     matches = _rank(connection, queries, ids, request.limit)
     missing = request.limit - len(matches)
     return matches + _in_documents(connection, queries, matches, allowed, missing) if missing else matches
@@ -138,7 +138,7 @@ def tagged_ids(connection: apsw.Connection, tag: str | None) -> list[int] | None
     return [identity for (identity,) in rows]
 
 
-def _mask(words: CatalogueWords, allowed: list[int] | None) -> NDArray[Any] | None:
+def _mask(words: CatalogWords, allowed: list[int] | None) -> NDArray[Any] | None:
     if allowed is None:
         return None
     import numpy as np
@@ -150,13 +150,13 @@ def _mask(words: CatalogueWords, allowed: list[int] | None) -> NDArray[Any] | No
 
 
 def _register_functions(
-    connection: apsw.Connection, queries: Mapping[Field, Query], neighbours: Mapping[str, Neighbours], max_distance: int
+    connection: apsw.Connection, queries: Mapping[Field, Query], neighbors: Mapping[str, Neighbors], max_distance: int
 ) -> None:
     """The functions of one search: `quickstart_fold(text)`, `quickstart_rank(field, text, levenshtein)` and
     `quickstart_substring(field, text)`; only top-level SQL may call them."""
 
     def rank(where: Any, text: Any, whole_distance: Any) -> int | None:
-        match = match_field(queries[where], where, text, neighbours, whole_distance, max_distance)
+        match = match_field(queries[where], where, text, neighbors, whole_distance, max_distance)
         return match and match.score * LOOSENESS_STEPS + match.looseness
 
     def substring(where: Any, text: Any) -> int | None:

@@ -87,7 +87,7 @@ def list_rows(
 def list_mounted_rows(
     connection: apsw.Connection, origin: str, tag: str | None, without: Iterable[str], limit: int
 ) -> tuple[list[Row], int]:
-    """Return the first of a mounted file's catalogue by title, and how many there are in all, `without` those names."""
+    """Return the first of a mounted file's catalog by title, and how many there are in all, `without` those names."""
     which = f"{_SOUND} and name not in (select value from json_each(:without))"
     return _page(connection, tag, which, {"without": json.dumps(list(without))}, limit, 0, origin)
 

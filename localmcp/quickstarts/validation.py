@@ -8,7 +8,7 @@ from typing import Any, cast
 from localmcp.schemas import Json
 
 KINDS = ("ConsoleQuickStart", "QuickStarts")
-COLOURS = ("blue", "cyan", "green", "orange", "purple", "red", "grey")
+COLORS = ("blue", "cyan", "green", "orange", "purple", "red", "grey")
 LONGEST_DESCRIPTION = 256
 
 _TEXTS = ("displayName", "description", "introduction", "icon", "conclusion")
@@ -27,7 +27,7 @@ def is_quickstart(content: Json) -> bool:
 def check_quickstart(content: Json, name: str) -> list[str]:
     """Return every way in which a document departs from the data model (§3), each with its path; [] = none.
 
-    Real catalogues depart from it in many rows, so these are warnings. A link to a manual needs no tasks.
+    Real catalogs depart from it in many rows, so these are warnings. A link to a manual needs no tasks.
     """
     return list(_check(content, name))
 
@@ -100,9 +100,9 @@ def _check_link_and_type(spec: Json) -> Iterator[str]:
         for name in names:
             if not isinstance(mapping_of(spec[part]).get(name), str):
                 yield f"spec.{part}.{name}: missing"
-    colour = mapping_of(spec.get("type")).get("color")
-    if colour is not None and colour not in COLOURS:
-        yield f"spec.type.color: {colour!r}; one of {', '.join(COLOURS)} is expected"
+    color = mapping_of(spec.get("type")).get("color")
+    if color is not None and color not in COLORS:
+        yield f"spec.type.color: {color!r}; one of {', '.join(COLORS)} is expected"
 
 
 def mapping_of(value: Any) -> Json:

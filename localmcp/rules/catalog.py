@@ -100,7 +100,7 @@ class Twin:
 OnDuplicate = Literal["ask", "count", "add"]
 
 
-class RuleCatalogue:
+class RuleCatalog:
     """Keeps the rules. Thread-safe."""
 
     def __init__(self, database: Database, index: Index, finder: RuleFinder) -> None:

@@ -13,7 +13,7 @@ from localmcp.rules.catalog import (
     LONGEST_CONTEXT,
     LONGEST_RULE,
     RuleAnswer,
-    RuleCatalogue,
+    RuleCatalog,
     check_draft,
     known_rule,
 )
@@ -51,12 +51,12 @@ class UseAnswer(TypedDict):
     weights: dict[str, float]
 
 
-class RuleCare:
+class RuleEditor:
     """Changes rules that are there."""
 
-    def __init__(self, catalogue: RuleCatalogue) -> None:
-        self._catalogue = catalogue
-        self._database = catalogue.database
+    def __init__(self, catalog: RuleCatalog) -> None:
+        self._catalog = catalog
+        self._database = catalog.database
 
     @hidden_change(
         "editRule",
@@ -96,8 +96,8 @@ class RuleCare:
             draft = rulebook.draft_of(rule, **changes)
             check_draft(draft)
             rulebook.change_rule(connection, rule, draft)
-        notice = self._catalogue.embed_missing_or_say()
-        answer = self._catalogue.answer(id, f"Rule {id} changed.")
+        notice = self._catalog.embed_missing_or_say()
+        answer = self._catalog.answer(id, f"Rule {id} changed.")
         return {**answer, "notice": notice} if notice else answer
 
     @hidden_change(
@@ -120,7 +120,7 @@ class RuleCare:
             rulebook.move_history(connection, gone, kept)
             if gone.retired_at is None:
                 rulebook.retire_rule(connection, source)
-        return self._catalogue.answer(target, f"Rule {source} was merged into rule {target}.")
+        return self._catalog.answer(target, f"Rule {source} was merged into rule {target}.")
 
     @hidden_change(
         "retireRule",
@@ -135,7 +135,7 @@ class RuleCare:
         with self._database.write() as connection:
             if known_rule(connection, id).retired_at is None:
                 rulebook.retire_rule(connection, id)
-        return self._catalogue.answer(id, f"Rule {id} is retired.")
+        return self._catalog.answer(id, f"Rule {id} is retired.")
 
     @hidden_change(
         "restoreRule",
@@ -150,8 +150,8 @@ class RuleCare:
         with self._database.write() as connection:
             if known_rule(connection, id).retired_at is not None:
                 rulebook.restore_rule(connection, id)
-        self._catalogue.embed_missing_or_say()
-        return self._catalogue.answer(id, f"Rule {id} is in force again.")
+        self._catalog.embed_missing_or_say()
+        return self._catalog.answer(id, f"Rule {id} is in force again.")
 
     @hidden_change(
         "deleteRule",

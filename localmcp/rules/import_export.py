@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.rules import rulebook
-from localmcp.rules.catalog import RuleCatalogue
+from localmcp.rules.catalog import RuleCatalog
 from localmcp.rules.files import (
     FILE_NAMES,
     Format,
@@ -60,11 +60,11 @@ class RuleExport(TypedDict):
     files: list[ExportedFile]
 
 
-class RuleExchange:
+class RuleFiles:
     """Reads and writes files of rules."""
 
-    def __init__(self, catalogue: RuleCatalogue) -> None:
-        self._catalogue = catalogue
+    def __init__(self, catalog: RuleCatalog) -> None:
+        self._catalog = catalog
 
     @hidden_change(
         "importRules",
@@ -112,7 +112,7 @@ class RuleExchange:
         drafts = [_within(draft, project) for _, reading in readings for draft in reading.drafts]
         fresh = self._unknown(drafts)
         for start in range(0, len(fresh), IMPORTED_AT_ONCE):
-            self._catalogue.store(fresh[start : start + IMPORTED_AT_ONCE])
+            self._catalog.store(fresh[start : start + IMPORTED_AT_ONCE])
         problems = [problem for name, reading in readings for problem in reading.problems or _empty(name, reading)]
         return {
             "added": len(fresh),
@@ -125,7 +125,7 @@ class RuleExchange:
         """Return those whose text is neither in the file nor earlier among them."""
         seen: set[tuple[bytes, str | None]] = set()
         fresh: list[RuleDraft] = []
-        with self._catalogue.database.read() as connection:
+        with self._catalog.database.read() as connection:
             for draft in drafts:
                 key = (digest_of(draft.rule_text), draft.project)
                 if key not in seen and rulebook.find_same(connection, draft.rule_text, draft.project) is None:
@@ -149,7 +149,7 @@ class RuleExchange:
         """Return the rules as files that can be imported again."""
         retired = {"inForce": False, "retired": True, "all": None}[which]
         selection = Selection(category.strip().lower() if category else None, project or None, retired)
-        with self._catalogue.database.read() as connection:
+        with self._catalog.database.read() as connection:
             hidden = rulebook.is_hidden(connection)
             rules = [] if hidden else rulebook.select_rules(connection, selection)
         files = write_rules(rules[::-1], format)

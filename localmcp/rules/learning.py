@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable
 from localmcp.language_models import LanguageModel, ToolCall
-from localmcp.rules.catalog import LONGEST_CONTEXT, LONGEST_RULE, RuleCatalogue
+from localmcp.rules.catalog import LONGEST_CONTEXT, LONGEST_RULE, RuleCatalog
 from localmcp.rules.rulebook import CATEGORIES, RuleDraft
 from localmcp.tools import Json, Param, hidden_change, tool, tools_of
 
@@ -230,11 +230,11 @@ def _failure(error: LocalMCPError) -> Json:
     return {"success": False, "stored": False, "message": str(error), "error": str(error)}
 
 
-class RuleMemory:
+class RuleLearner:
     """Listens to what the developer says."""
 
-    def __init__(self, catalogue: RuleCatalogue, generalize: Generalizer | None = None) -> None:
-        self._catalogue = catalogue
+    def __init__(self, catalog: RuleCatalog, generalize: Generalizer | None = None) -> None:
+        self._catalog = catalog
         self._generalize = generalize
 
     @hidden_change(
@@ -267,7 +267,7 @@ class RuleMemory:
             project=project or None,
         )
         try:
-            answer = self._catalogue.add(draft, "count")
+            answer = self._catalog.add(draft, "count")
         except LocalMCPError as error:
             raise ModelUnavailable(f"Failed to create rule with embedding: {error}", hint=error.hint) from error
         return self._told(answer.get("rule", {}), "similarity" in answer)
@@ -282,7 +282,7 @@ class RuleMemory:
 
     def generalize(self, instruction: str) -> Generalized:
         """Return what the patterns and the embedding model say."""
-        score, reason = weigh(instruction, self._catalogue.model())
+        score, reason = weigh(instruction, self._catalog.model())
         rule = normalize(instruction)
         if score <= 0:
             return Generalized(None, reason)
@@ -291,7 +291,7 @@ class RuleMemory:
         return Generalized(rule, reason)
 
     def _told(self, rule: Any, counted: bool) -> RememberAnswer:
-        instruction_id = self._catalogue.latest_instruction(rule["id"])
+        instruction_id = self._catalog.latest_instruction(rule["id"])
         answer: RememberAnswer = {
             "success": True,
             "stored": True,

@@ -15,7 +15,7 @@ from localmcp.search.candidates import SearchRequest
 from localmcp.search.collections import Collection, choose_collections, visible_collections
 from localmcp.search.conditions import And, Comparison, Condition, Scalar
 from localmcp.search.filters import Filters
-from localmcp.search.index import FoundElsewhere
+from localmcp.search.index import RemoteHits
 from localmcp.search.replicas import Replica, replica_of
 from localmcp.storage.database import Database
 from localmcp.tools import current_scope
@@ -113,10 +113,10 @@ class Places:
 
     # ------------------------------------------------------------ for `search`
 
-    def nearest(self, request: SearchRequest, vector: Vector, depth: int) -> FoundElsewhere:
+    def nearest(self, request: SearchRequest, vector: Vector, depth: int) -> RemoteHits:
         """Return the nearest chunks in each of the request's collections that the server answers for."""
         if self.milvus is None:
-            return FoundElsewhere()
+            return RemoteHits()
         with self.database.read() as connection:
             names = list(request.collections) if request.collections else None
             chosen = choose_collections(connection, names)
@@ -134,7 +134,7 @@ class Places:
                 continue
             if neighbors is not None:
                 near[collection.id] = neighbors
-        return FoundElsewhere(near, notices)
+        return RemoteHits(near, notices)
 
     def _ask(self, request: SearchRequest, vector: Vector, depth: int, replica: Replica) -> list[int] | None:
         """Return ids of the nearest chunks; None when the server does not know what the request filters by."""

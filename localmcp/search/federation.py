@@ -83,7 +83,7 @@ def never_changed(what: str, origin: str, file: str = "FILE") -> AccessDenied:
     )
 
 
-class Beside(Protocol):
+class MountSource(Protocol):
     """Where mounted files come from."""
 
     def files(self) -> tuple[Sequence[MountedFile], Sequence[str]]:
@@ -115,7 +115,7 @@ class _Round:
 class Federation:
     """Searches your file, and with it what is mounted. Thread-safe."""
 
-    def __init__(self, own: Index, beside: Beside | None = None) -> None:
+    def __init__(self, own: Index, beside: MountSource | None = None) -> None:
         self.own = own
         self._beside = beside
         self._pool: ThreadPoolExecutor | None = None

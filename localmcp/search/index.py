@@ -51,7 +51,7 @@ _DOCUMENT_COLLECTIONS = "select count(*) from collections where kind = 'document
 
 
 @dataclass(frozen=True, slots=True)
-class _Ours:
+class _SearchedModel:
     """What can be searched by meaning: collections with vectors of the model at hand."""
 
     model_id: int
@@ -59,7 +59,7 @@ class _Ours:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundElsewhere:
+class RemoteHits:
     """What another server found."""
 
     near: Mapping[int, Sequence[int]] = field(default_factory=dict[int, Sequence[int]])
@@ -67,10 +67,10 @@ class FoundElsewhere:
     notices: Sequence[str] = ()
 
 
-class Elsewhere(Protocol):
+class VectorServer(Protocol):
     """Another server that searches the vectors of some collections."""
 
-    def nearest(self, request: SearchRequest, vector: Vector, depth: int) -> FoundElsewhere:
+    def nearest(self, request: SearchRequest, vector: Vector, depth: int) -> RemoteHits:
         """Return the `depth` chunks nearest to the query in each of the request's collections that it holds.
 
         It never raises because the server fails: a collection is then left out, and a notice says why.
@@ -78,18 +78,18 @@ class Elsewhere(Protocol):
         ...
 
 
-NOWHERE_ELSE = FoundElsewhere()
+NO_REMOTE_HITS = RemoteHits()
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _EmbeddedRequest:
     """A request with its embedded query."""
 
     request: SearchRequest
     vector: Vector | None
     sentences: Sequence[Vector]
     """Those of a long question; none otherwise."""
-    elsewhere: FoundElsewhere
+    remote_hits: RemoteHits
     outcome: SearchOutcome
     clock: Clock
 
@@ -108,7 +108,7 @@ class Index:
         self.vocabulary = Vocabulary()
         self._lock = threading.Lock()
         self._signs: dict[int, SignIndex] = {}
-        self.elsewhere: Elsewhere | None = None
+        self.vector_server: VectorServer | None = None
 
     def search(self, request: SearchRequest) -> SearchOutcome:
         """Return the best chunks for the request.
@@ -117,36 +117,38 @@ class Index:
             NotFound: a collection that the caller cannot see.
             FileUnavailable: the database cannot be read.
         """
-        asked = self._ask(request)
+        embedded = self._embed_request(request)
         with self.database.read() as connection:
-            candidates = self._find(connection, asked)
-            return asked.outcome if candidates is None else candidates.page(connection)
+            candidates = self._find(connection, embedded)
+            return embedded.outcome if candidates is None else candidates.page(connection)
 
     def find(self, request: SearchRequest) -> Found | None:
         """What this file has, not yet in order; None when the caller sees nothing of it. Raises what `search` does."""
-        asked = self._ask(request)
+        embedded = self._embed_request(request)
         with self.database.read() as connection:
-            return self._find(connection, asked)
+            return self._find(connection, embedded)
 
-    def _ask(self, request: SearchRequest) -> _Asked:
+    def _embed_request(self, request: SearchRequest) -> _EmbeddedRequest:
         """Embed the query and ask another server, before the file is read."""
         outcome = SearchOutcome([], 0, weights=self.weights)
         clock = Clock(outcome.milliseconds)
         vector = self._query_vector(request, outcome)
         clock.lap("embedding")
-        elsewhere = NOWHERE_ELSE
-        if self.elsewhere is not None and vector is not None:
-            elsewhere = self.elsewhere.nearest(request, vector, _depth(request))
-            outcome.notices += elsewhere.notices
+        remote_hits = NO_REMOTE_HITS
+        if self.vector_server is not None and vector is not None:
+            remote_hits = self.vector_server.nearest(request, vector, _depth(request))
+            outcome.notices += remote_hits.notices
             clock.lap("elsewhere")
-        return _Asked(request, vector, self._sentence_vectors(request.text, vector), elsewhere, outcome, clock)
+        return _EmbeddedRequest(
+            request, vector, self._sentence_vectors(request.text, vector), remote_hits, outcome, clock
+        )
 
-    def _find(self, connection: apsw.Connection, asked: _Asked) -> Found | None:
-        names = asked.request.collections
+    def _find(self, connection: apsw.Connection, embedded: _EmbeddedRequest) -> Found | None:
+        names = embedded.request.collections
         collections = choose_collections(connection, list(names) if names else None)
         if not collections:
             return None
-        return self._search(connection, asked, collections)
+        return self._search(connection, embedded, collections)
 
     def _query_vector(self, request: SearchRequest, outcome: SearchOutcome) -> Vector | None:
         """The embedded query; None when it is not needed or the model is not there, and then the outcome says so."""
@@ -176,9 +178,9 @@ class Index:
         outcome.notices.append("Answered by keyword only: no document has vectors yet.")
         return False
 
-    def _search(self, connection: apsw.Connection, asked: _Asked, collections: list[Collection]) -> Found:
-        request, vector, elsewhere, outcome, clock = (
-            asked.request, asked.vector, asked.elsewhere, asked.outcome, asked.clock
+    def _search(self, connection: apsw.Connection, embedded: _EmbeddedRequest, collections: list[Collection]) -> Found:
+        request, vector, remote_hits, outcome, clock = (
+            embedded.request, embedded.vector, embedded.remote_hits, embedded.outcome, embedded.clock
         )  # fmt: skip
         generations = read_generations(connection)
         allowed = self._restriction(connection, collections, request.filters)
@@ -194,10 +196,10 @@ class Index:
         floor = DEFAULT_FLOOR
         if vector is not None and ours is not None:
             floor = _floor(connection, ours.model_id)
-            near = _live(connection, elsewhere, ours, allowed) if elsewhere.near else []
-            blocks = self._blocks(connection, ours, elsewhere, generations, outcome)
+            near = _live(connection, remote_hits, ours, allowed) if remote_hits.near else []
+            blocks = self._blocks(connection, ours, remote_hits, generations, outcome)
             _vector_arm(connection, request, ours.model_id, blocks, vector, allowed, arms, near)
-            _count_sentences(connection, ours.model_id, asked.sentences, arms)
+            _count_sentences(connection, ours.model_id, embedded.sentences, arms)
             clock.lap("vector")
         _count_neighbors(connection, arms)
         if request.mode != "keyword":
@@ -247,7 +249,7 @@ class Index:
 
     def _with_our_vectors(
         self, connection: apsw.Connection, request: SearchRequest, collections: list[Collection], outcome: SearchOutcome
-    ) -> _Ours | None:
+    ) -> _SearchedModel | None:
         """Return the collections whose vectors our model made; the others are left to the keyword arm, and named."""
         model_id = find_model(connection, self.embedder.get().identity)
         ids = [collection.id for collection in collections if model_id is not None and collection.model_id == model_id]
@@ -257,7 +259,7 @@ class Index:
         if foreign:
             left = "Not searched (use mode hybrid)" if request.mode == "semantic" and ids else "Searched by words only"
             outcome.notices.append(f"{left}, because their vectors come from another model: {foreign}.")
-        return _Ours(model_id, ids) if ids and model_id is not None else None
+        return _SearchedModel(model_id, ids) if ids and model_id is not None else None
 
     def _adapted(self, connection: apsw.Connection, arms: Arms) -> Weights:
         """Return the weights of the kinds of text that were found."""
@@ -270,10 +272,10 @@ class Index:
         )
 
     def _blocks(
-        self, connection: apsw.Connection, ours: _Ours, elsewhere: FoundElsewhere, generations: Generations,
+        self, connection: apsw.Connection, ours: _SearchedModel, remote_hits: RemoteHits, generations: Generations,
         outcome: SearchOutcome,
     ) -> list[Block]:  # fmt: skip
-        here = [collection_id for collection_id in ours.collection_ids if collection_id not in elsewhere.near]
+        here = [collection_id for collection_id in ours.collection_ids if collection_id not in remote_hits.near]
         blocks = self.sign_blocks(connection, ours.model_id, generations, here)
         outcome.searched["vectors"] = sum(len(block.ids) for block in blocks)
         return blocks
@@ -294,19 +296,19 @@ class Index:
 
 def _vector_arm(
     connection: apsw.Connection, request: SearchRequest, model_id: int, blocks: Sequence[Block], vector: Vector,
-    allowed: Any, arms: Arms, elsewhere: Sequence[int] = (),
+    allowed: Any, arms: Arms, remote: Sequence[int] = (),
 ) -> None:  # fmt: skip
     """Find the nearest chunks, and complete the keyword arm's hits with their cosines.
 
-    `elsewhere`: chunks that another server found; their cosines are taken from the file.
+    `remote`: chunks that another server found; their cosines are taken from the file.
     """
     nearest = dict(nearest_chunks(connection, model_id, blocks, vector, ARM_DEPTH, allowed, request.exact))
     if arms.depth > ARM_DEPTH:
         # Behind the first hundred, which stay as earlier pages showed them.
         deeper = nearest_chunks(connection, model_id, blocks, vector, arms.depth, allowed, request.exact)
         nearest |= {chunk_id: cosine for chunk_id, cosine in deeper if chunk_id not in nearest}
-    if elsewhere:
-        nearest |= exact_cosines(connection, model_id, elsewhere, vector)
+    if remote:
+        nearest |= exact_cosines(connection, model_id, remote, vector)
         nearest = dict(sorted(nearest.items(), key=lambda pair: (-pair[1], pair[0]))[: arms.depth])
     arms.semantic_ranks = {chunk_id: rank for rank, chunk_id in enumerate(nearest, 1)}
     missing = [chunk_id for chunk_id in arms.keyword_ranks if chunk_id not in nearest]
@@ -369,10 +371,10 @@ def _depth(request: SearchRequest) -> int:
     return ARM_DEPTH if request.offset + request.limit <= ARM_DEPTH else DEEPEST
 
 
-def _live(connection: apsw.Connection, elsewhere: FoundElsewhere, ours: _Ours, allowed: Any) -> list[int]:
+def _live(connection: apsw.Connection, remote_hits: RemoteHits, ours: _SearchedModel, allowed: Any) -> list[int]:
     """Return what another server found, without what has left the file meanwhile, or is not asked for."""
     ids = array(
-        "q", [chunk_id for collection in ours.collection_ids for chunk_id in elsewhere.near.get(collection, ())]
+        "q", [chunk_id for collection in ours.collection_ids for chunk_id in remote_hits.near.get(collection, ())]
     )
     if not len(ids) or (allowed is not None and not len(allowed)):
         return []

@@ -81,7 +81,7 @@ def indexed_texts(connection: apsw.Connection, chunk_ids: Iterable[int]) -> Iter
 def shift_counts(connection: apsw.Connection, collection_id: int, counts: WordCounts, sign: int) -> None:
     """Count words and stems of a collection in (+1) or out (-1). Part of the caller's write transaction."""
     for table, column, counter in (("words", "word", counts.correctable), ("terms", "term", counts.terms)):
-        # In key order, so that neighbouring rows of the B-tree are written together.
+        # In key order, so that neighboring rows of the B-tree are written together.
         rows = [(collection_id, word, sign * counter[word]) for word in sorted(counter)]
         connection.executemany(
             f"""

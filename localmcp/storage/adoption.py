@@ -15,7 +15,7 @@ from localmcp.storage.provenance import adopt_file, check_content, is_adopted
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class KeptPowers:
     """Which powers of a file from elsewhere stay."""
 
     keys: bool = False
@@ -53,7 +53,7 @@ _TABLES = {"keys": "api_keys", "watched_folders": "roots", "jobs": "jobs", "repl
 _LIVE = {"jobs": " where status = 'running'"}
 
 
-def adopt(path: str | os.PathLike[str], keep: Keep | None = None) -> Dropped:
+def adopt(path: str | os.PathLike[str], keep: KeptPowers | None = None) -> Dropped:
     """Allow changes to a file from elsewhere, after dropping its powers; a file of this machine stays as it is.
 
     Raises:
@@ -64,7 +64,7 @@ def adopt(path: str | os.PathLike[str], keep: Keep | None = None) -> Dropped:
         file_id, place = foreign.file_id, foreign.path
         with foreign.read() as connection:
             check_content(connection, place)
-    dropped = drop_foreign_powers(place, keep or Keep())
+    dropped = drop_foreign_powers(place, keep or KeptPowers())
     # Only now: a kill before this leaves a file without powers that nobody may change yet.
     adopt_file(file_id)
     with closing(Database(place)) as database, database.write() as connection:
@@ -73,7 +73,7 @@ def adopt(path: str | os.PathLike[str], keep: Keep | None = None) -> Dropped:
     return dropped
 
 
-def drop_foreign_powers(path: Path, keep: Keep) -> Dropped:
+def drop_foreign_powers(path: Path, keep: KeptPowers) -> Dropped:
     """Delete the powers of a file that this machine neither made nor adopted; another stays as it is.
 
     Raises:
@@ -91,7 +91,7 @@ def drop_foreign_powers(path: Path, keep: Keep) -> Dropped:
         raise translate_error(error, path) or error from error
 
 
-def _drop_powers(connection: apsw.Connection, keep: Keep) -> Dropped:
+def _drop_powers(connection: apsw.Connection, keep: KeptPowers) -> Dropped:
     """Delete the rows that would act on this machine; part of the caller's transaction. Any schema version."""
     tables = {name for kind, name in schema_of(connection) if kind == "table"}
     counts: dict[str, int] = {}

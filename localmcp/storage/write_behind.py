@@ -36,7 +36,7 @@ class _Protected(Exception):
     """The file may not be changed by this program."""
 
 
-class LateWriter(Generic[Item]):
+class WriteBehind(Generic[Item]):
     """A queue, and a thread that writes it to the file through a separate connection.
 
     It never makes, migrates or adopts a file, and holds no lock of `Database`: what cannot be written waits (a file

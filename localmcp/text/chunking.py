@@ -226,7 +226,7 @@ class _Budget:
 
 @dataclass(slots=True)
 class _Group:
-    """Neighbouring sections that become one chunk, or, if a single one is too large, several."""
+    """Neighboring sections that become one chunk, or, if a single one is too large, several."""
 
     sections: list[Section]
     tokens: int | None  # None: not counted, larger than a window
@@ -348,7 +348,7 @@ class _Cutter:
         return splitter(capacity, trim=False).chunks(body)
 
     def join(self, pieces: Iterable[Piece]) -> list[Piece]:
-        """Neighbours joined up to the goal, and beyond it, up to the room, where one is only a crumb or blank."""
+        """Neighbors joined up to the goal, and beyond it, up to the room, where one is only a crumb or blank."""
         joined: list[Piece] = []
         for piece in pieces:
             if joined and self._may_join(joined[-1], piece):

@@ -13,7 +13,7 @@ _RUN = re.compile(r"\w+")
 
 
 class Matcher:
-    """Recognises the words of a query in a text of one language, as the keyword index does."""
+    """Recognizes the words of a query in a text of one language, as the keyword index does."""
 
     def __init__(self, searched: Iterable[str], language: str) -> None:
         self._searched = {part for phrase in searched for part in phrase.split()}

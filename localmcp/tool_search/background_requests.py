@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 EXPLAINED = 0.7
 """How much of a request's nearness to a tool is taken off its nearness to the query: what a tool does is no rival."""
 
-CENTRE, SPREAD = 0.0692, 0.0882
+CENTER, SPREAD = 0.0692, 0.0882
 """Mean and standard deviation of the default model's cosines between two general requests."""
 EVERY = 4
 """That of every fourth request says enough."""
@@ -72,4 +72,4 @@ def scale_of(requests: NDArray[np.float32]) -> tuple[float, float]:
     rows = requests[::EVERY]
     cosines = (rows @ rows.T)[np.triu_indices(len(rows), 1)]
     factor = min(2.0, max(0.5, SPREAD / max(float(cosines.std()), 1e-6)))
-    return factor, CENTRE - factor * float(cosines.mean())
+    return factor, CENTER - factor * float(cosines.mean())

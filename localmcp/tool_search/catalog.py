@@ -33,7 +33,7 @@ COMMON_SIZE = 100
 """Rarity in a smaller catalog is reckoned as if it had this many tools: few tools say little about a word."""
 
 
-# ---------------------------------------------------------------- a catalogue
+# ---------------------------------------------------------------- a catalog
 
 
 class ToolCatalog:

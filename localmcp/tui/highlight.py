@@ -26,7 +26,7 @@ FRESHNESS = {"changed": "✎ changed since", "missing": "○ file is gone"}
 
 
 def matcher_of(result: dict[str, Any], hit: dict[str, Any]) -> Matcher:
-    """Recognises the query's words in a hit's language; `result` must have been asked for with `explain`."""
+    """Recognizes the query's words in a hit's language; `result` must have been asked for with `explain`."""
     # Stemming takes time that the first paint has not.
     from localmcp.text.excerpt import Matcher
 

@@ -8,7 +8,7 @@ from typing import Any
 
 WIDTH, HEIGHT, GAP = 300, 190, 46
 TOP, LEFT = 34, 52
-COLOURS = ["#0b6e99", "#c2571a", "#4f7a28"]
+COLORS = ["#0b6e99", "#c2571a", "#4f7a28"]
 
 
 def draw_growth(rows: Sequence[dict[str, Any]]) -> str:
@@ -56,7 +56,7 @@ def _panel(title: str, sizes: Sequence[int], series: dict[str, list[float]]) -> 
         f'<text x="{x(size):.1f}" y="{TOP + HEIGHT + 18}" text-anchor="middle">{_short(size)}</text>' for size in sizes
     ]
     parts.append(f'<text x="{(LEFT + WIDTH) / 2}" y="{TOP + HEIGHT + 36}" text-anchor="middle">chunks</text>')
-    for colour, values in zip(COLOURS, series.values(), strict=False):
+    for colour, values in zip(COLORS, series.values(), strict=False):
         points = " ".join(f"{x(size):.1f},{y(value):.1f}" for size, value in zip(sizes, values, strict=True))
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [
@@ -66,7 +66,7 @@ def _panel(title: str, sizes: Sequence[int], series: dict[str, list[float]]) -> 
     if len(series) > 1:
         parts += [
             f'<text x="{LEFT + 8}" y="{TOP + 14 + 15 * line}" fill="{colour}">{name}</text>'
-            for line, (colour, name) in enumerate(zip(COLOURS, series, strict=False))
+            for line, (colour, name) in enumerate(zip(COLORS, series, strict=False))
         ]
     return "".join(parts)
 

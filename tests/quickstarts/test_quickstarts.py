@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 from localmcp.config import sample_directory
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.quickstarts.catalog import Quickstarts
-from localmcp.quickstarts.matching import MOST_FALLBACK, Neighbours, fold_text, match_field, read_query, split_words
+from localmcp.quickstarts.matching import MOST_FALLBACK, Neighbors, fold_text, match_field, read_query, split_words
 from localmcp.storage.database import Database, fetch_one
 from localmcp.tools import Json, Registry, Scope
 
@@ -629,13 +629,13 @@ LETTERS = st.text("abcdefgh", min_size=4, max_size=11)
 TITLES = st.lists(LETTERS, min_size=1, max_size=6)
 
 
-def near(query: str, field: str) -> dict[str, Neighbours]:
+def near(query: str, field: str) -> dict[str, Neighbors]:
     """The neighbours as a catalogue of one quick start has them."""
     from rapidfuzz.distance import OSA, Levenshtein
 
     from localmcp.quickstarts.matching import have_common_stem, is_sure, stands_for, word_budget
 
-    found: dict[str, Neighbours] = {}
+    found: dict[str, Neighbors] = {}
     for word in read_query(query).significant_words:
         edits: dict[str, int] = {}
         for other in split_words(fold_text(field)):
@@ -643,7 +643,7 @@ def near(query: str, field: str) -> dict[str, Neighbours]:
             distance = min(Levenshtein.distance(word, other), 2 if related else 99)
             if (related or OSA.distance(word, other) <= word_budget(word)) and stands_for(word, other, distance):
                 edits[other] = distance
-        found[word] = Neighbours(edits, frozenset(each for each in edits if is_sure(word, each, edits[each])))
+        found[word] = Neighbors(edits, frozenset(each for each in edits if is_sure(word, each, edits[each])))
     return found
 
 

@@ -276,7 +276,7 @@ def server(workspace: Workspace, tmp_path: Path) -> Iterator[Server]:
     database = Database(tmp_path / "server.localmcp")
     server = Server(database, Index(database, workspace.embedder))
     workspace.places = Places(workspace.database, server)
-    workspace.index.elsewhere = workspace.places
+    workspace.index.vector_server = workspace.places
     for feature in (workspace.retriever, workspace.collections, workspace.records):
         feature.places = workspace.places
     yield server

@@ -15,7 +15,7 @@ from localmcp.config import Settings, load_settings
 from localmcp.embeddings import HashEmbedder, open_embedder
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelUnavailable, NotFound
 from localmcp.rules.calibration import Calibration, everyday_requests, find_calibration, store_calibration
-from localmcp.rules.learning import Generalized, RuleMemory, normalize, weigh
+from localmcp.rules.learning import Generalized, RuleLearner, normalize, weigh
 from localmcp.rules.relevance import match_globs, split_clauses
 from localmcp.rules.rulebook import RuleDraft
 from localmcp.search.collections import find_model
@@ -618,9 +618,9 @@ def test_what_is_meant_for_the_moment_writes_nothing(ruled: Workspace) -> None:
 
 
 def test_a_language_model_may_generalize(workspace: Workspace) -> None:
-    memory = RuleMemory(workspace.rules, lambda instruction, context: Generalized("Be brief.", "", "style"))
+    memory = RuleLearner(workspace.rules, lambda instruction, context: Generalized("Be brief.", "", "style"))
     assert memory.remember("less talk")["rule"] == "Be brief."
-    refusing = RuleMemory(workspace.rules, lambda instruction, context: Generalized(None, "only now"))
+    refusing = RuleLearner(workspace.rules, lambda instruction, context: Generalized(None, "only now"))
     assert refusing.remember("anything")["message"] == "No rule generated. Reason: only now"
 
 
@@ -628,7 +628,7 @@ def test_a_language_model_that_fails_leaves_it_to_the_patterns(workspace: Worksp
     def fail(instruction: str, context: str) -> Generalized:
         raise ModelUnavailable("nobody there")
 
-    assert RuleMemory(workspace.rules, fail).remember("Always use early returns")["stored"] is True
+    assert RuleLearner(workspace.rules, fail).remember("Always use early returns")["stored"] is True
 
 
 class Chat:

@@ -26,7 +26,7 @@ from typing_extensions import TypedDict
 
 from localmcp.server.http.hosts import OwnNames, is_loopback
 from localmcp.server.http.limits import MOST_DEPTH, RateLimit, depth_of
-from localmcp.server.http.log_lines import JsonLines, LateLines, TextLines
+from localmcp.server.http.log_lines import JsonLines, QueuedLines, TextLines
 from localmcp.server.http.replies import Refused, json_bytes
 from localmcp.server.http.rest import execution_time
 from localmcp.tools import Param, tool
@@ -716,7 +716,7 @@ class Unread(io.StringIO):
 
 def test_lines_that_nobody_reads_hold_up_nobody_and_come_in_their_order() -> None:
     stream = Unread()
-    handler = LateLines(stream)
+    handler = QueuedLines(stream)
     handler.setFormatter(TextLines())
     said: list[int] = []
     for number in range(500):

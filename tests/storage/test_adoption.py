@@ -13,7 +13,7 @@ from localmcp.cli.session import Session
 from localmcp.config import Settings, state_directory
 from localmcp.doctor.backups import back_up, restore
 from localmcp.search.candidates import SearchRequest
-from localmcp.storage.adoption import Dropped, Keep, adopt
+from localmcp.storage.adoption import Dropped, KeptPowers, adopt
 from localmcp.storage.database import Database, fetch_one
 from localmcp.workspace import Workspace
 
@@ -57,13 +57,13 @@ def test_an_adopted_file_keeps_its_documents_and_loses_its_powers(trojan: Path) 
 
 
 def test_each_power_is_kept_on_request(trojan: Path) -> None:
-    keep = Keep(keys=True, watched_folders=True, jobs=True, replicas=True)
+    keep = KeptPowers(keys=True, watched_folders=True, jobs=True, replicas=True)
     assert adopt(trojan, keep) == Dropped()
     assert powers(trojan) == Dropped(keys=1, watched_folders=1, jobs=2, replicas=1)
 
 
 def test_a_file_of_this_machine_keeps_everything_when_it_is_adopted_again(trojan: Path) -> None:
-    adopt(trojan, Keep(keys=True))
+    adopt(trojan, KeptPowers(keys=True))
     assert adopt(trojan) == Dropped()
     assert powers(trojan).keys == 1
 

@@ -12,7 +12,7 @@ import pytest
 
 from localmcp.storage import migrations, write_behind
 from localmcp.storage.database import Database, fetch_all
-from localmcp.storage.write_behind import LateWriter
+from localmcp.storage.write_behind import WriteBehind
 
 
 def insert(connection: apsw.Connection, names: list[str]) -> None:
@@ -34,8 +34,8 @@ def heard(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.fixture
-def writer(database: Database) -> Iterator[LateWriter[str]]:
-    writer = LateWriter(database, insert, "names")
+def writer(database: Database) -> Iterator[WriteBehind[str]]:
+    writer = WriteBehind(database, insert, "names")
     yield writer
     writer.close()
 
@@ -53,7 +53,7 @@ def test_items_are_written_by_the_thread_in_their_order(database: Database) -> N
         insert(connection, names)
         written.set()
 
-    writer = LateWriter(database, store, "names")
+    writer = WriteBehind(database, store, "names")
     database.ensure_writable()
     for name in "abc":
         writer.add(name)
@@ -62,7 +62,7 @@ def test_items_are_written_by_the_thread_in_their_order(database: Database) -> N
     assert names_in(database.path) == ["a", "b", "c"]
 
 
-def test_closing_writes_what_waits_and_takes_no_more(database: Database, writer: LateWriter[str]) -> None:
+def test_closing_writes_what_waits_and_takes_no_more(database: Database, writer: WriteBehind[str]) -> None:
     database.ensure_writable()
     writer.add("a")
     writer.close()
@@ -72,7 +72,7 @@ def test_closing_writes_what_waits_and_takes_no_more(database: Database, writer:
 
 
 def test_no_file_is_made_and_what_waits_is_written_once_there_is_one(
-    database: Database, writer: LateWriter[str]
+    database: Database, writer: WriteBehind[str]
 ) -> None:
     writer.add("early")
     writer.flush()
@@ -83,7 +83,7 @@ def test_no_file_is_made_and_what_waits_is_written_once_there_is_one(
 
 
 def test_a_file_that_never_comes_is_no_loss_worth_a_word(
-    database: Database, writer: LateWriter[str], caplog: pytest.LogCaptureFixture
+    database: Database, writer: WriteBehind[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     writer.add("early")
     writer.close()
@@ -92,7 +92,7 @@ def test_a_file_that_never_comes_is_no_loss_worth_a_word(
 
 
 def test_an_older_file_is_not_upgraded(
-    tmp_path: Path, writer: LateWriter[str], database: Database, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, writer: WriteBehind[str], database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database.ensure_writable()
     database.close()
@@ -123,7 +123,7 @@ def test_a_file_that_may_not_be_changed_stays_byte_for_byte_without_a_word(
             connection.execute(f"pragma {pragma}")
         connection.close()
     before = database.path.read_bytes()
-    writer = LateWriter(Database(database.path, read_only=kind == "opened read-only"), insert, "names")
+    writer = WriteBehind(Database(database.path, read_only=kind == "opened read-only"), insert, "names")
     writer.add("a")
     writer.flush()
     writer.add("b")
@@ -133,7 +133,7 @@ def test_a_file_that_may_not_be_changed_stays_byte_for_byte_without_a_word(
 
 
 def test_while_another_program_holds_the_file_items_wait(
-    database: Database, writer: LateWriter[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    database: Database, writer: WriteBehind[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(write_behind, "BUSY_MILLISECONDS", 10)
     database.ensure_writable()
@@ -150,7 +150,7 @@ def test_while_another_program_holds_the_file_items_wait(
 
 
 def test_a_file_that_stays_locked_to_the_end_costs_the_items_and_one_warning(
-    database: Database, writer: LateWriter[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    database: Database, writer: WriteBehind[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(write_behind, "CLOSING_SECONDS", 0.02)
     database.ensure_writable()
@@ -168,7 +168,7 @@ def test_a_file_that_stays_locked_to_the_end_costs_the_items_and_one_warning(
 
 
 def test_the_file_of_a_long_write_in_the_same_process_is_waited_for(
-    database: Database, writer: LateWriter[str]
+    database: Database, writer: WriteBehind[str]
 ) -> None:
     with database.write() as connection:
         insert(connection, ["first"])
@@ -178,7 +178,7 @@ def test_the_file_of_a_long_write_in_the_same_process_is_waited_for(
 
 
 def test_a_full_disk_costs_the_batch_and_one_warning_and_later_ones_are_written(
-    database: Database, writer: LateWriter[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    database: Database, writer: WriteBehind[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     database.ensure_writable()
     full = lambda connection: connection.pragma("max_page_count", 1)  # noqa: E731
@@ -196,7 +196,7 @@ def test_a_full_disk_costs_the_batch_and_one_warning_and_later_ones_are_written(
 
 
 def test_the_oldest_are_given_up_when_too_many_wait(
-    database: Database, writer: LateWriter[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    database: Database, writer: WriteBehind[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(write_behind, "MOST_WAITING", 3)
     for name in "abcdef":
@@ -216,7 +216,7 @@ def test_a_batch_that_cannot_be_stored_does_not_stop_the_next(
         if "odd" in names:
             raise ValueError("odd")
 
-    writer = LateWriter(database, store, "names")
+    writer = WriteBehind(database, store, "names")
     database.ensure_writable()
     writer.add("odd")
     writer.flush()
@@ -228,7 +228,7 @@ def test_a_batch_that_cannot_be_stored_does_not_stop_the_next(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="an open file cannot be replaced there")
 def test_a_file_that_takes_the_place_of_another_is_written_instead(
-    tmp_path: Path, database: Database, writer: LateWriter[str]
+    tmp_path: Path, database: Database, writer: WriteBehind[str]
 ) -> None:
     database.ensure_writable()
     writer.add("a")
@@ -249,8 +249,8 @@ WRITE = """
 import sys
 from test_write_behind import insert
 from localmcp.storage.database import Database
-from localmcp.storage.write_behind import LateWriter
-writer = LateWriter(Database(sys.argv[1]), insert, "names")
+from localmcp.storage.write_behind import WriteBehind
+writer = WriteBehind(Database(sys.argv[1]), insert, "names")
 for number in range(50):
     writer.add(f"{sys.argv[2]}{number}")
     if number % 5 == 0:

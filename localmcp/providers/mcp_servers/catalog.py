@@ -26,7 +26,7 @@ MOST_LETTERS = 64
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 
 
-class CatalogueCache:
+class CatalogCache:
     """Tool lists as the servers gave them, one file for each server entry. Processes may share the folder."""
 
     def __init__(self, folder: Path) -> None:

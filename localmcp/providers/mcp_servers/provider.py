@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from localmcp.config import servers_file
 from localmcp.errors import ConfigurationError, LocalMCPError
-from localmcp.providers.mcp_servers.catalog import SEPARATOR, CatalogueCache, exposed_names, shown_address
+from localmcp.providers.mcp_servers.catalog import SEPARATOR, CatalogCache, exposed_names, shown_address
 from localmcp.providers.mcp_servers.entries import ServerEntry, prepare
 from localmcp.schemas import check_arguments, describe_parameters
 from localmcp.tools import Answer, ReportProgress, Tool, ToolMark, progress_listener
@@ -163,7 +163,7 @@ class McpServer:
     def __init__(
         self,
         entry: ServerEntry,
-        cache: CatalogueCache,
+        cache: CatalogCache,
         runtime: Runtime,
         on_change: Callable[[], None],
         approved: ApprovedDefinitions,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from localmcp.config import servers_file
 from localmcp.errors import ConfigurationError, LocalMCPError, NotFound, Unavailable
 from localmcp.providers.mcp_servers.approval import ApprovedDefinitions
-from localmcp.providers.mcp_servers.catalog import SEPARATOR, CatalogueCache
+from localmcp.providers.mcp_servers.catalog import SEPARATOR, CatalogCache
 from localmcp.providers.mcp_servers.offers import ServerOffers
 from localmcp.tools import Provider, Registry, Tool, current_scope
 
@@ -53,7 +53,7 @@ class McpServers:
             registry: gets one provider for each server, `mcp:NAME`, and this one, `mcp`, which follows the file: what
                 the person changes there counts from the next listing on.
         """
-        self._cache = CatalogueCache(cache)
+        self._cache = CatalogCache(cache)
         self._logs = state
         self._approved = ApprovedDefinitions(state.parent / "approved-tools")
         self._registry = registry

@@ -33,7 +33,7 @@ def say(message: str, **fields: Any) -> None:
 
 def set_up_logging(form: Format, level: str, *, quiet: bool = False) -> None:
     """Send every log line of the process to stderr in that form; `level` is for all but the server's own lines."""
-    handler = LateLines(sys.stderr)
+    handler = QueuedLines(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -43,10 +43,10 @@ def set_up_logging(form: Format, level: str, *, quiet: bool = False) -> None:
 
 def finish_lines() -> bool:
     """Write the lines that wait; False when nobody has read them within ENDING_SECONDS."""
-    return all(handler.drain() for handler in logging.getLogger().handlers if isinstance(handler, LateLines))
+    return all(handler.drain() for handler in logging.getLogger().handlers if isinstance(handler, QueuedLines))
 
 
-class LateLines(logging.Handler):
+class QueuedLines(logging.Handler):
     """Lines that a thread writes, in their order and many at a time.
 
     A write lets go of Python's lock and may block: whoever does not read stderr must not stop the server, and on a busy

@@ -68,10 +68,10 @@ class QuickstartsPane(FinderPane):
     def find(self, text: str) -> list[Row]:
         if not self.session.exists:
             return []
-        catalogue = self.session.look(
+        catalog = self.session.look(
             lambda w: w.quickstarts.list_quickstarts(favourites=self.only_favourites, limit=MOST_LISTED)
         )
-        items = cast("list[Json]", catalogue["quickstarts"])
+        items = cast("list[Json]", catalog["quickstarts"])
         if not text:
             return [Row(item, Content(item["displayName"])) for item in items]
         rows = ranked(text, items)
