@@ -323,7 +323,9 @@ def _tell(error: ValidationError) -> list[str]:
     inside = f"{place}." if place else ""
     value, expected = cast(Any, error.instance), cast(Any, error.validator_value)
     if error.validator == "required" and isinstance(value, dict):
-        return [f"{inside}{key}: required" for key in expected if key not in value]
+        table = cast(Json, value)
+        unknown = _tell_unknown(inside, table, cast(Json, error.schema))
+        return [*(f"{inside}{key}: required" for key in expected if key not in table), *unknown]
     if error.validator == "additionalProperties" and expected is False:
         return _tell_unknown(inside, cast(Json, value), cast(Json, error.schema))
     if error.validator == "type":

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from localmcp.tools import Answer, Json
+from localmcp.tools import Answer, Json, compact_json
 
 SHORT_ID = 8
 """Characters of an id that tools accept for the whole."""
@@ -19,6 +19,8 @@ _HIT_FIELDS = (
 """The fields that the contract promises (S3-4, C3-3)."""
 _OF_FILE = ("author", "created", "dateFrom", "sheets", "slides", "pages", "language", "encoding")
 """Metadata that say nothing of a passage, or that its `date` says; `get_document` has them."""
+LONGEST_METADATA = 200
+"""Characters of a value that is repeated with each passage; `get_document` has longer ones."""
 _SCORES = ("semanticScore", "keywordScore", "combinedScore")
 _SEARCH_FIELDS = (
     "query", "mode", "count", "message", "notices", "repairs", "didYouMean", "nextCursor", "lowConfidence",
@@ -66,9 +68,17 @@ def _lean_hit(hit: Json, folder: str) -> Json:
         lean["collection"] = hit["collection"]
     if hit["freshness"] in ("changed", "missing"):
         lean["freshness"] = hit["freshness"]
-    if metadata := {key: value for key, value in hit["metadata"].items() if key not in _OF_FILE}:
+    if metadata := _short_metadata(hit["metadata"]):
         lean["metadata"] = metadata
     return lean
+
+
+def _short_metadata(metadata: Json) -> Json:
+    return {
+        key: value
+        for key, value in metadata.items()
+        if key not in _OF_FILE and len(compact_json(value)) <= LONGEST_METADATA
+    }
 
 
 def _tenth(score: float) -> float:
@@ -190,7 +200,7 @@ def lean_context(result: Any) -> Answer:
     indexes = [chunk["chunkIndex"] for chunk in result["chunks"]]
     head = f"# {result['sourceTitle']} | {where} | passages {indexes[0]}-{indexes[-1]} of {result['chunkTotal']}"
     head += " | more fits with a larger maxChars" if result.get("truncated") else ""
-    return _answer(structured, "\n".join([head, "".join(chunk["content"] for chunk in result["chunks"])]))
+    return _answer(structured, "\n".join([head, "".join(chunk["content"] for chunk in result["chunks"]).rstrip()]))
 
 
 def _short_citation(citation: Json) -> Json:
@@ -207,7 +217,7 @@ def lean_document(result: Any) -> Answer:
     if "outline" in result:
         head += " | lines and heading of each section"
         return _answer(structured, "\n".join([head, *map(_outline_line, result["outline"]), *_read_on(result)]))
-    return _answer(structured, "\n".join([head, source["content"], *_read_on(result)]))
+    return _answer(structured, "\n".join([head, source["content"].rstrip(), *_read_on(result)]))
 
 
 def _lean_source(source: Json) -> Json:
@@ -270,6 +280,15 @@ def _source_line(item: Json, folder: str) -> str:
         extra.append(f"file {item['freshness']}")
     parts = [item["changedAt"][:16].replace("T", " "), place, title, *extra, f"id {short_id(item['id'])}"]
     return " | ".join(part for part in parts if part)
+
+
+def lean_removal(result: Any) -> Answer:
+    """Return the answer of `remove_source`: a line per document that is, or would be, in the trash."""
+    removed = f"Removed {_count(result['removed'], 'document')}; they stay in the trash for {result['trashDays']} days."
+    lines = [
+        f"{row['title']} | {row['path'] or 'no file'} | id {short_id(row['sourceId'])}" for row in result["sources"]
+    ]
+    return _answer(result, "\n".join([result.get("message", removed), *lines]))
 
 
 def lean_verification(result: Any) -> Answer:

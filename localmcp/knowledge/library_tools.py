@@ -11,6 +11,7 @@ from localmcp.config import Settings
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.knowledge.ingest import Library
 from localmcp.knowledge.jobs import WAIT_SECONDS, Jobs, JobState, Tell
+from localmcp.knowledge.lean_answers import lean_removal
 from localmcp.knowledge.library_records import (
     AddedDocument,
     IngestResult,
@@ -35,7 +36,6 @@ POLL_SECONDS = 0.3
 REMOVED_AT_ONCE = 5
 """Documents that an assistant removes without asking."""
 MOST_LISTED = 100
-SHOWN_TITLES = 20
 
 SourceType = Literal["text", "website", "docs", "qa", "notion"]
 CollectionName = Annotated[str | None, Param("The collection; made if there is none of that name.", max_length=100)]
@@ -153,6 +153,7 @@ class LibraryTools:
         ),
         destructive=True,
         idempotent=True,
+        lean=lean_removal,
     )
     def remove_source(
         self,
@@ -163,9 +164,11 @@ class LibraryTools:
         """Put a document, or everything that came from a path, into the trash; restore_source brings it back."""
         if (sourceId is None) == (path is None):
             raise InvalidInput("Give either sourceId or path.")
+        named = sourceId or path or ""
+        # An absolute path is every document of it, in all collections.
         with self._database.read() as connection:
-            source = find_source(connection, sourceId) if sourceId else None
-        target = source.uuid if source else sourceId or path or ""
+            source = find_source(connection, named) if sourceId or not os.path.isabs(named) else None
+        target = source.uuid if source else named
         affected = self._library.removable(target)
         sources = [_removed_source(row) for row in affected[:MOST_LISTED]]
         if len(affected) > REMOVED_AT_ONCE and not confirm and not current_scope().trusted:
@@ -174,8 +177,8 @@ class LibraryTools:
                 "trashDays": self._settings.trash_days,
                 "sources": sources,
                 "wouldRemove": len(affected),
-                "message": f"This would put {len(affected)} documents into the trash: {_titles(affected)}. Nothing was "
-                "removed; if the person wants this, call again with confirm: true.",
+                "message": f"This would put {len(affected)} documents into the trash. Nothing was removed; if the "
+                "person wants this, call again with confirm: true.",
             }
         report = self._library.remove([target])
         return {"removed": report.removed, "trashDays": self._settings.trash_days, "sources": sources}
@@ -356,11 +359,6 @@ def _job_status(state: JobState) -> JobStatus:
 
 def _removed_source(row: SourceRow) -> RemovedSource:
     return {"sourceId": row.uuid, "title": row.title, "path": row.uri}
-
-
-def _titles(rows: list[SourceRow]) -> str:
-    named = ", ".join(f"'{row.title}'" for row in rows[:SHOWN_TITLES])
-    return named + (f" and {len(rows) - SHOWN_TITLES} more" if len(rows) > SHOWN_TITLES else "")
 
 
 def _teller(tell: Tell) -> Any:

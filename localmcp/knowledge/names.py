@@ -74,11 +74,16 @@ def find_source(connection: apsw.Connection, name: str, *, trashed: bool = False
 
 def _tests(text: str) -> list[tuple[str, str]]:
     by_suffix = "substr(uri, -length(:name)) = :name"
+    without_ending = "instr(substr(uri, nullif(instr(uri, :name || '.'), 0) + length(:name)), '/') = 0".replace(
+        "/", os.sep
+    )
+    tail = os.sep + text.lstrip("./\\").replace("/", os.sep)
     tests = [
         ("uuid = :name", text.lower()),
         ("uri = :name", os.path.expanduser(text)),
         ("title = :name collate nocase", text),
-        (by_suffix, os.sep + text.lstrip("./\\").replace("/", os.sep)),
+        (by_suffix, tail),
+        (without_ending, tail),
     ]
     if _SHORT.fullmatch(text):
         tests.insert(1, ("uuid >= :name and uuid < :last", text.lower()))

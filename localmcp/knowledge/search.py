@@ -29,7 +29,7 @@ from localmcp.tools import Param, current_scope, integer_or_string, tool
 
 SEARCH_CHARS = 6_000
 """Characters of passages that a language model gets unless it asks for more."""
-GROUPED_HITS = 100
+GROUPED_HITS, DEEP_HITS = 100, 1000
 GROUPED_CHARS = 240
 """Characters of a passage that represents its document."""
 NOTHING_FOUND = "No relevant results found. Try rephrasing your query or using a different search mode."
@@ -198,6 +198,10 @@ class PassageSearch:
         if grouped:
             outcome = self.federation.search(replace(request, limit=GROUPED_HITS, offset=0), origin)
             best, more = group_by_document(outcome.hits)
+            if len(best) < request.offset + request.limit and outcome.total > len(outcome.hits):
+                # One long document can fill the first hundred places.
+                outcome = self.federation.search(replace(request, limit=DEEP_HITS, offset=0), origin)
+                best, more = group_by_document(outcome.hits)
             outcome.hits = best[request.offset : request.offset + request.limit]
             outcome.total = len(best)
             return outcome, more

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -11,6 +10,7 @@ from localmcp.knowledge.citations import check_freshness
 from localmcp.knowledge.document_records import SourceItem
 from localmcp.knowledge.origins import shown_id
 from localmcp.search.collections import choose_collections
+from localmcp.search.filters import path_condition
 from localmcp.search.passages import read_metadata
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.migrations import utc_text
@@ -70,9 +70,9 @@ def list_documents(
             conditions.append(f"datetime({_CHANGED} / 1000, 'unixepoch') < ?")
             bindings.append(listing.until)
         if listing.path_prefix:
-            folder = os.path.expanduser(listing.path_prefix)
-            conditions.append("uri >= ? and uri < ?")
-            bindings += [folder, folder + chr(0x10FFFF)]
+            condition, values = path_condition(listing.path_prefix)
+            conditions.append(condition)
+            bindings += values
         where = f"where {' and '.join(conditions)}"
         total = fetch_one(connection, f"select count(*) from sources {where}", bindings)
         sql = f"{SOURCE} {where} order by {ORDERS[listing.order][1]} limit ?"

@@ -11,13 +11,13 @@ import apsw
 
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.knowledge.ledger import Status, forget_purged, forget_root, forget_roots, mark, roots_of
+from localmcp.knowledge.names import nearest_source
 from localmcp.knowledge.origins import is_uuid
 from localmcp.knowledge.walk import below, prefix_of
 from localmcp.search.collections import Collection
 from localmcp.search.sources import purge_sources, restore_source, trash_sources
 from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.storage.migrations import utc_text
-from localmcp.tools import nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def find_removal(connection: apsw.Connection, collections: Sequence[Collection],
         ids = ", ".join(row.uuid for row in matching[:5])
         raise InvalidInput(f"'{target}' is the title of {len(matching)} documents.", hint=f"Name one by its id: {ids}.")
     if not matching:
-        near = nearest(target, [row.title for row in live])
+        near = nearest_source(connection, target)
         raise NotFound(f"No document '{target}'.", hint=f"Did you mean '{near}'?" if near else None)
     return Removal(matching)
 

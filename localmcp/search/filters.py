@@ -109,7 +109,7 @@ def _conditions(filters: Filters) -> list[tuple[str, list[Any]]]:
     if filters.source_types:
         clauses.append((f"source_type in ({','.join('?' * len(filters.source_types))})", [*filters.source_types]))
     if filters.path_prefix is not None:
-        clauses.append(_path_condition(filters.path_prefix))
+        clauses.append(path_condition(filters.path_prefix))
     if filters.since:
         clauses.append((f"{SOURCE_DATE} >= ?", [filters.since]))
     if filters.until:
@@ -119,7 +119,7 @@ def _conditions(filters: Filters) -> list[tuple[str, list[Any]]]:
     return clauses
 
 
-def _path_condition(prefix: str) -> tuple[str, list[Any]]:
+def path_condition(prefix: str) -> tuple[str, list[Any]]:
     """Return SQL for a file or what is in a folder; relative paths match anywhere in a path."""
     if "\0" in prefix:  # no path holds one, and the system refuses to look
         return "0", []

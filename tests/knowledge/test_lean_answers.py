@@ -99,6 +99,24 @@ def test_grouped_by_document_a_search_names_each_once(ask: Callable[..., Answer]
     assert all(hit["morePassages"] >= 1 and len(hit["content"]) <= 250 for hit in hits)
 
 
+def test_a_grouped_search_reaches_documents_behind_one_that_fills_the_first_hundred_places(
+    ask: Callable[..., Answer], desk: Desk
+) -> None:
+    text = "".join(f"## Note {part}\n\nA boiler boiler boiler. {SENTENCE.format(part) * 6}\n\n" for part in range(120))
+    desk.add_text("Boiler log", text)
+    hits = ask("search", query="boiler", limit=10, groupBy="document").value["results"]
+    assert len(hits) == 7
+
+
+def test_long_metadata_are_not_repeated_with_each_passage(desk: Desk) -> None:
+    tags = [f"section-about-{number}" for number in range(50)]
+    desk.library.put(
+        "The siphon is cleaned in May.", title="Siphon", metadata={"tags": tags, "author": "me", "room": 3}
+    )
+    answer = desk.registry.call("search", {"query": "siphon"}, LEAN)
+    assert answer.value["results"][0]["metadata"] == {"room": 3}
+
+
 def test_a_long_document_comes_in_pages_that_join_exactly(ask: Callable[..., Answer], desk: Desk) -> None:
     text = "".join(f"## Section {n}\n\n{SENTENCE.format(n) * 4}\n\n" for n in range(60))
     desk.add_text("Long", text)
@@ -156,6 +174,26 @@ def test_an_ambiguous_title_lists_what_it_fits(desk: Desk, tmp_path: Path) -> No
         desk.add_file(tmp_path / folder / "NEWS.txt", f"News of {folder}.")
     answer = desk.registry.call("get_document", {"sourceId": "NEWS.txt"}, LEAN)
     assert answer.is_error and all(str(tmp_path / folder / "NEWS.txt") in answer.text for folder in ("a", "b"))
+
+
+def test_a_file_is_named_by_a_part_of_its_path_with_or_without_its_ending(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "house").mkdir()
+    desk.add_file(tmp_path / "house" / "boiler.care.md", "# Care\n\nAir it.")
+    for name in ("boiler.care.md", "boiler.care", "boiler", "house/boiler.care", "house/boiler"):
+        answer = desk.registry.call("get_document", {"sourceId": name}, LEAN)
+        assert answer.value["source"]["path"].endswith("boiler.care.md")
+    assert desk.registry.call("get_document", {"sourceId": "hous"}, LEAN).is_error
+
+
+def test_a_relative_folder_is_found_anywhere_in_a_path(desk: Desk, tmp_path: Path) -> None:
+    for folder in ("office", "offices"):
+        (tmp_path / folder).mkdir()
+        desk.add_file(tmp_path / folder / "a.md", "# A\n\nText.")
+
+    def total(folder: str) -> int:
+        return desk.registry.call("list_sources", {"pathPrefix": folder}, LEAN).value["total"]
+
+    assert total("office") == total(str(tmp_path / "office")) == 1 and total(str(tmp_path)) == 2
 
 
 @pytest.mark.parametrize(

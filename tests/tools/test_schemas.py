@@ -69,6 +69,11 @@ def test_unknown_keys_are_the_tools_own_matter_where_its_schema_allows_them() ->
     check_arguments("open", {"type": "object", "properties": {"a": {"type": "string"}}}, {"b": 1})
 
 
+def test_a_missing_key_is_told_with_the_unknown_one_that_was_given_for_it() -> None:
+    schema = {"properties": {"repo_path": {"type": "string"}}, "required": ["repo_path"]}
+    assert "- repo: not a parameter; did you mean 'repo_path'?" in complaint(schema, {"repo": "/tmp"})
+
+
 def test_keys_that_fit_a_pattern_are_known() -> None:
     schema = {"patternProperties": {"^x-": {"type": "string"}}, "additionalProperties": False}
     check_arguments("headers", schema, {"x-id": "1"})
