@@ -20,7 +20,7 @@ from pydantic import Field
 from localmcp.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery
 from localmcp.errors import InvalidInput, LocalMCPError
 from localmcp.schemas import Json, bare_type, param_of, without_surrogates
-from localmcp.server.handlers import describe_tool, tool_result
+from localmcp.server.handlers import describe_tool, wire_result
 from localmcp.tools import MethodTool, Registry, tools_of
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ def attach(hidden: Registry, discovery: Discovery, server: object) -> None:
 def _run(meta_tool: MethodTool, arguments: Json) -> wire.CallToolResult:
     """The answer as the wire carries it. What a hidden tool raises is told to the client: it is the developer's own."""
     try:
-        return tool_result(meta_tool.name, meta_tool.call(arguments))
+        return wire_result(meta_tool.name, meta_tool.call(arguments))
     except MCPError:
         raise
     except LocalMCPError as error:

@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -27,14 +26,14 @@ from mcp.server.subscriptions import (
     ToolsListChanged,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import TypeAdapter
+from pydantic import ValidationError
 
-from localmcp.activity import CallOrigin, call_origin
 from localmcp.errors import LocalMCPError, MissingCapability, UnknownTool
 from localmcp.schemas import without_surrogates
 from localmcp.server.elicitation import RetriedCalls, ask_by_request, refuse_question
 from localmcp.server.offer_handlers import WATCH_SECONDS, OfferHandlers, missing_capability
 from localmcp.server.progress_reporter import ProgressReporter
+from localmcp.server.tool_results import call_tool, failed_result, find_tool, note_client, tool_result
 from localmcp.server.wire_values import HasRegistry, log_incident, message_of
 from localmcp.tools import (
     Answer,
@@ -45,7 +44,6 @@ from localmcp.tools import (
     Scope,
     Tool,
     ToolMark,
-    compact_json,
     use_cancellation,
     use_person_asker,
     use_progress,
@@ -55,8 +53,6 @@ from localmcp.version import __version__
 
 log = logging.getLogger(__name__)
 
-MAX_RESULT = 1_000_000
-"""Bytes of one result on the wire; clients drop larger ones."""
 PARALLEL_CALLS = 8
 REMEMBERED_SESSIONS = 64
 """Connections of the handshake era that are told about list changes; the others learn it from the bus."""
@@ -158,7 +154,8 @@ class ToolServer(Server[Any]):
         self, ctx: Context, params: wire.CallToolRequestParams
     ) -> wire.CallToolResult | wire.InputRequiredResult:
         self._remember(ctx)
-        note_client(ctx)
+        if (client := _client_of(ctx)) is not None:
+            note_client(client.title or client.name)
         return await self._asking(ctx, params, partial(self._run, ctx, params))
 
     async def _on_get_prompt(
@@ -227,38 +224,26 @@ class ToolServer(Server[Any]):
         return [entry for entry in described if entry is not None]
 
     def _call(self, ctx: Context, name: str, arguments: Json) -> wire.CallToolResult:
+        client = _client_of(ctx)
         try:
-            answer = self._open_workspace().registry.call(name, arguments, self._scope())
-            if answer.whole_text and reads_text_alone(ctx):
-                return tool_result(name, answer, promised=False, structured=False)
-            return tool_result(name, answer, promised=answer.content is None or self._promises_structure(name))
+            result = call_tool(self._open_workspace, name, arguments, self._scope(), client.name if client else "")
         except UnknownTool as error:
-            # A tool may raise it too (execute_tool does): only a name that is nobody's is a protocol error.
-            if self._find(name) is not None:
-                return _failure(message_of(error))
             data = {"hint": error.hint} if error.hint else None
             # Models are shown the message alone.
             message = f"Unknown tool: {name}" + (f". {error.hint}" if error.hint and self._scope().lean else "")
             raise MCPError(code=wire.INVALID_PARAMS, message=message, data=data) from error
-        except LocalMCPError as error:
-            if isinstance(error, MissingCapability) and _is_modern(ctx):
+        except MissingCapability as error:
+            if _is_modern(ctx):
                 raise missing_capability(error) from error
-            return _failure(message_of(error))
-        except BaseException:
-            # Panics of libraries written in Rust derive from BaseException, and one tool must not end the server.
-            return _failure(log_incident(name))
-
-    def _promises_structure(self, name: str) -> bool:
-        """Return whether the tool says what its structured answer is."""
-        tool = self._find(name)
-        return tool is not None and tool.output_schema is not None
-
-    def _find(self, name: str) -> Tool | None:
-        with use_scope(self._scope()):
-            return self._open_workspace().registry.find(name)
+            result = failed_result(message_of(error))
+        try:
+            return wire.CallToolResult.model_validate(result)
+        except ValidationError:
+            # Blocks of another server that the protocol does not allow.
+            return wire.CallToolResult.model_validate(failed_result(log_incident(name)))
 
     def _input_schema(self, name: str) -> Json | None:
-        tool = self._find(name)
+        tool = find_tool(self._open_workspace().registry, name, self._scope())
         return tool.input_schema if tool else None
 
     def available_offers(self) -> tuple[str, ...]:
@@ -324,6 +309,10 @@ class ToolServer(Server[Any]):
             del self._sessions[next(iter(self._sessions))]
 
 
+def _client_of(ctx: Context) -> wire.Implementation | None:
+    return ctx.session.client_params.client_info if ctx.session.client_params else None
+
+
 def _is_modern(ctx: Context) -> bool:
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
@@ -385,63 +374,6 @@ def _annotations(mark: ToolMark) -> wire.ToolAnnotations:
     )
 
 
-TEXT_READERS = re.compile(r"claude-code|codex|visual studio code|vscode|copilot|cursor", re.IGNORECASE)
-"""Names of clients that hand structured content to their model, instead of the text or beside it: Claude Code since
-2.0.21, Codex, VS Code, Copilot CLI. They get the text alone, which is shorter and says the same; a program that calls
-tools gets both."""
-
-
-def note_client(ctx: Context) -> None:
-    """Remember which program calls, for the log."""
-    client = ctx.session.client_params
-    if client is None:
-        return
-    name = client.client_info.title or client.client_info.name
-    origin = call_origin.get() or CallOrigin()
-    call_origin.set(replace(origin, client=without_surrogates(name)[:100]))
-
-
-def reads_text_alone(ctx: Context) -> bool:
-    """Return whether the client is known to hand structured content to its model."""
-    client = ctx.session.client_params
-    name = client.client_info.name if client is not None else ""
-    return bool(TEXT_READERS.search(name))
-
-
-def tool_result(name: str, answer: Answer, *, promised: bool = True, structured: bool = True) -> wire.CallToolResult:
-    """Return the answer of a tool as the wire carries it; one that is too large becomes an error that says so.
-
-    Where nothing structured was `promised` and another server sent nothing of the kind, none is sent: an empty object
-    would hide the answer's blocks from some clients.
-    """
-    text, value, blocks = answer.text, answer.value, answer.content
-    try:
-        size = _wire_size(text, value, blocks)
-    except UnicodeEncodeError:
-        text, value, blocks = without_surrogates(text), without_surrogates(value), without_surrogates(blocks)
-        size = _wire_size(text, value, blocks)
-    if size > MAX_RESULT:
-        return _failure(
-            f"The answer of {name} has {size / 1e6:.1f} MB, and at most {MAX_RESULT / 1e6:.0f} MB can be sent. "
-            "Ask for less: a smaller limit, a narrower question, or one part at a time."
-        )
-    content: list[wire.ContentBlock] = [wire.TextContent(text=text)] if blocks is None else _content_blocks(blocks)
-    shown = value if structured and (value or promised) else None
-    return wire.CallToolResult(content=content, structured_content=shown, is_error=answer.is_error)
-
-
-def _content_blocks(blocks: Sequence[Json]) -> list[wire.ContentBlock]:
-    """Return the blocks of another server's answer, as they came."""
-    return TypeAdapter(list[wire.ContentBlock]).validate_python(list(blocks))
-
-
-def _wire_size(text: str, value: Json, blocks: Sequence[Json] | None) -> int:
-    shown = compact_json(text) if blocks is None else compact_json({"content": blocks})
-    return len(shown.encode()) + len(compact_json(value).encode())
-
-
-def _failure(text: str) -> wire.CallToolResult:
-    text = without_surrogates(text)
-    if len(text) > 10_000:
-        text = text[:10_000] + " ..."
-    return wire.CallToolResult(content=[wire.TextContent(text=text)], is_error=True)
+def wire_result(name: str, answer: Answer) -> wire.CallToolResult:
+    """Return the answer of a tool as the SDK wants it."""
+    return wire.CallToolResult.model_validate(tool_result(name, answer))

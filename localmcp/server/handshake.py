@@ -127,9 +127,25 @@ def serve(open_workspace: Callable[[], Served], *, database: str | None = None, 
     if not wire.first:
         os._exit(0)
     wire.listen()
+    _log_to_stderr()
+    from localmcp.server.early_call import answer_early
+    from localmcp.server.wire_values import OpenOnce
+
+    workspace = OpenOnce(open_workspace)
+    answer_early(wire, workspace, profile)
     from localmcp.server import stdio
 
-    stdio.run(wire, open_workspace, database, profile)
+    stdio.run(wire, workspace, database, profile)
+
+
+def _log_to_stderr() -> None:
+    import logging
+
+    from localmcp.visible_text import VisibleFormatter
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(VisibleFormatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
 
 
 def main(database: str | None = None, profile: str | None = None) -> NoReturn:

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, cast
 
 import anyio
@@ -21,18 +21,17 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from localmcp.errors import ConfigurationError, LocalMCPError
+from localmcp.errors import LocalMCPError
 from localmcp.schemas import without_surrogates
+from localmcp.server.early_call import scope_of
 from localmcp.server.handlers import build_server
 from localmcp.server.session_cache import remember_session
 from localmcp.server.wire import MAX_LINE, Overlong, Wire
 from localmcp.server.wire_values import HasRegistry, OpenOnce, TellsOfChanges, close_within, pass_on_changes
-from localmcp.tools import CallRecord, Scope, use_scope
-from localmcp.visible_text import VisibleFormatter
+from localmcp.tools import use_scope
 
 log = logging.getLogger(__name__)
 
-SCOPE = Scope(caller="stdio", trusted=False, lean=True)
 OPENING_SECONDS = 20.0
 """How long the workspace may take to open after the client has closed stdin, when calls wait for it."""
 GRACE_SECONDS = 5.0
@@ -66,9 +65,6 @@ class Served(HasRegistry, Protocol):
 
 def run(wire: Wire, open_workspace: Callable[[], Served], database: str | None, profile: str | None = None) -> NoReturn:
     """Serve the client on `wire`, whose first line has been read, until it leaves; ends the process."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(VisibleFormatter("%(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(handlers=[handler], level=logging.WARNING)
     session = Session(wire, open_workspace, database, profile)
     try:
         anyio.run(session.serve)
@@ -80,18 +76,6 @@ def run(wire: Wire, open_workspace: Callable[[], Served], database: str | None, 
     sys.stderr.flush()
     # Threads of abandoned calls and of native libraries would hold up an ordinary exit.
     os._exit(session.exit_code)
-
-
-def scope_of(profile: str | None) -> tuple[Scope, ConfigurationError | None]:
-    """Return what the client may reach, and why it may reach nothing when the profile cannot be used."""
-    if profile is None:
-        return SCOPE, None
-    from localmcp.profiles import read_profile
-
-    try:
-        return replace(SCOPE, **read_profile(profile).limits()), None
-    except ConfigurationError as error:
-        return replace(SCOPE, tools=frozenset[str]()), error
 
 
 class Session:
@@ -163,6 +147,8 @@ class Session:
     def _prepare(self) -> None:
         try:
             self._workspace()
+            if self._wire.called:
+                self._note_first_call()
         except LocalMCPError as error:
             log.warning("the workspace cannot be opened: %s", error)
         except Exception:
@@ -170,13 +156,13 @@ class Session:
 
     def _open_and_observe(self) -> Served:
         workspace = self._open()
-        workspace.registry.observe(self._after_call)
+        workspace.registry.observe(lambda _record: self._note_first_call())
         workspace.registry.refusal = self._refusal or workspace.registry.refusal
         if isinstance(workspace, TellsOfChanges):
             pass_on_changes(workspace, self._server.publish_change)
         return workspace
 
-    def _after_call(self, record: CallRecord) -> None:
+    def _note_first_call(self) -> None:
         """The first call shows that this copy is the one in use: clients start several and drop the others."""
         if not self._called.is_set():
             self._called.set()
@@ -218,7 +204,7 @@ class Session:
                         await anyio.sleep(0.01)
 
     async def _lines(self) -> AsyncIterator[bytes]:
-        while line := await anyio.to_thread.run_sync(self._wire.lines.get, abandon_on_cancel=True):
+        while line := await anyio.to_thread.run_sync(self._wire.next_line, abandon_on_cancel=True):
             if line.strip():
                 yield line
 

@@ -31,6 +31,10 @@ class Wire:
         self.offers: tuple[str, ...] = ()
         """Of `resources` and `prompts`, what the first reply advertises besides tools."""
         self.lines: Queue[bytes]
+        self.kept: list[bytes] = []
+        """Lines that were taken from `lines` and are left to the SDK, before the others."""
+        self.called = False
+        """Whether a call was answered before the SDK was there."""
         self.serving = False
         """Whether the SDK has taken over; until then a client that leaves ends the process at once."""
         self._owing = False
@@ -61,6 +65,10 @@ class Wire:
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(self.out, rest) :]
+
+    def next_line(self) -> bytes:
+        """Wait for the line that is next for the SDK; b"" for the end of input."""
+        return self.kept.pop(0) if self.kept else self.lines.get()
 
     def listen(self) -> None:
         """Read on in a thread, into `lines`; a client that leaves before the SDK is imported ends the process."""

@@ -25,7 +25,10 @@ from localmcp import __version__, config
 from localmcp.__main__ import plain_serve
 from localmcp.errors import ConfigurationError
 from localmcp.server import handshake, session_cache
-from localmcp.server.handlers import MAX_RESULT, ToolServer, build_server
+from localmcp.server.early_call import answer_early
+from localmcp.server.handlers import ToolServer, build_server
+from localmcp.server.tool_results import MAX_RESULT
+from localmcp.server.wire import Wire
 from localmcp.tools import Answer, Registry, Scope, Tool, ToolMark
 
 ERAS = ["legacy", "auto", "2026-07-28"]
@@ -115,6 +118,13 @@ class Service:
         os.write(2, b"blocking\\n")
         threading.Event().wait()
         return {}
+
+    @tool("search", title="Search")
+    def search(self, query: str) -> Words:
+        """Look for a word."""
+        if query == "nothing":
+            raise NotFound("There is nothing.", hint="Ask for something.")
+        return {"words": query}
 
     @tool("announce", title="Announce")
     def announce(self) -> Words:
@@ -699,6 +709,34 @@ def test_a_client_may_send_everything_at_once(server: Server) -> None:
     assert (code, errors, len(replies)) == (0, "", 3)
     assert replies[1]["result"]["tools"][0]["name"] == "echo"
     assert replies[2]["result"]["structuredContent"] == {"words": "x", "count": 1}
+
+
+@pytest.mark.parametrize("arguments", [{"query": "bees"}, {"query": "nothing"}, {"question": 1}])
+async def test_a_search_right_after_the_handshake_is_answered_before_the_sdk_and_as_by_it(
+    workspace: Any, tool_server: ToolServer, arguments: dict[str, Any]
+) -> None:
+    theirs, ours = os.pipe(), os.pipe()
+    wire = Wire(os.fdopen(theirs[0], "rb"), ours[1])
+    lines = [initialize(), {"jsonrpc": "2.0", "method": "notifications/initialized"}, call(1, "search", **arguments)]
+    with os.fdopen(theirs[1], "wb") as pipe:
+        pipe.write(b"".join(json.dumps(line).encode() + b"\n" for line in [*lines, ping(2)]))
+    wire.first, wire.answered = wire.read_line(), 0
+    wire.listen()
+    with anyio.fail_after(30):
+        while wire.lines.qsize() < len(lines) + 1:
+            await anyio.sleep(0.01)
+    answer_early(wire, lambda: workspace, None)
+    reply = json.loads(os.read(ours[0], 10_000))
+    kept = [json.loads(line)["method"] for line in (wire.next_line() for _ in range(3))]
+    assert (reply["id"], kept) == (1, ["initialize", "notifications/initialized", "ping"])
+    async with Client(tool_server, mode=ERAS[0]) as client:
+        answer = await client.call_tool("search", arguments)
+    by_sdk = answer.model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert {**by_sdk, **reply["result"]} == by_sdk
+    assert wire.next_line() == b""
+    wire.reader.close()
+    for end in ours:
+        os.close(end)
 
 
 def test_a_request_before_the_handshake_is_answered_as_the_sdk_does(server: Server) -> None:

@@ -17,7 +17,7 @@ from starlette.types import Scope as HttpScope
 
 from localmcp.errors import LocalMCPError
 from localmcp.schemas import without_surrogates
-from localmcp.server.handlers import Context, ToolServer, tool_result
+from localmcp.server.handlers import Context, ToolServer, wire_result
 from localmcp.server.http.authentication import request_scope, use_lean_answers
 from localmcp.server.http.exchange import CALL_SECONDS, Calls, Exchange
 from localmcp.server.http.log_lines import LONGEST, say
@@ -166,7 +166,7 @@ class McpEndpoints:
         except Refused as refused:
             refused.request_id = request_id
             raise
-        result = tool_result(name, answer).model_dump(mode="json", by_alias=True, exclude_none=True)
+        result = wire_result(name, answer).model_dump(mode="json", by_alias=True, exclude_none=True)
         return json_reply({"jsonrpc": "2.0", "id": request_id, "result": with_top_level_keys(result)})
 
     async def _prepare_instructions(self, message: Json) -> None:

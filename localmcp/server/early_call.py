@@ -1,0 +1,113 @@
+"""A call that directly follows the handshake, answered before the SDK is imported.
+
+The import takes as long as opening the file, loading the model and searching together.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import json
+import logging
+import queue
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+from localmcp.errors import ConfigurationError
+from localmcp.schemas import without_surrogates
+from localmcp.server.tool_results import call_tool, note_client
+from localmcp.server.wire import Wire
+from localmcp.server.wire_values import HasRegistry
+from localmcp.tools import Json, Scope
+
+log = logging.getLogger(__name__)
+
+SCOPE = Scope(caller="stdio", trusted=False, lean=True)
+EARLY_TOOLS = frozenset({"search", "get_context", "get_document", "list_sources", "get_stats", "getRelevantRules"})
+"""Tools of ours that only read this file: they ask nobody, start no server and are soon done."""
+
+_MODERN = b"io.modelcontextprotocol/"
+"""In the `_meta` of the generation without a handshake, which the SDK answers."""
+
+
+def scope_of(profile: str | None) -> tuple[Scope, ConfigurationError | None]:
+    """Return what the client may reach, and why it may reach nothing when the profile cannot be used."""
+    if profile is None:
+        return SCOPE, None
+    from localmcp.profiles import read_profile
+
+    try:
+        return replace(SCOPE, **read_profile(profile).limits()), None
+    except ConfigurationError as error:
+        return replace(SCOPE, tools=frozenset[str]()), error
+
+
+def answer_early(wire: Wire, open_workspace: Callable[[], HasRegistry], profile: str | None) -> None:
+    """Answer what the client calls right after `initialize`; every other line is kept for the SDK, in its order."""
+    scope, refusal = scope_of(profile)
+    if (client := _client_of(wire)) is None or refusal is not None:
+        return
+    try:
+        # Meanwhile the next lines arrive.
+        open_workspace()
+    except Exception:
+        log.debug("the session tries again, and says why it cannot be opened", exc_info=True)
+        return
+    while (line := _waiting_line(wire)) is not None:
+        if (call := _read_call(line)) is None:
+            wire.kept.append(line)
+            if b"notifications/initialized" not in line:
+                return
+            continue
+        request_id, name, arguments = call
+        if scope.tools is None or name in scope.tools:
+            result = contextvars.copy_context().run(_call, open_workspace, name, arguments, scope, client)
+            _send(wire, {"jsonrpc": "2.0", "id": request_id, "result": result})
+            continue
+        wire.kept.append(line)
+        return
+
+
+def _client_of(wire: Wire) -> Json | None:
+    """Return the client as its `initialize` names it; None after another first message."""
+    wire.kept.append(wire.lines.get())
+    if wire.answered is None:
+        return None
+    return json.loads(wire.first)["params"].get("clientInfo")
+
+
+def _waiting_line(wire: Wire) -> bytes | None:
+    try:
+        return wire.lines.get_nowait()
+    except queue.Empty:
+        return None
+
+
+def _read_call(line: bytes) -> tuple[int | str, str, Json] | None:
+    """Return id, name and arguments of a plain call of one of EARLY_TOOLS; None for any other line."""
+    try:
+        message: Any = without_surrogates(json.loads(line))
+        request_id, params = message["id"], message["params"]
+        name, arguments = params["name"], cast("Any", params.get("arguments") or {})
+        plain = message["jsonrpc"] == "2.0" and message["method"] == "tools/call" and type(request_id) in (int, str)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    others = params.keys() - {"name", "arguments", "_meta"}
+    if not plain or others or name not in EARLY_TOOLS or not isinstance(arguments, dict) or _MODERN in line:
+        return None
+    return request_id, name, cast(Json, arguments)
+
+
+def _call(open_workspace: Callable[[], HasRegistry], name: str, arguments: Json, scope: Scope, client: Json) -> Json:
+    title = client.get("title")
+    note_client(title if isinstance(title, str) and title else client["name"])
+    return call_tool(open_workspace, name, arguments, scope, client["name"])
+
+
+def _send(wire: Wire, reply: Json) -> None:
+    wire.called = True
+    try:
+        wire.write(json.dumps(reply, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+    except OSError:
+        # The client has closed its end; the SDK's session finds that out and ends cleanly.
+        return
