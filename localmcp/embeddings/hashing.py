@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from localmcp.embeddings.embedder import ModelIdentity, require_query, unit_rows
 from localmcp.errors import ConfigurationError
-from localmcp.wording.normalize import runs
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 _WORD = re.compile(r"\w+")
+_LETTERS = bytes(120 if chr(code).isalnum() or code == 95 else 32 for code in range(128)) + bytes(128)
 
 
 class HashEmbedder:
@@ -73,7 +73,8 @@ class HashEmbedder:
 
 
 def count_words(text: str) -> int:
-    return len(runs(text) if text.isascii() else _WORD.findall(text))
+    # Where a letter follows what is none: a tenth of the time.
+    return f" {text}".encode().translate(_LETTERS).count(b" x") if text.isascii() else len(_WORD.findall(text))
 
 
 def _utf8(word: str) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -45,14 +46,23 @@ COUNTED_WORDS = 100_000
 class _PieceCounts(dict[str, int]):
     """How many tokens a word has, asked of the tokenizer once: six times as fast as asking for every text."""
 
-    def __init__(self, ids: Callable[[str], list[int]]) -> None:
-        self._ids = ids
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
 
-    def __missing__(self, word: str) -> int:
-        if len(self) >= COUNTED_WORDS:
-            self.clear()
-        count = self[word] = len(self._ids(word))
-        return count
+    def sum(self, words: list[str]) -> int:
+        """Return how many tokens the words have together."""
+        try:
+            return sum(map(self.__getitem__, words))
+        except KeyError:
+            if len(self) >= COUNTED_WORDS:
+                self.clear()
+            self._learn([word for word in set(words) if word not in self])
+            return sum(map(self.__getitem__, words))
+
+    def _learn(self, words: list[str]) -> None:
+        """Ask for all words at once, which takes a third of the time."""
+        counts = Counter(self._tokenizer.encode(" ".join(words), add_special_tokens=False).word_ids)
+        self.update((word, counts[number]) for number, word in enumerate(words))
 
 
 class WordPieces:
@@ -79,13 +89,13 @@ class WordPieces:
         # Control characters join what they separate.
         if signs.translate(None, punctuation.encode()) or (b"[" in signs and _SPECIAL.search(text)):
             return len(self.ids(text))
-        return len(signs) + sum(map(self._counts.__getitem__, text.translate(_BETWEEN_WORDS).split()))
+        return len(signs) + self._counts.sum(text.translate(_BETWEEN_WORDS).split())
 
     @cached_property
     def _counts(self) -> _PieceCounts | None:
         """Tokens by word, for a tokenizer that splits at white space and punctuation first; None for another."""
         kinds = (type(self._tokenizer.pre_tokenizer).__name__, type(self._tokenizer.model).__name__)
-        return _PieceCounts(self.ids) if kinds == ("BertPreTokenizer", "WordPiece") else None
+        return _PieceCounts(self._tokenizer) if kinds == ("BertPreTokenizer", "WordPiece") else None
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from localmcp.errors import LocalMCPError, ScannedDocument, UnreadableDocument
-from localmcp.search.drafts import WORD_ONLY, ChunkDraft, SourceDraft, WordCounts, heading_of, index_words
+from localmcp.search.drafts import WORD_ONLY, ChunkDraft, SourceDraft, WordLists, heading_of, index_words
 from localmcp.text.chunking import Chunk, TokenCounter, split
 from localmcp.text.data_text import is_data, is_data_file
 from localmcp.text.document import Document
@@ -131,8 +131,9 @@ def _read(reading: Reading, chunker: Chunker, max_bytes: int, task: ReadTask, st
     with open_regular(path) as file:
         status = os.fstat(file.fileno())
         reading.size, reading.mtime_ns = status.st_size, status.st_mtime_ns
-        streams = container_kind(file.read(HEAD), path.name, archive=task.archive) in STREAMED
-        if reason := None if streams else _why_skipped(path, status.st_size, max_bytes):
+        head = file.read(HEAD)
+        streams = container_kind(head, path.name, archive=task.archive) in STREAMED
+        if reason := None if streams else _why_skipped(head, path.name, status.st_size, max_bytes):
             yield replace(reading, skipped=reason)
             return
         reading.sha256, blank = _digest_of(file)
@@ -178,13 +179,13 @@ def _digest_of(file: BinaryIO) -> tuple[str, bool]:
     return digest.hexdigest(), blank
 
 
-def _why_skipped(path: Path, size: int, max_bytes: int) -> str | None:
-    from localmcp.text.readers import MAX_BYTES, why_skipped
+def _why_skipped(head: bytes, name: str, size: int, max_bytes: int) -> str | None:
+    from localmcp.text.readers import MAX_BYTES, why_unread
 
     if size > max_bytes:
         return f"larger than {max_bytes // 1_000_000} MB (setting max_file_mb)"
     # A person may allow larger files than the readers' own bound; what they are is then seen while reading.
-    return why_skipped(path) if size <= MAX_BYTES else None
+    return why_unread(head, name, size) if size <= MAX_BYTES else None
 
 
 # ---------------------------------------------------------------- drafts
@@ -229,7 +230,7 @@ def draft_source(document: Document, chunker: Chunker, origin: Origin) -> Source
     title = origin.title or document.title
     language = detect_language(document.text) or DEFAULT_LANGUAGE
     by_word_only = is_data_file(origin.uri or "")
-    counts = WordCounts()
+    lists = WordLists([], [])
     chunks = split(
         document.text,
         markup=document.markup,
@@ -255,14 +256,12 @@ def draft_source(document: Document, chunker: Chunker, origin: Origin) -> Source
         date=document.date,
         date_from=document.date_from,
         metadata={**document.metadata, **origin.metadata},
-        chunks=[_draft_chunk(chunk, title, language, by_word_only, counts) for chunk in chunks],
-        counts=counts,
+        chunks=[_draft_chunk(chunk, title, language, by_word_only, lists) for chunk in chunks],
+        lists=lists,
     )
 
 
-def _draft_chunk(
-    chunk: Chunk, title: str, document_language: str, by_word_only: bool, counts: WordCounts
-) -> ChunkDraft:
+def _draft_chunk(chunk: Chunk, title: str, document_language: str, by_word_only: bool, lists: WordLists) -> ChunkDraft:
     language = detect_language(chunk.text) or document_language
     kind = WORD_ONLY if by_word_only or is_data(chunk.text) else chunk.kind
     heading = heading_of(title, chunk.headings)
@@ -278,7 +277,7 @@ def _draft_chunk(
         language=language,
         kind=kind,
         digest=_digest([language, kind, heading, chunk.embedded_text(title)]),
-        words=index_words(heading, chunk.text, language, counts),
+        words=index_words(heading, chunk.text, language, lists),
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import apsw
@@ -55,6 +57,7 @@ MEASURED_FROM = 1000
 """While vectors are made, weights are measured again after twice so many, and whenever there are twice as many."""
 MANY_FILES = 50
 """From so many on, words are collected in memory."""
+OBJECTS_BETWEEN_COLLECTIONS = 1_000_000
 BURIED_AT_ONCE = 50
 """Sources put into the trash in one transaction."""
 
@@ -284,8 +287,9 @@ class Library:
         run.expect(len(tasks), sum(task.file.size for task in tasks))
         indexer = Indexer(self._database, collection, run, announcement.beat)
         try:
-            for group in read_groups(tasks, chunker_for(embedder), self._settings):
-                indexer.store(group)
+            with few_collections():
+                for group in read_groups(tasks, chunker_for(embedder), self._settings):
+                    indexer.store(group)
         finally:
             if announcement.is_shown:
                 with self._database.write() as connection:
@@ -478,6 +482,17 @@ class Library:
         """Return the files and folders that were added, as far as the caller sees their collections."""
         with self._database.read() as connection:
             return ledger.roots_of(connection, [collection.id for collection in visible_collections(connection)])
+
+
+@contextmanager
+def few_collections() -> Generator[None]:
+    """Look for garbage in cycles rarely: what is read has none, and looking is a fifteenth of the work."""
+    before = gc.get_threshold()
+    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _is_at(connection: apsw.Connection, entry: Entry) -> bool:

@@ -30,6 +30,14 @@ class IndexedWords(NamedTuple):
     """Words of both."""
 
 
+class WordLists(NamedTuple):
+    """Every word, and every stem, as often as there are passages that hold it: quicker to hand on than counts."""
+
+    words: list[str]
+    """Folded surface words."""
+    terms: list[str]
+
+
 @dataclass(slots=True)
 class WordCounts:
     """In how many passages each word, and each stem, occurs."""
@@ -43,10 +51,10 @@ class WordCounts:
         """The words to which spelling is corrected: those of letters alone."""
         return {word: count for word, count in self.words.items() if word.isalpha() and len(word) <= LONGEST_WORD}
 
-    def update(self, other: WordCounts) -> None:
-        """Add what another has counted."""
-        self.words.update(other.words)
-        self.terms.update(other.terms)
+    def update(self, lists: WordLists) -> None:
+        """Count what is in the lists."""
+        self.words.update(lists.words)
+        self.terms.update(lists.terms)
 
 
 class ChunkDraft(NamedTuple):
@@ -91,8 +99,8 @@ class SourceDraft:
     """When the document says it was written, ISO 8601; "" when it does not say."""
     date_from: str = ""
     """front matter, mail header, document properties, export or time of saving."""
-    counts: WordCounts | None = None
-    """Of all chunks; None = not counted yet."""
+    lists: WordLists | None = None
+    """Of all chunks; None = not listed yet."""
 
 
 def heading_of(title: str, headings: Sequence[str]) -> str:
@@ -100,14 +108,14 @@ def heading_of(title: str, headings: Sequence[str]) -> str:
     return "\n".join([title, *(heading for heading in headings if heading != title)])
 
 
-def index_words(heading: str, text: str, language: str, counts: WordCounts) -> IndexedWords:
-    """Return a passage as the keyword index sees it, and count its words."""
+def index_words(heading: str, text: str, language: str, lists: WordLists) -> IndexedWords:
+    """Return a passage as the keyword index sees it, and list its words."""
     heading_runs, title = _index_heading(heading, language)
     text_runs = runs(text)
     body = index_runs(text_runs, language)
     distinct = set(chain.from_iterable(map(words_of_run, heading_runs.union(text_runs))))
-    counts.terms.update(set(stems(distinct, language)))
-    counts.words.update(distinct)
+    lists.terms.extend(set(stems(distinct, language)))
+    lists.words.extend(distinct)
     return IndexedWords(title, body, _count(title) + _count(body))
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import apsw
 
-from localmcp.search.drafts import IndexedWords, WordCounts, heading_of, index_words
+from localmcp.search.drafts import IndexedWords, WordCounts, WordLists, heading_of, index_words
 from localmcp.storage.database import fetch_one
 
 WORDS_IN_MEMORY = 32_000_000
@@ -32,13 +33,13 @@ class IndexedText:
 
 def add_to_index(connection: apsw.Connection, collection_id: int, texts: Iterable[IndexedText]) -> None:
     """Index stored chunks for keyword search and count their words. Part of the caller's write transaction."""
-    counts = WordCounts()
-    rows = [(text.chunk_id, index_words(text.heading, text.text, text.language, counts)) for text in texts]
+    lists = WordLists([], [])
+    rows = [(text.chunk_id, index_words(text.heading, text.text, text.language, lists)) for text in texts]
     write_words(connection, rows)
     connection.executemany(
         "update chunks set words = ? where id = ?", ((words.length, chunk_id) for chunk_id, words in rows)
     )
-    shift_counts(connection, collection_id, counts, 1)
+    shift_counts(connection, collection_id, WordCounts(*map(Counter, lists)), 1)
 
 
 def prepare_for_many(connection: apsw.Connection) -> None:
@@ -59,11 +60,11 @@ def write_words(connection: apsw.Connection, rows: Iterable[tuple[int, IndexedWo
 
 def remove_from_index(connection: apsw.Connection, collection_id: int, chunk_ids: Sequence[int]) -> None:
     """Take stored chunks out of the keyword index and the counts. Part of the caller's write transaction."""
-    counts = WordCounts()
+    lists = WordLists([], [])
     for indexed_text in indexed_texts(connection, chunk_ids):
-        index_words(indexed_text.heading, indexed_text.text, indexed_text.language, counts)
+        index_words(indexed_text.heading, indexed_text.text, indexed_text.language, lists)
     connection.executemany("delete from chunks_fts where rowid = ?", ((row_id,) for row_id in chunk_ids))
-    shift_counts(connection, collection_id, counts, -1)
+    shift_counts(connection, collection_id, WordCounts(*map(Counter, lists)), -1)
 
 
 def indexed_texts(connection: apsw.Connection, chunk_ids: Iterable[int]) -> Iterator[IndexedText]:

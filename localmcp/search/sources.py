@@ -16,7 +16,7 @@ import apsw
 
 from localmcp.errors import InvalidInput
 from localmcp.search import vector
-from localmcp.search.drafts import ChunkDraft, IndexedWords, SourceDraft, WordCounts, heading_of, index_words
+from localmcp.search.drafts import ChunkDraft, IndexedWords, SourceDraft, WordCounts, WordLists, heading_of, index_words
 from localmcp.search.lexicon import add_to_index, indexed_texts, remove_from_index, shift_counts, write_words
 from localmcp.search.replicas import note_changes
 from localmcp.search.vector_queue import requeue
@@ -82,14 +82,14 @@ def put_source(
     for position, chunk_id in kept.items():
         _move_chunk(connection, chunk_id, position, draft.chunks[position])
     new = [(position, chunk) for position, chunk in enumerate(draft.chunks) if position not in kept]
-    counts = draft.counts if draft.counts is not None and not kept else WordCounts()
-    fresh = _insert_chunks(connection, indexed.source_id, draft, new, counts, shared)
+    lists = draft.lists if draft.lists is not None and not kept else WordLists([], [])
+    fresh = _insert_chunks(connection, indexed.source_id, draft, new, lists, shared)
     if model_id is not None:
         missing = _without_vector(connection, model_id, [(kept[p], c) for p, c in enumerate(draft.chunks) if p in kept])
         _write_vectors(connection, model_id, draft.collection_id, indexed.source_id, [*missing, *fresh], embeddings)
     # Their place, page, metadata or partition may be another.
     note_changes(connection, draft.collection_id, kept.values())
-    shared.counts[draft.collection_id].update(counts)
+    shared.counts[draft.collection_id].update(lists)
     shared.source_ids.append(indexed.source_id)
     shared.chunk_ids += [chunk_id for chunk_id, _ in fresh]
     if pending is None:
@@ -197,9 +197,9 @@ def _shift_groups(connection: apsw.Connection, chunk_ids: Sequence[int], sign: i
 
 def _insert_chunks(
     connection: apsw.Connection, source_id: int, draft: SourceDraft, new: Sequence[tuple[int, ChunkDraft]],
-    counts: WordCounts, pending: Pending,
+    lists: WordLists, pending: Pending,
 ) -> list[tuple[int, ChunkDraft]]:  # fmt: skip
-    """Store chunks, given with their positions, and leave their words to `pending`; those not split yet are counted."""
+    """Store chunks, given with their positions, and leave their words to `pending`; those not split yet are listed."""
     groups = _groups(connection, draft)
     following = (fetch_one(connection, "select seq from sqlite_sequence where name = 'chunks'") or 0) + 1
     rows: list[tuple[Any, ...]] = []
@@ -207,9 +207,9 @@ def _insert_chunks(
     for place, ((position, chunk), new_uuid) in enumerate(zip(new, _new_uuids(len(new)), strict=True), following):
         chunk_id, identity = chunk.identity or (None, new_uuid)
         chunk_id = place if chunk_id is None else chunk_id
-        indexed = chunk.words if chunk.words and counts is draft.counts else None
+        indexed = chunk.words if chunk.words and lists is draft.lists else None
         if indexed is None:
-            indexed = index_words(heading_of(draft.title, chunk.headings), chunk.text, chunk.language, counts)
+            indexed = index_words(heading_of(draft.title, chunk.headings), chunk.text, chunk.language, lists)
         pending.words.append((chunk_id, indexed))
         fresh.append((chunk_id, chunk))
         group_id = groups[chunk.language, chunk.kind]

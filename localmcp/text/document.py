@@ -83,7 +83,8 @@ def make_document(
 
 def _clean(text: str) -> str:
     """NUL and lone surrogates, which SQLite and UTF-8 cannot hold, become U+FFFD: offsets stay as they are."""
-    return re.sub("[\x00\ud800-\udfff]", "\ufffd", text)
+    is_clean = text.isascii() and "\0" not in text
+    return text if is_clean else re.sub("[\x00\ud800-\udfff]", "\ufffd", text)
 
 
 def one_line(text: str) -> str:

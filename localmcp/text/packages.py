@@ -6,6 +6,7 @@ import io
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import IO, Any, Protocol, TypeVar
 from xml.parsers import expat
@@ -23,6 +24,8 @@ OLE_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """Old Office files; also the envelope of a .docx, .pptx or .xlsx with a password."""
 
 
+# Reading one file asks ten times.
+@lru_cache(maxsize=16)
 def suffix_of(name: str) -> str:
     return PurePosixPath(name).suffix.lower()
 

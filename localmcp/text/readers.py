@@ -147,17 +147,21 @@ def why_skipped(path: Path, *, archive: bool = False) -> str | None:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             return "not a regular file"
-        if status.st_size == 0:
-            return "empty file"
         with path.open("rb") as file:
-            head = file.read(HEAD)
-        if is_archive(path.name):
-            return None if archive else "archive; add it by its path to read what is in it"
-        if status.st_size > MAX_BYTES and container_kind(head, path.name) in ("", "mail"):
-            return f"larger than {in_megabytes(MAX_BYTES)}"
-        return _why_unreadable(head, path.name)
+            return why_unread(file.read(HEAD), path.name, status.st_size, archive=archive)
     except (OSError, ValueError) as error:
         return _reason(error)
+
+
+def why_unread(head: bytes, name: str, size: int, *, archive: bool = False) -> str | None:
+    """Return the same as `why_skipped`, for a file with that beginning, name and size."""
+    if size == 0:
+        return "empty file"
+    if is_archive(name):
+        return None if archive else "archive; add it by its path to read what is in it"
+    if size > MAX_BYTES and container_kind(head, name) in ("", "mail"):
+        return f"larger than {in_megabytes(MAX_BYTES)}"
+    return _why_unreadable(head, name)
 
 
 def _read(data: bytes, name: str, max_bytes: int) -> Document:

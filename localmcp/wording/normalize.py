@@ -15,7 +15,7 @@ LONGEST_WORD = 128
 MOST_PARTS = 8
 """A run with more camelCase or snake_case parts is encoded data, not an identifier, and stays whole."""
 
-CACHED_WORDS = 100_000
+CACHED_WORDS = 200_000
 """Different surface words remembered for each language before the memory is emptied."""
 
 SUPPORTED_LANGUAGES = frozenset(
@@ -126,6 +126,8 @@ def runs(text: str) -> list[str]:
 
 def _take_apart(run: str) -> list[str]:
     """Return the whole run folded, then its camelCase and snake_case parts if there are several."""
+    if "_" not in run and run[1:] == run[1:].lower():
+        return [fold(run)[:LONGEST_WORD]]
     parts = [fold(part)[:LONGEST_WORD] for part in _JOINT.split(run) if part]
     if len(parts) < 2:
         return parts
@@ -167,12 +169,12 @@ class _IndexedRuns(dict[str, str]):
     """What the index holds for a run, in one language: the stems of its words, separated by spaces."""
 
     def __init__(self, language: str) -> None:
-        self._language = language
+        self._stem = _stems_of(language).__getitem__ if language else str
 
     def __missing__(self, run: str) -> str:
         if len(self) >= CACHED_WORDS:
             self.clear()
-        indexed = self[run] = " ".join(stems(words_of_run(run), self._language))
+        indexed = self[run] = " ".join(map(self._stem, words_of_run(run)))
         return indexed
 
 
