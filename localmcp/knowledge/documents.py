@@ -29,6 +29,7 @@ from localmcp.knowledge.names import (
     split_mount,
 )
 from localmcp.knowledge.origins import is_uuid, parse_collection
+from localmcp.knowledge.result_order import shortened
 from localmcp.knowledge.scans import waiting_pages
 from localmcp.knowledge.search import PassageSearch
 from localmcp.knowledge.source_list import ORDERS, SOURCE, Listing, in_order, list_documents, source_item
@@ -147,7 +148,7 @@ class KnowledgeBase(PassageSearch):
         is_id = is_uuid(name)
         message = f"No document with id {name}."
         if not is_id:
-            message = f"'{name}' is not an id, and no document has this path or title."
+            message = f"'{shortened(name, 300)}' is not an id, and no document has this path or title."
         hint = f"The nearest is '{near}'." if near else "Use list_sources to see what there is."
         return {
             "error": "Document not found" if is_id else "Invalid sourceId format",

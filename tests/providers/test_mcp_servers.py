@@ -245,7 +245,7 @@ def test_an_answer_that_is_none_is_told_at_once_and_the_server_goes_on(farm: Far
     assert registry.call("shop__surrogate").text == "a\ufffdb"
     refused = failure(registry, "shop__refuse")
     assert isinstance(refused, InvalidInput)
-    assert refused.message == "The MCP server 'shop' refused refuse: that is not allowed"
+    assert refused.message.startswith("The MCP server 'shop' refused refuse: that is ␛[2Jnot allowed!")
     assert registry.call("shop__echo", {"text": "a\ud800b"}).text == "a\ufffdb"
     assert len(farm.pids("shop")) == 1
     assert "Welcome to the noisy server!" in (farm.logs / "mcp-shop.log").read_text()
@@ -334,8 +334,19 @@ def test_a_crash_is_told_with_the_last_words_of_the_server_and_without_its_secre
     registry, _ = farm.open()
     error = failure(registry, "shop__crash")
     assert "(exit code 3)" in error.message
-    assert error.hint is not None and "token *** broke it" in error.hint
+    assert error.hint is not None and "␛[31mtoken *** broke it" in error.hint
     assert "very-secret-token" not in (farm.logs / "mcp-shop.log").read_text()
+
+
+def test_what_a_server_says_reaches_a_model_without_control_characters_and_not_at_any_length(farm: Farm) -> None:
+    farm.write(shop=farm.plain("shop"))
+    (farm.folder / "shop" / "description").write_text("Say\u202e it\U000e0041 again.\n\x1b[31m" + "word " * 40_000)
+    registry, opened = farm.open()
+    opened.refresh(["shop"])
+    description = registry.get("shop__echo").description
+    assert description.startswith("Say⟨U+202E⟩ it⟨U+E0041⟩ again.\n␛[31mword") and len(description) < 11_000
+    message = failure(registry, "shop__refuse").message
+    assert "that is ␛[2Jnot allowed" in message and len(message) < 3_000
 
 
 def test_a_server_that_fails_again_and_again_is_left_in_peace_for_a_while_and_skipped_in_searches(farm: Farm) -> None:
@@ -345,7 +356,8 @@ def test_a_server_that_fails_again_and_again_is_left_in_peace_for_a_while_and_sk
     assert "ended during its start (exit code 1)" in first.message
     assert first.hint is not None and "this server is not for starting" in first.hint
     failure(registry, "bad__echo")
-    assert "is started again in" in failure(registry, "bad__echo").message
+    resting = failure(registry, "bad__echo")
+    assert "is started again in" in resting.message and "exit code 1" in str(resting.hint)
     assert len(farm.pids("bad")) == 2
     assert {name.split("__")[0] for name in names(registry)} == {"good"}
     assert opened.servers["bad"].state().state == "failing"

@@ -83,7 +83,7 @@ def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
             _arrived.wait_for(lambda: _calls >= arguments["number"])
         return text(arguments["who"])
     if name == "crash":
-        print(f"token {os.environ.get('PLAIN_TOKEN')} broke it", file=sys.stderr, flush=True)
+        print(f"\x1b[31mtoken {os.environ.get('PLAIN_TOKEN')} broke it", file=sys.stderr, flush=True)
         os._exit(3)
     if name == "rich":
         image = {"type": "image", "data": "aGVsbG8=", "mimeType": "image/png"}
@@ -92,7 +92,7 @@ def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     if name == "fail":
         return {**text("there is no such thing"), "isError": True}
     if name == "refuse":
-        raise ValueError("that is not allowed")
+        raise ValueError("that is \x1b[2Jnot allowed" + "!" * 5000)
     if name == "malformed":
         return {"content": "not a list"}
     if name == "surrogate":

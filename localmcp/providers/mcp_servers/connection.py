@@ -337,7 +337,7 @@ class Connection:
         except MCPError as error:
             if error.code == types.CONNECTION_CLOSED:
                 raise await self._explain_end(method) from error
-            message = self._log.masked(error.message)
+            message = self._log.shown(error.message)
             raise InvalidInput(f"The MCP server '{self.entry.name}' refused {method}: {message}") from error
         except (TimeoutError, ValidationError, anyio.ClosedResourceError, RuntimeError) as error:
             raise self._unavailable(f"gave no usable answer to {method}") from error
@@ -426,13 +426,16 @@ class Connection:
             self._leave.set()
             return SessionLost(f"The MCP server '{self.entry.name}' has forgotten our session.")
         if isinstance(error, MCPError) and code != types.CONNECTION_CLOSED:
-            reason = f"{self._log.masked(error.message)}{self._http_status()}"
+            reason = f"{self._log.shown(error.message)}{self._http_status()}"
             message = f"The MCP server '{self.entry.name}' refused {tool}: {reason}"
             if code == types.MISSING_REQUIRED_CLIENT_CAPABILITY:
                 return MissingCapability(message, capability=_required_capability(error.data))
             return (InvalidInput if code == types.INVALID_PARAMS else Unavailable)(message)
         if isinstance(error, ValidationError):
-            return self._unavailable(f"answered {tool} with something that is no MCP result")
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"])
+            problem = self._log.shown(f"{place}: {first['msg']}")[:200]
+            return self._unavailable(f"answered {tool} with something that is no MCP result ({problem})")
         return await self._explain_end(tool)
 
     def _explain_refusal(self) -> LocalMCPError:
@@ -459,14 +462,14 @@ class Connection:
             ending = f" ({self._child.ending})" if self._child and self._child.ending else ""
             return self._unavailable(f"ended during its start{ending}")
         if isinstance(error, MCPError):
-            message = self._log.masked(error.message)
+            message = self._log.shown(error.message)
             return self._unavailable(f"refused the handshake: {message}{self._http_status()}")
         if isinstance(error, httpx2.HTTPError):
             return self._unavailable(f"cannot be reached at {self.entry.where}: {error or type(error).__name__}")
         if isinstance(error, OSError) and self._child is None:
             what = f"cannot be started: {error.strerror or error}: {error.filename or self.entry.where}"
             return self._unavailable(what, "Is it installed? If so, write its whole path as the command.")
-        return self._unavailable(f"does not speak MCP as expected: {self._log.masked(str(error))[:300]}")
+        return self._unavailable(f"does not speak MCP as expected: {self._log.shown(str(error))[:300]}")
 
     def _http_status(self) -> str:
         return f" (HTTP {self._status})" if self._status is not None and self._status >= 400 else ""

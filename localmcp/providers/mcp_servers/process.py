@@ -30,6 +30,7 @@ from mcp.shared.message import SessionMessage
 
 from localmcp.providers.mcp_servers.entries import Launch
 from localmcp.schemas import without_surrogates
+from localmcp.visible_text import visible
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,8 @@ ends localmcp grants it."""
 MAX_LINE = 64 * 1024 * 1024
 """Bytes of one message; a server that sends more has lost its way."""
 MAX_LOG = 1_000_000
+MOST_SHOWN = 2_000
+"""Characters of a message of the server in an error of ours."""
 KEPT_LINES = 20
 
 # Settings of the machine that programs need to work at all, beside those that the SDK hands on. Keys and tokens of
@@ -64,7 +67,7 @@ class ServerLog:
     @property
     def last_line(self) -> str:
         """The last words of the present run; empty for none."""
-        return next((line for line in reversed(self._last) if line.strip()), "").strip()[:300]
+        return visible(next((line for line in reversed(self._last) if line.strip()), "").strip())[:300]
 
     def begin(self, title: str, secrets: tuple[str, ...]) -> None:
         """A new run of the server; an old log that has grown too long is set aside."""
@@ -86,6 +89,10 @@ class ServerLog:
         for secret in self.secrets:
             text = text.replace(secret, "***")
         return text
+
+    def shown(self, text: str) -> str:
+        """Return a message of the server as people and models get it: no secrets, no control characters, not long."""
+        return visible(self.masked(text[: 2 * MOST_SHOWN]), newlines=True)[:MOST_SHOWN]
 
     def _write(self, text: str) -> None:
         try:

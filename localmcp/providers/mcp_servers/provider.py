@@ -14,6 +14,7 @@ from localmcp.providers.mcp_servers.catalog import SEPARATOR, CatalogCache, expo
 from localmcp.providers.mcp_servers.entries import ServerEntry, prepare
 from localmcp.schemas import check_arguments, describe_parameters
 from localmcp.tools import Answer, ReportProgress, Tool, ToolMark, progress_listener
+from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
     from localmcp.providers.fields import Problem
@@ -60,6 +61,9 @@ class Runtime(Protocol):
 _OPEN_TO_ALL = ("file:", "http:", "https:")
 """Links that need no server to be followed."""
 
+MOST_DESCRIPTION = 10_000
+"""Characters of a tool's description that are shown; known servers use up to 8,000."""
+
 # ---------------------------------------------------------------- tools
 
 
@@ -68,7 +72,7 @@ class RemoteTool(Tool):
 
     def __init__(self, server: McpServer, name: str, raw: Json) -> None:
         self.raw = raw
-        self.description = _text(raw.get("description"))
+        self.description = visible(_text(raw.get("description"))[:MOST_DESCRIPTION], newlines=True)
         self.mark = _mark(name, server.entry.name, raw)
         self._server = server
         self.approved: Json | None = None

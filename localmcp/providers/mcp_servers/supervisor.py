@@ -63,6 +63,7 @@ class Supervisor:
         self._asks = False
         self._failures = 0
         """Starts that failed and connections that broke, since the last call that was answered."""
+        self._last_failure = ""
         self._failed_at = 0.0
         self._ended: Connection | None = None
         """The last connection whose end was counted."""
@@ -112,11 +113,11 @@ class Supervisor:
             return await connection.call_tool(tool, arguments, seconds, progress)
         except SessionLost:
             raise
-        except Unavailable:
+        except Unavailable as error:
             # Of all the calls that an end interrupts, the first counts.
             if not connection.alive and connection is not self._ended:
                 self._ended = connection
-                self._note_failure()
+                self._note_failure(error)
             raise
 
     async def connect(self) -> Connection:
@@ -174,7 +175,7 @@ class Supervisor:
             await connection.close()
             if not isinstance(error, LoginNeeded):
                 # The person may sign in at any moment.
-                self._note_failure()
+                self._note_failure(error)
             self._server.fail(error)
             raise
         except asyncio.CancelledError:
@@ -208,8 +209,9 @@ class Supervisor:
             # Everybody who waited may have left.
             task.exception()
 
-    def _note_failure(self) -> None:
+    def _note_failure(self, error: LocalMCPError) -> None:
         self._failures += 1
+        self._last_failure = error.message
         self._failed_at = time.monotonic()
 
     def _refuse_while_resting(self) -> None:
@@ -218,7 +220,7 @@ class Supervisor:
             raise Unavailable(
                 f"The MCP server '{self.entry.name}' failed {self._failures} times and is started again in "
                 f"{pause:.0f} s at the earliest.",
-                hint=f"Its last words: {self._log.last_line}" if self._log.last_line else f"Its log: {self._log.path}",
+                hint=f"The last time: {self._last_failure} Its log: {self._log.path}",
             )
 
     async def subscribe(self, uri: str) -> None:
