@@ -9,8 +9,10 @@ from localmcp.errors import NotFound
 from localmcp.knowledge.query_line import parse_query_line
 from localmcp.tui.session import Draft, Session
 
-HITS = 20
-"""Passages on a page; the next page comes when the last one is reached."""
+HITS = 10
+"""Passages on a page, about a screen; the next page comes when the last one is reached."""
+HITS_LOOKED_AT = 50
+"""Passages on a page of which those of one state are shown."""
 MOST_SIMILAR_CHARACTERS = 2000
 """Of a passage that others are compared with."""
 
@@ -36,7 +38,8 @@ def run_search(session: Session, asked: Asked, *, similar_to: str = "", cursor: 
     if similar_to:
         arguments |= {"query": similar_to[:MOST_SIMILAR_CHARACTERS], "mode": "semantic"}
     sort = "newest" if asked.by_date else None
-    draft = session.draft("search", **arguments, limit=HITS, explain=True, cursor=cursor, sort=sort)
+    limit = HITS_LOOKED_AT if asked.state else HITS
+    draft = session.draft("search", **arguments, limit=limit, explain=True, cursor=cursor, sort=sort)
     hits = draft.answer.value["results"]
     if asked.state:
         hits = [hit for hit in hits if hit["freshness"] == asked.state]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 import time
@@ -49,6 +50,9 @@ CLOSING_SECONDS = 1.0
 """How long leaving waits for work to stop: a command that it runs is ended meanwhile."""
 LOOKS_FOR_WORK = 2
 """Every so many looks, work in the background is looked at."""
+
+COLLECT_AFTER = 10_000
+"""New objects, after which garbage is collected."""
 
 REFRESH = "Refresh"
 """Title of looking at all files again."""
@@ -120,6 +124,7 @@ class Session:
         except LocalMCPError as error:
             problem = str(error)
         self.model_loading = False
+        _spare_the_collector()
         if not self._closed.is_set():
             self._post(ModelChanged(problem))
 
@@ -285,6 +290,14 @@ class Session:
             raise Interrupted(f"{title} was stopped.")
         if progress is not None:
             self._post(JobMoved(title, progress))
+
+
+def _spare_the_collector() -> None:
+    """Let collections skip what is loaded by now, where the program began so: a full one takes 100 ms, for which every
+    tenth answer waited; and collect less often."""
+    if gc.get_freeze_count():
+        gc.freeze()
+        gc.set_threshold(COLLECT_AFTER)
 
 
 class _HasSession(Protocol):

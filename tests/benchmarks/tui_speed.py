@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import pty
@@ -178,6 +179,8 @@ async def timed(painting: Painting, act: Callable[[], object]) -> tuple[float, f
 async def results_after_typing(file: Path, model: str, rounds: int) -> dict[str, list[float]]:
     """Milliseconds, and those of the processor, from the end of the debounce until the results are on the screen."""
     app = LocalMcpApp(lambda: open_workspace(file, model), file)
+    # As `localmcp tui` does.
+    gc.freeze()
     times: list[float] = []
     processor: list[float] = []
     queries = queries_for(file)

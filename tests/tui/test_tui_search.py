@@ -200,12 +200,22 @@ async def test_more_passages_come_when_the_last_is_reached(tmp_path: Path) -> No
         tui.app.session.workspace.library.add_paths([tmp_path / "many"])
         await tui.type("zebra")
         await tui.press("escape")
-        assert len(tui.pane.hits) == 20
-        await tui.press("G")
-        assert len(tui.pane.hits) == 40
-        await tui.press("G")
-        assert len(tui.pane.hits) == 45
+        for count in (10, 20, 30, 40, 45):
+            assert len(tui.pane.hits) == count
+            await tui.press("G")
         assert len({hit["id"] for hit in tui.pane.hits}) == 45
+
+
+async def test_passages_of_one_long_document_do_not_leave_the_list_empty(tmp_path: Path) -> None:
+    file = make_library(tmp_path)
+    parts = (f"# Part {number}\n\nThe zebra of part {number}. {'It grazes. ' * 150}\n" for number in range(30))
+    write(tmp_path / "many" / "long.md", "\n".join(parts))
+    write(tmp_path / "many" / "short.md", "# Zoo\n\nIt has a lion, a bear, and one old zebra from Kenya.\n")
+    async with open_tui(file) as tui:
+        tui.app.session.workspace.library.add_paths([tmp_path / "many"])
+        await tui.type("zebra")
+        assert {hit["sourceTitle"] for hit in tui.pane.hits} >= {"Zoo"}
+        assert len(tui.pane.hits) > 10
 
 
 async def test_passages_are_grouped_by_document_and_unfold(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ from localmcp.visible_text import visible
 Json = dict[str, Any]
 
 DEBOUNCE_SECONDS = 0.07
+MOST_TO_FILL = 40
+"""Passages that are fetched before anybody moves in the list."""
 MODES = ("hybrid", "keyword", "semantic")
 
 
@@ -196,6 +198,12 @@ class SearchPane(Pane):
         self.hits += page["results"]
         self._show_rows(rows_of(self.hits, self.unfolded), keep=True)
         self._count()
+        self.call_after_refresh(self._fill)
+
+    def _fill(self) -> None:
+        """Fetch more passages where those of a few documents, folded, leave most of the list empty."""
+        if len(self.hits) < MOST_TO_FILL and self.results.virtual_size.height < self.results.size.height:
+            self.show_more()
 
     # ------------------------------------------------------------ showing
 
@@ -309,6 +317,7 @@ class SearchPane(Pane):
         if hit is self.hit:
             self.view.show_reasons(self.result, self.hit)
             self.ask("passage", lambda: self._around(hit), lambda around: self._show_hit(hit, around))
+            self._fill()
 
     def _around(self, hit: Json) -> Json:
         return cast(Json, self.session.look(lambda workspace: workspace.knowledge.get_context(hit["chunkId"], 1)))
