@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual import on
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import ActiveBinding, BindingType
+from textual.driver import Driver
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher
 
 from localmcp.errors import FileUnavailable, Interrupted, LocalMCPError, NeedsConfirmation
 from localmcp.tui import theme
+from localmcp.tui.columns import in_columns_driver
 from localmcp.tui.error_guard import ErrorGuard
 from localmcp.tui.job_strip import TITLES, JobStrip, can_stop
 from localmcp.tui.keymap import bindings, is_text_key, read_keymap, take_alt_digits
@@ -404,6 +406,9 @@ class LocalMcpApp(ErrorGuard, App[None]):
         """Read the styles again for another theme; before anything is drawn they are read for the right one."""
         if self.is_drawn:
             super().refresh_css(animate)
+
+    def get_driver_class(self) -> type[Driver]:
+        return in_columns_driver(super().get_driver_class())
 
     def get_default_screen(self) -> Screen[Any]:
         return MainScreen(id="_default")
