@@ -20,7 +20,7 @@ from localmcp.cli.program import execute
 from localmcp.cli.session import Session
 from localmcp.config import state_directory
 from localmcp.errors import InvalidInput, Unavailable
-from localmcp.providers.mcp_servers.authorization import LoginNeeded, sign_in
+from localmcp.providers.mcp_servers.authorization import LoginNeeded, forget_login, sign_in
 from localmcp.providers.mcp_servers.entries import parse_entry
 
 SECRET = "the treasure is below the oak"
@@ -133,6 +133,47 @@ async def test_an_expired_token_is_refreshed_in_a_later_run_and_a_dead_login_is_
         with pytest.raises(LoginNeeded):
             call(farm)
         assert server.counts["registered"] == 1
+    finally:
+        server.close()
+
+
+async def test_a_token_that_the_server_revokes_early_is_refreshed_once_before_the_person_is_asked(farm: Farm) -> None:
+    server = Signed(3600)
+    try:
+        farm.write(vault=server.entry)
+        assert await login(server, browser())
+        registry, _ = farm.open()
+        assert registry.call("vault__secret").text == SECRET
+        server.post("/expire")
+        assert registry.call("vault__secret").text == SECRET
+        assert (server.counts["authorized"], server.counts["refreshed"]) == (1, 1)
+        server.post("/expire")
+        server.post("/forget")
+        for _ in range(2):
+            with pytest.raises(LoginNeeded):
+                registry.call("vault__secret")
+        assert await login(server, browser())
+        assert registry.call("vault__secret").text == SECRET
+    finally:
+        server.close()
+
+
+async def test_a_process_that_still_runs_keeps_no_tokens_after_a_sign_out(farm: Farm) -> None:
+    server = Signed(1)
+    try:
+        farm.write(vault=server.entry)
+        assert await login(server, browser())
+        registry, _ = farm.open()
+        assert registry.call("vault__secret").text == SECRET
+        assert forget_login(parse_entry("vault", server.entry))
+        server.post("/expire")
+        time.sleep(1.1)
+        for _ in range(2):
+            with pytest.raises(Unavailable):
+                registry.call("vault__secret")
+        with pytest.raises(LoginNeeded):
+            registry.call("vault__secret")
+        assert not any((state_directory() / "logins").iterdir())
     finally:
         server.close()
 

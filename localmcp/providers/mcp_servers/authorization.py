@@ -34,6 +34,8 @@ Json = dict[str, Any]
 
 LOGIN_SECONDS = 300.0
 CALLBACK = "/callback"
+_LONG_AGO = 1.0
+"""Seconds since 1970."""
 _DONE = "You are signed in. You can close this window."
 _INITIALIZE: Json = {
     "jsonrpc": "2.0",
@@ -97,6 +99,9 @@ class TokenFile:
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         assert self.provider is not None
+        if self.last is not None and not self._path.exists():
+            # The person has signed out meanwhile.
+            raise LoginNeeded(self._entry.name)
         context = self.provider.context
         parts = {
             "tokens": tokens,
@@ -108,6 +113,15 @@ class TokenFile:
         expires = time.time() + tokens.expires_in if tokens.expires_in else None
         self.last = kept["tokens"]
         write_atomically(self._path, json.dumps({**kept, "expiresAt": expires, "url": self._entry.where}))
+
+    def expire_early(self) -> bool:
+        """Have the next connection refresh the tokens; False if that was tried or there is no refresh token."""
+        kept = self.read()
+        expires = kept.get("expiresAt")
+        if not kept.get("tokens", {}).get("refresh_token") or (expires is not None and expires < time.time()):
+            return False
+        write_atomically(self._path, json.dumps({**kept, "expiresAt": _LONG_AGO}))
+        return True
 
 
 class _NewLogin(TokenFile):
@@ -137,7 +151,8 @@ def kept_login(entry: ServerEntry, url: str, on_refused: Callable[[Unavailable],
         return None
 
     async def refuse(_url: str) -> None:
-        replaced = storage.read().get("tokens") != storage.last
+        # The SDK refreshes a token that has expired, but not one that the server has revoked.
+        replaced = storage.read().get("tokens") != storage.last or storage.expire_early()
         error = TokensReplaced(f"The tokens for '{entry.name}' were replaced.") if replaced else LoginNeeded(entry.name)
         on_refused(error)
         raise error
