@@ -33,7 +33,7 @@ def read_markdown(data: bytes, name: str) -> Document:
 
 _DATES = ("date", "updated", "modified", "last_modified", "created")
 _CODE = re.compile(r"(?ms)^[ ]{0,3}(```|~~~).*?^[ ]{0,3}\1|`[^`\n]+`")
-_TAG = re.compile(r"(?:^|(?<=[\s(]))#([^\W\d_][\w/-]*)(?=[\s.,;:!?)]|$)", re.M)
+_TAG = re.compile(r"(?:^|(?<=[\s(])(?<!\]: )(?<!\]\())#([^\W\d_][\w/-]*)(?=[\s.,;:!?)]|$)", re.M)
 _WIKI_LINK = re.compile(r"!?\[\[([^\]|#\n]{1,200})(?:#[^\]|\n]{0,200})?(?:\|[^\]\n]{0,200})?\]\]")
 MOST_NOTED = 100
 

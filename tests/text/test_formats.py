@@ -97,7 +97,7 @@ def test_exported_conversations_are_documents_of_their_own():
 
 def test_notes_have_tags_links_and_a_date():
     note = "---\ntags: [home, heating]\ndate: 2024-05-03\n---\n# Boiler\n\nSee [[Pumps|the pump]] #repair `#not`\n"
-    document = read_bytes(note.encode(), "a.md")
+    document = read_bytes(f"{note}[in this page](#boiler)\n\n[here]: #boiler\n".encode(), "a.md")
     assert document.metadata["tags"] == ["home", "heating", "repair"] and document.metadata["links"] == ["Pumps"]
     assert (document.date, document.date_from) == ("2024-05-03", "front matter")
 
