@@ -9,7 +9,7 @@ from typing import Literal
 
 SHOWN_PROBLEMS = 50
 SMOOTHING_SECONDS = 20.0
-"""The rate of the last so many seconds counts most in an estimate."""
+"""The rate of the last so many seconds counts most in an estimate, later that of the last half of the time."""
 EARLIEST_ESTIMATE = 2.0
 """Seconds of work before a rate says anything."""
 
@@ -52,7 +52,8 @@ class Estimate:
         now = time.perf_counter()
         seconds = now - self._last
         if seconds > 0 and done > self._done:
-            weight = max(seconds / SMOOTHING_SECONDS, seconds / (now - self._begin))
+            elapsed = now - self._begin
+            weight = seconds / min(elapsed, max(SMOOTHING_SECONDS, elapsed / 2))
             self._rate += min(weight, 1.0) * ((done - self._done) / seconds - self._rate)
             self._last, self._done = now, done
         if not self._rate or now - self._begin < EARLIEST_ESTIMATE or done >= total:
