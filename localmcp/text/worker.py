@@ -28,6 +28,10 @@ HEADER = struct.Struct("<cdI")
 READY, BEGIN, MEMBER, TEXT, VALUE, END, ERROR, LOG = (bytes([code]) for code in b"RBMTVEXL")
 
 NICENESS = 5
+MUCH_TEXT = 100_000
+"""Characters that allow so much more time that the parent must know before they are worked on."""
+BUFFER = 1 << 16
+"""Bytes of a pipe's own."""
 _LENGTH = struct.Struct("<I")
 
 
@@ -40,11 +44,13 @@ class _Channel:
         self.text = 0
         self._lock = threading.Lock()
 
-    def send(self, kind: bytes, payload: object = None) -> None:
+    def send(self, kind: bytes, payload: object = None, *, at_once: bool = True) -> None:
+        """Write a frame; not `at_once`: together with the next, which spares the parent from waking up."""
         data = pickle.dumps(payload, pickle.HIGHEST_PROTOCOL)
         with self._lock:
             self.stream.write(HEADER.pack(kind, time.process_time(), len(data)) + data)
-            self.stream.flush()
+            if at_once:
+                self.stream.flush()
 
 
 _channel: _Channel | None = None
@@ -86,14 +92,14 @@ def count_text(characters: int) -> None:
         raise UnreadableDocument(
             f"It holds more than {_channel.most_text // 1_000_000} MB of text (setting max_text_mb)."
         )
-    _channel.send(TEXT, characters)
+    _channel.send(TEXT, characters, at_once=characters > MUCH_TEXT)
 
 
 def run() -> None:
     """Work until stdin ends: first comes (function, limits), then an item and its `start` at a time."""
     global _channel
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    source, back = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    source, back = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", BUFFER)
     # What a library prints must not get between the frames, nor may it read them.
     _detach(0, os.O_RDONLY)
     _detach(1, os.O_WRONLY)
@@ -111,6 +117,8 @@ def run() -> None:
     threading.Thread(target=_take_items, args=(source, items), daemon=True).start()
     while True:
         _work_on(_channel, work, items.get())
+        # With the beginning of the next item, if there is one.
+        _channel.send(END, at_once=items.empty())
 
 
 def _work_on(channel: _Channel, work: Callable[[Any, Any], Iterator[Any]], job: bytes) -> None:
@@ -127,7 +135,6 @@ def _work_on(channel: _Channel, work: Callable[[Any, Any], Iterator[Any]], job: 
     except Exception as error:
         logging.getLogger(__name__).exception("a file cannot be read")
         channel.send(ERROR, f"unexpected {type(error).__name__}: {error}"[:300])
-    channel.send(END)
 
 
 def _receive(source: BinaryIO) -> bytes:

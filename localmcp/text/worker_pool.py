@@ -253,6 +253,7 @@ class WorkerPool(Generic[Item, Value]):
         try:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _ENTRY, json.dumps(sys.path)],
+                bufsize=worker.BUFFER,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
