@@ -14,7 +14,9 @@ Writes one folder in BEIR form per set, as `quality.py` reads them:
 - library: English code and manuals beside German, Italian and Spanish manuals, with 100 questions in the four
   languages, a third of them asked in another language than the page that answers;
 - parallel: with `--parallel FOLDER ...`, collections in BEIR form that hold the same documents in several languages
-  (such as XQuAD): each document in one of them, among those of the library; 100 questions, a third in another one.
+  (such as XQuAD): each document in one of them, among those of the library; 100 questions, a third in another one;
+- translated: with `--translated FOLDER ...`, Markdown manuals whose translated headings have the same `{ #anchors }`:
+  each section in one language, asked for by its first sentence, which it no longer holds; a third in another language.
 
 A page that a machine does not have is left out, so figures are comparable on one machine only.
 """
@@ -53,6 +55,7 @@ class Pair(NamedTuple):
     text: str
 
 
+_ANCHORED = re.compile(r"^#+ +(.*?) *\{ *#([\w-]+) *\} *$", re.MULTILINE)
 _ACCENTED = re.compile(r"\\\((?P<accent>['`:,~^])(?P<letter>[A-Za-z])|\\\*\(Aq")
 _MARKS = {"'": "\u0301", "`": "\u0300", ":": "\u0308", ",": "\u0327", "~": "\u0303", "^": "\u0302"}
 
@@ -211,14 +214,15 @@ def write_parallel(folder: Path, library: Path, parallel: Sequence[Path], dice: 
         question, document, _ = line.split("\t")
         if all(question in translated for translated in questions):
             asked_for.setdefault(document, []).append(question)
-    languages = {name: dice.randrange(len(parallel)) for name in sorted(documents[0])}
+    everywhere = sorted(set(documents[0]).intersection(*documents[1:]))
+    languages = {name: dice.randrange(len(parallel)) for name in everywhere}
     rows = [
         {"_id": f"x.{name}", "title": f"Note {number}", "text": documents[language][name]}
         for number, (name, language) in enumerate(languages.items())
     ]
     asked: list[dict[str, str]] = []
     judged = "query-id\tcorpus-id\tscore\n"
-    for number, name in enumerate(dice.sample(sorted(asked_for), 100)):
+    for number, name in enumerate(dice.sample(sorted(asked_for.keys() & languages.keys()), 100)):
         others = [language for language in range(len(parallel)) if language != languages[name]]
         language = languages[name] if number % 3 else dice.choice(others)
         asked.append({"_id": f"q{number}", "text": questions[language][dice.choice(asked_for[name])]})
@@ -228,6 +232,23 @@ def write_parallel(folder: Path, library: Path, parallel: Sequence[Path], dice: 
     _write_lines(folder / "queries.jsonl", asked)
     (folder / "qrels.tsv").write_text(judged, encoding="utf-8")
     print(f"{folder.name}: {len(rows)} documents among those of {library.name}, {len(asked)} questions")
+
+
+def write_sections(folder: Path, manual: Path) -> None:
+    """Write the sections of one language's Markdown manual; the first sentence of each asks for the rest."""
+    sections: dict[str, tuple[str, str]] = {}
+    for path in sorted(manual.rglob("*.md")):
+        _, *parts = _ANCHORED.split(path.read_text(encoding="utf-8"))
+        for _, anchor, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+            running = " ".join(line for line in text.splitlines() if line[:1] not in "#/{|`<!")
+            asked, _, rest = re.sub(r"<[^>]*>|\]\([^)]*\)(\{[^}]*\})?|[*`\[\]]", "", running).strip().partition(". ")
+            if 8 <= len(asked.split()) <= 40 and len(rest.split()) >= 40:
+                sections[f"{path.relative_to(manual).with_suffix('')}#{anchor}"] = (asked, rest)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_lines(folder / "corpus.jsonl", [{"_id": name, "text": rest} for name, (_, rest) in sections.items()])
+    _write_lines(folder / "queries.jsonl", [{"_id": name, "text": asked} for name, (asked, _) in sections.items()])
+    judged = "".join(f"{name}\t{name}\t1\n" for name in sections)
+    (folder / "qrels.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}", encoding="utf-8")
 
 
 def write_set(folder: Path, pairs: Iterable[Pair], dice: random.Random) -> None:
@@ -259,7 +280,14 @@ def main() -> None:
     parser.add_argument("--workdir", type=Path, required=True)
     parser.add_argument("--documents", type=int, default=600, help="most documents of a set")
     parser.add_argument("--parallel", type=Path, nargs="*", help="the same collection in several languages")
+    parser.add_argument("--translated", type=Path, nargs="*", help="the same Markdown manual in several languages")
     options = parser.parse_args()
+    if options.translated:
+        folders = [options.workdir / f"translated_{number}" for number, _ in enumerate(options.translated)]
+        for folder, manual in zip(folders, options.translated, strict=True):
+            write_sections(folder, manual)
+        write_parallel(options.workdir / "translated", options.workdir / "library", folders, random.Random(31))
+        return
     dice = random.Random(7)
     pages = list(manual_pages(MANUALS, 2 * options.documents, dice))
     write_set(options.workdir / "manuals", (Pair(n, q, n, t) for n, q, t in pages[: options.documents]), dice)
