@@ -12,7 +12,7 @@ LONGEST = 400
 """A longer sentence is a table or a list without stops; its first part is shown."""
 HEADING_SHARE = 0.5
 """What words in a heading count: a sentence below it that holds them too says more."""
-_END = re.compile(r"(?<=[.!?])[\"'”»)]*\s+|(?<=[。！？])|\n\s*\n|\n(?=\s*(?:[-*#|>•+]|\d+[.)]\s))|(?<=[|:])[ \t]*\n")
+_END = re.compile(r"(?<=[.!?؟۔])[\"'”»)]*\s+|(?<=[。！？])|\n\s*\n|\n(?=\s*(?:[-*#|>•+]|\d+[.)]\s))|(?<=[|:])[ \t]*\n")
 
 
 def find_highlight(query: KeywordQuery, text: str, language: str) -> tuple[int, int] | None:

@@ -15,7 +15,7 @@ import apsw
 from localmcp.search.fuzzy import Vocabulary
 from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.wording.languages import detect_language
-from localmcp.wording.normalize import fold, index_text, phrases, stem, stop_words
+from localmcp.wording.normalize import fold, index_text, phrases, plain_letters, stem, stop_words
 from localmcp.wording.spelling import Correction
 
 MOST_UNITS = 512
@@ -122,6 +122,8 @@ def build_query(
         if not term.chunks and others:
             # A word of another language of the file, in a question that mixes them or that is too short to tell.
             term = _term(unit, others, _count(connection, _stems([unit], others), collection_ids), total)
+        if not term.chunks and (plain := tuple(map(plain_letters, unit))) != unit:
+            term = _term(plain, languages, _count(connection, _stems([plain], languages), collection_ids), total)
         if not term.chunks and len(unit) == 1 and term.word not in typed_right:
             term = _corrected(connection, term, languages, collection_ids, vocabulary, generation, total)
         terms.append(term)

@@ -17,6 +17,7 @@ from localmcp.search.index import Index
 from localmcp.search.keyword import KeywordQuery, build_query, match_expression, search_words
 from localmcp.storage.database import Database, fetch_one, read_generations
 from localmcp.tools import Scope, use_scope
+from localmcp.wording.languages import detect_language
 
 
 @pytest.fixture
@@ -200,6 +201,39 @@ def test_words_meet_across_case_accents_and_endings(library: Library) -> None:
     library.put("La città è bella e le università sono antiche.", title="Italiano", language="italian")
     assert titles(search(library.index, "CITTA")) == ["Italiano"]
     assert titles(search(library.index, "haus universitat"))[0] == "Deutsch"
+
+
+def test_letters_of_few_alphabets_meet_those_on_every_keyboard(library: Library) -> None:
+    library.put("Muzeum w Łodzi pokazuje film.", title="Polski", language="polish")
+    library.put("Opskrift på rødgrød med fløde.", title="Dansk", language="danish")
+    library.put("The museum of Lodz shows a film.", title="English")
+    assert titles(search(library.index, "Lodzi")) == ["Polski"]
+    assert titles(search(library.index, "Łodz")) == ["English"]
+    assert titles(search(library.index, "rodgrod flode")) == ["Dansk"]
+
+
+@pytest.mark.parametrize(
+    ("text", "question", "sentence"),
+    [
+        (
+            "هل يولد الناس متساوين؟ يُولَدُ جَمِيعُ النَّاسِ أَحْرَارًا مُتَسَاوِينَ فِي الْكَرَامَةِ وَالْحُقُوقِ.",
+            "الكرامة والحقوق",
+            "يُولَدُ جَمِيعُ النَّاسِ أَحْرَارًا مُتَسَاوِينَ فِي الْكَرَامَةِ وَالْحُقُوقِ.",
+        ),
+        (
+            "וְהָאָרֶץ הָיְתָה תֹהוּ וָבֹהוּ. בְּרֵאשִׁית בָּרָא אֱלֹהִים אֵת הַשָּׁמַיִם וְאֵת הָאָרֶץ.",
+            "בראשית השמים",
+            "בְּרֵאשִׁית בָּרָא אֱלֹהִים אֵת הַשָּׁמַיִם וְאֵת הָאָרֶץ.",
+        ),
+    ],
+)
+def test_vocalized_text_from_right_to_left_is_found_by_plain_words(
+    library: Library, text: str, question: str, sentence: str
+) -> None:
+    library.put(text, language=detect_language(text))
+    [hit] = search(library.index, question).hits
+    assert hit.highlight is not None
+    assert text[slice(*hit.highlight)] == sentence
 
 
 def test_an_undecided_query_is_read_in_every_language_of_the_collection(library: Library) -> None:
