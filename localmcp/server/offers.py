@@ -165,7 +165,7 @@ class OwnOffer:
         answer = self._registry.call("getRelevantRules", {"taskDescription": task})
         if answer.is_error:
             raise InvalidInput(f"task: {answer.text}")
-        return _messages("Rules for a task", f"Task: {task}\n\nFollow these rules of mine:\n\n{answer.text}")
+        return _messages("Rules for a task", f"Task: {task}\n\n{answer.text}")
 
     # ------------------------------------------------------------ completion
 
