@@ -94,20 +94,6 @@ def drop_from_input(key: str, value: Any) -> bool:
     return key == "title" or (key == "default" and value is None) or (key == "additionalProperties" and value is True)
 
 
-def drop_from_output(key: str, value: Any) -> bool:
-    """Our docstrings explain results to developers; a model reads the result itself."""
-    # A table of numbers is told as a table: every byte of tools/list is in the model's context.
-    return key in ("title", "description") or (key == "additionalProperties" and value is not False)
-
-
-def shorten_output(schema: Json) -> Json:
-    """Which fields are always there is said for the result itself; said of every nested record too, it would make up
-    a tenth of tools/list."""
-    for record in schema.get("$defs", {}).values():
-        record.pop("required", None)
-    return schema
-
-
 def without_null(schema: Json) -> Json:
     """Return the schema without null alternatives: optional parameters may simply be left out."""
     properties: Json = schema.setdefault("properties", {})

@@ -55,7 +55,7 @@ def plan_connection(target: ClientFile, name: str, entry: Mapping[str, Any]) -> 
     if old == merged:
         return Change(target, name, "unchanged", before, before or b"", document)
     expected = {**document, target.table: {**table, name: merged}}
-    after = _with_entry(target, text, name, merged)
+    after = _edited(target, text, name, merged)
     return Change(target, name, "added" if old is None else "updated", before, after.encode(), expected)
 
 
@@ -74,7 +74,7 @@ def plan_removal(target: ClientFile, name: str) -> Change:
     expected = {**document, target.table: {key: value for key, value in table.items() if key != name}}
     if target.is_toml and not expected[target.table]:
         del expected[target.table]
-    return Change(target, name, "removed", before, _without_entry(target, text, name).encode(), expected)
+    return Change(target, name, "removed", before, _edited(target, text, name, None).encode(), expected)
 
 
 def connected_as(target: ClientFile) -> list[str]:
@@ -129,23 +129,14 @@ def _merged(old: Json, entry: Json) -> Json:
 # ---------------------------------------------------------------- text
 
 
-def _with_entry(target: ClientFile, text: str, name: str, entry: Json) -> str:
+def _edited(target: ClientFile, text: str, name: str, entry: Json | None) -> str:
+    """The file's text with that entry, or without it for None."""
     if target.is_toml:
         return _edit_toml(text, target.table, name, entry)
     mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
-    return mark + _tried(lambda: set_member(text.removeprefix(mark), (target.table, name), entry), target)
-
-
-def _without_entry(target: ClientFile, text: str, name: str) -> str:
-    if target.is_toml:
-        return _edit_toml(text, target.table, name, None)
-    mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
-    return mark + _tried(lambda: remove_member(text.removeprefix(mark), (target.table, name)), target)
-
-
-def _tried(edit: Any, target: ClientFile) -> str:
+    bare, path = text.removeprefix(mark), (target.table, name)
     try:
-        return edit()
+        return mark + (remove_member(bare, path) if entry is None else set_member(bare, path, entry))
     except ValueError as error:
         raise _not_editable(target, str(error)) from error
 

@@ -129,8 +129,8 @@ def _document_line(hit: Json, folder: str) -> str:
     extra = [f"collection {hit['collection']}"] if hit["collection"] != "default" else []
     if hit["freshness"] in ("changed", "missing"):
         extra.append(f"file {hit['freshness']} since it was read")
-    if "changedAt" in hit:
-        extra.append(f"changed {hit['changedAt'][:10]}")
+    if hit.get("date"):
+        extra.append(hit["date"][:10])
     if hit.get("origin"):
         extra.append(f"in {hit['origin']}")
     return "# " + " | ".join(part for part in (title, place, *extra) if part)
@@ -145,7 +145,7 @@ def _is_name_of(title: str, path: str) -> bool:
 def _passage(number: int, hit: Json) -> str:
     parts = [
         _place(hit["citation"], hit["sourceTitle"]),
-        _worth(hit),
+        f"relevance {hit['relevance']}",
         f"id {short_id(hit['id'])}",
     ]
     if hit.get("morePassages"):
@@ -153,12 +153,6 @@ def _passage(number: int, hit: Json) -> str:
     if hit.get("signals"):
         parts.append(f"beware: {', '.join(hit['signals'])}")
     return f"[{number}] {', '.join(parts)}\n{hit['content']}"
-
-
-def _worth(hit: Json) -> str:
-    if "relevance" in hit:
-        return f"relevance {hit['relevance']:.0f}"
-    return f"score {hit['combinedScore']:.0f}"
 
 
 def _place(citation: Json, title: str) -> str:

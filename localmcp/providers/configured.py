@@ -30,12 +30,7 @@ class ConfiguredTools:
         """Called, from whatever thread lists the tools, after they came, went or changed."""
         self._seen_empty = False
         self._manifests, self._switches = str(config_directory / MANIFESTS), str(config_directory / SWITCHES)
-        self.providers: tuple[Deferred, ...] = (
-            Deferred("commands", self, self._open_commands),
-            Deferred("queries", self, self._open_queries),
-            Deferred("http", self, self._open_http),
-            Deferred("python", self, self._open_python),
-        )
+        self.providers = tuple(Deferred(name, self) for name in ("commands", "queries", "http", "python"))
 
     @property
     def is_configured(self) -> bool:
@@ -58,22 +53,20 @@ class ConfiguredTools:
 
         return Switches(self.directory)
 
-    def _open_commands(self) -> Provider:
-        from localmcp.providers.commands import Commands
+    def open(self, name: str) -> Provider:
+        """Import and make the provider of that name."""
+        if name == "commands":
+            from localmcp.providers.commands import Commands
 
-        return Commands(self.manifests, self.switches)
+            return Commands(self.manifests, self.switches)
+        if name == "queries":
+            from localmcp.providers.queries import Queries
 
-    def _open_queries(self) -> Provider:
-        from localmcp.providers.queries import Queries
+            return Queries(self.manifests, self.switches, self.database)
+        if name == "http":
+            from localmcp.providers.http import HttpCalls
 
-        return Queries(self.manifests, self.switches, self.database)
-
-    def _open_http(self) -> Provider:
-        from localmcp.providers.http import HttpCalls
-
-        return HttpCalls(self.manifests, self.switches)
-
-    def _open_python(self) -> Provider:
+            return HttpCalls(self.manifests, self.switches)
         from localmcp.providers.python import PythonTools
 
         return PythonTools(self.switches, self.listeners, seen_empty=self._seen_empty)
@@ -90,10 +83,9 @@ class Deferred:
     only_hidden = True
     """tools/list need not ask it."""
 
-    def __init__(self, name: str, owner: ConfiguredTools, open_provider: Callable[[], Provider]) -> None:
+    def __init__(self, name: str, owner: ConfiguredTools) -> None:
         self.name = name
         self._owner = owner
-        self._open = open_provider
         self._lock = threading.Lock()
         self._opened: Provider | None = None
 
@@ -102,7 +94,7 @@ class Deferred:
         """The provider itself."""
         with self._lock:
             if self._opened is None:
-                self._opened = self._open()
+                self._opened = self._owner.open(self.name)
             return self._opened
 
     def tools(self) -> Sequence[Tool]:

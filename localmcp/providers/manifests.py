@@ -12,7 +12,6 @@ import os
 import re
 import stat
 import threading
-import time
 import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -31,8 +30,6 @@ log = logging.getLogger(__name__)
 KINDS = ("command", "query", "http")
 MOST_BYTES = 256_000
 """A larger file is no manifest."""
-_SHARED_SECONDS = 0.02
-"""The providers of one folder, asked one after the other by one thread for one listing, look at it once."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 State = Literal["ready", "empty", "off", "failing"]
@@ -197,35 +194,25 @@ class ManifestFolder:
         self._broken: dict[str, Problem] = {}
         self._chosen: dict[str, list[Manifest]] = {}
         self._twice: list[Problem] = []
-        self._looked_at = 0.0
-        self._looked_for = (0, len(KINDS))
-        """The thread that looked last, and the place in KINDS of what it wanted."""
 
     def manifests(self, kind: str) -> list[Manifest]:
         """Return the manifests of a kind, by path; of two with one name the first.
 
         The same list object means that nothing has changed.
         """
-        self._look(kind)
+        self._look()
         return self._chosen.get(kind, [])
 
     def problems(self) -> list[Problem]:
         """Of files that are no manifest of any kind, and of names that are taken twice."""
-        self._look("")
+        self._look()
         return [*self._broken.values(), *self._twice]
 
-    def _look(self, kind: str) -> None:
-        """Read what has changed, unless this thread has just done so for an earlier kind of the same listing."""
-        place = KINDS.index(kind) if kind else 0
+    def _look(self) -> None:
+        """Read what has changed."""
         with self._lock:
-            thread, earlier = self._looked_for
-            just_now = time.monotonic() - self._looked_at < _SHARED_SECONDS
-            if just_now and thread == threading.get_ident() and place > earlier:
-                self._looked_for = (thread, place)
-                return
             first = self._signatures is None
             changed = self._refresh()
-            self._looked_at, self._looked_for = time.monotonic(), (threading.get_ident(), place)
         if changed and not first:
             for listener in self._listeners:
                 listener()

@@ -15,13 +15,11 @@ from localmcp.schemas import (
     compact_json,
     describe_parameters,
     drop_from_input,
-    drop_from_output,
     field_limits,
     lenient_value,
     lower_first,
     nearest,
     param_of,
-    shorten_output,
     shorten_value,
     tidy,
     without_null,
@@ -94,8 +92,7 @@ class MethodTool(Tool):
             return None
         if self._hints["return"] is Answer:
             return {"type": "object"}
-        schema = TypeAdapter(self._hints["return"]).json_schema(mode="serialization")
-        return shorten_output(tidy(schema, drop_from_output))
+        return TypeAdapter(self._hints["return"]).json_schema(mode="serialization")
 
     def call(self, arguments: Json) -> Answer:
         try:
