@@ -302,11 +302,11 @@ def mix_neighbors(connection: apsw.Connection, scores: dict[int, float], chunk_i
     Neighbors are the chunks of the same source with the ids before and after, as they were written.
     """
     scored = [chunk_id for chunk_id in chunk_ids if chunk_id in scores]
-    near = array("q", {chunk_id + step for chunk_id in scored for step in (-1, 0, 1)})
     sql = """
-        select id, source_id from chunks indexed by chunk_sources where id in (select value from carray(?))
+        select id, source_id from carray(?)
+        cross join chunks indexed by chunk_sources on id between value - 1 and value + 1
     """
-    sources = dict(fetch_all(connection, sql, (apsw.carray(near),))) if scored else {}
+    sources = dict(fetch_all(connection, sql, (apsw.carray(array("q", scored)),))) if scored else {}
     mixed: dict[int, float] = {}
     for chunk_id in scored:
         score, source_id, beside, count = scores[chunk_id], sources.get(chunk_id), 0.0, 1
