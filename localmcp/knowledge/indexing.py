@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import apsw
 
@@ -193,33 +193,29 @@ class Indexer:
         path, collection_id = task.file.path, self.collection.id
         if not reading.unchanged:
             record_scans(connection, collection_id, task.root.id, path, file.scans)
-        if file.scans and not file.documents:
+        whole_failed = bool(reading.failed) and not reading.member
+        only_scans = bool(file.scans) and not file.documents
+        is_whole = file.source_id is not None and not whole_failed and not reading.unchanged
+        # Where the file as a whole failed after some documents, what it held before stays.
+        if only_scans or (is_whole and (reading.member or task.entry)):
             self._drop_gone(connection, path, file, pending)
-            # Those that were read before are documents already.
-            stored = documents_in(connection, collection_id, path)
-            file.source_id = stored[0][0] if stored else None
-            reason = "" if stored else f"it holds only scans ({len(file.scans):,}), which wait for text recognition"
+        if only_scans:
+            entry = self._scans_entry(connection, path, file, reading)
+        elif file.source_id is None or whole_failed:
+            entry = _not_stored(step, file)
+        else:
             entry = Entry(
-                path, "indexed" if stored else "skipped", reason, file.source_id, None, reading.size, reading.mtime_ns
-            )
-            record(connection, collection_id, task.root.id, [entry])
-            return
-        if file.source_id is None:
-            record(connection, collection_id, task.root.id, [_not_stored(step, file)])
-            return
-        if reading.failed and not reading.member:
-            # Some documents came before the file as a whole failed: what it held before stays.
-            record(
-                connection, collection_id, task.root.id, [replace(_not_stored(step, file), source_id=file.source_id)]
-            )
-            return
-        if not reading.unchanged and (reading.member or task.entry):
-            self._drop_gone(connection, path, file, pending)
-        entry = Entry(
-            path, "indexed", file.reason, file.source_id, reading.sha256, reading.size, reading.mtime_ns, file.chunks,
-            round(file.seconds, 3),
-        )  # fmt: skip
+                path, "indexed", file.reason, file.source_id, reading.sha256, reading.size, reading.mtime_ns,
+                file.chunks, round(file.seconds, 3),
+            )  # fmt: skip
         record(connection, collection_id, task.root.id, [entry])
+
+    def _scans_entry(self, connection: apsw.Connection, path: str, file: _File, reading: Reading) -> Entry:
+        """Return the entry of a file that holds only scans: those that were read before are documents already."""
+        if stored := documents_in(connection, self.collection.id, path):
+            return Entry(path, "indexed", "", stored[0][0], None, reading.size, reading.mtime_ns)
+        reason = f"it holds only scans ({len(file.scans):,}), which wait for text recognition"
+        return Entry(path, "skipped", reason, None, None, reading.size, reading.mtime_ns)
 
     def _drop_gone(self, connection: apsw.Connection, path: str, file: _File, pending: Pending) -> None:
         """Take out the documents that are no longer in the file."""
@@ -326,7 +322,7 @@ def _not_stored(step: Step, file: _File) -> Entry:
         task.file.path,
         "failed" if reading.failed or keeps else "skipped",
         reason,
-        source_id=entry.source_id if entry and keeps else None,
+        source_id=file.source_id or (entry.source_id if entry and keeps else None),
         size=reading.size,
         mtime_ns=reading.mtime_ns,
         chunks=entry.chunks if entry and keeps else 0,

@@ -218,16 +218,16 @@ class Library:
         left = self._count_waiting(run, collections)
         if not left:
             return
-        run.finish_vectors(0, left)
+        run.leave_vectors(left)
         added, made, measured = run.report.chunks_added, 0, MEASURED_FROM
 
-        def tell(passages: int, characters: int) -> None:
+        def tell(passages: int) -> None:
             nonlocal made, measured
             made += passages
             if made >= 2 * measured:
                 self._adapt_weights()
                 measured = made
-            run.finish_vectors(characters, self._count_waiting(run, collections))
+            run.leave_vectors(self._count_waiting(run, collections))
 
         start = time.perf_counter()
         try:

@@ -130,7 +130,7 @@ class Run:
         self._done = self._bytes = 0
         self._path = ""
         self._phase: Literal["words", "meaning"] = "words"
-        self._vectors_done = self._vectors_total = 0
+        self._vectors_left = self._vectors_total = 0
         self._estimate = Estimate()
 
     def expect(self, files: int, size: int) -> None:
@@ -149,11 +149,11 @@ class Run:
         """The words are in; vectors follow."""
         self._phase, self._estimate = "meaning", Estimate()
 
-    def finish_vectors(self, done: int, left: int) -> None:
-        """So many characters more have their vectors, and so many still wait."""
-        self._vectors_done += done
-        self._vectors_total = self._vectors_done + left
-        self._tell(self._estimate.left(self._vectors_done, self._vectors_total))
+    def leave_vectors(self, left: int) -> None:
+        """So many characters still wait; the others have their vectors, whichever process made them."""
+        self._vectors_total += max(left - self._vectors_left, 0)
+        self._vectors_left = left
+        self._tell(self._estimate.left(self._vectors_total - left, self._vectors_total))
 
     def end(self) -> Report:
         """Return the report, with the time it took."""
@@ -171,6 +171,6 @@ class Run:
         self._progress(
             Progress(
                 self._done, self.total, chunks, self._bytes, self.bytes_total, self._path, self.seconds, self._phase,
-                self._vectors_done, self._vectors_total, self.report.waiting, seconds_left,
+                self._vectors_total - self._vectors_left, self._vectors_total, self.report.waiting, seconds_left,
             )
         )  # fmt: skip

@@ -384,9 +384,8 @@ def is_alive(holder: str, beat_at: str) -> bool:
 
 # ---------------------------------------------------------------- working it off
 
-Tell = Callable[[int, int], None]
-"""Called after each batch with the passages and characters that got their vectors in it; (0, 0) while another worker
-has the lease."""
+Tell = Callable[[int], None]
+"""Called after each batch with the passages that got their vectors in it; 0 while another worker has the lease."""
 
 
 @dataclass(slots=True)
@@ -402,7 +401,7 @@ class QueueWorker:
 
     def run(
         self, collection_ids: Sequence[int], *, sources: Sequence[int] | None = None,
-        tell: Tell = lambda passages, characters: None, stop: Callable[[], bool] = lambda: False,
+        tell: Tell = lambda passages: None, stop: Callable[[], bool] = lambda: False,
     ) -> int:  # fmt: skip
         """Work until nothing waits that this model reads, or `stop` says so; returns how many vectors were made.
 
@@ -422,7 +421,7 @@ class QueueWorker:
                 elif self.rank == BEHIND:
                     break
                 else:
-                    tell(0, 0)
+                    tell(0)
                     time.sleep(WAIT_SECONDS)
         finally:
             if ours:
@@ -444,7 +443,7 @@ class QueueWorker:
             at += len(batch)
             made += len(written)
             self._adapt(time.perf_counter() - begin, len(batch))
-            tell(len(written), sum(passage.characters for passage in written))
+            tell(len(written))
             if not ours:
                 break
         return made
