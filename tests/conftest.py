@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from folders import CountingEmbedder, write
 from hypothesis import HealthCheck, settings
 from remembered_vectors import RememberedVectors
 
+import localmcp
 from localmcp.config import Settings
 from localmcp.embeddings import HashEmbedder, LazyEmbedder
 from localmcp.embeddings.encoder_embedder import EncoderEmbedder
@@ -23,11 +26,22 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a shell, which makes every child deaf to Ctrl-C; some tests press it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Some machines forbid Python to keep what it compiled. A run starts hundreds of programs, and each would compile
+# localmcp anew: a third of a second of the processor.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # A run fails for what the change did: the examples are the same every time, and a busy machine may be slow. Other
 # examples: --hypothesis-profile=search.
 settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", settings.get_profile("search"), derandomize=True)
 settings.load_profile("same")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile localmcp once, before the workers of a run each do it."""
+    if not hasattr(config, "workerinput"):
+        compileall.compile_dir(str(Path(localmcp.__file__).parent), quiet=2)
 
 
 @pytest.fixture(autouse=True)

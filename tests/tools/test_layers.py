@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 HEAVY = ("mcp", "textual", "numpy", "pydantic", "fastembed", "onnxruntime", "tokenizers", "sqlite_vec", "rich", "click")
 
 
+@cache
 def modules_after(statement: str) -> set[str]:
     """Top-level names of what is imported once `statement` has run in a fresh process."""
     code = f"import sys, json; {statement}; print(json.dumps(sorted({{n.split('.')[0] for n in sys.modules}})))"

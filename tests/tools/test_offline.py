@@ -56,7 +56,7 @@ def environment(tmp_path: Path, log: Path, own_directories: Path) -> dict[str, s
     kept = {name: value for name, value in os.environ.items() if name.upper() in KEPT or name.startswith("LOCALMCP_")}
     places = {"HOME": str(home), "USERPROFILE": str(home), "LOCALAPPDATA": str(home), "APPDATA": str(home)}
     path = os.pathsep.join([str(folder), str(ROOT)])
-    return {**kept, **places, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "SOCKET_LOG": str(log)}
+    return {**kept, **places, "PYTHONPATH": path, "SOCKET_LOG": str(log)}
 
 
 def work_directory(environment: dict[str, str]) -> Path:
