@@ -8,8 +8,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import apsw
@@ -58,6 +57,7 @@ MEASURED_FROM = 1000
 MANY_FILES = 50
 """From so many on, words are collected in memory."""
 OBJECTS_BETWEEN_COLLECTIONS = 1_000_000
+"""What is read has no cycles, and looking for them after every 700 objects is a twentieth of the writing."""
 BURIED_AT_ONCE = 50
 """Sources put into the trash in one transaction."""
 
@@ -286,11 +286,13 @@ class Library:
                 prepare_for_many(connection)
         run.expect(len(tasks), sum(task.file.size for task in tasks))
         indexer = Indexer(self._database, collection, run, announcement.beat)
+        collecting = gc.get_threshold()
+        gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *collecting[1:])
         try:
-            with few_collections():
-                for group in read_groups(tasks, chunker_for(embedder), self._settings):
-                    indexer.store(group)
+            for group in read_groups(tasks, chunker_for(embedder), self._settings):
+                indexer.store(group)
         finally:
+            gc.set_threshold(*collecting)
             if announcement.is_shown:
                 with self._database.write() as connection:
                     announcement.end(connection)
@@ -482,17 +484,6 @@ class Library:
         """Return the files and folders that were added, as far as the caller sees their collections."""
         with self._database.read() as connection:
             return ledger.roots_of(connection, [collection.id for collection in visible_collections(connection)])
-
-
-@contextmanager
-def few_collections() -> Generator[None]:
-    """Look for garbage in cycles rarely: what is read has none, and looking is a fifteenth of the work."""
-    before = gc.get_threshold()
-    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def _is_at(connection: apsw.Connection, entry: Entry) -> bool:

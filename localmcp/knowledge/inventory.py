@@ -9,6 +9,7 @@ from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import apsw
@@ -291,38 +292,22 @@ class Inventory:
         return Item(source_id, title, collection, chunks, path, "failed" if why else freshness, why or "")
 
 
-_FOLDERS = """
-    with rests as (
-        select substr(uri, :length + 1) as rest from sources
-        where collection_id = :collection and trashed_at is null and substr(uri, 1, :length) = :above
-    )
-    select substr(rest, 1, instr(rest, :separator) - 1) as name, count(*) from rests
-    where instr(rest, :separator) > 0 group by name
-"""
-_FILES_BELOW = """
+_BELOW = """
     with files as (
-        select substr(uri, :length + 1) as rest, uri, size, mtime_ns, sha256 from sources
-        where collection_id = :collection and trashed_at is null and substr(uri, 1, :length) = :above
+        select substr({path}, :length + 1) as rest, * from {table}
+        where collection_id = :collection and {test} and substr({path}, 1, :length) = :above
     )
-    select substr(rest, 1, instr(rest, :separator) - 1), uri, size, mtime_ns, sha256 from files
-    where instr(rest, :separator) > 0 limit :most
+    select substr(rest, 1, instr(rest, :separator) - 1) as name, {columns} from files
+    where instr(rest, :separator) > 0 {end}
 """
-_WAITING_BELOW = """
-    with files as (
-        select substr(uri, :length + 1) as rest, passages from vector_queue join sources on sources.id = source_id
-        where collection_id = :collection and substr(uri, 1, :length) = :above
-    )
-    select substr(rest, 1, instr(rest, :separator) - 1) as name, sum(passages) from files
-    where instr(rest, :separator) > 0 group by name
-"""
-_FAILED_FOLDERS = """
-    with rests as (
-        select substr(path, :length + 1) as rest from ledger
-        where collection_id = :collection and status = 'failed' and substr(path, 1, :length) = :above
-    )
-    select substr(rest, 1, instr(rest, :separator) - 1) as name, count(*) from rests
-    where instr(rest, :separator) > 0 group by name
-"""
+_SOURCES_BELOW = partial(_BELOW.format, path="uri", table="sources", test="trashed_at is null")
+_FOLDERS = _SOURCES_BELOW(columns="count(*)", end="group by name")
+_FILES_BELOW = _SOURCES_BELOW(columns="uri, size, mtime_ns, sha256", end="limit :most")
+_QUEUE = "vector_queue join sources on sources.id = source_id"
+_WAITING_BELOW = _SOURCES_BELOW(table=_QUEUE, columns="sum(passages)", end="group by name")
+_FAILED_FOLDERS = _BELOW.format(
+    path="path", table="ledger", test="status = 'failed'", columns="count(*)", end="group by name"
+)
 
 
 def _folder_values(collection_id: int, above: str) -> dict[str, Any]:

@@ -156,12 +156,8 @@ class Jobs:
                 "select id, kind, arguments, heartbeat_at from jobs where status = 'running' and heartbeat_at < ?",
                 (utc_now(ABANDONED_SECONDS),),
             )
-        seen = [
-            (job_id, kind, json.loads(description), beat)
-            for job_id, kind, description, beat in rows
-            if job_id not in self._ours
-        ]
-        return [row[0] for row in seen if _may_see(row[2]) and self._take_over(*row)]
+        theirs = ((row[0], row[1], json.loads(row[2]), row[3]) for row in rows if row[0] not in self._ours)
+        return [row[0] for row in theirs if _may_see(row[2]) and self._take_over(*row)]
 
     def _take_over(self, job_id: str, kind: str, description: Json, heartbeat: str) -> _Execution | None:
         """Claim a job by its old heartbeat: of several processes that try, one succeeds."""

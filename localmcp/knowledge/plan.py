@@ -128,7 +128,7 @@ def make_plan(
     """Walk a root and compare.
 
     Args:
-        known: the ledger's entries at and below the root.
+        entries: the ledger's entries at and below the root.
         elsewhere: other roots, which look after their paths themselves.
         again: look once more at files that were skipped or failed, though they have not changed.
         forced: something else was said about the root, so every file is stored again.
