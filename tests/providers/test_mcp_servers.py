@@ -241,7 +241,7 @@ def test_a_result_comes_through_whole(farm: Farm) -> None:
 def test_an_answer_that_is_none_is_told_at_once_and_the_server_goes_on(farm: Farm) -> None:
     farm.write(shop=farm.plain("shop", "--noisy"))
     registry, _ = farm.open()
-    assert "no MCP result" in failure(registry, "shop__malformed").message
+    assert "no MCP result (content: Input should be a valid list)" in failure(registry, "shop__malformed").message
     assert registry.call("shop__surrogate").text == "a\ufffdb"
     refused = failure(registry, "shop__refuse")
     assert isinstance(refused, InvalidInput)

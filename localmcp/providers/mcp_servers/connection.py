@@ -142,8 +142,9 @@ class Connection:
                 await asyncio.shield(self._opened)
         except TimeoutError:
             await self.close()
-            seconds = f"{self.entry.start_seconds:g} seconds"
-            raise self._unavailable(f"did not answer within {seconds} of its start") from None
+            raise self._unavailable(
+                f"did not answer within {self.entry.start_seconds:g} seconds of its start"
+            ) from None
         except asyncio.CancelledError:
             await self.close()
             raise
@@ -337,8 +338,8 @@ class Connection:
         except MCPError as error:
             if error.code == types.CONNECTION_CLOSED:
                 raise await self._explain_end(method) from error
-            message = self._log.shown(error.message)
-            raise InvalidInput(f"The MCP server '{self.entry.name}' refused {method}: {message}") from error
+            why = self._log.shown(error.message)
+            raise InvalidInput(f"The MCP server '{self.entry.name}' refused {method}: {why}") from error
         except (TimeoutError, ValidationError, anyio.ClosedResourceError, RuntimeError) as error:
             raise self._unavailable(f"gave no usable answer to {method}") from error
 
@@ -426,15 +427,14 @@ class Connection:
             self._leave.set()
             return SessionLost(f"The MCP server '{self.entry.name}' has forgotten our session.")
         if isinstance(error, MCPError) and code != types.CONNECTION_CLOSED:
-            reason = f"{self._log.shown(error.message)}{self._http_status()}"
+            reason = self._log.shown(error.message) + self._http_status()
             message = f"The MCP server '{self.entry.name}' refused {tool}: {reason}"
             if code == types.MISSING_REQUIRED_CLIENT_CAPABILITY:
                 return MissingCapability(message, capability=_required_capability(error.data))
             return (InvalidInput if code == types.INVALID_PARAMS else Unavailable)(message)
         if isinstance(error, ValidationError):
             first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"])
-            problem = self._log.shown(f"{place}: {first['msg']}")[:200]
+            problem = self._log.shown(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")[:200]
             return self._unavailable(f"answered {tool} with something that is no MCP result ({problem})")
         return await self._explain_end(tool)
 
@@ -462,8 +462,7 @@ class Connection:
             ending = f" ({self._child.ending})" if self._child and self._child.ending else ""
             return self._unavailable(f"ended during its start{ending}")
         if isinstance(error, MCPError):
-            message = self._log.shown(error.message)
-            return self._unavailable(f"refused the handshake: {message}{self._http_status()}")
+            return self._unavailable(f"refused the handshake: {self._log.shown(error.message)}{self._http_status()}")
         if isinstance(error, httpx2.HTTPError):
             return self._unavailable(f"cannot be reached at {self.entry.where}: {error or type(error).__name__}")
         if isinstance(error, OSError) and self._child is None:

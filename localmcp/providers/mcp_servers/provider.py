@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from localmcp.config import servers_file
 from localmcp.errors import ConfigurationError, LocalMCPError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from localmcp.providers.manifests import ProviderState, State
     from localmcp.providers.mcp_servers.approval import ApprovedDefinitions
     from localmcp.providers.mcp_servers.introduction import Introduced
+    from localmcp.providers.mcp_servers.servers import McpServers
     from localmcp.providers.mcp_servers.supervisor import Supervisor
 
 Json = dict[str, Any]
@@ -28,34 +29,6 @@ Json = dict[str, Any]
 log = logging.getLogger(__name__)
 
 CHANGED = "Changed since the user approved it; ask the user to run: localmcp servers approve {server}"
-
-
-class Runtime(Protocol):
-    """What the servers share once one of them is needed."""
-
-    def supervise(self, server: McpServer) -> Supervisor:
-        """Return the supervisor of this server; made at the first time."""
-        ...
-
-    def run(self, coroutine: Any) -> Any:
-        """Wait for a coroutine in the background loop."""
-        ...
-
-    def start(self, coroutine: Any) -> Any:
-        """Begin a coroutine in the background loop."""
-        ...
-
-    def follow_file(self) -> object:
-        """Read the user's file if it has changed; a server whose entry is no longer the same is retired."""
-        ...
-
-    def tell_offers(self, what: str) -> None:
-        """Pass on that resources or prompts have changed."""
-        ...
-
-    def wait_for_listing(self, server: McpServer) -> None:
-        """Start what has never been listed and give it a moment."""
-        ...
 
 
 _OPEN_TO_ALL = ("file:", "http:", "https:")
@@ -168,7 +141,7 @@ class McpServer:
         self,
         entry: ServerEntry,
         cache: CatalogCache,
-        runtime: Runtime,
+        runtime: McpServers,
         on_change: Callable[[], None],
         approved: ApprovedDefinitions,
     ) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from localmcp.errors import LocalMCPError, Unavailable
 from localmcp.providers.mcp_servers.authorization import LoginNeeded
 from localmcp.providers.mcp_servers.connection import Connection, SessionLost
-from localmcp.providers.mcp_servers.entries import ServerEntry
 from localmcp.providers.mcp_servers.process import Guard, ServerLog
 from localmcp.tools import ReportProgress, person_asker
+
+if TYPE_CHECKING:
+    from localmcp.providers.mcp_servers.provider import McpServer
 
 Json = dict[str, Any]
 
@@ -21,33 +23,10 @@ log = logging.getLogger(__name__)
 LONGEST_PAUSE = 60.0
 
 
-class Supervised(Protocol):
-    """Who hears what the server tells; called in the background loop."""
-
-    @property
-    def entry(self) -> ServerEntry: ...
-
-    def learn(self, tools: list[Json]) -> None:
-        """Its tools, after each connection and change."""
-        ...
-
-    def learn_offers(self, offers: dict[str, list[Json]]) -> None:
-        """Its resources and prompts, a moment later."""
-        ...
-
-    def note_updated(self, uri: str) -> None:
-        """A resource that was subscribed to has changed."""
-        ...
-
-    def fail(self, error: LocalMCPError) -> None:
-        """Why no connection came about."""
-        ...
-
-
 class Supervisor:
     """The connections of one server, one after the other. Lives in one event loop."""
 
-    def __init__(self, server: Supervised, server_log: ServerLog, guard: Guard) -> None:
+    def __init__(self, server: McpServer, server_log: ServerLog, guard: Guard) -> None:
         self.entry = server.entry
         self._server = server
         self._log = server_log
