@@ -11,7 +11,7 @@ import apsw
 from typing_extensions import TypedDict
 
 from localmcp.embeddings import Embedder, LazyEmbedder
-from localmcp.errors import InvalidInput, Unavailable
+from localmcp.errors import InvalidInput, NeedsConfirmation, Unavailable
 from localmcp.retriever.record_input import Change, NewRecord, parse_change, parse_record
 from localmcp.retriever.search import require_our_model
 from localmcp.retriever.writing import (
@@ -32,10 +32,12 @@ from localmcp.search.conditions import parse_condition
 from localmcp.search.records import check_metadata
 from localmcp.search.sources import trash_sources
 from localmcp.storage.database import Database, fetch_all
-from localmcp.tools import Param, hidden_change
+from localmcp.tools import Param, current_scope, hidden_change
 
 MOST_RECORDS = 200
 """A call with more would take longer than a client waits; the command line has no such bound."""
+FILES_AT_ONCE = 5
+"""Documents from files that an assistant removes without asking."""
 
 
 class InsertedRecords(TypedDict):
@@ -237,6 +239,7 @@ class Records:
             dict[str, Any] | None, Param('Or everything whose metadata fulfil this: {"year":{"lt":2020}}')
         ] = None,
         partition_name: Annotated[str | None, Param("Only in this partition.")] = None,
+        confirm: Annotated[bool, Param("Needed for more than five documents that come from files.")] = False,
     ) -> DeletedRecords:
         """Put records, and whole documents, of a collection into the trash; restore_source brings them back."""
         condition = parse_condition(filter)
@@ -248,9 +251,13 @@ class Records:
             chunk_ids = named if condition is None else chunks_fulfilling(connection, target.id, condition)
             sources = _sources_of(connection, whole_sources(connection, target, chunk_ids), partition_name)
             stored_ids = {chunk for source in sources for chunk in source.chunks}
+        files = [source.uuid for source in sources if source.uri is not None]
+        if len(files) > FILES_AT_ONCE and not confirm and not current_scope().trusted:
+            message = f"This would put {len(files)} documents that come from files into the trash. Nothing was removed."
+            raise NeedsConfirmation(message, hint="If the person wants this, call again with confirm: true.")
         with self.database.write() as connection:
             trash_sources(connection, [source.id for source in sources if source.uri is None])
-        if files := [source.uuid for source in sources if source.uri is not None]:
+        if files:
             self._remove_documents(files)
         result: DeletedRecords = {"deleted": len(stored_ids), "documents": len(sources)}
         if missing := [chunk_id for chunk_id in named if chunk_id not in stored_ids]:

@@ -75,6 +75,12 @@ async def test_removing_many_documents_wants_a_confirmation(workspace: Workspace
         assert "confirm: true" in asked.structured_content["message"]
         done = await client.call_tool("remove_source", {"path": str(folder), "confirm": True})
         assert done.structured_content is not None and len(done.structured_content["sources"]) == 7
+        every_note = {"collection_name": "default", "filter": {"path": {"prefix": str(folder)}}}
+        await client.call_tool("restore_source", {"path": str(folder)})
+        refused = await client.call_tool("delete_records", every_note)
+        assert refused.is_error and "7 documents" in refused.content[0].text  # pyright: ignore
+        deleted = await client.call_tool("delete_records", {**every_note, "confirm": True})
+        assert deleted.structured_content is not None and deleted.structured_content["documents"] == 7
         path = str(folder / "note-3.md")
         back = await client.call_tool("restore_source", {"sourceId": path})
         assert back.structured_content is not None and back.structured_content["path"] == path

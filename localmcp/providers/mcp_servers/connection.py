@@ -142,9 +142,8 @@ class Connection:
                 await asyncio.shield(self._opened)
         except TimeoutError:
             await self.close()
-            raise self._unavailable(
-                f"did not answer within {self.entry.start_seconds:g} seconds of its start"
-            ) from None
+            seconds = f"{self.entry.start_seconds:g} seconds"
+            raise self._unavailable(f"did not answer within {seconds} of its start") from None
         except asyncio.CancelledError:
             await self.close()
             raise
@@ -290,11 +289,9 @@ class Connection:
                     cursor = page.next_cursor
                     if not cursor:
                         break
-        except MCPError as error:
-            if error.code == types.METHOD_NOT_FOUND:
+        except (MCPError, TimeoutError, ValidationError) as error:
+            if isinstance(error, MCPError) and error.code == types.METHOD_NOT_FOUND:
                 return []
-            raise await self._explain_call("tools/list", error) from error
-        except (TimeoutError, ValidationError) as error:
             raise await self._explain_call("tools/list", error) from error
         return usable_tools(tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools)
 
