@@ -299,13 +299,16 @@ def _join(request: SearchRequest, gathered: _Round) -> SearchOutcome:
     _align_meaning(parts)
     full = max((part.factor * part.ranked.best_keyword for part in parts), default=0.0)
     by_meaning = any(part.ranked.mode != "keyword" for part in parts) and request.mode == "hybrid"
+    ranked = [_ranked(part, full, by_meaning) for part in parts]
+    # The first of all are among the first of each.
+    most = max(request.offset + request.limit, ARM_DEPTH if request.by_date else LOOKED_AT)
     ordered = sorted(
         (
             (part.ranked.is_deep(fused), -fused.combined, -_raw(part, fused), number, place, fused)
             for number, part in enumerate(parts)
-            for place, fused in enumerate(_ranked(part, full, by_meaning))
+            for place, fused in enumerate(ranked[number][:most])
         ),
-        key=lambda ranked: ranked[:5],
+        key=lambda candidate: candidate[:5],
     )
     candidates = [(number, fused) for _, _, _, number, _, fused in ordered]
     first, first_few = parts[0].ranked.outcome if parts else SearchOutcome([], 0), candidates[:LOOKED_AT]
@@ -315,7 +318,7 @@ def _join(request: SearchRequest, gathered: _Round) -> SearchOutcome:
     hits = _load(parts, dict.fromkeys((*page, *first_few)), gathered.notices)
     return SearchOutcome(
         hits=[hits[candidate] for candidate in page if candidate in hits],
-        total=len(ordered),
+        total=sum(map(len, ranked)),
         query=query,
         weights=first.weights,
         doubtful=is_doubtful(hits[candidate] for candidate in first_few if candidate in hits),

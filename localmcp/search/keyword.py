@@ -281,7 +281,7 @@ def _bm25(connection: apsw.Connection, terms: Sequence[Term], depth: int, source
             in (select value from carray(:sources))
     """
     sql = f"""
-        select id, score, (select cast(sz as blob) from chunks_fts_docsize where chunks_fts_docsize.id = hits.id)
+        select id + 0, score, (select cast(sz as blob) from chunks_fts_docsize where chunks_fts_docsize.id = hits.id)
         from (
             select rowid as id, bm25(chunks_fts, {TITLE_WEIGHT}, {TEXT_WEIGHT}) as score from chunks_fts
             where chunks_fts match :match {narrowing if sources is not None else ""}
@@ -303,7 +303,7 @@ def mix_neighbors(connection: apsw.Connection, scores: dict[int, float], chunk_i
     """
     scored = [chunk_id for chunk_id in chunk_ids if chunk_id in scores]
     sql = """
-        select id, source_id from carray(?)
+        select id + 0, source_id + 0 from carray(?)
         cross join chunks indexed by chunk_sources on id between value - 1 and value + 1
     """
     sources = dict(fetch_all(connection, sql, (apsw.carray(array("q", scored)),))) if scored else {}
