@@ -139,7 +139,7 @@ def list_collections(session: Session, result: Json) -> None:
         for collection in result["collections"]
     ]
     rows += [(name, "", "", "milvus", "", "only on the Milvus server") for name in result.get("onlyOnMilvus", ())]
-    head = ("name", "documents", "chunks", "searched in", "partitions", "description")
+    head = ("name", "documents", "passages", "searched in", "partitions", "description")
     empty = "There is no collection yet. Make one with: localmcp collections create NAME"
     session.print_table(head, rows, (1, 2), empty=empty)
 
@@ -157,7 +157,7 @@ def describe(session: Session, collection: Json) -> None:
     terminal.echo(terminal.bold(collection["name"]) + about)
     if "documents" in collection:
         documents, chunks = collection["documents"], collection["chunks"]
-        counts = f"{terminal.counted(documents, 'document')}, {terminal.counted(chunks, 'chunk')}"
+        counts = f"{terminal.counted(documents, 'document')}, {terminal.counted(chunks, 'passage')}"
         terminal.echo(f"  {counts}, {terminal.counted(collection['vectors'], 'vector')}")
     model = f"{collection['model']}, {collection['dimension']} dimensions" if collection["model"] else "none yet"
     terminal.echo(f"  model: {model}")
@@ -248,7 +248,7 @@ def insert(
     shared = {"collection_name": name, "partition_name": partition, "metadata": common or None, "split": split or None}
     ids = _insert(session, records, shared)
     result = {"ids": ids, "count": len(records), "collection_name": name}
-    message = f"{terminal.counted(len(records), 'text')} stored in '{name}' as {terminal.counted(len(ids), 'chunk')}."
+    message = f"{terminal.counted(len(records), 'text')} stored in '{name}' as {terminal.counted(len(ids), 'passage')}."
     session.answer(result, lambda _: session.note(message))
 
 
@@ -335,6 +335,6 @@ def _ask_deletion(session: Session, arguments: Json) -> str:
 )  # fmt: skip
 def delete(session: Session, value: Json) -> None:
     """Put records, and whole documents, into the trash."""
-    session.note(f"{terminal.counted(value['deleted'], 'chunk')} put into the trash.")
+    session.note(f"{terminal.counted(value['deleted'], 'passage')} put into the trash.")
     if value.get("notFound"):
         session.note(terminal.warned(f"Not found: {', '.join(map(str, value['notFound']))}"))

@@ -70,8 +70,9 @@ def create(session: Session, expires: str | None, **opens: Any) -> None:
 
 def _print_new(session: Session, made: NewKey, warning: str) -> None:
     terminal.echo(made.key)
-    session.note(f"{_called(made.info)}: {_opened(made.info)}, {_expiry(made.info)}. {terminal.warned(warning)}")
-    session.note(terminal.dim(f"Take it back with: localmcp keys revoke {made.info.id}"))
+    created = f"Created {_called(made.info)} with scope {_opened(made.info)}, {_expiry(made.info)}."
+    session.note(f"{created} {terminal.warned(warning)}")
+    session.note(terminal.dim(f"Revoke it with: localmcp keys revoke {made.info.id}"))
 
 
 @keys.command("list")
@@ -137,14 +138,14 @@ def delete(session: Session, key: str) -> None:
 
 def _print_done(session: Session, info: KeyInfo, message: str, done: str) -> None:
     value = {"success": True, "message": message, "keyInfo": info.as_json()}
-    session.answer(value, lambda _: session.note(f"{_called(info)} ({info.prefix}…) {done}."))
+    session.answer(value, lambda _: session.note(f"The {_called(info)} ({info.prefix}…) {done}."))
 
 
 # ---------------------------------------------------------------- words
 
 
 def _called(info: KeyInfo) -> str:
-    return f"The key '{info.name}'" if info.name else "The key"
+    return f"key '{info.name}'" if info.name else "key"
 
 
 def _opened(info: KeyInfo) -> str:
@@ -159,4 +160,4 @@ def _opened(info: KeyInfo) -> str:
 
 
 def _expiry(info: KeyInfo) -> str:
-    return f"until {local_time(info.expires_at)}" if info.expires_at else "for ever"
+    return f"expires {local_time(info.expires_at)}" if info.expires_at else "never expires"

@@ -53,10 +53,7 @@ def pack(
 
 
 def _packed(path: Path, manifest: Json) -> str:
-    held = ", ".join(
-        terminal.counted(number, name.rstrip("s")) for name, number in manifest["counts"].items() if number
-    )
-    return f"Wrote {path} ({terminal.size(path.stat().st_size)}): {held or 'nothing'}"
+    return f"Wrote {path} ({terminal.size(path.stat().st_size)}): {contents(manifest['counts'])}"
 
 
 @command()
@@ -103,7 +100,7 @@ def _told(manifest: Json, counts: Json) -> list[tuple[str, str]]:
         ("note", manifest.get("note", "")),
         ("made", " by ".join(filter(None, (manifest.get("created_at"), manifest.get("made_by"))))),
         ("model", ", ".join(models)),
-        ("holds", ", ".join(f"{number:,} {name}" for name, number in counts.items() if number)),
+        ("holds", contents(counts) if counts else ""),
         ("digest", manifest.get("digest", "")),
     ]
 

@@ -103,7 +103,7 @@ def _print_servers(session: Session, answer: Json) -> None:
     rows = [
         (
             server["name"],
-            "ready" if server["state"] == "not started" else server["state"],
+            "ready" if server["state"] == "not started" and server["tools"] is not None else server["state"],
             "?" if server["tools"] is None else str(server["tools"]),
             _shown_where(server),
         )

@@ -216,6 +216,13 @@ COMMON: tuple[click.Option, ...] = (
 class Command(click.Command):
     """A command that also takes the options of `COMMON`."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse an empty path: a shell variable that is not set must not mean the current folder."""
+        arguments = [p.make_metavar(ctx) for p in super().get_params(ctx) if isinstance(p, click.Argument)]
+        if "" in args and any("PATH" in metavar or "FILE" in metavar for metavar in arguments):
+            raise click.UsageError("A path is empty (''). Is a shell variable not set?", ctx)
+        return super().parse_args(ctx, args)
+
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         own = super().get_params(ctx)
         return [*own[:-1], *COMMON, *own[-1:]]

@@ -500,5 +500,5 @@ def _ask(questions: Sequence[str]) -> None:
     if questions:
         raise NeedsConfirmation(
             f"{'; '.join(questions)}. Nothing of that was changed.",
-            hint="If they were deleted on purpose, refresh with --confirm-removals (confirmRemovals: true).",
+            hint="If they were deleted on purpose: localmcp refresh --yes (as a tool: confirmRemovals: true).",
         )

@@ -333,6 +333,10 @@ def _unknown(connection: apsw.Connection, names: Mapping[int, str], path: str) -
                 return f"it lies in {folder}, which was {status}: {reason}"
         folder = os.path.dirname(folder)
     roots = [root.path for root in roots_of(connection, names) if below(path, root.path)]
+    if path in roots:
+        return "a watched folder, which is looked at again by refresh"
+    if roots and os.path.isdir(path):
+        return f"a folder in {max(roots, key=len)}; ask for a file in it"
     if roots and os.path.lexists(path):
         return f"not seen yet; it lies in {max(roots, key=len)}, which is looked at again by refresh"
     if roots:

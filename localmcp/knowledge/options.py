@@ -69,10 +69,12 @@ def find_targets(paths: Iterable[str | os.PathLike[str]], options: Options) -> d
 
     Raises:
         NotFound: none exists.
-        InvalidInput: a title for a folder.
+        InvalidInput: an empty path, a title for a folder.
     """
     targets: dict[str, Kind | None] = {}
     for path in paths:
+        if not os.fspath(path):
+            raise InvalidInput("path is empty; name a file or a folder ('.' is the current one).")
         real = os.path.realpath(os.path.expanduser(path))
         kind = "folder" if os.path.isdir(real) else "file" if os.path.lexists(real) else None
         if kind == "folder" and options.title:

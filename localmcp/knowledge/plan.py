@@ -8,6 +8,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from localmcp.humanize import counted
 from localmcp.knowledge.drafting import CANNOT_BE_READ, REACHED_BY_LINK
 from localmcp.knowledge.ledger import Entry, Kind, Root, entries_below, roots_of
 from localmcp.knowledge.options import Options, find_partition, make_root, owner_of, said_of
@@ -56,7 +57,7 @@ class Plan:
     def needs_confirmation(self) -> str | None:
         """Return why this plan must not be carried out without asking, or None."""
         if self.root_is_gone and self.held:
-            return f"{self.root.path} is not there; {self.held} documents came from it"
+            return f"{self.root.path} is not there; {counted(self.held, 'document')} came from it"
         if is_mass(self.vanished, self.held):
             return f"{self.vanished} of {self.held} documents in {self.root.path} are no longer there"
         return None

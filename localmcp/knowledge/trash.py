@@ -58,8 +58,10 @@ def find_removal(connection: apsw.Connection, collections: Sequence[Collection],
 
     Raises:
         NotFound: none of the three; names the nearest title.
-        InvalidInput: a title that several sources have.
+        InvalidInput: nothing is named, or a title that several sources have.
     """
+    if not target:
+        raise InvalidInput("Name a document by its id, path or title ('.' is the current folder).")
     live = _live_sources(connection, collections)
     if is_uuid(target) and (matching := [row for row in live if row.uuid == target.lower()]):
         return Removal(matching)

@@ -428,7 +428,9 @@ def translate_error(error: apsw.Error, path: Path) -> LocalMCPError | None:
             hint="Is there a limit on the size of files (ulimit -f), a quota, or a fault of the disk?",
         )
     if isinstance(error, apsw.CorruptError | apsw.IOError):
-        return FileUnavailable(f"{path} is damaged or unreadable: {error}.", hint="Restore a backup.")
+        return FileUnavailable(
+            f"{path} is damaged or unreadable: {error}.", hint="Restore a backup: localmcp restore FILE"
+        )
     if isinstance(error, apsw.TooBigError | apsw.NoMemError):
         return FileUnavailable(f"{path} holds, or would get, a value that is too large.")
     if isinstance(error, apsw.InterruptError):

@@ -309,7 +309,7 @@ def test_refresh_finds_what_changed(filled, notes: Path) -> None:
 def test_refresh_asks_before_it_buries_a_folder_that_is_gone(filled, notes: Path, tmp_path: Path) -> None:
     notes.rename(tmp_path / "unmounted")
     asked = filled("refresh")
-    assert asked.code == 1 and "--confirm-removals" in asked.err
+    assert asked.code == 1 and "localmcp refresh --yes" in asked.err
     assert filled("status", "--json").json["stats"]["totalSources"] == 3
     assert filled("refresh", "--confirm-removals", "--json").json["missing"] == 3
 

@@ -193,3 +193,13 @@ def test_a_file_that_is_locked_is_told_once(filled, tmp_path: Path) -> None:
     ran = spawn("--db", str(tmp_path), "sources", cwd=tmp_path)
     assert ran.code == 3
     assert "WARNING" not in ran.err
+
+
+EMPTY = (("add", ""), ("remove", "", "--yes"), ("quickstarts", "import", ""), ("rules", "import", ""), ("backup", ""))
+
+
+@pytest.mark.parametrize("words", EMPTY, ids=" ".join)
+def test_an_empty_path_is_refused_and_does_not_mean_the_current_folder(filled, words: tuple[str, ...]) -> None:
+    ran = filled(*words)
+    assert (ran.code, "A path is empty" in ran.err) == (2, True)
+    assert filled("sources", "--json").json["total"] == 3

@@ -50,6 +50,18 @@ def test_why_tells_what_is_not_seen_yet_and_what_was_never_there(library: Librar
     write(folder / "new.md", "x")
     assert "not seen yet" in library.why(folder / "new.md")["explanation"]
     assert "never such a file" in library.why(folder / "never.md")["explanation"]
+    assert library.why(folder)["explanation"] == "a watched folder, which is looked at again by refresh"
+
+
+def test_an_empty_path_is_not_the_current_folder(
+    library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    with pytest.raises(InvalidInput, match="path is empty"):
+        library.add_paths([""])
+    library.add_paths([folder])
+    with pytest.raises(InvalidInput, match="Name a document"):
+        library.remove([""])
 
 
 def test_why_compares_with_what_is_on_the_disk(library: Library, folder: Path) -> None:
