@@ -1,4 +1,4 @@
-"""How likely a tool serves a request: an order of the tools, then whether the first of them serves at all.
+"""How likely a tool serves a request: an order of the tools, then whether one that serves is among the first five.
 
 Fitted by `tests/benchmarks/discovery_fit.py --weights` to queries over whole catalogs, over parts of them, and over
 catalogs without the very tools that would serve.
@@ -23,32 +23,28 @@ it lacks the query's verb; and of the query: whether it is rather meant for othe
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """One model: weights of FEATURES, and weights of SIGNS for two questions, each with a threshold of log odds."""
+    """One model: weights of FEATURES, weights of SIGNS, and two thresholds of the log odds that these give."""
 
     order: tuple[float, ...]
-    serves: tuple[float, ...]
-    """Whether any tool serves the request."""
-    possible: float
-    """Below this nothing is worth showing."""
     right: tuple[float, ...]
     """Whether a tool that serves is among the first five."""
-    sure: tuple[float, float]
-    """Where both answers reach so much, the tools count as sure."""
+    possible: float
+    """Below this nothing is worth showing."""
+    sure: float
+    """From here on the tools count as sure."""
 
 
 WITH_MODEL = Weights(
-    order=(8.65, 9.18, 3.33, 0.33, -0.24, -0.58, -1.65),
-    serves=(-0.67, 0.39, 0.17, -1.47, -6.75),
-    possible=-2.6,
-    right=(-1.67, 0.28, 1.82, -0.75, -3.88),
-    sure=(0.6, 0.1),
+    order=(7.2, 7.8, 3.0, 0.54, -0.53, -0.29, -1.46, 13.0, -10.0),
+    right=(-1.85, 0.34, 1.41, -0.44, -3.22),
+    possible=-2.1,
+    sure=0.0,
 )
 WITHOUT_MODEL = Weights(
-    order=(0.0, 0.0, 0.0, 0.99, 5.31, -0.65, -1.93),
-    serves=(-1.17, 0.52, -0.77, -0.64, 0.0),
+    order=(0.0, 0.0, 0.0, 0.99, 5.31, -0.65, -1.93, 0.0, 0.0),
+    right=(-1.17, 0.52, -0.77, -0.64, 0.0),
     possible=-2.0,
-    right=(-2.08, 0.46, 2.76, -0.34, 0.0),
-    sure=(1.0, 1.0),
+    sure=1.2,
 )
 
 
@@ -86,15 +82,11 @@ def judge(features: Features) -> Judgment:
     weights = WITH_MODEL if features.with_model else WITHOUT_MODEL
     relevances = relevance(features.rows, weights)
     signs = signs_of(relevances, features)
-    serves, right = (
-        sum(weight * sign for weight, sign in zip(question, signs, strict=True))
-        for question in (weights.serves, weights.right)
-    )
-    odds = relevances - relevances.max() + serves
+    right = sum(weight * sign for weight, sign in zip(weights.right, signs, strict=True))
+    odds = relevances - relevances.max() + right
     # By words alone, a request that shares none with any tool has none.
     shares_words = bool(features.rows[:, FEATURES.index("strength")].any())
-    sure = serves >= weights.sure[0] and right >= weights.sure[1]
-    return Judgment(odds, serves >= weights.possible and (features.with_model or shares_words), sure)
+    return Judgment(odds, right >= weights.possible and (features.with_model or shares_words), right >= weights.sure)
 
 
 def probability(odds: float) -> float:

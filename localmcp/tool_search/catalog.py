@@ -15,9 +15,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from localmcp.text_vectors import TextVectors
-from localmcp.tool_search.background_requests import request_vectors, scale_of
+from localmcp.tool_search.background_requests import EVERY, request_vectors, scale_of
 from localmcp.tool_search.name_match import rung_of, squeeze
 from localmcp.tool_search.query import Query, ToolDescription, ToolText, take_query_apart
+from localmcp.tool_search.request_adapter import Adapter, shipped_adapter
 from localmcp.tool_search.synonyms import ACTIONS
 from localmcp.wording.spelling import WordList, correct
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+SAYING_SHARE, MOST_NEAR = 0.5, 25
+"""How much sayings count in hubness, beside names, and how many of the requests in general it is the mean of."""
 COMMON_SIZE = 100
 """Rarity in a smaller catalog is reckoned as if it had this many tools: few tools say little about a word."""
 
@@ -203,6 +206,12 @@ class ToolVectors:
     """What people ask of programs in general: unit rows (requests, dimension)."""
     requested: NDArray[np.float32]
     """Cosine of each of these with the tool that is nearest to it: (requests,)."""
+    adapter: Adapter | None
+    """None for a model that none was fitted to."""
+    sayings: NDArray[np.float32]
+    """What people say for such tools: rows (tools, axes), without columns where there is no adapter."""
+    hubness: NDArray[np.float32]
+    """How near each tool is to the requests in general that are nearest to it: (tools,)."""
     factor: float
     offset: float
     """What brings the model's cosines to the default model's scale, see `background_requests`."""
@@ -230,4 +239,23 @@ def _stack(tools: Sequence[ToolText], embedder: Embedder, kept: TextVectors) -> 
     others = np.stack([row for text in texts for row in text])
     requests = request_vectors(embedder, kept)
     requested = np.max([(requests @ rows.T).max(axis=1) for rows in (first, named, others)], axis=0)
-    return ToolVectors(first, named, others, begins, requests, requested, *scale_of(requests))
+    nothing = np.zeros((len(first), 0), np.float32)
+    unrelated = ToolVectors(
+        first, named, others, begins, requests, requested, None, nothing, nothing, *scale_of(requests)
+    )
+    fits = embedder.identity.fingerprint == shipped_adapter().fingerprint
+    return relate(unrelated, shipped_adapter() if fits else None)
+
+
+def relate(vectors: ToolVectors, adapter: Adapter | None) -> ToolVectors:
+    """Return the vectors with what an adapter adds to them: what is said for such tools, and their hubness."""
+    import numpy as np
+
+    requests, sayings = vectors.requests[::EVERY], vectors.sayings
+    if adapter:
+        sayings = adapter.sayings_for((vectors.first + vectors.named) / 2)
+        near = adapter.adapt(requests) @ vectors.first.T + (requests @ adapter.axes) @ (sayings.T * SAYING_SHARE)
+    else:
+        near = vectors.to_scale(requests @ vectors.first.T) * (1 + SAYING_SHARE)
+    hubness = np.partition(near, -MOST_NEAR, axis=0)[-MOST_NEAR:].mean(axis=0)
+    return replace(vectors, adapter=adapter, sayings=sayings, hubness=hubness)

@@ -21,7 +21,10 @@ WORDS = ("known", "strength", "other_action", "verb_missing")
 """known: share of the query's words, of those that any tool has, that this tool has, weighted by field and rarity;
 strength: how much weight of words that is, 1 - exp(-weight / 3); other_action: 1 if the query asks for a kind of
 action and the name only for others; verb_missing: 1 if the query has a verb that the tool lacks."""
-FEATURES = (*COSINES, *WORDS)
+COMPARED = (*COSINES, *WORDS)
+FEATURES = (*COMPARED, "saying", "hubness")
+"""saying: cosine of the query with what people say for such tools, or with the tool for a model without; hubness: how
+near the tool is to requests in general, which says nothing about this one."""
 MAX_COMPARED = 1000
 """Tools that are compared by description and name too: with more, those that come first by name, sentence and words."""
 
@@ -54,7 +57,8 @@ def word_features(query: Query, catalog: ToolCatalog) -> Features:
     other_action = (catalog.actions != 0) & bool(asked) & ((catalog.actions & asked) == 0)
     missing = ~catalog.doers(query.verbs) if query.verbs else np.zeros(size, bool)
     none = np.zeros(size, np.float32)
-    rows = np.stack([none, none, none, weights / possible, 1 - np.exp(-weights / 3), other_action, missing], axis=1)
+    by_words = (weights / possible, 1 - np.exp(-weights / 3), other_action, missing)
+    rows = np.stack([none, none, none, *by_words, none, none], axis=1)
     return Features(rows.astype(np.float32))
 
 
@@ -68,24 +72,22 @@ def _nearest_text(vectors: ToolVectors, places: NDArray[np.intp], row: NDArray[n
     return np.maximum.reduceat(vectors.others[list(chain.from_iterable(texts))] @ row, begins)
 
 
-def all_features(
-    query: NDArray[np.float32], adapted: NDArray[np.float32], vectors: ToolVectors, by_words: Features
-) -> Features:
-    """Add the cosines.
-
-    Args:
-        query: its unit vector, which is compared with general requests.
-        adapted: the unit vector that is compared with tools, see `request_adapter`.
-    """
+def all_features(query: NDArray[np.float32], vectors: ToolVectors, by_words: Features, *, adapted: bool) -> Features:
+    """Add what the unit vector of the query says; `adapted`: compared with tools as `request_adapter` moves it."""
     import numpy as np
 
-    rows, row = by_words.rows.copy(), adapted
+    rows, adapter = by_words.rows.copy(), vectors.adapter
+    row = adapter.adapt(query) if adapter and adapted else query
+    saying, hubness = len(COMPARED), len(COMPARED) + 1
     rows[:, 0] = vectors.to_scale(vectors.first @ row)
+    rows[:, saying] = vectors.sayings @ (query @ adapter.axes) if adapter else rows[:, 0]
+    rows[:, hubness] = vectors.hubness
     if len(rows) <= MAX_COMPARED:
         rows[:, 1] = vectors.to_scale(np.maximum.reduceat(vectors.others @ row, vectors.begins))
         rows[:, 2] = vectors.to_scale(vectors.named @ row)
     else:
-        first = rows[:, 0] + 0.3 * rows[:, FEATURES.index("known")] + 0.2 * rows[:, FEATURES.index("strength")]
+        first = rows[:, 0] + 0.5 * rows[:, saying] - 0.5 * vectors.hubness
+        first += 0.3 * rows[:, FEATURES.index("known")] + 0.2 * rows[:, FEATURES.index("strength")]
         best = np.argpartition(-first, MAX_COMPARED)[:MAX_COMPARED]
         rows[best, 1] = vectors.to_scale(_nearest_text(vectors, best, row))
         rows[best, 2] = vectors.to_scale(vectors.named[best] @ row)

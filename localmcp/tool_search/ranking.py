@@ -19,7 +19,6 @@ from localmcp.tool_search.abstention import judge, probability
 from localmcp.tool_search.catalog import ToolCatalog
 from localmcp.tool_search.features import Features, all_features, word_features
 from localmcp.tool_search.query import Query, ToolDescription, ToolText, take_apart, take_query_apart
-from localmcp.tool_search.request_adapter import adapt
 
 if TYPE_CHECKING:
     from localmcp.embeddings import LazyEmbedder
@@ -121,7 +120,7 @@ class ToolFinder:
         return Hits(shown, bool(name_scores) or judgment.sure)
 
     def compare(self, query: str, tools: Sequence[ToolDescription], patience: float | None = PATIENCE) -> Features:
-        """Return what speaks for each tool under a query, in the order of the tools.
+        """Return what speaks for each tool under a query that is not adapted, in the order of the tools.
 
         Args:
             query: may be blank.
@@ -129,7 +128,7 @@ class ToolFinder:
             patience: seconds to wait for the model; None compares words alone.
         """
         catalog = self._catalog(tools)
-        return self.features(catalog, catalog.repair(take_query_apart(query)), patience)
+        return self.features(catalog, catalog.repair(take_query_apart(query)), patience, adapted=False)
 
     @property
     def remembers(self) -> bool:
@@ -170,8 +169,7 @@ class ToolFinder:
             if vectors is None:
                 log.info("tools are searched by words alone until their vectors are made")
                 return by_words
-            vector = self._embedder.embed_query(query.text)
-            return all_features(vector, adapt(vector, embedder.identity.fingerprint), vectors, by_words)
+            return all_features(self._embedder.embed_query(query.text), vectors, by_words, adapted=adapted)
         except (ModelUnavailable, ConfigurationError) as error:
             log.info("tools are searched by words alone: %s", error)
             return by_words
@@ -181,12 +179,13 @@ class ToolFinder:
 
 
 def _shown(candidates: Sequence[_Candidate], *, one_word: bool) -> tuple[Hit, ...]:
-    highest = MAX_SCORE_OF_WORD if one_word else MAX_SCORE
+    named = any(tool.name_score for tool in candidates)
+    highest = MAX_SCORE_OF_WORD if named or one_word else MAX_SCORE
     scored = [(tool.name_score or highest * probability(tool.odds + tool.gain), tool) for tool in candidates]
     scored.sort(key=lambda pair: (-round(pair[0], 4), -round(pair[1].odds + pair[1].gain, 1), pair[1].tool.name))
     best = scored[0][0]
     # What a word is part of is what was asked for; tools that are only similar would come between.
-    by_name = one_word and any(tool.name_score for tool in candidates)
+    by_name = one_word and named
     return tuple(
         Hit(tool.tool, score)
         for place, (score, tool) in enumerate(scored)

@@ -1,7 +1,8 @@
-"""What people say, brought nearer to what tools are called: a small linear map of a request's vector."""
+"""What people say, brought nearer to what tools are called: a map of requests, and what is said for similar tools."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -10,30 +11,62 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FILE = "request_adapter.npz"
+NEAREST, SHARPNESS = 8, 20.0
+"""Sayings that are borrowed for a tool, and how much more the nearer ones count."""
+AT_ONCE = 500
+"""Tools that are compared with all capabilities in one step, which bounds the memory."""
 
 
-def adapt(request: NDArray[np.float32], fingerprint: str) -> NDArray[np.float32]:
-    """Return the unit vector (dimension,) that tools are compared with; requests of other models stay as they are.
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """What was fitted to pairs of a request and the tool that serves it (`tests/benchmarks/discovery_fit.py`)."""
 
-    It is r + r A B, where A B has a low rank and was fitted by `tests/benchmarks/discovery_fit.py --adapter` to
-    pairs of a request and the tool that serves it.
-    """
-    import numpy as np
+    fingerprint: str
+    """Of the model that it was fitted to."""
+    down: NDArray[np.float32]
+    up: NDArray[np.float32]
+    """A (dimension, rank) and B (rank, dimension)."""
+    axes: NDArray[np.float32]
+    """(dimension, axes): the directions in which sayings and capabilities are kept."""
+    sayings: NDArray[np.float32]
+    """What people say: rows (pairs, axes)."""
+    capabilities: NDArray[np.float32]
+    """What the tool for it is called: rows (pairs, axes)."""
 
-    fitted_to, down, up = _shipped()
-    if fingerprint != fitted_to:
-        return request
-    moved = request + (request @ down) @ up
-    return (moved / np.linalg.norm(moved)).astype(np.float32)
+    def adapt(self, requests: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the unit vectors (..., dimension) that tools are compared with: r + r A B."""
+        import numpy as np
+
+        moved = requests + (requests @ self.down) @ self.up
+        return (moved / np.linalg.norm(moved, axis=-1, keepdims=True)).astype(np.float32)
+
+    def sayings_for(self, tools: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return what people say for tools such as these: rows (tools, axes), means of what is said for the nearest.
+
+        Both sides of this comparison are worded as tools are, so it finds what a request cannot be compared with.
+        """
+        import numpy as np
+
+        return np.concatenate([self._borrow(tools[begin : begin + AT_ONCE]) for begin in range(0, len(tools), AT_ONCE)])
+
+    def _borrow(self, tools: NDArray[np.float32]) -> NDArray[np.float32]:
+        import numpy as np
+
+        similar = (tools @ self.axes) @ self.capabilities.T
+        nearest = np.argpartition(similar, -NEAREST, axis=1)[:, -NEAREST:]
+        shares = np.exp(SHARPNESS * np.take_along_axis(similar, nearest, axis=1))
+        shares /= shares.sum(axis=1, keepdims=True)
+        return np.einsum("tn,tna->ta", shares, self.sayings[nearest])
 
 
 @cache
-def _shipped() -> tuple[str, NDArray[np.float32], NDArray[np.float32]]:
-    """Fingerprint of the model, A (dimension, rank) and B (rank, dimension), which are kept as whole numbers."""
+def shipped_adapter() -> Adapter:
+    """Return the adapter for the default model; its matrices are kept as whole numbers."""
     import numpy as np
 
     from localmcp.config import packaged_data
 
+    names = ("down", "up", "axes", "sayings", "capabilities")
     with np.load(packaged_data() / FILE, allow_pickle=False) as stored:
-        down, up = (stored[name].astype(np.float32) * stored[f"{name}_unit"] for name in ("down", "up"))
-        return str(stored["fingerprint"]), down, up
+        matrices = (stored[name].astype(np.float32) * stored[f"{name}_unit"] for name in names)
+        return Adapter(str(stored["fingerprint"]), *matrices)

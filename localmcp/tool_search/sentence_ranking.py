@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from localmcp.tool_search.features import FEATURES
+from localmcp.tool_search.features import COMPARED
 from localmcp.tool_search.phrases import Phrase, PhraseMatch, fits, match_phrase, parse_phrase, takes_words
 from localmcp.tool_search.query import ToolDescription, ToolText
 from localmcp.tool_search.ranking import ToolFinder
@@ -18,7 +18,7 @@ from localmcp.wording.sentences import Token, tokenize
 Json = dict[str, Any]
 
 EVIDENCE = (
-    "bias", *FEATURES, "out_of_scope",
+    "bias", *COMPARED, "out_of_scope",
     "phrase", "whole_phrase", "missing_required", "unplaced_values", "placed_values", "unknown_words",
 )  # fmt: skip
 """What tool search compares, and: phrase: how well the best example phrase is said, whole_phrase: its 4th power;
@@ -106,7 +106,7 @@ class ToolRanking:
         features = self._finder.compare(without_values(sentence, tokens), described, patience)
         weights = WITH_MODEL if features.with_model else WITHOUT_MODEL
         evidence = [
-            (1.0, *row, features.out_of_scope, *by_form)
+            (1.0, *row[: len(COMPARED)], features.out_of_scope, *by_form)
             for row, (_, by_form) in zip(features.rows.tolist(), judged, strict=True)
         ]
         weighed = [sum(w * value for w, value in zip(weights, values, strict=True)) for values in evidence]

@@ -1,6 +1,6 @@
 """Fits what tool search learned: the adapter of requests and the weights, to the sets of FITTED.
 
-python tests/benchmarks/discovery_fit.py --adapter      fit the adapter of requests and write it
+python tests/benchmarks/discovery_fit.py --adapter      write what people say for tools; --refit: fit the map too
 python tests/benchmarks/discovery_fit.py --weights      print the weights, each request moved by an adapter that
                                                         was fitted without its server
 """
@@ -14,23 +14,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from discovery_quality import CACHE, FITTED, LONGEST_WAIT, described, read_queries, read_tools
+from discovery_quality import CACHE, FITTED, HERE, LONGEST_WAIT, described, read_queries, read_tools
 
 from localmcp.config import packaged_data
 from localmcp.embeddings import DefaultEmbedder, LazyEmbedder
 from localmcp.text_vectors import TextVectors
 from localmcp.tool_search.abstention import SIGNS, signs_of
 from localmcp.tool_search.background_requests import out_of_scope_margin
-from localmcp.tool_search.catalog import ToolCatalog, ToolVectors
-from localmcp.tool_search.features import COSINES, FEATURES, Features, word_features
+from localmcp.tool_search.catalog import ToolCatalog, ToolVectors, relate
+from localmcp.tool_search.features import COMPARED, COSINES, FEATURES, Features, word_features
 from localmcp.tool_search.query import Query, take_apart, take_query_apart
-from localmcp.tool_search.request_adapter import FILE
+from localmcp.tool_search.request_adapter import FILE, Adapter, shipped_adapter
 
 PARTS = (0.15, 0.3, 0.5, 0.7, 0.3, 0.5)
 """Shares of the servers that a part of the catalogue keeps in fitting."""
 WITHOUT, FOLDS = 8, 5
 PENALTY, STAGE_PENALTY, ADAPTER_PENALTY = 0.01, 0.01, 0.01
-RANK, EPOCHS, BATCH, LEARNING_RATE = 32, 8, 128, 0.002
+RANK, AXES, EPOCHS, BATCH, LEARNING_RATE = 32, 96, 8, 128, 0.002
 TARGETS, WORD_WEIGHTS = (7.8, 7.8, 3.3), (1.5, 3.4, -0.7, -2.2)
 """Weights of the cosines and of WORDS while the adapter is fitted."""
 
@@ -74,7 +74,7 @@ def read_pairs(half: str, embedder: LazyEmbedder) -> Pairs:
     vectors = catalog.vectors(embedder.get(LONGEST_WAIT), TextVectors(CACHE), LONGEST_WAIT, insist=True)
     assert vectors is not None
     queries = [catalog.repair(take_query_apart(row["query"])) for row in rows]
-    words = np.stack([word_features(query, catalog).rows[:, len(COSINES) :] for query in queries])
+    words = np.stack([word_features(query, catalog).rows[:, len(COSINES) : len(COMPARED)] for query in queries])
     good = np.array([[tool["name"] in row["tools"] for tool in tools] for row in rows])
     servers = {tool["name"]: tool["server"] for tool in tools}
     asked = [servers[row["tools"][0]] if row["tools"] else row["query"] for row in rows]
@@ -135,24 +135,53 @@ def softmax(odds: Any) -> Any:
     return shares / shares.sum(axis=1, keepdims=True)
 
 
-def move(requests: Any, adapter: tuple[Any, Any]) -> Any:
+def read_sayings(embedder: LazyEmbedder) -> tuple[Any, Any]:
+    """Rows of what people say and of what a tool for it is called, from `discovery_sayings.txt`."""
+    lines = (HERE / "discovery_sayings.txt").read_text(encoding="utf-8").splitlines()
+    pairs = [
+        (saying, line.partition("|")[0])
+        for line in lines if not line.startswith("#")
+        for saying in line.partition("|")[2].split(";")
+    ]  # fmt: skip
+    kept, model = TextVectors(CACHE), embedder.get(LONGEST_WAIT)
+    return kept.rows([saying for saying, _ in pairs], model), kept.rows([name for _, name in pairs], model)
+
+
+def bank(halves: Sequence[Pairs], written: tuple[Any, Any], without: int | None = None) -> tuple[Any, Any]:
+    """Sayings and the capabilities that they ask for: those that were written, and the requests of catalogs."""
     import numpy as np
 
-    moved = requests + (requests @ adapter[0]) @ adapter[1]
-    return moved / np.linalg.norm(moved, axis=-1, keepdims=True)
+    sayings, capabilities = [written[0]], [written[1]]
+    for pairs in halves:
+        plain = [not row.get("assistant") or isinstance(row["assistant"], str) for row in pairs.rows]
+        chosen = np.flatnonzero(pairs.good.any(1) & (pairs.folds != without) & np.array(plain))
+        tools = pairs.good[chosen].argmax(axis=1)
+        sayings.append(pairs.requests[chosen])
+        capabilities.append((pairs.vectors.first[tools] + pairs.vectors.named[tools]) / 2)
+    return np.concatenate(sayings), np.concatenate(capabilities)
 
 
-def write_adapter(embedder: LazyEmbedder) -> None:
+def make_adapter(down: Any, up: Any, sayings: Any, capabilities: Any) -> Adapter:
+    """Sayings and capabilities are kept by AXES main directions of both."""
     import numpy as np
 
-    down, up = fit_adapter([read_pairs(half, embedder) for half in FITTED])
-    units = [float(np.abs(matrix).max()) / 127 for matrix in (down, up)]
-    np.savez_compressed(
-        packaged_data() / FILE,
-        fingerprint=embedder.get(LONGEST_WAIT).identity.fingerprint,
-        down=np.rint(down / units[0]).astype(np.int8), down_unit=np.float32(units[0]),
-        up=np.rint(up / units[1]).astype(np.int8), up_unit=np.float32(units[1]),
-    )  # fmt: skip
+    axes = np.linalg.svd(np.concatenate([sayings, capabilities]), full_matrices=False)[2][:AXES].T
+    return Adapter("", down, up, axes, sayings @ axes, capabilities @ axes)
+
+
+def write_adapter(embedder: LazyEmbedder, *, refit: bool) -> None:
+    """Without `refit` the map of requests stays as it is shipped."""
+    import numpy as np
+
+    halves = [read_pairs(half, embedder) for half in FITTED]
+    down, up = fit_adapter(halves) if refit else (shipped_adapter().down, shipped_adapter().up)
+    adapter = make_adapter(down, up, *bank(halves, read_sayings(embedder)))
+    stored: dict[str, Any] = {"fingerprint": embedder.get(LONGEST_WAIT).identity.fingerprint}
+    for name in ("down", "up", "axes", "sayings", "capabilities"):
+        matrix = getattr(adapter, name)
+        unit = float(np.abs(matrix).max()) / 127
+        stored |= {name: np.rint(matrix / unit).astype(np.int8), f"{name}_unit": np.float32(unit)}
+    np.savez_compressed(packaged_data() / FILE, **stored)
 
 
 # ---------------------------------------------------------------- fitting
@@ -232,15 +261,27 @@ def parts_of(pairs: Pairs) -> Iterable[tuple[Any, Any, float]]:
         yield ~pairs.good[places].any(0), rows, 0.5
 
 
-def samples(halves: Mapping[str, Pairs], adapters: Sequence[tuple[Any, Any]]) -> Iterable[Sample]:
-    """Every request is moved by the adapter that was fitted without its server."""
+def compare(pairs: Pairs, adapters: Sequence[Adapter]) -> Any:
+    """Rows (requests, tools, FEATURES), each request under the adapter that was fitted without its server."""
+    import numpy as np
+
+    related = [relate(pairs.vectors, adapter) for adapter in adapters]
+    rows: list[Any] = []
+    for request, fold, words in zip(pairs.requests, pairs.folds, pairs.words, strict=True):
+        vectors, adapter = related[fold], adapters[fold]
+        moved = adapter.adapt(request)
+        others = np.maximum.reduceat(vectors.others @ moved, vectors.begins)
+        said = vectors.sayings @ (request @ adapter.axes)
+        rows.append(np.c_[vectors.first @ moved, others, vectors.named @ moved, words, said, vectors.hubness])
+    return np.stack(rows)
+
+
+def samples(halves: Mapping[str, Pairs], adapters: Sequence[Adapter]) -> Iterable[Sample]:
+    """Every request over catalogs and parts of them."""
     import numpy as np
 
     for half, pairs in halves.items():
-        vectors = pairs.vectors
-        moved = np.stack([move(row, adapters[fold]) for row, fold in zip(pairs.requests, pairs.folds, strict=True)])
-        cosines = [moved @ vectors.first.T, np.maximum.reduceat(moved @ vectors.others.T, vectors.begins, axis=1)]
-        rows = np.concatenate([np.stack([*cosines, moved @ vectors.named.T], axis=2), pairs.words], axis=2)
+        vectors, rows = pairs.vectors, compare(pairs, adapters)
         general = vectors.requests @ pairs.requests.T
         to_tools = np.maximum.reduceat(vectors.requests @ vectors.others.T, vectors.begins, axis=1)
         to_tools = np.maximum.reduce([to_tools, vectors.requests @ vectors.first.T, vectors.requests @ vectors.named.T])
@@ -256,14 +297,16 @@ def print_weights(embedder: LazyEmbedder) -> None:
     import numpy as np
 
     halves = {half: read_pairs(half, embedder) for half in FITTED}
-    found = list(samples(halves, [fit_adapter(list(halves.values()), fold) for fold in range(FOLDS)]))
+    parts, written = list(halves.values()), read_sayings(embedder)
+    adapters = [make_adapter(*fit_adapter(parts, fold), *bank(parts, written, fold)) for fold in range(FOLDS)]
+    found = list(samples(halves, adapters))
     served = np.array([sample.served for sample in found], float)
     worth = np.array([sample.worth for sample in found])
-    for first, last in ((0, len(SIGNS)), (len(COSINES), len(SIGNS) - 1)):
+    for first, end, last in ((0, len(FEATURES), len(SIGNS)), (len(COSINES), len(COMPARED), len(SIGNS) - 1)):
         order = np.zeros(len(FEATURES), np.float32)
         useful = [sample for sample in found if sample.served]
-        order[first:] = fit_choice(
-            [sample.features.rows[:, first:].astype(float) for sample in useful],
+        order[first:end] = fit_choice(
+            [sample.features.rows[:, first:end].astype(float) for sample in useful],
             [sample.good for sample in useful],
             np.array([sample.worth for sample in useful]),
             PENALTY,
@@ -304,10 +347,11 @@ def main() -> None:
     task = parser.add_mutually_exclusive_group(required=True)
     task.add_argument("--adapter", action="store_true")
     task.add_argument("--weights", action="store_true")
+    parser.add_argument("--refit", action="store_true", help="with --adapter: fit the map of requests anew as well")
     options = parser.parse_args()
     embedder = LazyEmbedder(DefaultEmbedder)
     if options.adapter:
-        write_adapter(embedder)
+        write_adapter(embedder, refit=options.refit)
     else:
         print_weights(embedder)
 

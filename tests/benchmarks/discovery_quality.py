@@ -1,16 +1,17 @@
 """How well plain-language queries find tools: hit@1, hit@5, sure and false answers, and what it costs in bytes.
 
-    python tests/benchmarks/discovery_quality.py [--half dev|held|blind|fresh|late|unseen|final|public|fourth] [--peer PYTHON]
-        [--misses] [--words] [--json FILE]
+    python tests/benchmarks/discovery_quality.py [--half dev|held|blind|fresh|late|unseen|final|public|fourth]
+        [--peer PYTHON] [--misses] [--words] [--json FILE]
 
 `discovery_tools.json` holds tools such as people own; `discovery_queries.jsonl` queries, each with every tool that
 would serve it (none: no tool does, though many are about the same things). The weights are fitted to all of these
 (`discovery_fit.py --weights` prints them anew). `blind`, `fresh` and `late` bring tools that join the others.
 
 `unseen`, `final`, `public` and `fourth` are catalogs in themselves: 162 tools of 15 servers, 195 of 17, 178 of 13 that
-have the tools' names of public servers, and 313 of 13 public servers with their own names and descriptions. They are in no other part, named as a hub names them, with requests that were
-written before any of their results was looked at. `kind` tells plain requests, chatty ones, and of those that no tool
-serves the near misses and the far ones; `assistant` is the same intent as an assistant puts it, by verb and object.
+have the tools' names of public servers, and 313 of 13 public servers with their descriptions. They are in no other
+part, named as a hub names them, with requests that were written before any of their results was looked at. `kind`
+tells plain requests, chatty ones, and of those that no tool serves the near misses and the far ones; `assistant` is the
+same intent as an assistant puts it, by verb and object.
 The weights are fitted to `unseen` too by now. Nothing was fitted to `final`, `public` and `fourth`;
 the misses of `final` had been read before `discovery_training.txt` was written.
 
@@ -45,16 +46,17 @@ from localmcp.tools import Answer, Registry, Tool, ToolMark
 HERE = Path(__file__).parent
 LONGEST_WAIT = 300.0
 CACHE = Path(os.environ["LOCALMCP_BENCHMARK_CACHE"]) if "LOCALMCP_BENCHMARK_CACHE" in os.environ else None
+TRAINING = ("training", "training-2")
 OWN_CATALOG = ("unseen", "final", "public", "fourth")
-FITTED = ("dev", "held", "blind", "fresh", "late", "unseen", "training")
+FITTED = ("dev", "held", "blind", "fresh", "late", "unseen", *TRAINING)
 HALVES = (*FITTED, "final", "public", "fourth")
 
 
 def read_tools(half: str = "") -> list[dict[str, Any]]:
     """The tools of `dev` and `held`, named as a hub names them; those of another half are added for it alone, and
     OWN_CATALOG are catalogs themselves."""
-    if half == "training":
-        return read_training()[0]
+    if half in TRAINING:
+        return read_training(half)[0]
     name = f"discovery_{half}_tools.json" if half in OWN_CATALOG else "discovery_tools.json"
     tools = json.loads((HERE / name).read_text(encoding="utf-8"))
     return [{**tool, "name": in_hub(tool)} for tool in tools if tool.get("half") in (None, half)]
@@ -64,12 +66,13 @@ def in_hub(tool: dict[str, Any]) -> str:
     return tool["name"] if "__" in tool["name"] else f"{tool['server']}__{tool['name']}"
 
 
-def read_training() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The tools and the requests of `discovery_training.txt`."""
+def read_training(half: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The tools and the requests of a part of `discovery_training.txt`; the parts are catalogs."""
     tools: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
     server = ""
-    for line in (HERE / "discovery_training.txt").read_text(encoding="utf-8").splitlines():
+    parts = (HERE / "discovery_training.txt").read_text(encoding="utf-8").split("# ----\n")
+    for line in parts[TRAINING.index(half)].splitlines():
         if line.startswith("##"):
             server = line[3:]
         elif not line.startswith("#"):
@@ -85,8 +88,8 @@ def read_training() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 
 def read_queries(half: str) -> list[dict[str, Any]]:
-    if half == "training":
-        return read_training()[1]
+    if half in TRAINING:
+        return read_training(half)[1]
     name = f"discovery_{half}_queries.jsonl" if half in OWN_CATALOG else "discovery_queries.jsonl"
     rows = map(json.loads, (HERE / name).read_text(encoding="utf-8").splitlines())
     full = {tool["name"]: tool["name"] for tool in read_tools(half)}

@@ -110,7 +110,7 @@ class TestWhatFits:
         assert "start_container" in find(finder, "con")
 
     def test_is_told_as_the_nearest_where_none_surely_serves(self, finder: ToolFinder) -> None:
-        found = finder.find("close the gate at night", ZOO, patience=WAIT)
+        found = finder.find("paint the gate green", ZOO, patience=WAIT)
         assert names(found)[0] == "zoo__open_gate" and not found.sure
         assert finder.find("convert miles to kilometers", ZOO, patience=WAIT) == Hits(())
         assert finder.find("weigh the animal", ZOO, patience=WAIT).sure
