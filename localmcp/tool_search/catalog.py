@@ -253,7 +253,7 @@ def relate(vectors: ToolVectors, adapter: Adapter | None) -> ToolVectors:
 
     requests, sayings = vectors.requests[::EVERY], vectors.sayings
     if adapter:
-        sayings = adapter.sayings_for((vectors.first + vectors.named) / 2)
+        sayings = adapter.sayings_for((vectors.first + vectors.named) * np.float32(0.5))
         near = adapter.adapt(requests) @ vectors.first.T + (requests @ adapter.axes) @ (sayings.T * SAYING_SHARE)
     else:
         near = vectors.to_scale(requests @ vectors.first.T) * (1 + SAYING_SHARE)
