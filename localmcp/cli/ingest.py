@@ -154,7 +154,7 @@ class Ingest:
 
     def run(self, work: Callable[[Show | None], Report], entries: Callable[[], list[Entry]]) -> int:
         """Run it and tell what it came to. The exit code is 1 if a file failed; a skipped one is no failure."""
-        report: Report | None = None
+        report, stopped = None, False
         with shown_progress(self.session) as show, ended_by_signals():
             try:
                 report = work(show)
@@ -164,21 +164,25 @@ class Ingest:
                 if report is None:
                     hint = "What was done is kept. Run the same command again to go on."
                     return self.session.interrupted(hint)
+                stopped = True
         if self.session.as_json:
             self.session.print_json(report_json(report))
         else:
             tell(self.session, report, entries() if report.skipped or report.failed else [])
         if self.wait:
-            self._read_scans()
+            self._read_scans(stopped=stopped)
         return 1 if report.failed else 0
 
-    def _read_scans(self) -> None:
-        """Read the pages of scans that wait: last, since a page takes seconds."""
+    def _read_scans(self, *, stopped: bool) -> None:
+        """Read the pages of scans that wait: last, since a page takes seconds. Once stopped, say how many wait."""
         library = self.session.workspace.library
         pages = library.scanned_pages()
         if not pages:
             return
         scans = terminal.counted(pages, "scanned page")
+        if stopped:
+            self.session.note(f"Not read yet: {scans}. Text recognition goes on when localmcp runs.")
+            return
         self.session.note(f"Reading {scans} by text recognition. You can stop; it goes on when localmcp runs.")
         try:
             with ended_by_signals():
