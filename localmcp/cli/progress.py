@@ -82,7 +82,7 @@ class _Lines:
 
     def __call__(self, now: Progress) -> None:
         if now.phase == "words":
-            self._documents = now.done
+            self._documents = now.documents
         moment = time.monotonic()
         if moment - self._last < SECONDS_BETWEEN_LINES:
             return

@@ -36,6 +36,8 @@ class Progress:
     """Passages that have no vector yet."""
     seconds_left: float | None = None
     """Of the phase, by bytes or characters; None until enough is done to tell."""
+    documents: int = 0
+    """Stored, or as they were, of what was read so far."""
 
 
 class Estimate:
@@ -167,10 +169,13 @@ class Run:
     def _tell(self, seconds_left: float | None) -> None:
         if self._progress is None:
             return
-        chunks = self.report.chunks_added + self.report.chunks_kept
+        report = self.report
+        chunks = report.chunks_added + report.chunks_kept
+        documents = report.indexed + report.updated + report.moved + report.restored + report.unchanged
         self._progress(
             Progress(
                 self._done, self.total, chunks, self._bytes, self.bytes_total, self._path, self.seconds, self._phase,
-                self._vectors_total - self._vectors_left, self._vectors_total, self.report.waiting, seconds_left,
+                self._vectors_total - self._vectors_left, self._vectors_total, report.waiting, seconds_left,
+                documents,
             )
         )  # fmt: skip
