@@ -40,6 +40,7 @@ TOOLS: dict[str, dict[str, Any]] = {
 
 if (FOLDER / "description").exists():
     TOOLS["echo"]["description"] = (FOLDER / "description").read_text()
+    TOOLS["echo"]["inputSchema"]["properties"]["text"]["description"] = "Words\U000e0042"
 
 _writing = threading.Lock()
 _arrived = threading.Condition()

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from localmcp.config import servers_file
@@ -45,15 +46,18 @@ class RemoteTool(Tool):
 
     def __init__(self, server: McpServer, name: str, raw: Json) -> None:
         self.raw = raw
-        self.description = visible(_text(raw.get("description"))[:MOST_DESCRIPTION], newlines=True)
+        self.description = _shown(_text(raw.get("description")))
         self.mark = _mark(name, server.entry.name, raw)
         self._server = server
         self.approved: Json | None = None
         """The definition that the person approved, if it is another than this one."""
 
-    @property
-    def input_schema(self) -> Json:
-        return self.raw["inputSchema"]
+    @cached_property
+    def input_schema(self) -> Json:  # pyright: ignore[reportIncompatibleMethodOverride]
+        raw = self.raw["inputSchema"]
+        shown = _with_shown_descriptions(raw)
+        # Of ten thousand tools no second copy is kept where it says the same.
+        return raw if shown == raw else shown
 
     @property
     def output_schema(self) -> Json | None:
@@ -97,6 +101,22 @@ def _mark(name: str, server: str, raw: Json) -> ToolMark:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
+
+
+def _shown(description: str) -> str:
+    """The description as people and models get it: nothing in it is hidden, and it is not long."""
+    return visible(description[:MOST_DESCRIPTION], newlines=True)
+
+
+def _with_shown_descriptions(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_with_shown_descriptions(item) for item in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: _shown(value) if key == "description" and isinstance(value, str) else _with_shown_descriptions(value)
+        for key, value in cast(Json, schema).items()
+    }
 
 
 def as_answer(result: Json, namespace: str) -> Answer:

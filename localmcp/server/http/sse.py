@@ -128,20 +128,12 @@ class Streams:
             if reply is not None:
                 await stream.put(reply)
 
-        return _Accepted(answer)
+        accepted = json_reply({"status": "accepted"}, 202)
+        accepted.background = BackgroundTask(answer)
+        return accepted
 
     def close(self) -> None:
         """End every stream and open no other."""
         self._closing = True
         for stream in tuple(self._open.values()):
             stream.close()
-
-
-class _Accepted:
-    def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
-        self._work = work
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        reply = json_reply({"status": "accepted"}, 202)
-        reply.background = BackgroundTask(self._work)
-        await reply(scope, receive, send)
