@@ -170,7 +170,7 @@ def execute(session: Session, arguments: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return session.interrupted(None)
     except OSError as error:
-        return _unwritten(session, error) if _is_full(error) else _unexpected(session, error)
+        return _unwritten(session, error) if _is_full(error) else _refused(session, error)
     except Exception as error:
         return _unexpected(session, error)
     return code if isinstance(code, int) else 0
@@ -187,6 +187,16 @@ def _usage(session: Session, error: click.UsageError) -> int:
 def _is_full(error: OSError) -> bool:
     """Return whether a stream, which has no name, could not be written; errors of files name them."""
     return error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+def _refused(session: Session, error: OSError) -> int:
+    """Report a file or folder that may not be read or written; any other error of the system is unexpected."""
+    if error.filename is None or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return _unexpected(session, error)
+    hint = (
+        "Check who may write there, or name other folders: LOCALMCP_CONFIG_DIR, LOCALMCP_STATE_DIR, LOCALMCP_CACHE_DIR."
+    )
+    return session.fail("unavailable", f"{error.filename} cannot be used: {error.strerror}.", hint, 3)
 
 
 def _unwritten(session: Session, error: OSError) -> int:

@@ -66,7 +66,8 @@ def write_pack(
     except apsw.FullError as error:
         raise FileUnavailable("The disk is full; no pack was written.", hint="Free some space.") from error
     except (OSError, apsw.IOError, apsw.CantOpenError) as error:
-        raise FileUnavailable(f"{target} cannot be written: {error}.") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise FileUnavailable(f"{target} cannot be written: {reason}.", hint="Name a file elsewhere.") from error
     return manifest
 
 

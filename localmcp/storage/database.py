@@ -266,7 +266,8 @@ class Database:
             make_private_folder(self.path.parent)
             _make_private_file(self.path)
         except OSError as error:
-            raise FileUnavailable(f"{self.path.parent} cannot be made: {error.strerror}.") from error
+            message = f"{self.path} cannot be made: {error.strerror}."
+            raise FileUnavailable(message, hint="Name a file elsewhere with --db.") from error
         with closing(self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)) as connection:
             connection.pragma("page_size", PAGE_SIZE)
             switch_to_wal(connection, self.path)

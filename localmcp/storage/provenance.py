@@ -136,7 +136,8 @@ def adopt_file(file_id: str) -> None:
         make_private_folder(place)
         (place / file_id).touch()
     except OSError as error:
-        raise FileUnavailable(f"{place} cannot be written: {error.strerror}.") from error
+        message = f"{place} cannot be written: {error.strerror}."
+        raise FileUnavailable(message, hint="Name another folder with LOCALMCP_STATE_DIR.") from error
 
 
 def _is_file_id(value: Any) -> bool:

@@ -203,3 +203,10 @@ def test_an_empty_path_is_refused_and_does_not_mean_the_current_folder(filled, w
     ran = filled(*words)
     assert (ran.code, "A path is empty" in ran.err) == (2, True)
     assert filled("sources", "--json").json["total"] == 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a folder in which not even root may make one")
+def test_a_settings_folder_that_cannot_be_made_is_told_with_a_next_step(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALMCP_CONFIG_DIR", "/sys/none")
+    ran = cli("config", "set", "trash_days", "3")
+    assert (ran.code, "LOCALMCP_CONFIG_DIR" in ran.err, "Unexpected" in ran.err) == (3, True, False)
