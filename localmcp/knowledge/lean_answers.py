@@ -64,21 +64,15 @@ def _lean_hit(hit: Json, folder: str) -> Json:
     lean |= {field: _tenth(hit[field]) for field in _SCORES if field in hit}
     label: str = hit["citation"]["label"]
     lean["citation"] = {"label": label.removeprefix(folder).replace(f" › {hit['sourceTitle']} › ", " › ")}
-    if hit["collection"] != "default":
-        lean["collection"] = hit["collection"]
-    if hit["freshness"] in ("changed", "missing"):
-        lean["freshness"] = hit["freshness"]
-    if metadata := _short_metadata(hit["metadata"]):
-        lean["metadata"] = metadata
-    return lean
+    short = {key: value for key, value in hit["metadata"].items() if len(compact_json(value)) <= LONGEST_METADATA}
+    metadata = {key: value for key, value in short.items() if key not in _OF_FILE}
+    return lean | _unusual(hit) | ({"metadata": metadata} if metadata else {})
 
 
-def _short_metadata(metadata: Json) -> Json:
-    return {
-        key: value
-        for key, value in metadata.items()
-        if key not in _OF_FILE and len(compact_json(value)) <= LONGEST_METADATA
-    }
+def _unusual(item: Json) -> Json:
+    """The collection and the freshness, where they are not as they mostly are."""
+    collection = {"collection": item["collection"]} if item["collection"] != "default" else {}
+    return collection | ({"freshness": item["freshness"]} if item["freshness"] in ("changed", "missing") else {})
 
 
 def _tenth(score: float) -> float:
@@ -102,11 +96,8 @@ def search_text(result: Json) -> str:
         "\n".join([_document_line(passages[0][1], folder), *(_passage(number, hit) for number, hit in passages)])
         for passages in documents.values()
     ]
-    return "\n\n".join(blocks + _more(result))
-
-
-def _more(result: Json) -> list[str]:
-    return [f"More: cursor={result['nextCursor']}"] if "nextCursor" in result else []
+    more = [f"More: cursor={result['nextCursor']}"] if "nextCursor" in result else []
+    return "\n\n".join([*blocks, *more])
 
 
 def _confidence(result: Json) -> str:
@@ -123,17 +114,19 @@ def _search_remarks(result: Json) -> list[str]:
 
 
 def _document_line(hit: Json, folder: str) -> str:
-    path = hit["citation"].get("path", "")
-    place = path.removeprefix(folder) if folder else path
-    title = "" if place and _is_name_of(hit["sourceTitle"], place) else hit["sourceTitle"]
-    extra = [f"collection {hit['collection']}"] if hit["collection"] != "default" else []
-    if hit["freshness"] in ("changed", "missing"):
-        extra.append(f"file {hit['freshness']} since it was read")
-    if hit.get("date"):
-        extra.append(hit["date"][:10])
+    title, place, *extra = _names(hit, hit["sourceTitle"], hit["citation"].get("path", ""), folder)
+    extra.append(hit.get("date", "")[:10])
     if hit.get("origin"):
         extra.append(f"in {hit['origin']}")
     return "# " + " | ".join(part for part in (title, place, *extra) if part)
+
+
+def _names(item: Json, title: str, path: str, folder: str) -> list[str]:
+    """Title ("" where the path says it), path, and what is unusual of a document."""
+    place, unusual = path.removeprefix(folder), _unusual(item)
+    extra = [f"collection {unusual['collection']}"] if "collection" in unusual else []
+    extra += [f"file {unusual['freshness']} since it was read"] if "freshness" in unusual else []
+    return ["" if place and _is_name_of(title, place) else title, place, *extra]
 
 
 def _is_name_of(title: str, path: str) -> bool:
@@ -256,22 +249,11 @@ def lean_sources(result: Any) -> Answer:
 
 def _source_entry(item: Json) -> Json:
     lean = _picked(item, ("id", "title", "sourceType", "path", "changedAt", "createdAt", "chunkCount", "origin"))
-    if item["collection"] != "default":
-        lean["collection"] = item["collection"]
-    if item["freshness"] in ("changed", "missing"):
-        lean["freshness"] = item["freshness"]
-    if item["metadata"]:
-        lean["metadata"] = item["metadata"]
-    return lean
+    return lean | _unusual(item) | ({"metadata": item["metadata"]} if item["metadata"] else {})
 
 
 def _source_line(item: Json, folder: str) -> str:
-    path = item.get("path", "")
-    place = path.removeprefix(folder) if folder else path
-    title = "" if place and _is_name_of(item["title"], place) else item["title"]
-    extra = [item["collection"]] if item["collection"] != "default" else []
-    if item["freshness"] in ("changed", "missing"):
-        extra.append(f"file {item['freshness']}")
+    title, place, *extra = _names(item, item["title"], item.get("path", ""), folder)
     parts = [item["changedAt"][:16].replace("T", " "), place, title, *extra, f"id {short_id(item['id'])}"]
     return " | ".join(part for part in parts if part)
 
