@@ -77,16 +77,17 @@ def all_features(query: NDArray[np.float32], vectors: ToolVectors, by_words: Fea
     import numpy as np
 
     rows, adapter = by_words.rows.copy(), vectors.adapter
-    row = adapter.adapt(query) if adapter and adapted else query
+    freedom = adapter.freedom(query) if adapter else 1.0
+    row = adapter.adapt(query, freedom) if adapter and adapted else query
     saying, hubness = len(COMPARED), len(COMPARED) + 1
     rows[:, 0] = vectors.to_scale(vectors.first @ row)
-    rows[:, saying] = vectors.sayings @ (query @ adapter.axes) if adapter else rows[:, 0]
-    rows[:, hubness] = vectors.hubness
+    rows[:, saying] = freedom * (vectors.sayings @ (query @ adapter.axes) if adapter else rows[:, 0])
+    rows[:, hubness] = (1 + freedom) / 2 * vectors.hubness
     if len(rows) <= MAX_COMPARED:
         rows[:, 1] = vectors.to_scale(np.maximum.reduceat(vectors.others @ row, vectors.begins))
         rows[:, 2] = vectors.to_scale(vectors.named @ row)
     else:
-        first = rows[:, 0] + 0.5 * rows[:, saying] - 0.5 * vectors.hubness
+        first = rows[:, 0] + 0.5 * rows[:, saying] - 0.5 * rows[:, hubness]
         first += 0.3 * rows[:, FEATURES.index("known")] + 0.2 * rows[:, FEATURES.index("strength")]
         best = np.argpartition(-first, MAX_COMPARED)[:MAX_COMPARED]
         rows[best, 1] = vectors.to_scale(_nearest_text(vectors, best, row))

@@ -32,12 +32,18 @@ class Adapter:
     """What people say: rows (pairs, axes)."""
     capabilities: NDArray[np.float32]
     """What the tool for it is called: rows (pairs, axes)."""
+    wording: NDArray[np.float32]
+    """(dimension + 1,): parts what people say from what tools are called; the last is the offset."""
 
-    def adapt(self, requests: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the unit vectors (..., dimension) that tools are compared with: r + r A B."""
+    def freedom(self, request: NDArray[np.float32]) -> float:
+        """Return how freely a request is worded: from 0, as tools are called (assistants do that), to 1."""
+        return min(1.0, max(0.0, float(request @ self.wording[:-1] + self.wording[-1])))
+
+    def adapt(self, requests: NDArray[np.float32], freedom: float = 1.0) -> NDArray[np.float32]:
+        """Return the unit vectors (..., dimension) that tools are compared with: r + freedom * r A B."""
         import numpy as np
 
-        moved = requests + (requests @ self.down) @ self.up
+        moved = requests + freedom * ((requests @ self.down) @ self.up)
         return (moved / np.linalg.norm(moved, axis=-1, keepdims=True)).astype(np.float32)
 
     def sayings_for(self, tools: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -66,7 +72,7 @@ def shipped_adapter() -> Adapter:
 
     from localmcp.config import packaged_data
 
-    names = ("down", "up", "axes", "sayings", "capabilities")
+    names = ("down", "up", "axes", "sayings", "capabilities", "wording")
     with np.load(packaged_data() / FILE, allow_pickle=False) as stored:
         matrices = (stored[name].astype(np.float32) * stored[f"{name}_unit"] for name in names)
         return Adapter(str(stored["fingerprint"]), *matrices)

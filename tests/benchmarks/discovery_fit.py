@@ -26,6 +26,8 @@ from localmcp.tool_search.features import COMPARED, COSINES, FEATURES, Features,
 from localmcp.tool_search.query import Query, take_apart, take_query_apart
 from localmcp.tool_search.request_adapter import FILE, Adapter, shipped_adapter
 
+TOOL_LIKE, WORDING_PENALTY = (0.4, 2.9), 2.0
+"""Log odds between which the wording of a request passes from people's to that of tools."""
 PARTS = (0.15, 0.3, 0.5, 0.7, 0.3, 0.5)
 """Shares of the servers that a part of the catalogue keeps in fitting."""
 WITHOUT, FOLDS = 8, 5
@@ -161,23 +163,40 @@ def bank(halves: Sequence[Pairs], written: tuple[Any, Any], without: int | None 
     return np.concatenate(sayings), np.concatenate(capabilities)
 
 
-def make_adapter(down: Any, up: Any, sayings: Any, capabilities: Any) -> Adapter:
+def fit_wording(halves: Sequence[Pairs], written: tuple[Any, Any]) -> Any:
+    """(dimension + 1,): 1 and more for what people say, 0 and less for what tools are called, by odds of TOOL_LIKE."""
+    import numpy as np
+
+    sayings, _ = bank(halves, written)
+    names = [pairs.vectors.named[pairs.good[pairs.good.any(1)].argmax(axis=1)] for pairs in halves]
+    rows = np.concatenate([sayings, written[1], *names])
+    rows, labels = np.c_[rows, np.ones(len(rows))], np.r_[np.zeros(len(sayings)), np.ones(len(rows) - len(sayings))]
+    beta, ridge = np.zeros(rows.shape[1]), WORDING_PENALTY * np.eye(rows.shape[1])
+    for _ in range(15):
+        share = 1 / (1 + np.exp(-rows @ beta))
+        curve = (rows.T * (share * (1 - share))) @ rows + ridge
+        beta -= np.linalg.solve(curve, rows.T @ (share - labels) + ridge @ beta)
+    least, most = TOOL_LIKE
+    return (np.r_[np.zeros(len(beta) - 1), most] - beta) / (most - least)
+
+
+def make_adapter(down: Any, up: Any, sayings: Any, capabilities: Any, wording: Any) -> Adapter:
     """Sayings and capabilities are kept by AXES main directions of both."""
     import numpy as np
 
     axes = np.linalg.svd(np.concatenate([sayings, capabilities]), full_matrices=False)[2][:AXES].T
-    return Adapter("", down, up, axes, sayings @ axes, capabilities @ axes)
+    return Adapter("", down, up, axes, sayings @ axes, capabilities @ axes, wording)
 
 
 def write_adapter(embedder: LazyEmbedder, *, refit: bool) -> None:
     """Without `refit` the map of requests stays as it is shipped."""
     import numpy as np
 
-    halves = [read_pairs(half, embedder) for half in FITTED]
+    halves, written = [read_pairs(half, embedder) for half in FITTED], read_sayings(embedder)
     down, up = fit_adapter(halves) if refit else (shipped_adapter().down, shipped_adapter().up)
-    adapter = make_adapter(down, up, *bank(halves, read_sayings(embedder)))
+    adapter = make_adapter(down, up, *bank(halves, written), fit_wording(halves, written))
     stored: dict[str, Any] = {"fingerprint": embedder.get(LONGEST_WAIT).identity.fingerprint}
-    for name in ("down", "up", "axes", "sayings", "capabilities"):
+    for name in ("down", "up", "axes", "sayings", "capabilities", "wording"):
         matrix = getattr(adapter, name)
         unit = float(np.abs(matrix).max()) / 127
         stored |= {name: np.rint(matrix / unit).astype(np.int8), f"{name}_unit": np.float32(unit)}
@@ -269,10 +288,12 @@ def compare(pairs: Pairs, adapters: Sequence[Adapter]) -> Any:
     rows: list[Any] = []
     for request, fold, words in zip(pairs.requests, pairs.folds, pairs.words, strict=True):
         vectors, adapter = related[fold], adapters[fold]
-        moved = adapter.adapt(request)
+        freedom = adapter.freedom(request)
+        moved = adapter.adapt(request, freedom)
         others = np.maximum.reduceat(vectors.others @ moved, vectors.begins)
-        said = vectors.sayings @ (request @ adapter.axes)
-        rows.append(np.c_[vectors.first @ moved, others, vectors.named @ moved, words, said, vectors.hubness])
+        said = freedom * (vectors.sayings @ (request @ adapter.axes))
+        hubness = (1 + freedom) / 2 * vectors.hubness
+        rows.append(np.c_[vectors.first @ moved, others, vectors.named @ moved, words, said, hubness])
     return np.stack(rows)
 
 
@@ -298,7 +319,8 @@ def print_weights(embedder: LazyEmbedder) -> None:
 
     halves = {half: read_pairs(half, embedder) for half in FITTED}
     parts, written = list(halves.values()), read_sayings(embedder)
-    adapters = [make_adapter(*fit_adapter(parts, fold), *bank(parts, written, fold)) for fold in range(FOLDS)]
+    wording = fit_wording(parts, written)
+    adapters = [make_adapter(*fit_adapter(parts, fold), *bank(parts, written, fold), wording) for fold in range(FOLDS)]
     found = list(samples(halves, adapters))
     served = np.array([sample.served for sample in found], float)
     worth = np.array([sample.worth for sample in found])
