@@ -22,6 +22,15 @@ ABANDONED_SECONDS = 60
 """A scratch folder without a lock is younger than this only while another process is making it."""
 
 
+def reason_of(error: OSError | ValueError) -> str:
+    """Return why a file cannot be read, in words for a person."""
+    if isinstance(error, PermissionError):
+        return "permission denied"
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    return ((error.strerror if isinstance(error, OSError) else None) or str(error)).lower()
+
+
 def make_private_folder(folder: Path) -> None:
     """Make the folder and its parents; those that are made are the owner's alone.
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from localmcp.errors import InvalidInput
+from localmcp.files import reason_of
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -73,7 +74,7 @@ def stat_file(path: str) -> Found | Passed:
     try:
         status = os.stat(path)
     except OSError as error:
-        return Passed(path, _reason(error), failed=True)
+        return Passed(path, reason_of(error), failed=True)
     if not stat.S_ISREG(status.st_mode):
         return Passed(path, "not a regular file")
     return Found(path, status.st_size, status.st_mtime_ns)
@@ -142,7 +143,7 @@ class _Walk:
             try:
                 entries = self._list(folder)
             except OSError as error:
-                yield Passed(folder, f"the folder cannot be read: {_reason(error)}", failed=True)
+                yield Passed(folder, f"the folder cannot be read: {reason_of(error)}", failed=True)
                 continue
             if not entries:
                 continue
@@ -178,7 +179,7 @@ class _Walk:
             is_folder = entry.is_dir(follow_symlinks=False)
             status = entry.stat(follow_symlinks=False)
         except OSError as error:
-            return Passed(entry.path, _reason(error), failed=True)
+            return Passed(entry.path, reason_of(error), failed=True)
         reason = self._why_not(entry, status, is_folder, layers) or chosen.why_not(entry.path, is_folder)
         if reason:
             return Passed(entry.path, reason)
@@ -339,11 +340,3 @@ def _is_unicode(name: str) -> bool:
 
 def _shown(path: str) -> str:
     return path.encode(errors="surrogateescape").decode(errors="replace")
-
-
-def _reason(error: OSError) -> str:
-    if isinstance(error, PermissionError):
-        return "permission denied"
-    if isinstance(error, FileNotFoundError):
-        return "no such file"
-    return (error.strerror or str(error)).lower()

@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, BinaryIO
 
 from localmcp.errors import LocalMCPError, NotFound, UnreadableDocument
+from localmcp.files import reason_of
 from localmcp.text.archives import is_archive, read_archive
 from localmcp.text.document import Document, Markup, Reader, SourceType, make_document, one_line
 from localmcp.text.docx import read_docx
@@ -55,7 +56,7 @@ def read(path: Path, *, max_bytes: int = MAX_BYTES) -> Document:
     except FileNotFoundError as error:
         raise NotFound(f"There is no file {path}.") from error
     except (OSError, ValueError) as error:
-        raise UnreadableDocument(f"{path} cannot be read: {_reason(error)}.") from error
+        raise UnreadableDocument(f"{path} cannot be read: {reason_of(error)}.") from error
 
 
 def read_bytes(data: bytes, name: str) -> Document:
@@ -150,7 +151,7 @@ def why_skipped(path: Path, *, archive: bool = False) -> str | None:
         with path.open("rb") as file:
             return why_unread(file.read(HEAD), path.name, status.st_size, archive=archive)
     except (OSError, ValueError) as error:
-        return _reason(error)
+        return reason_of(error)
 
 
 def why_unread(head: bytes, name: str, size: int, *, archive: bool = False) -> str | None:
@@ -213,14 +214,6 @@ def _magic(head: bytes) -> str | None:
     if head[4:8] == b"ftyp":
         return "MP4 video"
     return next((kind for magic, kind in _MAGIC if head.startswith(magic)), None)
-
-
-def _reason(error: OSError | ValueError) -> str:
-    if isinstance(error, PermissionError):
-        return "permission denied"
-    if isinstance(error, FileNotFoundError):
-        return "no such file"
-    return ((error.strerror if isinstance(error, OSError) else None) or str(error)).lower()
 
 
 def _inflate_head(head: bytes) -> bytes:
