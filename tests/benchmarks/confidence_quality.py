@@ -1,7 +1,7 @@
 """Whether `lowConfidence` is right, and the fit of what it is decided by.
 
     python tests/benchmarks/confidence_quality.py [--show]
-    python tests/benchmarks/confidence_quality.py --fit sample library
+    python tests/benchmarks/confidence_quality.py --fit sample library [--model multilingual]
 
 Four sets: the sample questions, a hundred others about the sample documents of which half have no answer, and about as
 many for each of two other libraries. The maps of `localmcp.search.relevance` were fitted on sample and library; second
@@ -96,7 +96,7 @@ def load_questions(path: Path) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def opened(name: str) -> Iterator[Workspace]:
+def opened(name: str, model: str) -> Iterator[Workspace]:
     """Open a fresh file with the documents of a set; those of the other libraries are kept in one text file each."""
     with tempfile.TemporaryDirectory() as place:
         folder = sample_directory() / "documents"
@@ -106,7 +106,7 @@ def opened(name: str) -> Iterator[Workspace]:
                 path, text = block.split("\n", 1)
                 (folder / path).parent.mkdir(parents=True, exist_ok=True)
                 (folder / path).write_text(text, encoding="utf-8")
-        with Workspace(Settings(database=Path(place) / "set.localmcp")) as workspace:
+        with Workspace(Settings(database=Path(place) / "set.localmcp", model=model)) as workspace:
             workspace.library.add_paths([str(folder)])
             yield workspace
 
@@ -114,9 +114,9 @@ def opened(name: str) -> Iterator[Workspace]:
 # ---------------------------------------------------------------- fit
 
 
-def cases(name: str) -> Iterator[Case]:
+def cases(name: str, model: str) -> Iterator[Case]:
     """Yield the questions of a set, those of the samples also without the documents that answer."""
-    with opened(name) as workspace:
+    with opened(name, model) as workspace:
         for path in SETS[name]:
             for question in load_questions(path):
                 candidates = workspace.index.find(SearchRequest(question["query"]))
@@ -200,14 +200,15 @@ def main() -> None:
     parser.add_argument("--show", action="store_true", help="print the questions where the flag is wrong")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=[*SETS], help="measure these only")
     parser.add_argument("--fit", nargs="+", choices=SETS, help="fit on these, and measure nothing")
+    parser.add_argument("--model", default="default", help="the embedding model, as in the settings")
     options = parser.parse_args()
     if options.fit:
-        known = [case for name in options.fit for case in cases(name)]
+        known = [case for name in options.fit for case in cases(name, options.model)]
         print("HYBRID =", fit(known, ()))
         print("KEYWORD =", fit(known, ("meaning", "far", "other_language")))
         return
     for name in options.sets:
-        with opened(name) as workspace:
+        with opened(name, options.model) as workspace:
             questions = [question for path in SETS[name] for question in load_questions(path)]
             report(name, measure(workspace, questions, show=options.show))
 
