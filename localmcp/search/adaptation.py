@@ -19,6 +19,7 @@ from localmcp.embeddings import Embedder
 from localmcp.embeddings.multilingual_model import MULTILINGUAL_NAME
 from localmcp.search.collections import find_model
 from localmcp.search.drafts import WORD_ONLY
+from localmcp.search.relevance import HYBRID, Signals
 from localmcp.search.vector import Block, SignIndex, nearest_chunks
 from localmcp.search.vector_queue import waiting
 from localmcp.storage.database import Database, fetch_all, fetch_one, read_generations
@@ -68,10 +69,12 @@ class Trust:
     XQuAD: .974 -> .983)."""
     foreign: float
     """At most, in other languages than English."""
+    signals: Signals
+    """What relevance weighs."""
 
 
-DEFAULT_TRUST = Trust(0.60, 0.88, 0.70, 0.45)
-MULTILINGUAL_TRUST = Trust(0.80, 0.90, 0.90, 0.90)
+DEFAULT_TRUST = Trust(0.60, 0.88, 0.70, 0.45, HYBRID)
+MULTILINGUAL_TRUST = Trust(0.80, 0.90, 0.90, 0.90, Signals(-6.39, 9.28, -10.4, 5.35, -4.8, 1.5, 0.72))
 
 
 def trust_of(model: str) -> Trust | None:

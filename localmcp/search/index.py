@@ -15,7 +15,7 @@ import apsw
 
 from localmcp.embeddings import LazyEmbedder
 from localmcp.errors import ConfigurationError, ModelUnavailable
-from localmcp.search.adaptation import DEEP, FAMILY, trust_of, weight_for
+from localmcp.search.adaptation import DEEP, MULTILINGUAL_TRUST, trust_of, weight_for
 from localmcp.search.candidates import ARM_DEPTH, Arms, Clock, Found, SearchOutcome, SearchRequest
 from localmcp.search.collections import Collection, choose_collections, find_model, visible_collections
 from localmcp.search.drafts import WORD_ONLY
@@ -214,8 +214,9 @@ class Index:
         if ours is None:
             return Found(request, outcome, "keyword", floor, arms)
         identity = self.embedder.get().identity
-        calibrated = identity.name.startswith(FAMILY)
-        return Found(request, outcome, request.mode, floor, arms, identity.fingerprint, calibrated)
+        trust = trust_of(identity.name)
+        arms.reads_all, signals = trust is MULTILINGUAL_TRUST, trust.signals if trust else None
+        return Found(request, outcome, request.mode, floor, arms, identity.fingerprint, signals)
 
     def _cover(
         self, connection: apsw.Connection, collections: list[Collection], arms: Arms, outcome: SearchOutcome

@@ -66,12 +66,13 @@ class Judge:
     codes: frozenset[str] = frozenset()
     """Words that are rare codes, if the question is mostly about one."""
     by_words: bool = True
+    hybrid: Signals = HYBRID
     shift: float = 0.0
-    """Added to cosines: 0 for the default model."""
+    """Added to cosines: 0 for models that have weights."""
 
     def relevance(self, cosine: float | None, matched: Collection[str], *, other_language: bool = False) -> float:
         """Return how likely a passage answers, 0..100; `cosine` is None for one that was not compared by meaning."""
-        weights = KEYWORD if cosine is None else HYBRID if self.by_words else SEMANTIC
+        weights = KEYWORD if cosine is None else self.hybrid if self.by_words else SEMANTIC
         signals = self.signals(cosine, matched, other_language=other_language)
         value = sum(weight * signal for weight, signal in zip(weights, signals, strict=True))
         likely = 100 / (1 + math.exp(-value))
@@ -94,22 +95,22 @@ class Judge:
         )
 
 
-def judge(query: KeywordQuery | None, nearest: Sequence[float], *, calibrated: bool) -> Judge:
+def judge(query: KeywordQuery | None, nearest: Sequence[float], hybrid: Signals | None) -> Judge:
     """Return the judge of a search.
 
     Args:
         query: the keyword query; None if words were not searched.
         nearest: cosines of the nearest passages, nearest first; empty if nothing was searched by meaning.
-        calibrated: whether the maps were made for this model. Cosines of another one are moved until its crowd is where
-            that of the default model is.
+        hybrid: the weights fitted for this model; None takes those of the default model, and moves the cosines until
+            their crowd is where that of the default model is.
     """
     others = nearest[CROWD]
-    shift = 0.0 if calibrated or not others else TYPICAL_CROWD - sum(others) / len(others)
+    shift = 0.0 if hybrid or not others else TYPICAL_CROWD - sum(others) / len(others)
     if query is None:
-        return Judge(by_words=False, shift=shift)
+        return Judge(by_words=False, hybrid=hybrid or HYBRID, shift=shift)
     content = {term.word: term for term in query.terms if not is_function_word(term.word, query.languages)}
     idf_by_word = {word: term.idf * (REPAIR_WEIGHT if term.repair else 1) for word, term in content.items()}
-    return Judge(idf_by_word, _missing(query), unique_codes(query), shift=shift)
+    return Judge(idf_by_word, _missing(query), unique_codes(query), hybrid=hybrid or HYBRID, shift=shift)
 
 
 def _missing(query: KeywordQuery) -> dict[str, float]:

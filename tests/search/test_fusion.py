@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localmcp.search.candidates import Arms, Found, SearchOutcome, SearchRequest
 from localmcp.search.fusion import (
     Weights,
     fuse,
@@ -66,3 +67,11 @@ def test_scores_stay_between_0_and_100_and_come_best_first(
         assert 0 <= hit.semantic <= 100
         assert 0 <= hit.keyword <= 100
         assert 0 <= hit.combined <= 100.000001
+
+
+@pytest.mark.parametrize(("reads_all", "order"), [(True, [1, 2]), (False, [2, 1])])
+def test_words_it_cannot_hold_do_not_put_a_passage_in_another_language_behind(reads_all: bool, order: list[int]):
+    arms = Arms(100, {1: 0.5, 2: 0.48}, {2: 3.0}, {1: 1, 2: 2}, {2: 1}, other_language=frozenset({1}))
+    arms.reads_all = reads_all
+    found = Found(SearchRequest("Wo ist der Vertrag?"), SearchOutcome([], 0), "hybrid", 0.25, arms)
+    assert [hit.id for hit in found.order(6.0)] == order
