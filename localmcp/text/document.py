@@ -81,6 +81,14 @@ def make_document(
     return Document(line, _clean(text), kind, markup, source_type, metadata or {}, page_starts, **places)
 
 
+def make_note(name: str, text: str, kind: str, title: str, metadata: dict[str, Any], date: str) -> Document:
+    """Return a document in Markdown whose date, if it gives one, is in its front matter; raises as `make_document`."""
+    date_from = "front matter" if date else ""
+    return make_document(
+        name, text, kind, "markdown", "docs", title=title, metadata=metadata, date=date, date_from=date_from
+    )
+
+
 def _clean(text: str) -> str:
     """NUL and lone surrogates, which SQLite and UTF-8 cannot hold, become U+FFFD: offsets stay as they are."""
     is_clean = text.isascii() and "\0" not in text

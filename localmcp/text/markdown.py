@@ -6,7 +6,7 @@ import re
 from importlib import import_module
 from typing import Any, cast
 
-from localmcp.text.document import Document, iso_date, json_value, make_document, one_line
+from localmcp.text.document import Document, iso_date, json_value, make_document, make_note, one_line
 from localmcp.text.encodings import decode_text
 
 logger = logging.getLogger(__name__)
@@ -18,17 +18,7 @@ def read_markdown(data: bytes, name: str) -> Document:
     front, title = markdown_head(text)
     date = next((day for key in _DATES if (day := iso_date(front.get(key)))), "")
     metadata = {**front, **_note_metadata(front, text), **metadata}
-    return make_document(
-        name,
-        text,
-        "markdown",
-        "markdown",
-        "docs",
-        title=title,
-        metadata=metadata,
-        date=date,
-        date_from="front matter" if date else "",
-    )
+    return make_note(name, text, "markdown", title, metadata, date)
 
 
 _DATES = ("date", "updated", "modified", "last_modified", "created")

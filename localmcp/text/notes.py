@@ -6,7 +6,7 @@ import re
 import unicodedata
 from typing import Any
 
-from localmcp.text.document import Document, iso_date, make_document
+from localmcp.text.document import Document, iso_date, make_note
 from localmcp.text.encodings import decode_text
 from localmcp.text.markdown import first_heading
 
@@ -119,16 +119,4 @@ def _document(
     text = "\n".join(lines)
     if named := [tag for tag in dict.fromkeys(tags) if tag]:
         metadata["tags"] = named
-    when = iso_date(date)
-    title = title or first_heading(text[:10_000])
-    return make_document(
-        name,
-        text,
-        kind,
-        "markdown",
-        "docs",
-        title=title,
-        metadata=metadata,
-        date=when,
-        date_from="front matter" if when else "",
-    )
+    return make_note(name, text, kind, title or first_heading(text[:10_000]), metadata, iso_date(date))
