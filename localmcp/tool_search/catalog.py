@@ -239,10 +239,8 @@ def _stack(tools: Sequence[ToolText], embedder: Embedder, kept: TextVectors) -> 
     others = np.stack([row for text in texts for row in text])
     requests = request_vectors(embedder, kept)
     requested = np.max([(requests @ rows.T).max(axis=1) for rows in (first, named, others)], axis=0)
-    nothing = np.zeros((len(first), 0), np.float32)
-    unrelated = ToolVectors(
-        first, named, others, begins, requests, requested, None, nothing, nothing, *scale_of(requests)
-    )
+    none = np.zeros((len(first), 0), np.float32)
+    unrelated = ToolVectors(first, named, others, begins, requests, requested, None, none, none, *scale_of(requests))
     fits = embedder.identity.fingerprint == shipped_adapter().fingerprint
     return relate(unrelated, shipped_adapter() if fits else None)
 

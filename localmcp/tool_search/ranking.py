@@ -31,9 +31,9 @@ PATIENCE = 1.0
 """Seconds that a search waits for the model, and for the vectors of new tools, before it goes by words alone."""
 MAX_SCORE_OF_WORD, MAX_SCORE = 0.79, 0.95
 """Highest score without a match of the name: below a match of one word, and below a name in full."""
-SHARE_SHOWN, SHARE_OF_FIRST, FIRST = 0.1, 0.005, 5
-"""A tool is shown down to this share of the best one's score, and among the first five down to a far smaller one:
-whether anything fits is decided for all of them, and the right one need not come first."""
+SHARE_SHOWN, SHARE_OF_FIRST, FIRST, CERTAIN = 0.1, 0.005, 5, 0.76
+"""A tool is shown down to this share of the best one's score, and among the first five down to a far smaller one unless
+the best is certain: whether anything fits is decided for all of them, and the right one need not come first."""
 MAX_RANKED = 100
 """Tools that are put in order; nobody asks for more."""
 FAMILIAR, OFTEN = 0.15, 50
@@ -184,10 +184,11 @@ def _shown(candidates: Sequence[_Candidate], *, one_word: bool) -> tuple[Hit, ..
     scored = [(tool.name_score or highest * probability(tool.odds + tool.gain), tool) for tool in candidates]
     scored.sort(key=lambda pair: (-round(pair[0], 4), -round(pair[1].odds + pair[1].gain, 1), pair[1].tool.name))
     best = scored[0][0]
+    least = best * (SHARE_SHOWN if best >= CERTAIN else SHARE_OF_FIRST)
     # What a word is part of is what was asked for; tools that are only similar would come between.
     by_name = one_word and named
     return tuple(
         Hit(tool.tool, score)
         for place, (score, tool) in enumerate(scored)
-        if score >= best * (SHARE_OF_FIRST if place < FIRST else SHARE_SHOWN) and (tool.name_score or not by_name)
+        if score >= (least if place < FIRST else best * SHARE_SHOWN) and (tool.name_score or not by_name)
     )
