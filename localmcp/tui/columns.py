@@ -11,6 +11,8 @@ _UNSURE = re.compile(
     # Emoji presentation, keycaps, joined emoji, skin tones, flags; with the sign that they belong to.
     "[^\\s\x1b](?:[\ufe0f\u20e3\U0001f1e6-\U0001f1ff\U0001f3fb-\U0001f3ff]|\u200d[\u2600-\u27bf\U0001f300-\U0001faff])+"
 )
+_SIGNS = re.compile("[\u200d\ufe0f\u20e3\U0001f1e6-\U0001f1ff\U0001f3fb-\U0001f3ff]")
+"""What makes an emoji unsure; most output has none, and a search for one sign is quick."""
 _SEQUENCES = re.compile(r"(\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\n)")
 _PLACE = re.compile(r"\x1b\[([0-9]+);([0-9]+)H")
 
@@ -20,7 +22,7 @@ def in_columns(output: str) -> str:
 
     Its cells are blanked before: a terminal that draws it narrower would leave what was there.
     """
-    if not _UNSURE.search(output):
+    if not _SIGNS.search(output):
         return output
     parts: list[str] = []
     row, column = 0, 0

@@ -181,5 +181,4 @@ class CommandPane(Pane):
 
     def action_copy(self) -> None:
         if (entry := self.chosen) and entry.commands[0].words:
-            self.app.copy_to_clipboard(f"localmcp {' '.join(entry.commands[0].words)}")
-            self.app.notify("The command line is copied.")
+            self.copy(f"localmcp {' '.join(entry.commands[0].words)}", "The command line is copied.")

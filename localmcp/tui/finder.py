@@ -15,6 +15,7 @@ from textual.widget import Widget
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from localmcp.tui.dialogs import LineScreen, path_problem
 from localmcp.tui.messages import QuestionChanged
 from localmcp.tui.pane import Choices, Pane
 
@@ -104,7 +105,6 @@ class FinderPane(Pane):
 
     def import_file(self, title: str, says: str, tool: str, then: Callable[[Any], object]) -> None:
         """Ask for a path, and hand it to a tool that imports it."""
-        from localmcp.tui.dialogs import LineScreen, path_problem
 
         def chosen(path: str | None) -> None:
             if path:

@@ -13,6 +13,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
+from localmcp.errors import LocalMCPError
 from localmcp.tui.keymap import bindings
 from localmcp.tui.layout import KeyLine
 from localmcp.tui.pane import Asking
@@ -63,8 +64,6 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
         self.ask("save", lambda: self._try(arguments), self._saved)
 
     def _try(self, arguments: Json) -> Any:
-        from localmcp.errors import LocalMCPError
-
         try:
             return self._save(arguments)
         except LocalMCPError as error:

@@ -10,6 +10,7 @@ from inspect import isawaitable
 from itertools import accumulate
 from typing import Any, ClassVar, TypeVar, cast
 
+from textual import events
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content, Span
@@ -112,6 +113,11 @@ class Asking(ErrorGuard, Widget):
             shown = message.then(message.answer)
             if isawaitable(shown):
                 await shown
+
+    def copy(self, text: str, message: str) -> None:
+        """Put a text onto the clipboard, and say so."""
+        self.app.copy_to_clipboard(text)
+        self.app.notify(message)
 
     def on_unmount(self) -> None:
         """Let no thread work for a widget that is gone."""
@@ -250,6 +256,14 @@ class Choices(OptionList):
     """A list in which letters move as well as arrows."""
 
     BINDINGS = bindings("list")
+
+    async def _on_click(self, event: events.Click) -> None:
+        """Beside a view of what is highlighted, a click highlights, and one more opens."""
+        place: int | None = event.style.meta.get("option")
+        if self.has_class("left") and place is not None and place != self.highlighted:
+            event.prevent_default()
+            if not self.options[place].disabled:
+                self.highlighted = place
 
     def keep_highlight(self, identity: str | None, fallback: int = 0) -> None:
         """Highlight the option of that id again after the options were replaced."""

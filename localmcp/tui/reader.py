@@ -23,6 +23,7 @@ from textual.widgets.option_list import Option
 from localmcp.knowledge.inventory import Item, PassageLine
 from localmcp.search.federation import shown_name, split_name
 from localmcp.text.excerpt import Matcher
+from localmcp.tui.editor import open_in_editor
 from localmcp.tui.highlight import citation_text, place_of
 from localmcp.tui.keymap import bindings
 from localmcp.tui.layout import KeyLine
@@ -352,23 +353,17 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         chunk_id = self._top["id"]
         self.ask("citation", lambda: self._around(chunk_id, 0), lambda around: use(around["citation"]))
 
-    def _copy(self, text: str, message: str) -> None:
-        self.app.copy_to_clipboard(text)
-        self.app.notify(message)
-
     def action_cite(self) -> None:
         title = self.about["sourceTitle"]
-        self._with_citation(lambda citation: self._copy(citation_text(title, citation), "The citation is copied."))
+        self._with_citation(lambda citation: self.copy(citation_text(title, citation), "The citation is copied."))
 
     def action_copy(self) -> None:
-        self._copy(self._top["content"], "The passage is copied.")
+        self.copy(self._top["content"], "The passage is copied.")
 
     def action_path(self) -> None:
-        self._copy(self.about["citation"].get("path") or self.about["sourceTitle"], "The path is copied.")
+        self.copy(self.about["citation"].get("path") or self.about["sourceTitle"], "The path is copied.")
 
     def action_open(self) -> None:
-        from localmcp.tui.editor import open_in_editor
-
         self._with_citation(lambda citation: open_in_editor(self, citation, self.freshness))
 
 

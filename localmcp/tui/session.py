@@ -100,6 +100,7 @@ class Session:
 
     def start(self) -> None:
         """Open the workspace in a thread, after the first paint: its modules take 0.2 s to import."""
+        _spare_the_collector()
         self._worker = threading.Thread(target=self._do_jobs, name="localmcp-tui-jobs", daemon=True)
         self._worker.start()
         threading.Thread(target=self._open, name="localmcp-tui-open", daemon=True).start()
@@ -298,6 +299,7 @@ def _spare_the_collector() -> None:
     if gc.get_freeze_count():
         gc.freeze()
         gc.set_threshold(COLLECT_AFTER)
+        gc.enable()
 
 
 class _HasSession(Protocol):

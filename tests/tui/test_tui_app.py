@@ -273,6 +273,17 @@ async def test_the_mouse_turns_to_a_pane_and_changes_the_mode(tmp_path: Path) ->
         await tui.until(lambda: tui.app.pane.id == "library")
 
 
+async def test_a_click_shows_a_passage_and_one_more_opens_it(tmp_path: Path) -> None:
+    async with open_tui(make_library(tmp_path)) as tui:
+        await tui.type("bees")
+        second = tui.pane.hits[1]
+        await tui.pilot.click("#results", offset=(10, 5))
+        await tui.settle()
+        assert tui.pane.hit is second and len(tui.app.screen_stack) == 1
+        await tui.pilot.click("#results", offset=(10, 5))
+        await tui.until(lambda: len(tui.app.screen_stack) == 2)
+
+
 async def test_every_pane_fits_every_size(tmp_path: Path) -> None:
     async with open_tui(make_library(tmp_path), (60, 18)) as tui:
         for width, height in ((60, 18), (200, 60)):

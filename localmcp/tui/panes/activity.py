@@ -13,8 +13,10 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import ContentSwitcher, DataTable, Input, Static
 
+from localmcp.activity import LogPage, Statistics
 from localmcp.humanize import counted, size
 from localmcp.tui.answer_view import shortened
+from localmcp.tui.dialogs import TextScreen, confirm
 from localmcp.tui.keymap import bindings
 from localmcp.tui.pane import FilterLine, Pane
 from localmcp.tui.table import Table
@@ -101,8 +103,6 @@ class ActivityPane(Pane):
             self.ask("calls", self._read, self._show)
 
     def _read(self) -> tuple[LogPage, Statistics]:
-        from localmcp.activity import LogPage, Statistics
-
         if not self.session.exists:
             return LogPage([], 0), Statistics([], [])
         without, words, errors = None if self.with_own else OWN, self.words or None, self.only_errors
@@ -194,16 +194,12 @@ class ActivityPane(Pane):
     @on(DataTable.RowSelected, "#calls")
     def show_call(self) -> None:
         """Enter: everything that was kept of a call."""
-        from localmcp.tui.dialogs import TextScreen
-
         if entry := self.chosen:
             record = json.dumps(entry.as_json(), ensure_ascii=False, indent=2)
             self.app.push_screen(TextScreen(f"Call {entry.id}", story_of(entry), copy=record))
 
     def action_again(self) -> None:
         """Run the call once more, here and now; what changes something is asked first."""
-        from localmcp.tui.dialogs import confirm
-
         entry = self.chosen
         if entry is None:
             return
@@ -217,8 +213,6 @@ class ActivityPane(Pane):
             confirm(self, f"Run {entry.tool} again?", "It changes something.", "Run", lambda: self._run(entry))
 
     def _run(self, entry: LogEntry) -> None:
-        from localmcp.tui.dialogs import TextScreen
-
         def show(answer: Any) -> None:
             shown = json.dumps(answer.value, ensure_ascii=False, indent=2, default=str)
             self.app.push_screen(TextScreen(f"{entry.tool}, run again", Content(shortened(shown)), copy=shown))
@@ -227,8 +221,7 @@ class ActivityPane(Pane):
 
     def action_copy(self) -> None:
         if entry := self.chosen:
-            self.app.copy_to_clipboard(json.dumps(entry.as_json(), ensure_ascii=False))
-            self.app.notify("The call is copied as JSON.")
+            self.copy(json.dumps(entry.as_json(), ensure_ascii=False), "The call is copied as JSON.")
 
 
 def column_widths(width: int) -> dict[str, int]:

@@ -112,8 +112,7 @@ class DoctorPane(Pane):
             report = self.looked.examination
             lines = [f"{check.status:<4} {check.name}: {check.says} {check.fix}".rstrip() for check in report.checks]
             lines += [f"{name}: {size(bytes_)}" for name, bytes_ in report.sizes]
-            self.app.copy_to_clipboard("\n".join([*lines, speed_words(self.looked.speeds)]))
-            self.app.notify("The report is copied.")
+            self.copy("\n".join([*lines, speed_words(self.looked.speeds)]), "The report is copied.")
 
 
 def _check_line(check: Check) -> Content:

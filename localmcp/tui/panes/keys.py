@@ -12,6 +12,8 @@ from textual.content import Content
 from textual.widgets import ContentSwitcher, Static
 
 from localmcp.errors import InvalidInput
+from localmcp.tui.dialogs import TextScreen, confirm
+from localmcp.tui.form_screen import FormScreen
 from localmcp.tui.keymap import bindings
 from localmcp.tui.pane import FilterLine, Pane
 from localmcp.tui.table import Table
@@ -111,8 +113,6 @@ class KeysPane(Pane):
     # ------------------------------------------------------------ actions
 
     def action_create(self) -> None:
-        from localmcp.tui.form_screen import FormScreen
-
         self.app.push_screen(FormScreen("Make an API key", FORM, self._create), self._show_new)
 
     def _create(self, fields: Json) -> NewKey:
@@ -126,8 +126,6 @@ class KeysPane(Pane):
         )
 
     def _show_new(self, made: NewKey | None) -> None:
-        from localmcp.tui.dialogs import TextScreen
-
         if made is None:
             return
         words = Content.assemble(
@@ -137,15 +135,11 @@ class KeysPane(Pane):
         self.reload()
 
     def action_revoke(self) -> None:
-        from localmcp.tui.dialogs import confirm
-
         if key := self.chosen:
             more = "Whoever uses it is refused from the next call on. It stays listed."
             confirm(self, f"Revoke “{key.name or key.prefix}”?", more, "Revoke", lambda: self._do("revoke", key))
 
     def action_delete(self) -> None:
-        from localmcp.tui.dialogs import confirm
-
         if key := self.chosen:
             more = "It is refused from the next call on, and no longer listed."
             confirm(self, f"Delete “{key.name or key.prefix}”?", more, "Delete", lambda: self._do("delete", key))

@@ -18,6 +18,8 @@ from localmcp.errors import NotFound
 from localmcp.humanize import counted
 from localmcp.knowledge.inventory import Folder, FolderState, Inventory, Item, PassageLine, Unread
 from localmcp.search.federation import shown_name
+from localmcp.tui.dialogs import ask_for_folder, ask_for_page, confirm
+from localmcp.tui.editor import open_in_editor
 from localmcp.tui.highlight import citation_text
 from localmcp.tui.keymap import bindings
 from localmcp.tui.library_details import about_document, about_row, passage_text
@@ -45,6 +47,7 @@ from localmcp.tui.library_tree import (
 )
 from localmcp.tui.messages import Failed, ReadDocument
 from localmcp.tui.pane import FilterLine, Pane
+from localmcp.tui.reader import ReaderScreen
 from localmcp.tui.welcome import Welcome
 
 if TYPE_CHECKING:
@@ -277,13 +280,9 @@ class LibraryPane(Pane):
         return super().check_action(action, parameters)
 
     def action_add(self) -> None:
-        from localmcp.tui.dialogs import ask_for_folder
-
         ask_for_folder(self)
 
     def action_add_page(self) -> None:
-        from localmcp.tui.dialogs import ask_for_page
-
         ask_for_page(self)
 
     def action_refresh(self) -> None:
@@ -339,8 +338,6 @@ class LibraryPane(Pane):
         self, what: str, targets: Callable[[Workspace], Sequence[str]], collection: CollectionRow | None
     ) -> None:
         """Ask, then remove in the background, and keep what is needed to undo it."""
-        from localmcp.tui.dialogs import confirm
-
         name = collection.name if collection is not None else None
 
         def work(tell: Tell) -> Report:
@@ -383,8 +380,6 @@ class LibraryPane(Pane):
 
     def action_empty(self) -> None:
         """Delete what is in the trash for good."""
-        from localmcp.tui.dialogs import confirm
-
         trash = next((n.data for n in self.tree_view.root.children if isinstance(n.data, Trash)), None)
         if trash is None:
             self.app.notify("The trash is empty.")
@@ -418,8 +413,6 @@ class LibraryPane(Pane):
                     node.expand()
 
     def action_read(self) -> None:
-        from localmcp.tui.reader import ReaderScreen
-
         data, node = self.chosen, self.tree_view.cursor_node
         origin = origin_of(node) if node is not None else None
         if isinstance(data, Item):
@@ -430,8 +423,6 @@ class LibraryPane(Pane):
             self.app.push_screen(ReaderScreen(shown_name(data.id, origin), None, state))
 
     def action_open(self) -> None:
-        from localmcp.tui.editor import open_in_editor
-
         node = self.tree_view.cursor_node
         data, line = self.chosen, 1
         if node is not None and isinstance(data, PassageLine) and node.parent is not None:
@@ -442,8 +433,7 @@ class LibraryPane(Pane):
     def action_cite(self) -> None:
         data = self.chosen
         if isinstance(data, Item):
-            self.app.copy_to_clipboard(citation_text(data.title, {"label": data.path or data.title}))
-            self.app.notify("The citation is copied.")
+            self.copy(citation_text(data.title, {"label": data.path or data.title}), "The citation is copied.")
 
 
 def _in_short(data: Any) -> str:

@@ -15,6 +15,7 @@ from textual.widget import Widget
 from textual.widgets import Markdown, OptionList
 
 from localmcp.humanize import counted
+from localmcp.tui.dialogs import TextScreen, confirm
 from localmcp.tui.finder import FinderPane
 from localmcp.tui.keymap import bindings
 
@@ -133,8 +134,6 @@ class QuickstartsPane(FinderPane):
         if self.app.size.width >= 100:
             self.query_one("#guide").focus()
             return
-        from localmcp.tui.dialogs import TextScreen
-
         name = self.chosen.item["name"]
         self.ask(
             "whole",
@@ -193,8 +192,6 @@ class QuickstartsPane(FinderPane):
             self._change("setQuickstartProgress", "Progress is forgotten.", name=name, status="Not started")
 
     def action_remove(self) -> None:
-        from localmcp.tui.dialogs import confirm
-
         if self.chosen is not None:
             name, title = self.chosen.item["name"], self.chosen.item["displayName"]
             more = "Importing it again brings it back, with mark and progress."

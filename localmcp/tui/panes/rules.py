@@ -11,7 +11,10 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import OptionList, Static
 
+from localmcp.search.federation import never_changed
+from localmcp.tui.dialogs import TextScreen, confirm
 from localmcp.tui.finder import FinderPane
+from localmcp.tui.form_screen import FormScreen
 from localmcp.tui.highlight import bar
 from localmcp.tui.keymap import bindings
 from localmcp.tui.messages import Failed
@@ -117,8 +120,6 @@ class RulesPane(FinderPane):
         if self.app.size.width >= 100:
             self.action_edit()
         elif rule := self.chosen:
-            from localmcp.tui.dialogs import TextScreen
-
             self.app.push_screen(TextScreen("Rule", rule_words(rule), copy=rule["rule_text"]))
 
     # ------------------------------------------------------------ actions
@@ -132,7 +133,6 @@ class RulesPane(FinderPane):
 
     def _form(self, tool: str, title: str, values: Json | None = None, **fixed: Any) -> None:
         """A form of the tool's own schema; what is fixed is not asked for."""
-        from localmcp.tui.form_screen import FormScreen
 
         def schema() -> Json:
             schema_of_tool = self.session.workspace.registry.get(tool).input_schema
@@ -167,14 +167,10 @@ class RulesPane(FinderPane):
         rule = self.chosen
         if rule is None or "origin" not in rule:
             return rule
-        from localmcp.search.federation import never_changed
-
         self.app.post_message(Failed(never_changed(f"Rule {rule['id']}", rule["origin"])))
         return None
 
     def action_retire(self) -> None:
-        from localmcp.tui.dialogs import confirm
-
         if rule := self._own_rule():
             more = f"“{rule['rule_text']}”\n\nAssistants no longer get it; R and u bring it back."
             confirm(self, "Retire this rule?", more, "Retire", lambda: self._do("retireRule", rule["id"]))
@@ -192,8 +188,7 @@ class RulesPane(FinderPane):
 
     def action_copy(self) -> None:
         if rule := self.chosen:
-            self.app.copy_to_clipboard(rule["rule_text"])
-            self.app.notify("The rule is copied.")
+            self.copy(rule["rule_text"], "The rule is copied.")
 
     def action_import(self) -> None:
         says = "CLAUDE.md, AGENTS.md, .cursorrules, a Markdown list, JSON Lines; or the folder of a project."

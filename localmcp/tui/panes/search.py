@@ -475,8 +475,7 @@ class SearchPane(Pane):
 
     def _copy(self, text: str, message: str) -> None:
         self._use_result()
-        self.app.copy_to_clipboard(text)
-        self.app.notify(message)
+        self.copy(text, message)
 
     def action_cite(self) -> None:
         if hit := self.hit:

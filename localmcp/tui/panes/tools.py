@@ -12,7 +12,9 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import OptionList, Static
 
+from localmcp.errors import LocalMCPError
 from localmcp.tui.answer_view import AnswerView
+from localmcp.tui.dialogs import TextScreen, confirm
 from localmcp.tui.finder import FinderPane
 from localmcp.tui.highlight import bar
 from localmcp.tui.keymap import bindings
@@ -127,8 +129,6 @@ class ToolsPane(FinderPane):
         return super().check_action(action, parameters)
 
     def action_run(self) -> None:
-        from localmcp.tui.dialogs import confirm
-
         row = self.chosen
         forms = list(self.query(ToolForm))
         if row is None or not forms:
@@ -147,8 +147,6 @@ class ToolsPane(FinderPane):
             self._run(row.name, arguments)
 
     def _run(self, name: str, arguments: Json) -> None:
-        from localmcp.errors import LocalMCPError
-
         view = self.query_one(AnswerView)
         view.wait()
 
@@ -171,8 +169,7 @@ class ToolsPane(FinderPane):
         self.query_one(AnswerView).turn()
 
     def action_copy(self) -> None:
-        self.app.copy_to_clipboard(self.query_one(AnswerView).as_json)
-        self.app.notify("The answer is copied as JSON.")
+        self.copy(self.query_one(AnswerView).as_json, "The answer is copied as JSON.")
 
     # ------------------------------------------------------------ providers
 
@@ -181,8 +178,6 @@ class ToolsPane(FinderPane):
         self.ask("providers", lambda: self.session.look(_provider_lines), self._show_providers)
 
     def _show_providers(self, lines: Content) -> None:
-        from localmcp.tui.dialogs import TextScreen
-
         self.app.push_screen(TextScreen("Providers of tools", lines))
 
 
