@@ -9,6 +9,8 @@ from typing import Any, Self, cast
 
 from rich.style import Style
 from rich.text import Text
+from textual.geometry import Region
+from textual.strip import Strip
 from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
@@ -18,9 +20,9 @@ from localmcp.tui.highlight import cut_right, short
 from localmcp.tui.keymap import bindings
 from localmcp.tui.theme import color
 
-PAGE = 100
-"""Rows that are built at once: more than a screen, and few enough that the keys do not wait for them."""
-WINDOW = 200
+PAGE = 60
+"""Rows that are built at once: about a large screen, and few enough that the keys do not wait for them."""
+WINDOW = 180
 """Rows of one branch that stay built; beyond it, those at the other end go."""
 
 STATE_MARKS = {
@@ -155,6 +157,7 @@ class LibraryTree(Branches):
         self.show_root = False
         self.guide_depth = 3
         self._windows: dict[int, Window] = {}
+        self._line_style: Style | None = None
         self.marked: dict[str, Item] = {}
         """Documents that the next removal takes, by their ids."""
         self.folder_states: dict[str, FolderState] = {}
@@ -196,10 +199,10 @@ class LibraryTree(Branches):
         window.first = offset if before else window.first
         self._trim(window, at_end=before)
         self._add_more_rows(node, window, fixed)
-        if cursor is not None and isinstance(cursor.data, More) and new:
-            self.call_after_refresh(self.move_cursor, new[-1] if before else new[0])
-        elif cursor is not None:
-            self.call_after_refresh(self.move_cursor, cursor)
+        # Lines are numbered anew when they are counted; then the cursor moves before they are drawn, not after.
+        if self.last_line >= 0 and cursor is not None:
+            came_for_them = isinstance(cursor.data, More) and new
+            self.move_cursor((new[-1] if before else new[0]) if came_for_them else cursor)
 
     def _trim(self, window: Window, *, at_end: bool) -> None:
         surplus = max(len(window.nodes) - WINDOW, 0)
@@ -247,6 +250,17 @@ class LibraryTree(Branches):
         self.refresh()
 
     # ------------------------------------------------------------ drawing
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Draw lines, their common style worked out once: for each of them it takes a fifth of the time."""
+        self._line_style = super().rich_style
+        lines = super().render_lines(crop)
+        self._line_style = None
+        return lines
+
+    @property
+    def rich_style(self) -> Style:
+        return self._line_style or super().rich_style
 
     def render_label(self, node: TreeNode[Any], base_style: Style, style: Style) -> Text:
         """Marks and numbers in the theme's colors beside the label."""

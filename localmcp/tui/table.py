@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual.widgets import DataTable
 
@@ -21,6 +22,9 @@ class Table(DataTable[Any]):
         """Add a row as it is, brackets and all, in a color of the theme."""
         style = color(self.app.theme_variables, tone) if tone else ""
         self.add_row(*(Text(cell, style) for cell in row), key=key)
+        # Rows that take the place of others are not always measured when the table is idle.
+        for column, cell in zip(self.ordered_columns, row, strict=False):
+            column.content_width = max(column.content_width, cell_len(cell))
 
     def action_first(self) -> None:
         self.move_cursor(row=0)

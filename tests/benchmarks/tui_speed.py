@@ -212,6 +212,7 @@ async def _one_query(pane: Any, pilot: Any, painting: Painting, query: str) -> t
 async def paging(file: Path, model: str, pages: int) -> dict[str, list[float]]:
     """Milliseconds to show the next page of the Library, and to move the cursor by one line within it."""
     app = LocalMcpApp(lambda: open_workspace(file, model), file)
+    gc.freeze()
     built: list[float] = []
     moved: list[float] = []
     async with app.run_test(size=(120, 34)) as pilot:
