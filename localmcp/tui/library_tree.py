@@ -188,6 +188,8 @@ class LibraryTree(Branches):
         new one where it stood on the row that fetched them."""
         window = self._windows.setdefault(node.id, Window(first=offset))
         before = offset < window.first
+        # The first page may reach into the window.
+        rows = rows[: window.first - offset] if before else rows
         cursor = self.cursor_node
         window.total = total
         for child in [child for child in node.children if isinstance(child.data, More)]:
