@@ -193,20 +193,20 @@ def _strip_markup(heading: str) -> str:
     return " ".join("".join(visible).split())
 
 
-_UNDERLINE = re.compile(r"(?m)^([=\-~^\"#*+`])\1{2,}(?=[ \t]*\r?$)")
+_UNDERLINE = re.compile(r"(?m)\n([=\-~^\"#*+`])\1{2,}(?=[ \t]*\r?$)")
 
 
 def _read_underlined(text: str, line_starts: list[int]) -> Iterator[_Heading]:
     """reStructuredText titles: a line after an empty one, underlined by punctuation at least as long as itself."""
     styles: list[tuple[str, bool]] = []
     for match in _UNDERLINE.finditer(text):
-        line = bisect_right(line_starts, match.start()) - 2
-        if line < 0:
-            continue
-        title = text[line_starts[line] : match.start()].rstrip()
+        # Looked for from the line's end before it, which is many times as fast as from each line's beginning.
+        start, row = match.start(1), match[0][1:]
+        line = bisect_right(line_starts, start) - 2
+        title = text[line_starts[line] : start].rstrip()
         above = text[line_starts[line - 1] : line_starts[line]].strip() if line else ""
-        overlined = above == match[0]
-        if not _is_title(title, len(match[0])) or (above and not overlined):
+        overlined = above == row
+        if not _is_title(title, len(row)) or (above and not overlined):
             continue
         style = (match[1], overlined)
         if style not in styles:
