@@ -393,10 +393,14 @@ class Quickstarts:
     # ------------------------------------------------------------ by name
 
     def _find(self, connection: apsw.Connection, name: str) -> Row:
-        """Yours of that name or title, else a mounted one."""
+        """Yours of that name or title, else a mounted one; the words of a name may come in any order."""
         row = store.find_row(connection, name) or self._mounted.find(name)
         if row is None:
-            near = nearest(name, store.names(connection))
+            names = {frozenset(other.split("-")): other for other in store.names(connection)}
+            meant = names.get(frozenset(name.lower().replace("-", " ").split()), "")
+            if row := store.find_row(connection, meant):
+                return row
+            near = nearest(name, names.values())
             raise NotFound(f"There is no quick start '{name}'.", hint=f"Did you mean '{near}'?" if near else None)
         return row
 

@@ -269,7 +269,7 @@ class RuleLearner:
         try:
             answer = self._catalog.add(draft, "count")
         except LocalMCPError as error:
-            raise ModelUnavailable(f"Failed to create rule with embedding: {error}", hint=error.hint) from error
+            raise ModelUnavailable(f"Failed to create rule with embedding: {error.message}", hint=error.hint) from error
         return self._told(answer.get("rule", {}), "similarity" in answer)
 
     def _generalized(self, instruction: str, context: str) -> Generalized:

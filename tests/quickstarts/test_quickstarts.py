@@ -586,6 +586,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(quickstarts: Quickstarts) 
     fill(quickstarts, *GUIDES)
     with pytest.raises(NotFound, match="Did you mean 'night-train'"):
         quickstarts.show("nite-train")
+    assert quickstarts.show("Train night")["name"] == "night-train"
 
 
 def test_favourites_are_marked_and_unmarked(quickstarts: Quickstarts) -> None:
