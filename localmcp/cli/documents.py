@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import uuid
 from typing import Any
 
@@ -33,7 +34,8 @@ def show(session: Session, name: str, window: int, offset: int) -> int:
         session.answer(around, lambda value: _print_context(session, value))
         return 0
     if "source" not in document and not session.as_json:
-        hint = "List the documents with: localmcp sources"
+        inside = f" --path {shlex.quote(name)}" if os.path.exists(name) else ""
+        hint = f"List the documents{inside and ' in it'} with: localmcp sources{inside}"
         return session.fail("not_found", document["message"], hint, 1)
     session.answer(document, lambda value: _print_document(session, value))
     return 0 if "source" in document else 1

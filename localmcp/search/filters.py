@@ -120,13 +120,16 @@ def _conditions(filters: Filters) -> list[tuple[str, list[Any]]]:
 
 
 def path_condition(prefix: str) -> tuple[str, list[Any]]:
-    """Return SQL for a file or what is in a folder; relative paths match anywhere in a path."""
+    """Return SQL for a file, the documents in a mailbox or archive, or a folder; relative paths match anywhere."""
     if "\0" in prefix:  # no path holds one, and the system refuses to look
         return "0", []
     path_below = os.path.normpath(os.path.expanduser(prefix))
     if os.path.isabs(path_below):
         folder = path_below.rstrip(os.sep) + os.sep
-        return "(uri = ? or substr(uri, 1, ?) = ?)", [path_below, len(folder), folder]
+        member = f"{path_below}#"
+        in_file = "substr(uri, 1, ?) = ? and instr(sources.metadata, '\"container\"')"
+        bindings = [path_below, len(folder), folder, len(member), member]
+        return f"(uri = ? or substr(uri, 1, ?) = ? or ({in_file}))", bindings
     return "instr(uri || ?, ?) > 0", [os.sep, f"{os.sep}{path_below}{os.sep}"]
 
 

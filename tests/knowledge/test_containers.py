@@ -46,6 +46,11 @@ def test_each_message_and_attachment_is_cited_with_the_path_of_its_mailbox(tmp_p
     attachment = best(file, "421 EUR")
     assert attachment["sourceTitle"] == "invoice"
     assert attachment["citation"]["path"] == str(folder / "archive.mbox")
+    (folder / "archive.mbox#gate.md").write_text("The gate is a file beside the mailbox.")
+    file.add(folder)
+    only = file.call("search", query="gate", pathPrefix=str(folder / "archive.mbox"), mode="keyword")["results"]
+    assert [hit["sourceTitle"] for hit in only] == ["Subject 1"]
+    assert file.call("list_sources", pathPrefix=str(folder / "archive.mbox"))["total"] == 3
 
 
 def test_an_archive_that_is_named_is_read_as_a_folder(tmp_path, file):
