@@ -51,9 +51,8 @@ class E5Embedder(EncoderEmbedder):
         *,
         threads: int | None = None,
         arithmetic: Arithmetic | None = None,
-        centered: bool = True,
     ) -> None:
-        """`arithmetic`: that of passages; None tries which is faster here. `centered`: take the common part off."""
+        """`arithmetic`: that of passages; None tries which is faster here."""
         path = find_e5_file(models_directory)
         with explained(E5_NAME, _INSTALL):
             super().__init__(
@@ -66,7 +65,7 @@ class E5Embedder(EncoderEmbedder):
                 passage_prefix="passage: ",
                 threads=threads,
                 arithmetic=arithmetic,
-                common=_read_common() if centered else None,
+                common=_read_common(),
             )
 
 

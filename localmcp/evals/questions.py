@@ -196,7 +196,7 @@ def _word_counts(connection: apsw.Connection, passages: list[tuple[str, str]], i
 
 def _from_passage(uuid: str, text: str, counts: Mapping[str, int], draw: random.Random) -> Iterator[Question]:
     plain = _plain_words(text)
-    stops = stop_words(detect_language(text))
+    stops = stop_words(detect_language(text) or "english")
     telling = [word for word in dict.fromkeys(plain) if fold(word) not in stops and len(word) > 3]
     if len(telling) < PARTIAL_WORDS:
         return

@@ -15,7 +15,7 @@ import apsw
 
 from localmcp.embeddings import LazyEmbedder
 from localmcp.errors import ConfigurationError, ModelUnavailable
-from localmcp.search.adaptation import DEEP, MULTILINGUAL_TRUST, trust_of, weight_for
+from localmcp.search.adaptation import DEEP, MULTILINGUAL_TRUST, Trust, trust_of, weight_for
 from localmcp.search.candidates import ARM_DEPTH, Arms, Clock, Found, SearchOutcome, SearchRequest
 from localmcp.search.collections import Collection, choose_collections, find_model, visible_collections
 from localmcp.search.drafts import WORD_ONLY
@@ -209,8 +209,8 @@ class Index:
             self._cover(connection, collections, arms, outcome)
         if ours is not None and request.mode == "hybrid":
             arms.other_language = _in_other_language(connection, request.text, [*arms.cosines])
-            if self.adaptive:
-                outcome.weights = self._adapted(connection, arms)
+            if self.adaptive and (trust := trust_of(self.embedder.get().identity.name)):
+                outcome.weights = self._adapted(connection, arms, trust)
         if ours is None:
             return Found(request, outcome, "keyword", floor, arms)
         identity = self.embedder.get().identity
@@ -277,15 +277,10 @@ class Index:
             outcome.notices.append(f"{left}, because their vectors come from another model: {foreign}.")
         return _SearchedModel(model_id, ids) if ids and model_id is not None else None
 
-    def _adapted(self, connection: apsw.Connection, arms: Arms) -> Weights:
+    def _adapted(self, connection: apsw.Connection, arms: Arms, trust: Trust) -> Weights:
         """Return the weights of the kinds of text that were found."""
         by_word, by_meaning = list(islice(arms.keyword_ranks, DEEP)), list(islice(arms.semantic_ranks, DEEP))
-        trust = trust_of(self.embedder.get().identity.name)
-        return (
-            Weights(weight_for(connection, by_word, by_meaning, self.weights.semantic, trust))
-            if trust
-            else self.weights
-        )
+        return Weights(weight_for(connection, by_word, by_meaning, self.weights.semantic, trust))
 
     def _blocks(
         self, connection: apsw.Connection, ours: _SearchedModel, remote_hits: RemoteHits, generations: Generations,

@@ -127,13 +127,9 @@ def build_query(
         if not term.chunks and len(unit) == 1 and term.word not in typed_right:
             term = _corrected(connection, term, languages, collection_ids, vocabulary, generation, total)
         terms.append(term)
-    stem_languages = languages if len(languages) == 1 else (None, *languages)
-    kept, dropped = _without_stop_words(terms, stem_languages)
-    absent = [
-        term.word
-        for term in kept
-        if not term.chunks and not any(term.word in stop_words(language) for language in stem_languages)
-    ]
+    stops = frozenset[str]().union(*map(stop_words, languages))
+    kept, dropped = _without_stop_words(terms, stops)
+    absent = [term.word for term in kept if not term.chunks and term.word not in stops]
     kept, expensive = _within_budget([term for term in kept if term.chunks])
     unmatched = [(word, ABSENT) for word in dict.fromkeys(absent)]
     return KeywordQuery(tuple(kept), languages, (*dropped, *expensive, *unmatched), inverse_frequency(0, total))
@@ -238,9 +234,8 @@ def _is_in_language(
     return fetch_one(connection, sql, bindings) is not None
 
 
-def _without_stop_words(terms: list[Term], languages: Sequence[str | None]) -> tuple[list[Term], list[tuple[str, str]]]:
+def _without_stop_words(terms: list[Term], stops: Collection[str]) -> tuple[list[Term], list[tuple[str, str]]]:
     """Return the terms without stop words, unless nothing else is left, and what was dropped."""
-    stops = {word for language in languages for word in stop_words(language)}
     kept = [term for term in terms if term.word not in stops]
     if not any(term.chunks for term in kept):
         return terms, []
@@ -291,8 +286,11 @@ def _bm25(connection: apsw.Connection, terms: Sequence[Term], depth: int, source
     bindings: dict[str, Any] = {"match": match_expression(terms), "depth": depth}
     if sources is not None:
         bindings["sources"] = apsw.carray(sources)
-    factor = _length_factors(_mean_length(connection))
-    scores = [(score * factor[sizes], chunk_id) for chunk_id, score, sizes in fetch_all(connection, sql, bindings)]
+    mean = _mean_length(connection)
+    scores = [
+        (score * _length_factor(sizes, mean), chunk_id)
+        for chunk_id, score, sizes in fetch_all(connection, sql, bindings)
+    ]
     return {chunk_id: -score for score, chunk_id in sorted(scores)}
 
 
@@ -318,25 +316,14 @@ def mix_neighbors(connection: apsw.Connection, scores: dict[int, float], chunk_i
     return mixed
 
 
-class _LengthFactors(dict[bytes | None, float]):
-    """What turns a score of FTS5 into one with our `b`, by the record of the sizes of a chunk's columns."""
-
-    def __init__(self, mean: float) -> None:
-        self._mean = mean
-
-    def __missing__(self, sizes: bytes | None) -> float:
-        ratio = sum(_varints(sizes or b"")) / self._mean if self._mean else 1.0
-        theirs, ours = (
-            TYPICAL_FREQUENCY + SATURATION * (1 - share + share * ratio) for share in (FTS5_LENGTH_SHARE, LENGTH_SHARE)
-        )
-        if len(self) >= MOST_FACTORS:
-            self.clear()
-        self[sizes] = theirs / ours
-        return self[sizes]
-
-
-_length_factors = lru_cache(maxsize=16)(_LengthFactors)
-"""Kept between searches: sizes repeat, and their mean changes with the texts only."""
+@lru_cache(maxsize=MOST_FACTORS)
+def _length_factor(sizes: bytes | None, mean: float) -> float:
+    """Return what turns a score of FTS5 into one with our `b`, by the record of the sizes of a chunk's columns."""
+    ratio = sum(_varints(sizes or b"")) / mean if mean else 1.0
+    theirs, ours = (
+        TYPICAL_FREQUENCY + SATURATION * (1 - share + share * ratio) for share in (FTS5_LENGTH_SHARE, LENGTH_SHARE)
+    )
+    return theirs / ours
 
 
 def _mean_length(connection: apsw.Connection) -> float:

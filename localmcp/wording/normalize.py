@@ -306,10 +306,8 @@ _ALSO_ENGLISH = frozenset(
 _ONLY_FUNCTION_WORDS = frozenset[str]().union(*_STOP_WORDS.values()) - _ALSO_ENGLISH
 
 
-def stop_words(language: str | None) -> frozenset[str]:
-    """Return folded function words of a language, empty where there is no list; for None, English and Italian."""
-    if language is None:
-        return _STOP_WORDS["english"] | _STOP_WORDS["italian"]
+def stop_words(language: str) -> frozenset[str]:
+    """Return folded function words of a language, empty where there is no list."""
     return _STOP_WORDS.get(language, frozenset())
 
 

@@ -61,7 +61,8 @@ def main() -> None:
     english = english_and_code(len(passages))
     english_questions = [text.strip().splitlines()[0][:80] for text in english if text.strip()]
     print(f"{len(languages)} languages, {len(passages)} and {len(english)} passages")
-    embedder = E5Embedder(None, arithmetic="int8", centered=False)
+    embedder = E5Embedder(None, arithmetic="int8")
+    embedder._common = None
 
     by_language = [embed_questions(embedder, questions), embedder.embed_passages(passages)]
     in_english = [embed_questions(embedder, english_questions), embedder.embed_passages(english)]
