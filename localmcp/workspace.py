@@ -212,7 +212,6 @@ class Workspace:
             self.milvus.close()
         self.activity.close()
         self.api_keys.close()
-        self.federation.close()
         self.mounts.close()
         self.index.close()
         self.embedder.reset()

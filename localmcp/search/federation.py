@@ -7,11 +7,8 @@ of the idf of the words that its file holds. What counts as a full match is then
 
 from __future__ import annotations
 
-import contextvars
 import logging
-import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -42,8 +39,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-
-MOST_THREADS = 8
 
 
 class MountedFile(Protocol):
@@ -118,8 +113,6 @@ class Federation:
     def __init__(self, own: Index, beside: MountSource | None = None) -> None:
         self.own = own
         self._beside = beside
-        self._pool: ThreadPoolExecutor | None = None
-        self._lock = threading.Lock()
 
     def mounted(self) -> tuple[Sequence[MountedFile], Sequence[str]]:
         """Return the mounted files that the caller may see, and a sentence about each that cannot be opened.
@@ -198,13 +191,6 @@ class Federation:
             raise gathered.missing[0]
         return _join(request, gathered)
 
-    def close(self) -> None:
-        """End the threads."""
-        with self._lock:
-            pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.shutdown()
-
     def _is_own(self, names: Sequence[str]) -> bool:
         """Return whether one of the names is a collection of your own file, which wins over mounted ones."""
         with self.own.database.read() as connection:
@@ -220,13 +206,12 @@ class Federation:
     # ------------------------------------------------------------ asking every file
 
     def _gather(self, request: SearchRequest, mounted: Sequence[MountedFile], *, with_own: bool) -> _Round:
-        """Ask your file in this thread, and the others beside it."""
-        waiting = [(file, self._start(file, request)) for file in mounted]
+        """Ask your file, then the others: side by side they would wait for Python's one lock at every row."""
         gathered = _Round()
         if with_own:
             self._ask_own(request, gathered)
-        for file, future in waiting:
-            self._collect(file, future.result, gathered)
+        for file in mounted:
+            self._ask_mounted(file, request, gathered)
         return gathered
 
     def _ask_own(self, request: SearchRequest, gathered: _Round) -> None:
@@ -238,17 +223,9 @@ class Federation:
         if own_candidates is not None:
             gathered.parts.append(_Part(own_candidates, self.own.database, None))
 
-    def _start(self, mounted_file: MountedFile, request: SearchRequest) -> Future[Found | None]:
-        with self._lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="localmcp-mount")
-            pool = self._pool
-        # The scope of the caller holds there too.
-        return pool.submit(contextvars.copy_context().run, _find, mounted_file, request)
-
-    def _collect(self, mounted_file: MountedFile, result: Callable[[], Found | None], gathered: _Round) -> None:
+    def _ask_mounted(self, mounted_file: MountedFile, request: SearchRequest, gathered: _Round) -> None:
         try:
-            candidates = result()
+            candidates = mounted_file.index(request.mode).find(request)
         except NotFound as error:
             gathered.missing.append(error)
         except Interrupted:
@@ -279,10 +256,6 @@ class Federation:
             candidates = index.find(request)
             if candidates is not None:
                 gathered.parts[number] = _Part(candidates, part.database, part.origin)
-
-
-def _find(mounted_file: MountedFile, request: SearchRequest) -> Found | None:
-    return mounted_file.index(request.mode).find(request)
 
 
 def _terms(part: _Part) -> tuple[Term, ...]:
