@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
@@ -126,7 +126,7 @@ def match_rules(
     allowed = allowed_rules(connection, selection, task.files, mounted=origin is not None)
     candidate_ids = list(_by_meaning(task, blocks, allowed))
     nearest = _compare(connection, collection, task, candidate_ids, mounted=origin is not None)
-    first = sorted(nearest, key=lambda rule_id: -nearest[rule_id].nearest)[:WEIGHED]
+    first = sorted(nearest, key=lambda rule_id: -nearest[rule_id][1])[:WEIGHED]
     rules = load_rules(connection, dict.fromkeys(first), origin)
     matches = [Match(rule, *nearest[rule.id]) for rule in rules.values()]
     return sorted(matches, key=lambda match: (-match.similarity(), match.rule.id))
@@ -183,19 +183,10 @@ def _by_meaning(task: Task, blocks: Sequence[Block], allowed: Any) -> dict[int, 
     return nearest_ids
 
 
-class _Nearness(NamedTuple):
-    """What the vectors say of a rule; the fields are those of `Match`."""
-
-    cosine: float
-    nearest: float
-    view: int
-    generality: float
-
-
 def _compare(
     connection: apsw.Connection, collection: Collection, task: Task, rule_ids: Sequence[int], *, mounted: bool
-) -> dict[int, _Nearness]:
-    """Compare the vectors of rules with every view of the task."""
+) -> dict[int, tuple[float, float, int, float]]:
+    """Return the fields of `Match` that come of comparing the vectors of rules with every view of the task."""
     import numpy as np
 
     if not rule_ids:
@@ -221,7 +212,7 @@ def _compare(
     if task.everyday is not None:
         general = np.sort(vectors @ task.everyday.T, axis=1)[:, -10:].mean(axis=1)
     return {
-        row[0]: _Nearness(float(cosines[i, 0]), float(weighted[i, best[i]]), int(best[i]), float(general[i]))
+        row[0]: (float(cosines[i, 0]), float(weighted[i, best[i]]), int(best[i]), float(general[i]))
         for i, row in enumerate(rows)
     }
 

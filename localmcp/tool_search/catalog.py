@@ -19,7 +19,7 @@ from localmcp.tool_search.background_requests import EVERY, request_vectors, sca
 from localmcp.tool_search.name_match import rung_of, squeeze
 from localmcp.tool_search.query import Query, ToolDescription, ToolText, take_query_apart
 from localmcp.tool_search.request_adapter import Adapter, shipped_adapter
-from localmcp.tool_search.synonyms import ACTIONS
+from localmcp.tool_search.synonyms import kinds_of_action
 from localmcp.wording.spelling import WordList, correct
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class ToolCatalog:
 
 def action_bits(kinds: frozenset[str]) -> int:
     """Return a set of kinds of action as a number."""
-    return sum(1 << place for place, kind in enumerate(ACTIONS) if kind in kinds)
+    return sum(1 << place for place, kind in enumerate(kinds_of_action()) if kind in kinds)
 
 
 # ---------------------------------------------------------------- meaning

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any
 
+from localmcp.tool_search.synonyms import read_lines
 from localmcp.wording.normalize import fold, stem
 from localmcp.wording.sentences import Token, function_words
 from localmcp.wording.spelling import is_slip
@@ -24,33 +25,6 @@ SKIPPED_FUNCTION, SKIPPED_WORD, CAPTURED = 0.04, 0.35, 0.02
 """What a word of the sentence costs that the phrase does not explain, and one that a slot takes."""
 ALIKE, MISSPELT = 0.8, 0.85
 """How well a word of the same group matches, and one with a typing error."""
-
-GROUPS: tuple[frozenset[str], ...] = tuple(
-    frozenset(stem(word, "english") for word in line.split())
-    for line in (
-        "find search seek locate look",
-        "show display give view see print",
-        "list show enumerate",
-        "open read view show display",
-        "remove delete erase discard forget drop throw",
-        "restore recover undelete",
-        "save store keep remember record",
-        "add insert import load ingest index",
-        "create make build write",
-        "check verify confirm validate",
-        "count number many",
-        "refresh update reindex sync",
-        "favourite favorite bookmark star",
-        "done finished complete completed",
-        "document documents file files source sources",
-        "documents notes docs",
-        "quickstart guide tutorial",
-        "add sum plus total",
-        "backwards backward reverse",
-        "text string word",
-    )
-)
-"""Words that people use for one another when they ask a program for something."""
 
 _VERB_WORDS = frozenset("find search show display give get view see print list look open tell need".split())
 VERBS = frozenset(stem(word, "english") for word in _VERB_WORDS)
@@ -254,9 +228,16 @@ def likeness(item: Literal, tokens: Sequence[Token], place: int) -> float:
     return _nearly_said(fold(token.text), token.stem, item.words, item.stems)
 
 
+@cache
+def _groups() -> tuple[frozenset[str], ...]:
+    """Return the stems of words that people use for one another."""
+    lines = read_lines("phrase_synonyms.txt")
+    return tuple(frozenset(stem(word, "english") for word in line.split()) for line in lines)
+
+
 @lru_cache(maxsize=50_000)
 def _nearly_said(word: str, word_stem: str, words: tuple[str, ...], stems: frozenset[str]) -> float:
-    if any(word_stem in group and not group.isdisjoint(stems) for group in GROUPS):
+    if any(word_stem in group and not group.isdisjoint(stems) for group in _groups()):
         return ALIKE
     if word in function_words():
         return 0.0

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, cast
 
 from localmcp.tool_search.name_match import Rungs, ToolMetadata
-from localmcp.tool_search.synonyms import actions_of
+from localmcp.tool_search.synonyms import actions_of, request_words
 from localmcp.tool_search.verbs import known_verbs, looking, verbs_asked
 from localmcp.wording.normalize import fold, stem, words
 from localmcp.wording.sentences import Token, function_words, tokenize
@@ -192,16 +192,6 @@ class Query:
     """Stems of the verbs that a tool for it may have; empty where no verb is asked for."""
 
 
-_ASIDE = frozenset(
-    """today tomorrow yesterday tonight now week month year monday tuesday wednesday thursday friday saturday sunday
-    morning evening afternoon again still ever thing things something anything everything everyone anyone someone
-    people one two three four five six seven eight nine ten please hello hey like need want give let help got get it
-    s t d m re ve ll don doesn isn into onto am pm my mine own really very much many few lot some another other
-    others using via per there here every each somebody anybody everybody nobody""".split()
-)
-"""Words that say when, how many or how politely, but not which tool."""
-
-
 def take_query_apart(query: str) -> Query:
     """Return the words of a query that can point to a tool, courtesies and values left out."""
     tokens = tokenize(query)
@@ -219,7 +209,7 @@ def take_query_apart(query: str) -> Query:
 
 @cache
 def _left_out() -> frozenset[str]:
-    return function_words() | _ASIDE
+    return function_words() | request_words("aside")
 
 
 def _words_of(token: Token) -> list[str]:

@@ -6,27 +6,6 @@ from functools import cache
 
 from localmcp.wording.normalize import stem
 
-ACTIONS: dict[str, str] = {
-    "read": """get read show list view display fetch open see tell check describe inspect print retrieve what which who
-        where when how why is are did does look explain status count watch monitor preview browse""",
-    "find": "find search look locate query lookup discover where google",
-    "create": """create make add new build write generate draft open insert compose draw log save store jot note record
-        register set append""",
-    "delete": """delete remove erase drop discard trash purge destroy throw clear wipe prune cancel uninstall kill
-        dump bin""",
-    "change": """update edit change modify set rename move put replace adjust assign configure turn mark convert switch
-        transition resize apply patch merge make rewrite correct fix raise lower increase decrease shrink enlarge shift
-        tick reschedule postpone""",
-    "send": """send post message reply tell share publish upload email mail forward write text submit notify answer say
-        respond drop""",
-    "start": """start run launch play open turn switch enable execute begin up resume restart invoke call trigger put
-        kick""",
-    "stop": "stop pause end close kill quit disable turn switch shut halt off cancel lock block abort terminate",
-    "receive": "download pull fetch save export receive import clone grab",
-    "travel": "book reserve buy order rent pay sign apply hire transfer",
-}
-"""Kind of action -> the verbs and question words that ask for it; a verb may ask for several kinds."""
-
 
 def read_lines(name: str) -> list[str]:
     """Return the lines of a file of words that is shipped, without comments."""
@@ -37,9 +16,23 @@ def read_lines(name: str) -> list[str]:
 
 
 @cache
+def request_words(group: str) -> frozenset[str]:
+    """Return a group of `request_words.txt`."""
+    lines = (line.partition(":") for line in read_lines("request_words.txt"))
+    return next(frozenset(listed.split()) for name, _, listed in lines if name == group)
+
+
+@cache
+def kinds_of_action() -> tuple[str, ...]:
+    """Return the kinds of action there are."""
+    return tuple(line.partition(":")[0] for line in read_lines("tool_actions.txt"))
+
+
+@cache
 def _actions_by_stem() -> dict[str, frozenset[str]]:
     partners: dict[str, set[str]] = {}
-    for kind, verbs in ACTIONS.items():
+    for line in read_lines("tool_actions.txt"):
+        kind, _, verbs = line.partition(":")
         for verb in verbs.split():
             partners.setdefault(stem(verb, "english"), set()).add(kind)
     return {verb: frozenset(kinds) for verb, kinds in partners.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from localmcp.tool_search.synonyms import read_lines
+from localmcp.tool_search.synonyms import read_lines, request_words
 from localmcp.wording.normalize import stem
 
 REACH = 6
@@ -18,32 +18,12 @@ _QUESTION = frozenset(
 _ANSWERS = """convert calculate compute compare translate analyze summarize explain track monitor preview diff estimate
     forecast who what test verify validate lint explore view"""
 """Verbs of tools that answer questions, besides those that only look."""
-_ALSO_THINGS = frozenset(
-    """share book order report note record mail email text log track call post schedule plan charge bill water print
-    film play exchange rent pay stage index tag label comment review list status query test release star message
-    reply count format summary change train fire cut shift view look copy sign""".split()
-)
-"""Verbs that are names of things as well: "share price of Apple"."""
 _LIGHT = frozenset("make do take give have get perform run put".split())
 """Verbs that leave it to the thing what is done: "make a copy"."""
 _BEFORE_A_THING = frozenset(
     "the a an my this that our your his her their me it him us them all every some these those any one two".split()
 )
 _NO_VERB = frozenset("i we you he she they it on in at for from to of with all about into and or but if".split())
-_ENDS = frozenset(
-    """in on at for from to of with about into onto by as and or but if is are was were do does did have has had will
-    can that which who where when so because than then between under over before after without via using through
-    until till since against named called be been it them there""".split()
-)
-"""Words that end the name of a thing."""
-_QUALIFIES = frozenset(
-    """new old whole entire last latest first next recent current all every some these those any one two three my our
-    the a an this that his her your their own other another more most much many few long big free available up down
-    off out s me us him i'm it's please something anything everything just also currently right now""".split()
-)
-"""Words before a thing that do not tell which."""
-
-
 # ---------------------------------------------------------------- tools
 
 
@@ -80,7 +60,7 @@ def verbs_asked(words: Sequence[str]) -> frozenset[str]:
         return verbs | _verbs_for().get(first, frozenset())
     before_a_thing = len(words) > 1 and words[1] in _BEFORE_A_THING
     if (verbs := _verbs_for().get(first)) is not None:
-        return verbs if before_a_thing or words[0] not in _ALSO_THINGS else verbs | _answering()
+        return verbs if before_a_thing or words[0] not in request_words("also_things") else verbs | _answering()
     is_command = before_a_thing and len(first) > 1 and words[0] not in _NO_VERB
     return frozenset((first,)) if is_command else frozenset()
 
@@ -89,10 +69,10 @@ def _thing(words: Sequence[str]) -> str:
     """Return stem of the last of the first words that neither a preposition nor an auxiliary interrupts."""
     last = ""
     for word in words:
-        ends = word in _ENDS or word in _QUESTION
+        ends = word in request_words("ends") or word in _QUESTION
         if ends and last:
             break
-        if not ends and word not in _QUALIFIES and len(word) > 1:
+        if not ends and word not in request_words("qualifies") and len(word) > 1:
             last = word.removesuffix("'s")
     return stem(last, "english") if last else ""
 
