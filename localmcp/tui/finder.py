@@ -10,16 +10,13 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localmcp.tui.dialogs import LineScreen, path_problem
-from localmcp.tui.messages import QuestionChanged
 from localmcp.tui.pane import Choices, Pane
 
-DEBOUNCE_SECONDS = 0.07
 MOST_ROWS = 300
 """Rows of the list that are built."""
 
@@ -34,7 +31,6 @@ class FinderPane(Pane):
         super().__init__(**options)
         self.rows: Sequence[Any] = ()
         """What the list shows, in order; a text is a heading between rows."""
-        self._typing: Timer | None = None
 
     def compose(self) -> ComposeResult:
         with Horizontal(classes="row"):
@@ -117,13 +113,8 @@ class FinderPane(Pane):
 
     @on(Input.Changed)
     def typed(self, message: Input.Changed) -> None:
-        if message.input is not self.line:
-            return
-        if self._typing:
-            self._typing.stop()
-        self.post_message(QuestionChanged())
-        self.forget("look up")
-        self._typing = self.set_timer(DEBOUNCE_SECONDS, self.reload)
+        if message.input is self.line:
+            self.ask_after_typing("look up", self.reload)
 
     @on(Input.Submitted)
     def submitted(self, message: Input.Submitted) -> None:

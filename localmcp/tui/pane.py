@@ -14,6 +14,7 @@ from textual import events
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content, Span
+from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input, OptionList
 
@@ -21,13 +22,14 @@ from localmcp.errors import Interrupted
 from localmcp.storage.interruption import Interruption
 from localmcp.tui.error_guard import ErrorGuard
 from localmcp.tui.keymap import bindings
-from localmcp.tui.messages import Answered, Failed, Waiting
+from localmcp.tui.messages import Answered, Failed, QuestionChanged, Waiting
 from localmcp.tui.session import Session, session_of
 from localmcp.visible_text import visible
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
+DEBOUNCE_SECONDS = 0.07
 PATIENCE_SECONDS = 0.25
 """Before the screen says what is waited for."""
 WAITED_FOR = {
@@ -42,6 +44,8 @@ WAITED_FOR = {
 
 class Asking(ErrorGuard, Widget):
     """A widget that asks in threads: of one group only the latest question is answered, those before are stopped."""
+
+    _typing: Timer | None = None
 
     @property
     def session(self) -> Session:
@@ -70,6 +74,14 @@ class Asking(ErrorGuard, Widget):
         """Nobody waits for the answer of that group any more."""
         if question := self._open_questions().pop(group, None):
             question.stop()
+
+    def ask_after_typing(self, group: str, ask: Callable[[], object]) -> None:
+        """Ask once the person has stopped typing; the query that is running is of no use from the next key on."""
+        if self._typing:
+            self._typing.stop()
+        self.post_message(QuestionChanged())
+        self.forget(group)
+        self._typing = self.set_timer(DEBOUNCE_SECONDS, ask)
 
     def forget_all(self) -> None:
         """Stop every question."""

@@ -11,7 +11,6 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.timer import Timer
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-DEBOUNCE_SECONDS = 0.07
 HITS = 20
 ROWS = 12
 """Lines of the list: four passages."""
@@ -44,7 +42,6 @@ class Picker(Vertical, Asking):
         self._query, self._mode = query, mode
         self.result: Json = {}
         self.draft: Draft | None = None
-        self._typing: Timer | None = None
 
     def compose(self) -> ComposeResult:
         line = Input(self._query, placeholder="Search your documents", compact=True, select_on_focus=False)
@@ -65,10 +62,7 @@ class Picker(Vertical, Asking):
 
     @on(Input.Changed)
     def typed(self) -> None:
-        if self._typing:
-            self._typing.stop()
-        self.forget("search")
-        self._typing = self.set_timer(DEBOUNCE_SECONDS, self.search)
+        self.ask_after_typing("search", self.search)
 
     def search(self) -> None:
         """Ask for what is in the line."""

@@ -235,13 +235,13 @@ def _cells(entry: LogEntry) -> dict[str, str]:
     end = took(entry.seconds) if entry.success else f"✗ {entry.error_message or entry.error_class or 'error'}"
     titles = ", ".join(entry.documents)
     asked = asked_words(entry.arguments)
-    shown = (local_clock(entry.started_at), entry.client, entry.tool, asked, titles, end)
+    shown = (local_time(entry.started_at)[-CLOCK:], entry.client, entry.tool, asked, titles, end)
     return dict(zip(("time", "who", "tool", "asked", "was given", "ended"), shown, strict=True))
 
 
 def story_of(entry: LogEntry) -> Content:
     """Return a call in sentences: who, what, which documents, how it ended."""
-    when = f"{local_date(entry.started_at)} {local_clock(entry.started_at)}"
+    when = local_time(entry.started_at)
     lines = [Content.assemble((entry.client, "bold $accent"), " called ", (entry.tool, "bold"), f" on {when}")]
     if entry.via:
         lines.append(Content.styled(f"through {entry.via}", "$muted"))
@@ -262,8 +262,7 @@ def _usage_cells(usage: Usage, *, by: bool = False) -> list[str]:
     name = f"by {usage.key_name or usage.name}" if by else usage.name
     errors = f"{usage.errors:,} ({usage.error_rate:.0%})" if usage.errors else ""
     times = [took(usage.median_seconds), took(usage.p95_seconds)]
-    last = f"{local_date(usage.last_at)} {local_clock(usage.last_at)}"
-    return [name, f"{usage.calls:,}", errors, *times, size(usage.result_bytes), last]
+    return [name, f"{usage.calls:,}", errors, *times, size(usage.result_bytes), local_time(usage.last_at)]
 
 
 def asked_words(arguments: dict[str, Any] | None) -> str:
@@ -275,20 +274,12 @@ def asked_words(arguments: dict[str, Any] | None) -> str:
     return " · ".join(" ".join(value.split()) for value in values)[:200]
 
 
-def local_date(iso: str) -> str:
-    """Return the day here, `2026-01-31`."""
+def local_time(iso: str) -> str:
+    """Return the day and the time of day here, `2026-01-31 18:05:00`."""
     try:
-        return datetime.fromisoformat(iso).astimezone().strftime("%Y-%m-%d")
+        return f"{datetime.fromisoformat(iso).astimezone():%Y-%m-%d %H:%M:%S}"
     except ValueError:
-        return iso[:10]
-
-
-def local_clock(iso: str) -> str:
-    """Return the time of day here."""
-    try:
-        return datetime.fromisoformat(iso).astimezone().strftime("%H:%M:%S")
-    except ValueError:
-        return iso[:8]
+        return iso[:19]
 
 
 def took(seconds: float) -> str:

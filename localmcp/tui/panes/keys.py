@@ -135,18 +135,18 @@ class KeysPane(Pane):
         self.reload()
 
     def action_revoke(self) -> None:
-        if key := self.chosen:
-            more = "Whoever uses it is refused from the next call on. It stays listed."
-            confirm(self, f"Revoke “{key.name or key.prefix}”?", more, "Revoke", lambda: self._do("revoke", key))
+        self._end("Revoke", "Whoever uses it is refused from the next call on. It stays listed.")
 
     def action_delete(self) -> None:
+        self._end("Delete", "It is refused from the next call on, and no longer listed.")
+
+    def _end(self, what: str, more: str) -> None:
         if key := self.chosen:
-            more = "It is refused from the next call on, and no longer listed."
-            confirm(self, f"Delete “{key.name or key.prefix}”?", more, "Delete", lambda: self._do("delete", key))
+            confirm(self, f"{what} “{key.name or key.prefix}”?", more, what, lambda: self._do(what.lower(), key))
 
     def _do(self, what: str, key: KeyInfo) -> None:
         def done(_info: Any) -> None:
-            self.app.notify(f"{key.name or key.prefix} is {'revoked' if what == 'revoke' else 'deleted'}.")
+            self.app.notify(f"{key.name or key.prefix} is {what}d.")
             self.reload()
 
         self.ask("change", lambda: self.session.look(lambda w: getattr(w.api_keys, what)(key.id)), done)

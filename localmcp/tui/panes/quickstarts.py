@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, cast
 
 from textual.binding import BindingType
@@ -99,12 +100,8 @@ class QuickstartsPane(FinderPane):
         progress = {"Complete": "  ✓ done", "In Progress": "  … begun"}.get(item.get("status", ""), "")
         facts = [item.get("type", ""), f"{item['durationMinutes']} min" if item.get("durationMinutes") else ""]
         facts.append(counted(item["tasks"], "task") if item.get("tasks") else "")
-        return Content("\n").join(
-            [
-                Content.assemble((star, "$accent"), row.shown.stylize("bold"), (progress, "$success")),
-                Content.styled("  " + " · ".join(fact for fact in facts if fact), "$muted"),
-            ]
-        )
+        head = Content.assemble((star, "$accent"), row.shown.stylize("bold"), (progress, "$success"))
+        return head + Content.styled("\n  " + " · ".join(fact for fact in facts if fact), "$muted")
 
     def show_nothing(self) -> None:
         self.show_guide("Guide", NOTHING_FITS if self.text or self.only_favourites else EMPTY)
@@ -135,11 +132,11 @@ class QuickstartsPane(FinderPane):
             self.query_one("#guide").focus()
             return
         name = self.chosen.item["name"]
-        self.ask(
-            "whole",
-            lambda: self.session.look(lambda w: w.quickstarts.show(name)),
-            lambda shown: self.app.push_screen(TextScreen(shown["displayName"], shown["markdown"])),
-        )
+
+        def show(shown: Any) -> None:
+            self.app.push_screen(TextScreen(shown["displayName"], shown["markdown"]))
+
+        self.ask("whole", lambda: self.session.look(lambda w: w.quickstarts.show(name)), show)
 
     # ------------------------------------------------------------ actions
 
@@ -195,13 +192,8 @@ class QuickstartsPane(FinderPane):
         if self.chosen is not None:
             name, title = self.chosen.item["name"], self.chosen.item["displayName"]
             more = "Importing it again brings it back, with mark and progress."
-            confirm(
-                self,
-                f"Remove “{title}”?",
-                more,
-                "Remove",
-                lambda: self._change("removeQuickstart", "Removed.", names=[name]),
-            )
+            change = partial(self._change, "removeQuickstart", "Removed.", names=[name])
+            confirm(self, f"Remove “{title}”?", more, "Remove", change)
 
     def action_import(self) -> None:
         says = "A YAML or JSON file of quick starts, or a folder of them."

@@ -10,7 +10,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.content import Content
-from textual.timer import Timer
 from textual.widgets import ContentSwitcher, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -20,7 +19,6 @@ from localmcp.text.excerpt import Matcher
 from localmcp.tui.explanation import explanation_of
 from localmcp.tui.highlight import HitLines, citation_text, headings_of, matcher_of
 from localmcp.tui.keymap import bindings
-from localmcp.tui.messages import QuestionChanged
 from localmcp.tui.pane import Choices, Pane
 from localmcp.tui.passage_view import PassageView
 from localmcp.tui.search_arguments import Asked, run_search
@@ -32,7 +30,6 @@ from localmcp.visible_text import visible
 
 Json = dict[str, Any]
 
-DEBOUNCE_SECONDS = 0.07
 MOST_TO_FILL = 40
 """Passages that are fetched before anybody moves in the list."""
 MODES = ("hybrid", "keyword", "semantic")
@@ -64,7 +61,6 @@ class SearchPane(Pane):
         """Source ids whose passages are all shown."""
         self._similar_to: tuple[str, str] = ("", "")
         """A search line, and the passage that it represents."""
-        self._typing: Timer | None = None
         self._earlier = -1
         self._matchers: dict[str, Matcher] = {}
 
@@ -162,12 +158,7 @@ class SearchPane(Pane):
 
     @on(Input.Changed, "#query")
     def typed(self) -> None:
-        if self._typing:
-            self._typing.stop()
-        self.post_message(QuestionChanged())
-        # The query that is running is of no use from the next key on.
-        self.forget("search")
-        self._typing = self.set_timer(DEBOUNCE_SECONDS, self.search_again)
+        self.ask_after_typing("search", self.search_again)
 
     def search_again(self) -> None:
         """Ask for what is in the line."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.binding import BindingType
@@ -75,7 +75,7 @@ class ToolsPane(FinderPane):
         if not text:
             return sorted(tools.values(), key=lambda row: (not row.visible, row.name.lower()))
         hits = self.session.draft("tool_search", query=text, max_results=50).answer.value["tools"]
-        return [_scored(tools[hit["name"]], hit["score"]) for hit in hits if hit["name"] in tools]
+        return [replace(tools[hit["name"]], score=hit["score"]) for hit in hits if hit["name"] in tools]
 
     def identity(self, row: Row) -> Any:
         return row.name
@@ -184,12 +184,6 @@ class ToolsPane(FinderPane):
 def _row(tool: Tool) -> Row:
     mark = tool.mark
     return Row(tool.name, mark.title, tool.description, mark.visible, mark.read_only, mark.destructive)
-
-
-def _scored(row: Row, score: float) -> Row:
-    from dataclasses import replace
-
-    return replace(row, score=score)
 
 
 def _nature(row: Row) -> str:
