@@ -66,7 +66,7 @@ def read_profile(name: str) -> Profile:
         hint = f'Make {path} with a table, such as: [{name}] tools = ["search"]'
         raise ConfigurationError(f"There is no profile '{name}', because there are no profiles.", hint=hint) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigurationError(f"{path} cannot be read: {error}.", hint="Mend or remove the file.") from error
+        raise ConfigurationError(f"{path} cannot be read: {error}.", hint="Fix or remove the file.") from error
     if name not in table:
         raise ConfigurationError(f"There is no profile '{name}' in {path}.", hint=f"There are: {_listed(table)}.")
     return _parse(name, table[name], path)

@@ -171,10 +171,9 @@ def _public_address(host: str, port: int, allow_private: bool) -> str:
     addresses = [str(entry[4][0]) for entry in resolved]
     private = next((address for address in addresses if not is_public(address)), None)
     if private and not allow_private:
-        raise AccessDenied(
-            f"{host} is {private}, an address of this machine or its network.",
-            hint="Add --allow-private if you trust it.",
-        )
+        address = private if host == private else f"{host} ({private})"
+        message = f"{address} is an address of this machine or its network."
+        raise AccessDenied(message, hint="Add --allow-private if you trust it.")
     return addresses[0]
 
 

@@ -89,6 +89,8 @@ class Session:
         self._database = database
         self._profile = profile
         self._scope, self._refusal = scope_of(profile)
+        if self._refusal:
+            log.error("No tool is served: %s", self._refusal)
         self._open = open_workspace
         self._workspace = OpenOnce(self._open_and_observe)
         self._server = build_server(self._workspace, self._scope, instructions=wire.instructions)
