@@ -331,7 +331,7 @@ def _ask_deletion(session: Session, arguments: Json) -> str:
 @tool_command(
     collections, "delete", Records.delete_records, ask=_ask_deletion,
     instead={"filter": _filter("Everything that fulfils this.")}, arguments={**NAME, "ids": "[ID]..."},
-    spelled={"partition_name": "-p --partition"},
+    spelled={"partition_name": "-p --partition"}, without=("confirm",),
 )  # fmt: skip
 def delete(session: Session, value: Json) -> None:
     """Put records, and whole documents, into the trash."""
