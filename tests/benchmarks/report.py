@@ -71,7 +71,7 @@ def _search(result: list[dict[str, Any]]) -> list[Row]:
         memory = f"{row['rss_mb']:.0f} MB, file {row['file_mb'] * 1e6 / row['size']:.0f} bytes a chunk"
         rows += [
             (f"hybrid, a question, {size}, p50 / p95", _times(row["sentence"]), "", f"{recall}; {memory}"),
-            (f"hybrid, a misspelt word, {size}, p50 / p95", _times(row["typo"]), "", "fuzzy repair"),
+            (f"hybrid, a misspelled word, {size}, p50 / p95", _times(row["typo"]), "", "fuzzy repair"),
         ]
     return rows
 
