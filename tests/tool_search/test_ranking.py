@@ -115,6 +115,9 @@ class TestWhatFits:
         assert finder.find("convert miles to kilometers", ZOO, patience=WAIT) == Hits(())
         assert finder.find("weigh the animal", ZOO, patience=WAIT).sure
 
+    def test_is_shown_with_little_beside_it_when_it_is_certain(self, finder: ToolFinder) -> None:
+        assert len(find(finder, "weigh the animal")) < len(find(finder, "paint the gate green"))
+
     def test_of_no_tools_is_nothing(self, finder: ToolFinder) -> None:
         assert finder.find("feed the lions", []) == Hits(())
 
