@@ -9,8 +9,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from folders import write
+from textual._compositor import Compositor
+from textual._context import visible_screen_stack
 from textual.pilot import Pilot
 from textual.timer import Timer
 from textual.widgets import Input, TextArea
@@ -126,6 +129,7 @@ class RunningTui:
             await self.pilot.pause()
             quiet = 0 if self._is_busy() else quiet + 1
             if quiet == 3:
+                self.text()
                 return
         raise AssertionError(f"it never became quiet:\n{self.text()}")
 
@@ -148,6 +152,7 @@ class RunningTui:
 
     def text(self) -> str:
         """The screen as a person reads it."""
+        visible_screen_stack.set(self.app._background_screens)
         strips = self.app.screen._compositor.render_strips()
         return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
 
@@ -165,13 +170,22 @@ async def open_tui(
     """The TUI on a file, its model loaded; an unexpected error fails the test."""
     chosen = settings or settings_of(file.parent)
     app = LocalMcpApp(lambda: Workspace(chosen), file, theme, services)
-    async with app.run_test(size=size) as pilot:
-        tui = RunningTui(app, pilot)
-        await tui.until(lambda: not app.session.model_loading or tui.error(), "the model")
-        await tui.until(lambda: app.stats or tui.error() or not file.exists(), "what the file holds")
-        await tui.settle()
-        yield tui
-        assert not app.unexpected
+    with patch.object(Compositor, "render_update", _drawn_when_quiet):
+        async with app.run_test(size=size) as pilot:
+            tui = RunningTui(app, pilot)
+            await tui.until(lambda: not app.session.model_loading or tui.error(), "the model")
+            await tui.until(lambda: app.stats or tui.error() or not file.exists(), "what the file holds")
+            await tui.settle()
+            yield tui
+            assert not app.unexpected
+
+
+def _drawn_when_quiet(compositor: Compositor, *_: Any, **__: Any) -> None:
+    """Draw no frame between two states: half of a test's time was frames that no terminal shows.
+
+    `settle` draws each state that a person would see.
+    """
+    compositor._dirty_regions.clear()
 
 
 def check_screen(name: str, tui: RunningTui) -> None:
