@@ -40,7 +40,7 @@ def take_profile(arguments: list[str]) -> tuple[str | None, list[str]]:
 def plain_serve(arguments: list[str]) -> tuple[bool, str | None]:
     """Return whether the words are `serve` with nothing but `--db FILE` before or after it, and that file.
 
-    Any other option (`--http`, `--help`, a misspelt one) is for the CLI, which knows them all.
+    Any other option (`--http`, `--help`, a misspelled one) is for the CLI, which knows them all.
     """
     words: list[str] = []
     database: str | None = None

@@ -303,7 +303,7 @@ def _searches(tool: Tool, arguments: Json) -> bool:
 
 
 def title_share(words: Sequence[str], title: str) -> float:
-    """Return the share of the words that a title has, misspelt ones too; 0 if they are less than half of the title."""
+    """Return the share of the words that a title has, misspelled ones too; 0 for less than half of the title."""
     in_title = [word for word in title_words(title) if stem(word, "english") not in ASKING]
     shared_words = sum(any(_same_word(fold(word), other) for other in in_title) for word in words)
     telling = [word for word in in_title if word not in function_words()]

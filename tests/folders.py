@@ -1,4 +1,4 @@
-"""Folders of documents for tests, and a look at what became of them."""
+"""Folders of documents for tests, and how each was indexed."""
 
 from __future__ import annotations
 

@@ -38,6 +38,8 @@ def search(session: Session, page: int, meta: tuple[str, ...], explain: bool, **
     Words of a code or a name, a question, or what the text is about: any of them will do. Misspelled words are
     corrected, and the correction is shown.
     """
+    if not (arguments["query"] or "").strip():
+        raise InvalidInput("QUERY is empty.", hint='Say what to look for, such as: localmcp search "boiler fault"')
     arguments["pathPrefix"] = _path_prefix(arguments["pathPrefix"])
     arguments["sourceId"] = find_source_id(session, arguments["sourceId"])
     arguments["metadata"] = parse_metadata(meta) or None

@@ -206,7 +206,7 @@ def _from_passage(uuid: str, text: str, counts: Mapping[str, int], draw: random.
     shuffled = draw.sample(telling[:6], min(6, len(telling)))
     questions = {
         "known item": row,
-        "typo": _misspelt(row, draw),
+        "typo": _misspelled(row, draw),
         "shuffled": shuffled,
         "partial": telling[:PARTIAL_WORDS],
     }
@@ -214,7 +214,7 @@ def _from_passage(uuid: str, text: str, counts: Mapping[str, int], draw: random.
         yield Question(" ".join(words), kind, {uuid: 1.0}, by_passage=True)
 
 
-def _misspelt(words: list[str], draw: random.Random) -> list[str]:
+def _misspelled(words: list[str], draw: random.Random) -> list[str]:
     """A slip in each of the two longest words: two letters swapped, one left out, one doubled, or a wrong one."""
     longest = sorted(range(len(words)), key=lambda number: -len(words[number]))[:2]
     return [_slip(word, draw) if number in longest and len(word) > 4 else word for number, word in enumerate(words)]

@@ -240,7 +240,7 @@ class Federation:
                 ]
 
     def _respect_spelling(self, gathered: _Round, mounted: Sequence[MountedFile]) -> None:
-        """A word that is in one of the files is not misspelt: files that repaired it are asked again."""
+        """A word that is in one of the files is not misspelled: files that repaired it are asked again."""
         known_words = {term.word for part in gathered.parts for term in _terms(part) if term.repair is None}
         for number, part in enumerate(gathered.parts):
             wrong = frozenset(

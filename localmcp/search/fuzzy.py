@@ -1,4 +1,4 @@
-"""The surface words of each collection, in memory: what a misspelt query word may mean."""
+"""The surface words of each collection, in memory: what a misspelled query word may mean."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -65,7 +65,7 @@ class Term:
     """How many chunks hold it (of a phrase: its rarest part)."""
     idf: float
     repair: Correction | None = None
-    """What the word was taken for, because it looks misspelt and is in no text."""
+    """What the word was taken for, because it looks misspelled and is in no text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,19 @@ def _language_sizes(connection: apsw.Connection, collection_ids: Sequence[int]) 
 
 
 def _alternatives(unit: tuple[str, ...], languages: Sequence[str]) -> tuple[Stems, ...]:
-    return tuple(dict.fromkeys(tuple(stem(word, language) for word in unit) for language in languages))
+    spellings = (unit, *_other_version(unit))
+    return tuple(
+        dict.fromkeys(tuple(stem(word, language) for word in words) for words in spellings for language in languages)
+    )
+
+
+def _other_version(unit: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield the version with a leading v for one without, and the reverse: `1.5.4` is often written `v1.5.4`."""
+    first, *others = unit
+    if others and first.isdigit():
+        yield (f"v{first}", *others)
+    elif others and first[0] == "v" and first[1:].isdigit():
+        yield (first[1:], *others)
 
 
 def _stems(units: Iterable[tuple[str, ...]], languages: Sequence[str]) -> set[str]:

@@ -24,7 +24,7 @@ SAMPLES = "samples"
 FIRST_QUERIES = (
     ("boiler E110", "a code"),
     ("bread came out flat and too acidic", "hardly a word in common with the answer"),
-    ("certifcate expired lockers", "a misspelt word"),
+    ("certifcate expired lockers", "a misspelled word"),
     ("riscatto totale invalidita permanente", "another language"),
 )
 """Queries for the samples, and what each shows."""

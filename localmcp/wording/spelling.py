@@ -1,4 +1,4 @@
-"""Whether a word looks misspelt, and how likely one word is a slip of the fingers for another."""
+"""Whether a word looks misspelled, and how likely one word is a slip of the fingers for another."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def correct(word: str, *vocabularies: WordList) -> list[Correction]:
 
 
 def is_slip(word: str, other: str) -> bool:
-    """Return whether one folded word may be another, misspelt; the first letter is taken for right."""
+    """Return whether one folded word may be another, misspelled; the first letter is taken for right."""
     if min(len(word), len(other)) < SHORTEST or word[0] != other[0] or abs(len(word) - len(other)) > MOST_EDITS:
         return False
     return slip_cost(word, other) <= max(_most_cost(word), _most_cost(other))

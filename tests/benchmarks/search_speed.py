@@ -64,10 +64,10 @@ class Corpus:
         return _unit(self.centres[picks] + SPREAD * noise)
 
     def queries(self) -> dict[str, list[str]]:
-        """Sentences (half function words), three content words, and three content words of which one is misspelt."""
+        """Sentences (half function words), three content words, and three content words of which one is misspelled."""
         sentences = [self._sentence() for _ in range(200)]
         words = [" ".join(self._content(3)) for _ in range(200)]
-        typos = [" ".join([*self._content(2), _misspelt(self._content(1)[0])]) for _ in range(200)]
+        typos = [" ".join([*self._content(2), _misspelled(self._content(1)[0])]) for _ in range(200)]
         return {"sentence": sentences, "words": words, "typo": typos}
 
     def _sentence(self) -> str:
@@ -115,7 +115,7 @@ def _vocabulary(random: Any) -> list[str]:
     return list(made)[:VOCABULARY]
 
 
-def _misspelt(word: str) -> str:
+def _misspelled(word: str) -> str:
     middle = len(word) // 2
     return word[:middle] + word[middle + 1] + word[middle] + word[middle + 2 :] if len(word) > middle + 1 else word
 

@@ -42,14 +42,15 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 INGEST = """
 import sys
+import time
 from localmcp.config import Settings
 from localmcp.embeddings import HashEmbedder, LazyEmbedder
+from localmcp.knowledge import reading
 from localmcp.knowledge.ingest import Library
 from localmcp.storage.database import Database
 
 class Slow(HashEmbedder):
     def embed_passages(self, texts):
-        import time
         time.sleep(len(texts) * 0.0005)
         return super().embed_passages(texts)
 
@@ -57,13 +58,19 @@ library = Library(Database(sys.argv[1]), LazyEmbedder(lambda: Slow(64)), Setting
 def show(now):
     with_vectors = 500 * now.vectors_done // max(now.vectors_total, 1)
     print(now.done, now.chunks, with_vectors, flush=True)
+    if now.done and paths[-1] == "pause":
+        time.sleep(60)
 
-report = library.add_paths(sys.argv[2:], progress=show)
+paths = sys.argv[2:]
+if paths[-1] == "pause":
+    # Small transactions, so that the pause is between two.
+    reading.GROUP_CHUNKS = 50
+report = library.add_paths([path for path in paths if path != "pause"], progress=show)
 print("finished", report.indexed, report.unchanged, flush=True)
 """
 
 
-def start_ingest(database: Database, *paths: Path) -> subprocess.Popen[str]:
+def start_ingest(database: Database, *paths: Path | str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", INGEST, str(database.path), *map(str, paths)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
 
@@ -129,7 +136,7 @@ def test_vectors_of_a_large_file_survive_a_kill(database: Database, embedder: Co
 
 @on_posix
 def test_ctrl_c_leaves_a_sound_file_and_the_next_run_resumes(library: Library, database: Database, large: Path) -> None:
-    process = start_ingest(database, large)
+    process = start_ingest(database, large, "pause")
     wait_for_line(process, lambda line: line.split()[0] not in ("0", "finished"))
     process.send_signal(signal.SIGINT)
     _, err = finish(process)

@@ -72,7 +72,7 @@ def test_what_the_scope_hides_is_answered_like_what_does_not_exist(filled: Datab
     assert "secret" not in messages[0]
 
 
-def test_a_misspelt_name_gets_the_nearest_visible_one(filled: Database) -> None:
+def test_a_misspelled_name_gets_the_nearest_visible_one(filled: Database) -> None:
     with filled.read() as connection, pytest.raises(NotFound, match="Did you mean 'Cooking'"):
         choose_collections(connection, ["coking"])
 

@@ -172,6 +172,14 @@ def test_codes_are_matched_side_by_side(library: Library) -> None:
     assert titles(search(library.index, "CVE-2024-9999")) == []
 
 
+def test_a_version_is_found_with_and_without_its_leading_v(library: Library) -> None:
+    library.put("Release notes of v1.5.4.", title="With")
+    library.put("Release notes of 2.7.1.", title="Without")
+    assert titles(search(library.index, "notes 1.5.4"))[0] == "With"
+    assert titles(search(library.index, "v2.7.1")) == ["Without"]
+    assert titles(search(library.index, "v2.7.3")) == []
+
+
 def test_identifiers_are_found_whole_and_by_their_parts(library: Library) -> None:
     library.put("def getUserName(self): return self.max_results", title="Code")
     library.put("Nothing here.", title="Prose")
@@ -253,7 +261,7 @@ def test_scripts_without_spaces_are_found_inside_a_run(library: Library) -> None
 # ---------------------------------------------------------------- repairs
 
 
-def test_a_misspelt_word_is_repaired_and_the_repair_is_shown(library: Library) -> None:
+def test_a_misspelled_word_is_repaired_and_the_repair_is_shown(library: Library) -> None:
     library.put("Voluntary pension contributions.", title="Pension")
     outcome = search(library.index, "pensoin contributions")
     assert titles(outcome) == ["Pension"]

@@ -38,7 +38,7 @@ async def test_some_letters_find_a_quick_start_and_are_marked(tui: RunningTui) -
     assert "".join(shown.plain[span.start : span.end] for span in shown.spans) == "Kpfr"
 
 
-async def test_a_misspelt_title_is_found_too(tui: RunningTui) -> None:
+async def test_a_misspelled_title_is_found_too(tui: RunningTui) -> None:
     pane = await tui.go("quickstarts")
     pane.line.value = "indx a foldr"  # type: ignore[attr-defined]
     await tui.settle()

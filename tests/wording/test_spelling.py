@@ -26,7 +26,7 @@ def test_a_correct_word_that_is_in_no_text_stays(word: str) -> None:
     assert correct(word, word_list(TEXTS)) == []
 
 
-def test_a_misspelt_word_is_not_taken_for_a_far_one_when_a_nearer_one_exists() -> None:
+def test_a_misspelled_word_is_not_taken_for_a_far_one_when_a_nearer_one_exists() -> None:
     assert correct("appartment", word_list(TEXTS - {"apartment"})) == []
 
 
