@@ -24,6 +24,9 @@ from localmcp.errors import ConfigurationError, LocalMCPError, MissingExtra
 from localmcp.milvus.failures import in_our_words
 
 SCHEMES = ("http", "https", "tcp", "unix")
+NO_KEEPALIVE_MS = 2**31 - 1
+"""Never, as gRPC has it: pymilvus pings every 10 s, and a Milvus Lite server closes a connection that is pinged more
+often than every 5 minutes, with the call that is just on it. Each call has a time limit anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +200,9 @@ class Client:
             _check_file(Path(server.uri))
         if server.ca_file and not Path(server.ca_file).is_file():
             raise ConfigurationError(f"milvus_ca_file = {server.ca_file!r}: there is no such file.")
-        options: dict[str, Any] = {"server_pem_path": server.ca_file} if server.ca_file else {}
+        options: dict[str, Any] = {"grpc_options": {"grpc.keepalive_time_ms": NO_KEEPALIVE_MS}}
+        if server.ca_file:
+            options["server_pem_path"] = server.ca_file
         if server.uri.startswith("https:"):
             options["secure"] = True
         from grpc import RpcError
