@@ -83,6 +83,8 @@ def judge(features: Features) -> Judgment:
     relevances = relevance(features.rows, weights)
     signs = signs_of(relevances, features)
     right = sum(weight * sign for weight, sign in zip(weights.right, signs, strict=True))
+    if features.opposed[relevances.argmax()]:
+        right = min(right, weights.sure - 1)
     odds = relevances - relevances.max() + right
     # By words alone, a request that shares none with any tool has none.
     shares_words = bool(features.rows[:, FEATURES.index("strength")].any())

@@ -20,6 +20,8 @@ from localmcp.tool_search.name_match import rung_of, squeeze
 from localmcp.tool_search.query import Query, ToolDescription, ToolText, take_query_apart
 from localmcp.tool_search.request_adapter import Adapter, shipped_adapter
 from localmcp.tool_search.synonyms import kinds_of_action
+from localmcp.tool_search.verbs import has_opposite
+from localmcp.wording.normalize import stem
 from localmcp.wording.spelling import WordList, correct
 
 if TYPE_CHECKING:
@@ -136,6 +138,24 @@ class ToolCatalog:
         return doing
 
     @cached_property
+    def _places_by_name_stem(self) -> Mapping[str, Sequence[int]]:
+        """Stem -> places of the tools with such a word in their name."""
+        places_by_stem: dict[str, list[int]] = {}
+        for place, tool in enumerate(self.tools):
+            for part in tool.parts:
+                places_by_stem.setdefault(stem(part, "english"), []).append(place)
+        return places_by_stem
+
+    def named_by(self, verbs: frozenset[str]) -> NDArray[np.bool_]:
+        """Return which tools have one of these stems in their name: shape (tools,)."""
+        import numpy as np
+
+        named = np.zeros(len(self.tools), bool)
+        for verb in verbs:
+            named[list(self._places_by_name_stem.get(verb, ()))] = True
+        return named
+
+    @cached_property
     def _surfaces(self) -> WordList:
         """The folded words of all tools, and how many tools have each."""
         return WordList(Counter(surface for tool in self.tools for surface in tool.surfaces))
@@ -148,7 +168,12 @@ class ToolCatalog:
 
     def repair(self, query: Query) -> Query:
         """The query with the nearest word of a tool in place of each word that is neither English nor any tool's."""
-        unknown = [word.surface for word in query.words if word.stem not in self.holders and not word.is_name]
+        # `unblock` is no English word of the vocabulary, and no slip for `block`.
+        unknown = [
+            word.surface
+            for word in query.words
+            if word.stem not in self.holders and not word.is_name and not has_opposite(word.stem)
+        ]
         near_words = {word: near[0].replacement for word in unknown if (near := correct(word, self._surfaces))}
         if not near_words:
             return query

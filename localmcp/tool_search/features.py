@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from localmcp.tool_search.background_requests import out_of_scope_margin
 from localmcp.tool_search.catalog import ToolCatalog, ToolVectors, action_bits
 from localmcp.tool_search.query import Query, telling
+from localmcp.tool_search.verbs import opposites
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,6 +36,8 @@ class Features:
 
     rows: NDArray[np.float32]
     """(tools, FEATURES); the cosines are 0 without a model."""
+    opposed: NDArray[np.bool_]
+    """(tools,): whether a tool is named by the opposite of what the query asks for."""
     with_model: bool = False
     out_of_scope: float = 0.0
     """How much nearer the query is to something that people ask of other programs, see `background_requests`."""
@@ -59,7 +62,8 @@ def word_features(query: Query, catalog: ToolCatalog) -> Features:
     none = np.zeros(size, np.float32)
     by_words = (weights / possible, 1 - np.exp(-weights / 3), other_action, missing)
     rows = np.stack([none, none, none, *by_words, none, none], axis=1)
-    return Features(rows.astype(np.float32))
+    opposed = catalog.named_by(opposites(query.verbs)) & ~catalog.named_by(query.verbs)
+    return Features(rows.astype(np.float32), opposed)
 
 
 def _nearest_text(vectors: ToolVectors, places: NDArray[np.intp], row: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -93,4 +97,4 @@ def all_features(query: NDArray[np.float32], vectors: ToolVectors, by_words: Fea
         rows[best, 1] = vectors.to_scale(_nearest_text(vectors, best, row))
         rows[best, 2] = vectors.to_scale(vectors.named[best] @ row)
     margin = out_of_scope_margin(vectors.to_scale(vectors.requests @ query), vectors.to_scale(vectors.requested))
-    return Features(rows, True, margin)
+    return Features(rows, by_words.opposed, True, margin)

@@ -65,6 +65,25 @@ def verbs_asked(words: Sequence[str]) -> frozenset[str]:
     return frozenset((first,)) if is_command else frozenset()
 
 
+def opposites(verbs: frozenset[str]) -> frozenset[str]:
+    """Return stems of the verbs that do the opposite of one of these, and of none of these the same."""
+    return frozenset[str]().union(*(_opposites().get(verb, frozenset()) for verb in verbs)) - verbs
+
+
+def has_opposite(stemmed: str) -> bool:
+    """Return whether a stem is that of a verb with a known opposite."""
+    return stemmed in _opposites()
+
+
+@cache
+def _opposites() -> dict[str, frozenset[str]]:
+    stems: dict[str, frozenset[str]] = {}
+    for line in read_lines("opposite_verbs.txt"):
+        sides = [frozenset(stem(verb, "english") for verb in side.split()) for side in line.split(":")]
+        stems |= dict.fromkeys(sides[0], sides[1]) | dict.fromkeys(sides[1], sides[0])
+    return stems
+
+
 def _thing(words: Sequence[str]) -> str:
     """Return stem of the last of the first words that neither a preposition nor an auxiliary interrupts."""
     last = ""

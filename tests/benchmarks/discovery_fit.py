@@ -310,7 +310,7 @@ def samples(halves: Mapping[str, Pairs], adapters: Sequence[Adapter]) -> Iterabl
             requested = to_tools[:, tools].max(axis=1)
             for place in np.flatnonzero(chosen):
                 margin = out_of_scope_margin(general[:, place], requested)
-                features = Features(rows[place][tools].astype(np.float32), True, margin)
+                features = Features(rows[place][tools].astype(np.float32), np.zeros(len(tools), bool), True, margin)
                 yield Sample(features, pairs.good[place][tools], worth, half)
 
 

@@ -112,6 +112,8 @@ class TestWhatFits:
     def test_is_told_as_the_nearest_where_none_surely_serves(self, finder: ToolFinder) -> None:
         found = finder.find("paint the gate green", ZOO, patience=WAIT)
         assert names(found)[0] == "zoo__open_gate" and not found.sure
+        opposite = finder.find("close the gate at night", ZOO, patience=WAIT)
+        assert names(opposite)[0] == "zoo__open_gate" and not opposite.sure
         assert finder.find("convert miles to kilometers", ZOO, patience=WAIT) == Hits(())
         assert finder.find("weigh the animal", ZOO, patience=WAIT).sure
 
