@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from localmcp.tool_search.background_requests import out_of_scope_margin
 from localmcp.tool_search.catalog import ToolCatalog, ToolVectors, action_bits
 from localmcp.tool_search.query import Query, telling
-from localmcp.tool_search.verbs import opposites
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,7 +61,7 @@ def word_features(query: Query, catalog: ToolCatalog) -> Features:
     none = np.zeros(size, np.float32)
     by_words = (weights / possible, 1 - np.exp(-weights / 3), other_action, missing)
     rows = np.stack([none, none, none, *by_words, none, none], axis=1)
-    opposed = catalog.named_by(opposites(query.verbs)) & ~catalog.named_by(query.verbs)
+    opposed = catalog.named_by(query.opposites) & ~catalog.named_by(query.verbs)
     return Features(rows.astype(np.float32), opposed)
 
 

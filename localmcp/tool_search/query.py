@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from localmcp.tool_search.name_match import Rungs, ToolMetadata
 from localmcp.tool_search.synonyms import actions_of, request_words
-from localmcp.tool_search.verbs import known_verbs, looking, verbs_asked
+from localmcp.tool_search.verbs import known_verbs, looking, opposites_of, verbs_asked
 from localmcp.wording.normalize import fold, stem, words
 from localmcp.wording.sentences import Token, function_words, tokenize
 
@@ -190,6 +190,8 @@ class Query:
     """Kinds of action that its first verb asks for."""
     verbs: frozenset[str] = frozenset()
     """Stems of the verbs that a tool for it may have; empty where no verb is asked for."""
+    opposites: frozenset[str] = frozenset()
+    """Stems of verbs that do the opposite of what is asked for."""
 
 
 def take_query_apart(query: str) -> Query:
@@ -204,7 +206,7 @@ def take_query_apart(query: str) -> Query:
     telling = tuple(item for item in words_by_stem.values() if item.surface not in _left_out())
     chosen = telling or tuple(item for item in words_by_stem.values() if item.surface not in function_words())
     spoken = [fold(token.text) for token in tokens if token.kind == "word"]
-    return Query(query.strip(), chosen, _first_actions(tokens), verbs_asked(spoken))
+    return Query(query.strip(), chosen, _first_actions(tokens), verbs_asked(spoken), opposites_of(spoken))
 
 
 @cache

@@ -65,9 +65,9 @@ def verbs_asked(words: Sequence[str]) -> frozenset[str]:
     return frozenset((first,)) if is_command else frozenset()
 
 
-def opposites(verbs: frozenset[str]) -> frozenset[str]:
-    """Return stems of the verbs that do the opposite of one of these, and of none of these the same."""
-    return frozenset[str]().union(*(_opposites().get(verb, frozenset()) for verb in verbs)) - verbs
+def opposites_of(words: Sequence[str]) -> frozenset[str]:
+    """Return stems of the opposites of a request's first word, without verbs that a tool for it may have."""
+    return _opposites().get(stem(words[0], "english"), frozenset()) - verbs_asked(words) if words else frozenset()
 
 
 def has_opposite(stemmed: str) -> bool:
