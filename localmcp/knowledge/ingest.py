@@ -346,7 +346,7 @@ class Library:
                 rows = [
                     (entry.source_id, root.collection_id, entry.path)
                     for root, entry in part
-                    if entry.source_id is not None and _is_at(connection, entry)
+                    if entry.source_id is not None and ledger.is_at(connection, entry)
                 ]
                 run.report.missing += trash.bury(connection, rows, "missing", reason)
         with self._database.write() as connection:
@@ -484,12 +484,6 @@ class Library:
         """Return the files and folders that were added, as far as the caller sees their collections."""
         with self._database.read() as connection:
             return ledger.roots_of(connection, [collection.id for collection in visible_collections(connection)])
-
-
-def _is_at(connection: apsw.Connection, entry: Entry) -> bool:
-    """Return whether the source is still the one of this path: it may have been found under another in the same run."""
-    sql = "select coalesce(metadata ->> '$.container', uri) from sources where id = ? and trashed_at is null"
-    return fetch_one(connection, sql, (entry.source_id,)) == entry.path
 
 
 def _no_model_notice(error: ModelUnavailable) -> str:

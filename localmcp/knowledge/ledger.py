@@ -130,6 +130,12 @@ class Entry:
 _COLUMNS = "path, status, reason, source_id, sha256, size, mtime_ns, chunks, seconds"
 
 
+def is_at(connection: apsw.Connection, entry: Entry) -> bool:
+    """Return whether the source is still the one of this path: it may have been found under another in the same run."""
+    sql = "select coalesce(metadata ->> '$.container', uri) from sources where id = ? and trashed_at is null"
+    return fetch_one(connection, sql, (entry.source_id,)) == entry.path
+
+
 def entries_below(connection: apsw.Connection, collection_id: int, path: str) -> dict[str, Entry]:
     """Return path -> entry of a file, or of a folder and everything in it."""
     sql = f"select {_COLUMNS} from ledger where collection_id = ? and (path = ? or path >= ? and path < ?)"
