@@ -7,7 +7,7 @@ import math
 import operator
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TooLate
 from dataclasses import dataclass, replace
@@ -117,13 +117,12 @@ class ToolCatalog:
     @cached_property
     def _having_the_verb(self) -> Mapping[str, NDArray[np.intp]]:
         """Stem -> places of the tools whose verb it is."""
-        import numpy as np
+        return _places_by_stem(tool.verbs for tool in self.tools)
 
-        places_by_name: dict[str, list[int]] = {}
-        for place, tool in enumerate(self.tools):
-            for verb in tool.verbs:
-                places_by_name.setdefault(verb, []).append(place)
-        return {verb: np.array(places, np.intp) for verb, places in places_by_name.items()}
+    @cached_property
+    def _having_in_name(self) -> Mapping[str, NDArray[np.intp]]:
+        """Stem -> places of the tools with such a word in their name."""
+        return _places_by_stem([stem(part, "english") for part in tool.parts] for tool in self.tools)
 
     def doers(self, verbs: frozenset[str]) -> NDArray[np.bool_]:
         """Return which tools have one of these stems as their verb, or speak of one: shape (tools,)."""
@@ -137,23 +136,17 @@ class ToolCatalog:
                 doing[held[0]] = True
         return doing
 
-    @cached_property
-    def _places_by_name_stem(self) -> Mapping[str, Sequence[int]]:
-        """Stem -> places of the tools with such a word in their name."""
-        places_by_stem: dict[str, list[int]] = {}
-        for place, tool in enumerate(self.tools):
-            for part in tool.parts:
-                places_by_stem.setdefault(stem(part, "english"), []).append(place)
-        return places_by_stem
-
-    def named_by(self, verbs: frozenset[str]) -> NDArray[np.bool_]:
-        """Return which tools have one of these stems in their name: shape (tools,)."""
+    def opposed(self, opposites: frozenset[str], verbs: frozenset[str]) -> NDArray[np.bool_]:
+        """Return which tools have one of the opposites in their name, and none of the verbs: shape (tools,)."""
         import numpy as np
 
-        named = np.zeros(len(self.tools), bool)
-        for verb in verbs:
-            named[list(self._places_by_name_stem.get(verb, ()))] = True
-        return named
+        opposed = np.zeros(len(self.tools), bool)
+        if not opposites:
+            return opposed
+        for stems, value in ((opposites, True), (verbs, False)):
+            for stemmed in stems & self._having_in_name.keys():
+                opposed[self._having_in_name[stemmed]] = value
+        return opposed
 
     @cached_property
     def _surfaces(self) -> WordList:
@@ -205,6 +198,16 @@ class ToolCatalog:
             return made.result(wait)
         except TooLate:
             return None
+
+
+def _places_by_stem(stems_by_tool: Iterable[Iterable[str]]) -> dict[str, NDArray[np.intp]]:
+    import numpy as np
+
+    places: dict[str, list[int]] = {}
+    for place, stems in enumerate(stems_by_tool):
+        for stemmed in stems:
+            places.setdefault(stemmed, []).append(place)
+    return {stemmed: np.array(listed, np.intp) for stemmed, listed in places.items()}
 
 
 def action_bits(kinds: frozenset[str]) -> int:

@@ -61,8 +61,7 @@ def word_features(query: Query, catalog: ToolCatalog) -> Features:
     none = np.zeros(size, np.float32)
     by_words = (weights / possible, 1 - np.exp(-weights / 3), other_action, missing)
     rows = np.stack([none, none, none, *by_words, none, none], axis=1)
-    opposed = catalog.named_by(query.opposites) & ~catalog.named_by(query.verbs)
-    return Features(rows.astype(np.float32), opposed)
+    return Features(rows.astype(np.float32), catalog.opposed(query.opposites, query.verbs))
 
 
 def _nearest_text(vectors: ToolVectors, places: NDArray[np.intp], row: NDArray[np.float32]) -> NDArray[np.float32]:

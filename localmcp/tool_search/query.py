@@ -206,7 +206,8 @@ def take_query_apart(query: str) -> Query:
     telling = tuple(item for item in words_by_stem.values() if item.surface not in _left_out())
     chosen = telling or tuple(item for item in words_by_stem.values() if item.surface not in function_words())
     spoken = [fold(token.text) for token in tokens if token.kind == "word"]
-    return Query(query.strip(), chosen, _first_actions(tokens), verbs_asked(spoken), opposites_of(spoken))
+    verbs = verbs_asked(spoken)
+    return Query(query.strip(), chosen, _first_actions(tokens), verbs, opposites_of(spoken, verbs))
 
 
 @cache

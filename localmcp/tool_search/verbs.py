@@ -65,9 +65,9 @@ def verbs_asked(words: Sequence[str]) -> frozenset[str]:
     return frozenset((first,)) if is_command else frozenset()
 
 
-def opposites_of(words: Sequence[str]) -> frozenset[str]:
-    """Return stems of the opposites of a request's first word, without verbs that a tool for it may have."""
-    return _opposites().get(stem(words[0], "english"), frozenset()) - verbs_asked(words) if words else frozenset()
+def opposites_of(words: Sequence[str], verbs: frozenset[str]) -> frozenset[str]:
+    """Return stems of the opposites of a request's first word, without the verbs that a tool for it may have."""
+    return _opposites().get(stem(words[0], "english"), frozenset()) - verbs if words else frozenset()
 
 
 def has_opposite(stemmed: str) -> bool:
