@@ -131,11 +131,12 @@ async def test_removing_asks_first_and_the_trash_gives_back(tui: RunningTui) -> 
     assert "Bees" in titles(tui)
     await tui.press("d", "y")
     await tui.until(lambda: "Bees" not in titles(tui) and "4 documents" in tui.text(), "the removal")
+    await tui.settle()  # what else the removal loads again would close the branch of the trash
     tree = tui.pane.tree_view
-    trash = tree.root.children[-1]
-    tree.move_cursor(trash)
+    tree.move_cursor(tree.root.children[-1])
     await tui.press("enter")
-    tree.move_cursor(trash.children[0])
+    await tui.until(lambda: tree.root.children[-1].children, "the trash to open")
+    tree.move_cursor(tree.root.children[-1].children[0])
     await tui.press("u")
     await tui.until(lambda: "5 documents" in tui.text(), "the document to be back")
 
