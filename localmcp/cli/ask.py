@@ -45,6 +45,8 @@ def _print_data(session: Session, tool: str, data: Any) -> None:
         from localmcp.cli.quickstarts import print_found
 
         print_found(session, data)
+    elif sys.stdout.isatty() and (write := session.workspace.registry.get(tool).mark.lean):
+        terminal.write(write(data).text)
     else:
         terminal.write(json.dumps(data, ensure_ascii=False, indent=2, default=str))
 

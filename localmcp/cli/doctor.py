@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import click
 from localmcp.cli import terminal
 from localmcp.cli.files import existing_file
 from localmcp.cli.session import Session, command, pass_session
-from localmcp.errors import ConfigurationError
+from localmcp.errors import ConfigurationError, NotOurFile
 from localmcp.schemas import Json
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ def restore(session: Session, file: Path, other: bool, yes: bool, **keep: bool) 
 
     path = session.settings.database
     existing_file(file, hint=f"Backups are beside {path}, or where you put them.")
+    _check_backup(file)
     if path.exists() and not session.confirmed(f"Replace what is in {path}?", yes):
         return WRONG
     powers = KeptPowers(**{name.removeprefix("keep_"): value for name, value in keep.items()})
@@ -170,6 +172,22 @@ def restore(session: Session, file: Path, other: bool, yes: bool, **keep: bool) 
     if restored.kept:
         session.note(f"What was in it is kept in {restored.kept}")
     return 0
+
+
+def _check_backup(file: Path) -> None:
+    """Look whether a file is one of ours, before anybody is asked.
+
+    Raises:
+        NotOurFile: it is not.
+    """
+    from localmcp.storage.database import Database
+
+    try:
+        with closing(Database(file, read_only=True)) as backup, backup.read():
+            return
+    except NotOurFile as error:
+        hint = "Name a backup. A document comes back from the trash with: localmcp trash restore ID"
+        raise NotOurFile(str(error), hint=hint) from error
 
 
 @command()

@@ -237,7 +237,8 @@ def lean_sources(result: Any) -> Answer:
     """Return the answer of `list_sources`: a line per document."""
     items = cast("list[Json]", result["sources"])
     folder = _shared_folder([item.get("path") for item in items])
-    head = f"{result['count']} of {_count(result['total'], 'document')}, {result['order']}."
+    order = f", {result['order']}" if "order" in result else ""
+    head = f"{result['count']} of {_count(result['total'], 'document')}{order}."
     lines = [head + (f" Paths are below {folder}" if folder else ""), *(_source_line(item, folder) for item in items)]
     lines += result.get("notices", [])
     if "nextOffset" in result:

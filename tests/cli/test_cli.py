@@ -324,6 +324,12 @@ def test_removed_documents_go_to_the_trash_and_come_back(filled) -> None:
     assert filled("search", "calcium", "-m", "keyword", "--json").json["count"] == 1
 
 
+def test_what_is_asked_in_a_sentence_is_answered_for_reading_in_a_terminal(filled, monkeypatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    answered = filled("ask", "what documents do I have")
+    assert answered.out.startswith("3 of 3 documents.") and "garden.md" in answered.out
+
+
 def test_nothing_is_removed_where_nobody_can_be_asked(filled) -> None:
     for arguments in (("remove", "Tomatoes"), ("trash", "empty")):
         ran = filled(*arguments)

@@ -57,6 +57,11 @@ def test_a_model_that_cannot_be_one_is_not_written(cli, setting: str) -> None:
     assert cli("config", "path", "--json").json["exists"] is False
 
 
+def test_restore_looks_before_it_asks(filled) -> None:
+    ran = filled("restore", "notes/garden.md")
+    assert (ran.code, "localmcp trash restore ID" in ran.err, "Replace" in ran.err) == (4, True, False)
+
+
 def test_remove_looks_before_it_asks(filled) -> None:
     ran = filled("remove", "/nope")
     assert ran.code == 1
