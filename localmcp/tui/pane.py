@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
@@ -30,6 +31,9 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 DEBOUNCE_SECONDS = 0.07
+"""After the last key, before an answer takes the place of what is shown."""
+HEAD_START_SECONDS = 0.05
+"""How long before that the question is asked: after the key itself was painted."""
 PATIENCE_SECONDS = 0.25
 """Before the screen says what is waited for."""
 WAITED_FOR = {
@@ -46,6 +50,9 @@ class Asking(ErrorGuard, Widget):
     """A widget that asks in threads: of one group only the latest question is answered, those before are stopped."""
 
     _typing: Timer | None = None
+    _shown_from = 0.0
+    """Moment before which no answer of `_typed_group` is shown."""
+    _typed_group = ""
 
     @property
     def session(self) -> Session:
@@ -76,12 +83,14 @@ class Asking(ErrorGuard, Widget):
             question.stop()
 
     def ask_after_typing(self, group: str, ask: Callable[[], object]) -> None:
-        """Ask once the person has stopped typing; the query that is running is of no use from the next key on."""
+        """Ask while the person may still be typing, and show the answer once no key came for a while; the query that is
+        running is of no use from the next key on."""
         if self._typing:
             self._typing.stop()
         self.post_message(QuestionChanged())
         self.forget(group)
-        self._typing = self.set_timer(DEBOUNCE_SECONDS, ask)
+        self._typed_group, self._shown_from = group, time.monotonic() + DEBOUNCE_SECONDS
+        self._typing = self.set_timer(DEBOUNCE_SECONDS - HEAD_START_SECONDS, ask)
 
     def forget_all(self) -> None:
         """Stop every question."""
@@ -101,6 +110,8 @@ class Asking(ErrorGuard, Widget):
         try:
             with question:
                 answer = visible_value(work())
+            if group == self._typed_group:
+                time.sleep(max(self._shown_from - time.monotonic(), 0))
         except Interrupted:
             self._close(group, question)
             return
