@@ -6,9 +6,10 @@
     python tests/benchmarks/tui_speed.py --sources 100000       # the Library with so many documents
     ... [--json FILE]
 
-"Results" begins with the last key, of which the debounce is taken off, and ends when the list with the passages has been
-painted, escape sequences and all; the query is embedded by the model of the settings, which is loaded. The vectors of search_speed.py's file come
-from no model: there the query's vector, once embedded, is compared with them as if they did.
+"Results" begins with the last key, of which the debounce is taken off, and ends when the list with the passages has
+been painted, escape sequences and all; the query is embedded by the model of the settings, which is loaded. The vectors
+of search_speed.py's file come from no model: there the query's vector, once embedded, is compared with them as if they
+did.
 """
 
 from __future__ import annotations
