@@ -1,11 +1,15 @@
 """How well sentences become tool calls: right tool, right arguments, false calls, time.
 
-    python tests/benchmarks/router_quality.py [--half dev|held] [--misses] [--json FILE] [--fit]
+    python tests/benchmarks/router_quality.py [--half dev|held] [--arguments] [--misses] [--json FILE] [--fit]
 
 `router_sentences.jsonl` holds sentences, each with the tool that it means (null: none can serve it) and every set of
 arguments that would be right. The weights were fitted to the half `dev` (`--fit` prints them anew); the half `held` was
 written before and fitted to nothing. Letter case does not count in arguments. A sentence that no tool can serve counts
 as a false call if anything was run or proposed for it.
+
+`argument_sentences.jsonl` (`--arguments`) holds sentences for one tool each, of ours and of the catalogs of
+`discovery_quality.py`, with every set of arguments that would be right. In many of them a required value is not said:
+the parameter must be left open, whatever other words there are. They were written before any of them was tried.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 SENTENCES = Path(__file__).with_name("router_sentences.jsonl")
+ARGUMENT_SENTENCES = Path(__file__).with_name("argument_sentences.jsonl")
 LEARNING_RATE, STEPS, PENALTY = 0.05, 1500, 0.002
 UNSEEN_WEIGHT, UNSERVABLE_WEIGHT = 0.6, 1.5
 """In fitting: of a sentence whose best phrases were hidden, and of one that no tool serves."""
@@ -33,6 +38,8 @@ def read_sentences(half: str | None) -> list[dict[str, Any]]:
 
 
 def folded(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(folded(each) for each in value)
     if isinstance(value, dict):
         return {key: folded(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -91,6 +98,45 @@ def measure(workspace: Any, rows: list[dict[str, Any]]) -> tuple[dict[str, float
         "false_calls_percent": 100 * false_calls / max(1, unservable),
         "median_ms": statistics.median(took),
         "p95_ms": statistics.quantiles(took, n=20)[-1],
+    }
+    return figures, misses
+
+
+# ---------------------------------------------------------------- arguments of a tool that is known
+
+
+def measure_arguments(workspace: Any) -> tuple[dict[str, float], list[str]]:
+    """Shares of the sentences whose arguments are all right: of those that say every required value, and of those that
+    do not; and of all sentences, those for which some value was made up."""
+    from discovery_quality import Listed, read_tools
+
+    from localmcp.tool_search.arguments import fill_arguments
+
+    rows = [json.loads(line) for line in ARGUMENT_SENTENCES.read_text(encoding="utf-8").splitlines()]
+    tools = {tool.name: tool for tool in workspace.registry.tools()}
+    for catalog in {row["catalog"] for row in rows} - {"localmcp"}:
+        tools |= {entry["name"]: Listed(entry) for entry in read_tools(catalog)}
+    full: list[bool] = []
+    open_rows: list[bool] = []
+    misses, made_up = [], 0
+    for row in rows:
+        tool = tools[row["tool"]]
+        ranking = workspace.tool_ranking.rank(row["sentence"], [tool], with_model=False)
+        arguments = fill_arguments(ranking.sentence, ranking.tokens, ranking.tools[0], {}).arguments
+        right = folded(arguments) in folded(row["arguments"])
+        is_open = set(tool.input_schema.get("required", ())) > set(row["arguments"][0])
+        (open_rows if is_open else full).append(right)
+        pairs = [folded(pair) for expected in row["arguments"] for pair in expected.items()]
+        made_up += any((name, folded(value)) not in pairs for name, value in arguments.items())
+        if not right:
+            misses.append(f"ARGUMENTS  {row['tool']}: {row['sentence']} -> {arguments}, wanted {row['arguments'][0]}")
+    figures = {
+        "sentences": len(rows),
+        "all_said": len(full),
+        "all_said_right_percent": 100 * sum(full) / len(full),
+        "some_open": len(open_rows),
+        "some_open_right_percent": 100 * sum(open_rows) / len(open_rows),
+        "made_up_percent": 100 * made_up / len(rows),
     }
     return figures, misses
 
@@ -165,6 +211,7 @@ def print_weights(workspace: Any) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--half", choices=("dev", "held"))
+    parser.add_argument("--arguments", action="store_true", help="only those of `argument_sentences.jsonl`")
     parser.add_argument("--misses", action="store_true")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--fit", action="store_true")
@@ -174,8 +221,11 @@ def main() -> None:
         if options.fit:
             print_weights(workspace)
             return
-        for half in [options.half] if options.half else ["dev", "held"]:
-            figures, misses = measure(workspace, read_sentences(half))
+        halves = [options.half] if options.half else ["dev", "held", "arguments"]
+        for half in ["arguments"] if options.arguments else halves:
+            figures, misses = (
+                measure_arguments(workspace) if half == "arguments" else measure(workspace, read_sentences(half))
+            )
             result[half] = figures
             print(half, *(f"{name} {value:.1f}" for name, value in figures.items()), sep="\n  ")
             if options.misses:
