@@ -9,7 +9,8 @@ as a false call if anything was run or proposed for it.
 
 `argument_sentences.jsonl` (`--arguments`) holds sentences for one tool each, of ours and of the catalogs of
 `discovery_quality.py`, with every set of arguments that would be right. In many of them a required value is not said:
-the parameter must be left open, whatever other words there are. They were written before any of them was tried.
+the parameter must be left open, whatever other words there are. The half `first` was written before anything was built
+for it, the half `second` after that and before it was tried.
 """
 
 from __future__ import annotations
@@ -105,14 +106,15 @@ def measure(workspace: Any, rows: list[dict[str, Any]]) -> tuple[dict[str, float
 # ---------------------------------------------------------------- arguments of a tool that is known
 
 
-def measure_arguments(workspace: Any) -> tuple[dict[str, float], list[str]]:
+def measure_arguments(workspace: Any, half: str) -> tuple[dict[str, float], list[str]]:
     """Shares of the sentences whose arguments are all right: of those that say every required value, and of those that
     do not; and of all sentences, those for which some value was made up."""
     from discovery_quality import Listed, read_tools
 
     from localmcp.tool_search.arguments import fill_arguments
 
-    rows = [json.loads(line) for line in ARGUMENT_SENTENCES.read_text(encoding="utf-8").splitlines()]
+    lines = ARGUMENT_SENTENCES.read_text(encoding="utf-8").splitlines()
+    rows = [row for row in map(json.loads, lines) if row["half"] == half]
     tools = {tool.name: tool for tool in workspace.registry.tools()}
     for catalog in {row["catalog"] for row in rows} - {"localmcp"}:
         tools |= {entry["name"]: Listed(entry) for entry in read_tools(catalog)}
@@ -127,7 +129,7 @@ def measure_arguments(workspace: Any) -> tuple[dict[str, float], list[str]]:
         is_open = set(tool.input_schema.get("required", ())) > set(row["arguments"][0])
         (open_rows if is_open else full).append(right)
         pairs = [folded(pair) for expected in row["arguments"] for pair in expected.items()]
-        made_up += any((name, folded(value)) not in pairs for name, value in arguments.items())
+        made_up += any(folded(pair) not in pairs for pair in arguments.items())
         if not right:
             misses.append(f"ARGUMENTS  {row['tool']}: {row['sentence']} -> {arguments}, wanted {row['arguments'][0]}")
     figures = {
@@ -221,10 +223,10 @@ def main() -> None:
         if options.fit:
             print_weights(workspace)
             return
-        halves = [options.half] if options.half else ["dev", "held", "arguments"]
-        for half in ["arguments"] if options.arguments else halves:
+        halves = [options.half] if options.half else ["dev", "held"]
+        for half in ["first", "second"] if options.arguments else halves:
             figures, misses = (
-                measure_arguments(workspace) if half == "arguments" else measure(workspace, read_sentences(half))
+                measure_arguments(workspace, half) if options.arguments else measure(workspace, read_sentences(half))
             )
             result[half] = figures
             print(half, *(f"{name} {value:.1f}" for name, value in figures.items()), sep="\n  ")
