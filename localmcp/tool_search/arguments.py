@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 from localmcp.tool_search.phrases import Phrase, PhraseMatch, Slot, fits, parse_phrase, takes_words, trim, written
 from localmcp.tool_search.sentence_ranking import RankedTool, asks_for, is_telling
+from localmcp.tool_search.verbs import known_verbs
 from localmcp.tools import Tool
 from localmcp.wording.normalize import fold, stem, words
-from localmcp.wording.sentences import Token
+from localmcp.wording.sentences import Token, function_words
 
 Json = dict[str, Any]
 
@@ -21,6 +22,15 @@ TRUSTED = 0.5
 
 _CUES = frozenset("as called named titled title name under".split())
 """Words that precede a name."""
+_NO_VALUES = frozenset(
+    """everything anything something nothing everyone another other one ones new next last now again already yet soon
+    going all here there somewhere back instead whole entire whose many much any""".split()
+)
+"""Words besides function words that name nothing."""
+_CODE = re.compile(r"\d|\w\.\w")
+"""In a word that can be no other than a value."""
+_ID_NAME = re.compile(r"(?:Id|ID|_id|_ids|Ids|^ids?|^u?uid)$")
+_FILE_NAME = re.compile(r"(?:^|_)(?:path|file)|Path$|File")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +46,14 @@ def fill_arguments(sentence: str, tokens: Sequence[Token], ranked: RankedTool, a
 
     In this order, each leaving its words to none of the next: what is given beside the sentence, the slots of the best
     phrase, then paths and ids, enum values, names after cue words, numbers, quotations, and the rest of the sentence
-    for the main text.
+    for the main text. Function words and the tool's own words are no values: what only they could fill stays open.
     """
-    filling = _Filling(sentence, tokens, ranked.tool)
+    filling = _Filling(sentence, tokens, ranked.tool, _own_stems(ranked.tool))
     filling.arguments.update((name, value) for name, value in arguments.items() if name in filling.properties)
     if ranked.phrase and ranked.phrase.score >= TRUSTED:
         filling.take_slots(ranked.phrase)
     filling.take_paths_and_ids()
+    filling.take_files_and_codes()
     filling.take_choices()
     filling.take_named()
     filling.take_numbers()
@@ -69,6 +80,8 @@ class _Filling:
     sentence: str
     tokens: Sequence[Token]
     tool: Tool
+    own: frozenset[str]
+    """Stems of words that name the tool or ask for it."""
     arguments: Json = field(default_factory=dict[str, Any])
     used: set[int] = field(default_factory=set[int])
 
@@ -92,6 +105,15 @@ class _Filling:
             if place not in self.used and (token.kind in kinds or not kinds)
         ]
 
+    def is_value(self, place: int) -> bool:
+        """Return whether a token can be an argument: no function word, and none of the tool's own."""
+        token = self.tokens[place]
+        if token.kind != "word" or _CODE.search(token.text):
+            return token.kind != "symbol"
+        if len(token.text) == 1 and token.text.isupper() and token.text != "I":
+            return True
+        return is_telling(token) and fold(token.text) not in _NO_VALUES and token.stem not in self.own
+
     def put(self, name: str, value: Any, places: Iterable[int]) -> None:
         self.arguments[name] = [value] if self.properties[name].get("type") == "array" else value
         self.used.update(places)
@@ -103,8 +125,14 @@ class _Filling:
         for name, value in match.phrase.constants.items():
             self.arguments.setdefault(name, constant(value, self.properties.get(name, {})))
         for name, run in match.captured.items():
-            if name in self.properties and name not in self.arguments:
+            if name in self.properties and name not in self.arguments and not self._is_others(run, match):
                 self._take_slot(name, run, singular=match.is_singular(name))
+
+    def _is_others(self, run: range, match: PhraseMatch) -> bool:
+        """Return whether a run is one number, and the phrase has a slot for a number that took none."""
+        slots = {item.parameter for item in match.phrase.items if isinstance(item, Slot)} - set(match.captured)
+        token = self.tokens[run[0]]
+        return len(run) == 1 and any(fits(token, self.properties.get(name, {})) for name in slots)
 
     def _take_slot(self, name: str, run: range, *, singular: bool) -> None:
         schema = self.properties[name]
@@ -112,6 +140,8 @@ class _Filling:
             self.put(name, typed(self.tokens[run[0]], schema), run)
             return
         kept = self._essential(run)
+        if not any(map(self.is_value, kept)):
+            return
         asking = asks_for(self.properties, self.tokens[kept[0]])
         if asking and name not in asking:
             # The phrase says "the document X", and X is a path, for which there is another parameter.
@@ -119,17 +149,19 @@ class _Filling:
         self._put_words(name, kept, singular=singular)
 
     def _put_words(self, name: str, places: Sequence[int], *, singular: bool = False) -> None:
-        kept = trim([self.tokens[place] for place in places], _title_stems(self.tool))
-        if len(kept) == 1 or not _takes_only_an_id(name, self.properties[name]):
+        if fits_shape := _shape_of(name, self.properties[name]):
+            places = [place for place in places if fits_shape(self.tokens[place])]
+        if places:
+            kept = trim([self.tokens[place] for place in places], _title_stems(self.tool))
             self.put(name, written(self.sentence, kept, singular=singular), places)
 
     def _essential(self, run: range) -> Sequence[int]:
-        """Of a run with one path or id, that one; of a few words about a quotation, the quotation."""
+        """Of a run with one path or id, that one; of a quotation and what follows it, or a few words, the quotation."""
         values = [place for place in run if self.tokens[place].kind in ("path", "id")]
         if len(values) == 1:
             return values
         quoted = [place for place in run if self.tokens[place].kind == "quoted"]
-        return quoted if len(quoted) == 1 and len(run) <= 5 else run
+        return quoted if len(quoted) == 1 and (len(run) <= 5 or quoted[0] == run[0]) else run
 
     # ------------------------------------------------------------ what the sentence itself shows
 
@@ -140,6 +172,16 @@ class _Filling:
             exact = [name for name in asking if name.lower().endswith(token.kind)]
             if asking:
                 self.put((exact or asking)[0], token.text, [place])
+
+    def take_files_and_codes(self) -> None:
+        """Required files (`report.docx`) and ids (`ENG-142`), those beside a word of the parameter's name first."""
+        for name in self.open(needed=True):
+            fits_shape = _shape_of(name, self.properties[name]) if takes_words(self.properties[name]) else None
+            places = [place for place in self.unused() if fits_shape and fits_shape(self.tokens[place])]
+            beside = [place for place in places if place and self.tokens[place - 1].stem in _name_stems(name)]
+            if places:
+                place = min(beside or places, key=lambda place: self.tokens[place].kind == "quoted")
+                self.put(name, self.tokens[place].text, [place])
 
     def take_choices(self) -> None:
         """Values of enumerations, anywhere; a flag whose name is said is set."""
@@ -155,24 +197,41 @@ class _Filling:
                     break
 
     def take_named(self) -> None:
-        """`in the collection recipes`, `tagged storage`: what follows the name of an optional parameter."""
+        """`in the collection recipes`, `tagged storage`: what follows the name of a parameter; of a required one also
+        what precedes it: `the recipes collection`."""
         for name in self.open():
-            if not takes_words(self.properties[name]) or self.properties[name].get("type") == "array":
+            is_required = name in self.required
+            if not takes_words(self.properties[name]) or (
+                self.properties[name].get("type") == "array" and not is_required
+            ):
                 continue
             cues = _name_stems(name) | (_CUES if name in ("title", "name") else frozenset[str]())
+            # The first word is what is to be done.
             for place in self.unused():
-                after = place + 1
-                is_cue = self.tokens[place].stem in cues and self._is_value(after)
-                if (
-                    is_cue
-                    and after not in self.used
-                    and not (name in self.required and len(self.open(needed=True)) < 2)
-                ):
-                    self.put(name, self.tokens[after].text, [place, after])
+                if not place or self.tokens[place].stem not in cues:
+                    continue
+                run = self._run_after(place, is_required) or (self._run_before(place) if is_required else ())
+                if run:
+                    self._put_words(name, run)
+                    self.used.add(place)
                     break
 
-    def _is_value(self, place: int) -> bool:
-        return place < len(self.tokens) and (self.tokens[place].kind != "word" or is_telling(self.tokens[place]))
+    def _run_after(self, place: int, is_required: bool) -> Sequence[int]:
+        """Return the value after a word: one token, or several in capitals or for a required parameter."""
+        stop = place + 1
+        while stop < len(self.tokens) and stop not in self.used and self.is_value(stop):
+            if stop > place + 1 and not is_required and not self.tokens[stop].text[:1].isupper():
+                break
+            stop += 1
+        return range(place + 1, stop)
+
+    def _run_before(self, place: int) -> Sequence[int]:
+        """Return the values between an article and a word."""
+        start = place
+        while start and start - 1 not in self.used and self.is_value(start - 1):
+            start -= 1
+        has_article = start > 0 and self.tokens[start - 1].text.lower() in ("the", "my", "our", "your")
+        return range(start, place) if has_article else ()
 
     def take_numbers(self) -> None:
         """Required numbers in order; optional ones beside a word of their name or description: `5 results`."""
@@ -210,13 +269,7 @@ class _Filling:
             # `getting started` is a title; nothing in it asks for anything.
             self.put(name, written(self.sentence, self.tokens), range(len(self.tokens)))
             return
-        own = _tool_stems(self.tool)
-        free = [
-            place
-            for place in self.unused()
-            if self.tokens[place].kind != "word"
-            or (is_telling(self.tokens[place]) and self.tokens[place].stem not in own)
-        ]
+        free = [place for place in self.unused() if self.is_value(place) and (place or not self._begins_with_a_verb())]
         if not free:
             return
         run = range(free[0], free[-1] + 1)
@@ -226,22 +279,41 @@ class _Filling:
                 break
         self._put_words(name, run)
 
+    def _begins_with_a_verb(self) -> bool:
+        first, *others = self.tokens
+        return first.kind == "word" and bool(others) and (others[0].is_function_word or first.stem in known_verbs())
+
     def _names_the_tool(self) -> bool:
         titles = _title_stems(self.tool) | {fold(self.tool.name)}
         return any(token.stem in titles or fold(token.text) in titles for token in self.tokens) or not self.tokens
 
     def _main_text(self) -> str | None:
-        """Return the first required text without an argument, else the one that takes a whole sentence."""
-        for name in self.open(needed=True):
-            if takes_words(self.properties[name]):
-                return name
+        """Return the only required text without an argument, else the one that takes a whole sentence."""
+        wanting = [name for name in self.open(needed=True) if takes_words(self.properties[name])]
+        if wanting:
+            return wanting[0] if len(wanting) == 1 else None
         has_text = any(takes_words(self.properties[name]) for name in self.arguments if name in self.properties)
         return None if has_text or self.required else bare_parameter(self.tool)
 
 
-def _takes_only_an_id(name: str, schema: Json) -> bool:
-    """Return whether several words cannot be the argument: "cancel my subscription to the gym" names no job."""
-    return name.endswith("Id") and not re.search(r"\b(title|name|path)\b", schema.get("description", ""), re.IGNORECASE)
+def _shape_of(name: str, schema: Json) -> Callable[[Token], bool] | None:
+    """Return what a token must be if the parameter takes only ids, or only files; None if any words can be its value:
+    "cancel my subscription to the gym" names no job."""
+    if _ID_NAME.search(name) and not re.search(r"\b(title|name|path)\b", schema.get("description", ""), re.IGNORECASE):
+        return _is_code
+    return _is_file if _FILE_NAME.search(name) else None
+
+
+def _is_code(token: Token) -> bool:
+    """Return whether a token can be an id."""
+    return token.kind not in ("word", "symbol") or bool(re.search(r"\d|_", token.text))
+
+
+def _is_file(token: Token) -> bool:
+    """Return whether a token is a path or has the ending of a file."""
+    return token.kind in ("path", "quoted") or (
+        token.kind == "word" and bool(re.search(r"\.[a-z]\w{1,4}$", token.text))
+    )
 
 
 def typed(token: Token, schema: Json) -> Any:
@@ -286,8 +358,10 @@ def _title_stems(tool: Tool) -> set[str]:
     }
 
 
-def _tool_stems(tool: Tool) -> set[str]:
+def _own_stems(tool: Tool) -> frozenset[str]:
     """Return words that name the tool or ask for it, and so are no argument."""
-    tool_text = " ".join([tool.name, tool.mark.title, *tool.mark.keywords])
     literals = " ".join(re.sub(r"\{[^}]*\}", " ", example).replace("|", " ") for example in tool.mark.examples)
-    return {stem(fold(word), "english") for word in words(f"{tool_text} {literals}")}
+    # A tool without phrases is described only by its description and its parameters.
+    described = literals or " ".join([tool.description, *tool.input_schema.get("properties", {})])
+    own_words = words(" ".join([tool.name, tool.mark.title, *tool.mark.keywords, described]))
+    return frozenset(stem(fold(word), "english") for word in own_words if word not in function_words())

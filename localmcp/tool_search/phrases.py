@@ -169,14 +169,12 @@ def _align(phrase: Phrase, tokens: Sequence[Token], properties: Mapping[str, Any
         item, row, below = phrase.items[number], table[number], table[number + 1]
         row[count] = (below[count][0], "miss", 0)
         for place in range(count - 1, -1, -1):
-            ways: list[_Step] = [
-                (below[place][0], "miss", 0),
-                (row[place + 1][0] - _cost(tokens[place]), "skip", 1),
-            ]
             if isinstance(item, Literal):
-                ways += _literal_ways(item, tokens, place, below)
+                ways = _literal_ways(item, tokens, place, below)
             else:
-                ways += _slot_ways(item, tokens, place, below, properties.get(item.parameter, {}))
+                ways = _slot_ways(item, tokens, place, below, properties.get(item.parameter, {}))
+            # Of equal ways the first: what can be a slot's is not left to a later one.
+            ways += [(below[place][0], "miss", 0), (row[place + 1][0] - _cost(tokens[place]), "skip", 1)]
             row[place] = max(ways, key=lambda way: way[0])
     return table
 

@@ -6,7 +6,7 @@ import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from chat_server import ChatServer
@@ -15,7 +15,7 @@ from chat_server import chat as chat
 from localmcp.config import load_settings
 from localmcp.errors import LocalMCPError
 from localmcp.router import ERROR_STATUS
-from localmcp.tools import Scope, tool, tools_of
+from localmcp.tools import Param, Scope, tool, tools_of
 from localmcp.workspace import Workspace
 
 QUICKSTARTS = [
@@ -51,6 +51,11 @@ class Shed:
     def rakes(self) -> dict[str, Any]:
         """Lists the rakes."""
         return {"rakes": ["a", "b"]}
+
+    @tool("weigh_hive", title="Weigh a hive")
+    def weigh(self, hive: Annotated[str, Param("Name of the hive", required=True)] = "") -> dict[str, Any]:
+        """Weighs a hive of the garden."""
+        return {"kilograms": 31}
 
 
 @pytest.fixture(scope="module")
@@ -194,6 +199,29 @@ def test_an_empty_query_is_an_error(workspace: Workspace, query: str) -> None:
     response = ask(workspace, query)
     assert (response["status"], response["message"]) == ("error", "Query field cannot be empty")
     assert ERROR_STATUS[response["code"]] == 400
+
+
+@pytest.mark.parametrize(
+    ("sentence", "parameter"),
+    [
+        ("is the indexing job done", "jobId"),
+        ("push my collection to milvus", "collection"),
+        ("create a partition in the collection papers", "partition_name"),
+        ("weigh a hive", "hive"),
+    ],
+)
+def test_words_of_the_tool_and_prepositions_are_no_arguments(
+    workspace: Workspace, sentence: str, parameter: str
+) -> None:
+    response = ask(workspace, sentence)
+    assert response["status"] == "no_tool_call"
+    assert f"fits, but needs {parameter}" in response["message"]
+
+
+def test_a_quotation_or_a_name_in_capitals_is_an_argument(workspace: Workspace) -> None:
+    quote = ask(workspace, 'check whether the quote "Clean the siphon" is in the boiler manual')
+    assert quote["arguments"]["quote"] == "Clean the siphon"
+    assert ask(workspace, "weigh hive A")["arguments"] == {"hive": "A"}
 
 
 def test_a_missing_argument_is_named(workspace: Workspace) -> None:
