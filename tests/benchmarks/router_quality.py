@@ -1,10 +1,10 @@
 """How well sentences become tool calls: right tool, right arguments, false calls, time.
 
-    python tests/benchmarks/router_quality.py [--half dev|held] [--arguments] [--misses] [--json FILE] [--fit]
+    python tests/benchmarks/router_quality.py [--half dev|held|third] [--arguments] [--misses] [--json FILE] [--fit]
 
 `router_sentences.jsonl` holds sentences, each with the tool that it means (null: none can serve it) and every set of
 arguments that would be right. The weights were fitted to the half `dev` (`--fit` prints them anew); the half `held` was
-written before and fitted to nothing. Letter case does not count in arguments. A sentence that no tool can serve counts
+written before and fitted to nothing; `third` came later, of sentences that had gone wrong and others like them. Letter case does not count in arguments. A sentence that no tool can serve counts
 as a false call if anything was run or proposed for it.
 
 `argument_sentences.jsonl` (`--arguments`) holds sentences for one tool each, of ours and of the catalogs of
@@ -212,7 +212,7 @@ def print_weights(workspace: Any) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--half", choices=("dev", "held"))
+    parser.add_argument("--half", choices=("dev", "held", "third"))
     parser.add_argument("--arguments", action="store_true", help="only those of `argument_sentences.jsonl`")
     parser.add_argument("--misses", action="store_true")
     parser.add_argument("--json", type=Path)
@@ -223,7 +223,7 @@ def main() -> None:
         if options.fit:
             print_weights(workspace)
             return
-        halves = [options.half] if options.half else ["dev", "held"]
+        halves = [options.half] if options.half else ["dev", "held", "third"]
         for half in ["first", "second"] if options.arguments else halves:
             figures, misses = (
                 measure_arguments(workspace, half) if options.arguments else measure(workspace, read_sentences(half))
