@@ -100,6 +100,7 @@ class KnowledgeBase(PassageSearch):
             "read the whole file {sourceId}",
             "what does the file|document {sourceId} contain",
             "show me the contents of the document {sourceId}",
+            "what does {sourceId} say",
         ),
         accepts={"offset": integer_or_string, "maxChars": integer_or_string, "lines": lines_text},
         says={"sourceId required": "sourceId parameter is required"},
@@ -238,6 +239,8 @@ class KnowledgeBase(PassageSearch):
             "size of the index",
             "how many passages are there",
             "give me statistics on the index",
+            "status|overview of the knowledge base",
+            "how much is stored|indexed",
         ),
     )
     def get_stats(self) -> StatsResult:

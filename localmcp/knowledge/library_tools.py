@@ -238,7 +238,12 @@ class LibraryTools:
         "list_trash",
         title="List the trash",
         keywords=("removed", "deleted", "trash", "recover", "undo"),
-        examples=("what is in the trash", "which documents were removed", "list the removed documents"),
+        examples=(
+            "what is in the trash",
+            "which documents were removed",
+            "list the removed documents",
+            "what did I delete|remove",
+        ),
     )
     def list_trash(
         self,

@@ -285,7 +285,7 @@ _LEADING = frozenset(
     """the a an my our your any all some this that these those about for from of on in up to me is are there do you
     called named titled""".split()
 )
-_TRAILING = frozenset("as of for from in on to the with at by is are and please".split())
+_TRAILING = frozenset("as of for from in on to the with at by is are and please have has back".split())
 
 
 def trim(run: Sequence[Token], own: Collection[str] = ()) -> Sequence[Token]:

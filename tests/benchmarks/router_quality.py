@@ -4,8 +4,9 @@
 
 `router_sentences.jsonl` holds sentences, each with the tool that it means (null: none can serve it) and every set of
 arguments that would be right. The weights were fitted to the half `dev` (`--fit` prints them anew); the half `held` was
-written before and fitted to nothing; `third` came later, of sentences that had gone wrong and others like them. Letter case does not count in arguments. A sentence that no tool can serve counts
-as a false call if anything was run or proposed for it.
+written before and fitted to nothing; `third` came later, of sentences that had gone wrong and others like them. Letter
+case does not count in arguments. A sentence that no tool can serve counts as a false call if anything was run or
+proposed for it.
 
 `argument_sentences.jsonl` (`--arguments`) holds sentences for one tool each, of ours and of the catalogs of
 `discovery_quality.py`, with every set of arguments that would be right. In many of them a required value is not said:
