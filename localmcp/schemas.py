@@ -8,7 +8,8 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast, get_args
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin
 
 from localmcp.errors import InvalidInput, Unavailable
 from localmcp.linear_patterns import may_match
@@ -75,6 +76,26 @@ def field_limits(hint: Any) -> Json:
         "max_length": param.max_length,
     }
     return without_none(limits)
+
+
+def is_plain_value(value: Any, hint: Any) -> bool:
+    """Return whether a text, whole number or truth value certainly fits the hint and its limits; False says nothing.
+
+    A text with control characters or halves of characters is not plain.
+    """
+    kind, param = bare_type(hint), param_of(hint) or Param("")
+    if get_origin(kind) is Literal:
+        return type(value) is str and value in get_args(kind)
+    kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    if type(value) not in kinds or not isinstance(value, str | int):
+        return False
+    if isinstance(value, str):
+        return value.isprintable() and _is_between(len(value), param.min_length, param.max_length)
+    return _is_between(value, param.minimum, param.maximum)
+
+
+def _is_between(number: int, least: float | None, most: float | None) -> bool:
+    return (-1e15 if least is None else least) <= number <= (1e15 if most is None else most)
 
 
 def tidy(schema: Any, drop: Callable[[str, Any], bool], *, names: bool = False) -> Any:

@@ -18,7 +18,7 @@ from localmcp.config import (
     state_directory,
 )
 from localmcp.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery
-from localmcp.embeddings import Embedder, LazyEmbedder, open_embedder, open_local_model
+from localmcp.embeddings import Embedder, LazyEmbedder, configured_embedder, open_local_model
 from localmcp.examples import Examples
 from localmcp.knowledge.citations import Citations
 from localmcp.knowledge.documents import KnowledgeBase
@@ -67,10 +67,13 @@ def _semantic_weight(settings: Settings) -> float:
 class Workspace:
     """Everything that works on one file. Making one opens nothing."""
 
-    def __init__(self, settings: Settings | None = None, *, read_only: bool = False) -> None:
+    def __init__(
+        self, settings: Settings | None = None, *, read_only: bool = False, embedder: LazyEmbedder | None = None
+    ) -> None:
+        """`embedder`: the one of the settings' model, if it is being loaded already."""
         self.settings = settings or load_settings()
         self.database = Database(self.settings.database, read_only=read_only)
-        self.embedder = LazyEmbedder(self._open_embedder)
+        self.embedder = embedder or configured_embedder(self.settings)
         self.index = Index(
             self.database, self.embedder, _semantic_weight(self.settings), adaptive=self.settings.adaptive_weight
         )
@@ -147,14 +150,6 @@ class Workspace:
         self.api_keys = ApiKeys(self.database)
         self.activity = Activity(self.database, self.settings)
         self.registry.observe(self.activity.note_call)
-
-    def _open_embedder(self) -> Embedder:
-        return open_embedder(
-            self.settings.model,
-            api_key=self.settings.model_api_key or None,
-            threads=self.settings.threads or None,
-            models_directory=models_directory(),
-        )
 
     def _open_local_model(self, name: str, fingerprint: str, dimension: int) -> Embedder | None:
         return open_local_model(name, fingerprint, dimension, models_directory(), threads=self.settings.threads or None)

@@ -51,6 +51,8 @@ def search(session: Session, page: int, meta: tuple[str, ...], explain: bool, **
 
 def _turn_to(session: Session, arguments: Json, page: int) -> Json:
     """Return the page's result; cursors lead from page to page."""
+    if arguments["mode"] != "keyword" and session.settings.database.exists():
+        session.embedder.start_loading()
     result = session.call("search", **arguments).value
     for _ in range(page - 1):
         if "nextCursor" not in result:

@@ -17,6 +17,7 @@ from localmcp.visible_text import VisibleFormatter, visible_json
 
 if TYPE_CHECKING:
     from localmcp.config import Settings
+    from localmcp.embeddings import LazyEmbedder
     from localmcp.tools import Answer
     from localmcp.workspace import Workspace
 
@@ -50,6 +51,13 @@ class Session:
         return load_settings(database=self.database)
 
     @cached_property
+    def embedder(self) -> LazyEmbedder:
+        """The embedder of the workspace, which can be loaded beside the workspace's import."""
+        from localmcp.embeddings import configured_embedder
+
+        return configured_embedder(self.settings)
+
+    @cached_property
     def workspace(self) -> Workspace:
         """The workspace on the chosen file; makes the file if it is not there."""
         import logging
@@ -63,7 +71,7 @@ class Session:
         if self.verbosity == 0:
             # The command's own error says what is wrong with the file; the log of calls is not what was asked for.
             logging.getLogger("localmcp.storage.write_behind").setLevel(logging.ERROR)
-        workspace = Workspace(self.settings)
+        workspace = Workspace(self.settings, embedder=self.embedder)
         workspace.embedder.patience = self.seconds_for_model
         return workspace
 

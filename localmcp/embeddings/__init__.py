@@ -14,6 +14,7 @@ from localmcp.embeddings.hashing import HashEmbedder as HashEmbedder
 from localmcp.embeddings.lazy import LazyEmbedder as LazyEmbedder
 from localmcp.embeddings.local import open_local_model as open_local_model
 from localmcp.embeddings.spec import ModelSpec as ModelSpec
+from localmcp.embeddings.spec import configured_embedder as configured_embedder
 from localmcp.embeddings.spec import open_embedder as open_embedder
 from localmcp.embeddings.spec import parse_spec as parse_spec
 from localmcp.embeddings.tokens import TokenCounter as TokenCounter

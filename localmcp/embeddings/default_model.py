@@ -62,7 +62,6 @@ class MiniLMWeights:
     shape = EncoderShape(layers=6, heads=12, width=384, epsilon=1e-12)
 
     def __init__(self, file: mmap.mmap) -> None:
-
         self._tensors = dict(_read_tensors(memoryview(file)))
         # Their own names are lost; they are in the order in which a layer uses them.
         matrices = iter(name[:-2] for name in self._tensors if name.startswith("val_") and name.endswith("_q"))
@@ -77,11 +76,7 @@ class MiniLMWeights:
         words = self._words.values[ids] * self._words.scales[ids, None]
         return words + self._positions[: len(ids)]
 
-    def matrix(self, part: str, arithmetic: Arithmetic) -> Int8Matrix | NDArray[np.float32]:
-        matrix = self._int8_matrix(part)
-        return matrix if arithmetic == "int8" else matrix.values * matrix.scales
-
-    def _int8_matrix(self, part: str) -> Int8Matrix:
+    def matrix(self, part: str, arithmetic: Arithmetic) -> Int8Matrix:
         import numpy as np
 
         layer, _, kind = part.partition(".")

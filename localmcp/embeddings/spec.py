@@ -22,11 +22,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
+from localmcp.config import Settings, models_directory
 from localmcp.embeddings.default_model import DefaultEmbedder
 from localmcp.embeddings.embedder import Embedder
 from localmcp.embeddings.endpoint import EndpointEmbedder
 from localmcp.embeddings.fastembed_models import FastEmbedModel, FolderEmbedder
 from localmcp.embeddings.hashing import HashEmbedder
+from localmcp.embeddings.lazy import LazyEmbedder
 from localmcp.embeddings.multilingual_model import MultilingualEmbedder
 from localmcp.errors import ConfigurationError
 
@@ -102,6 +104,20 @@ def open_embedder(
             return FastEmbedModel(parsed.target, directory, local_files_only=not download, threads=threads, **options)
         case _:
             return _open_endpoint(parsed, api_key)
+
+
+def configured_embedder(settings: Settings) -> LazyEmbedder:
+    """Return the embedder of the model that the settings choose; nothing is loaded yet."""
+
+    def open_configured() -> Embedder:
+        return open_embedder(
+            settings.model,
+            api_key=settings.model_api_key or None,
+            threads=settings.threads or None,
+            models_directory=models_directory(),
+        )
+
+    return LazyEmbedder(open_configured)
 
 
 def _needed(models_directory: Path | None, spec: str) -> Path:

@@ -110,14 +110,16 @@ def _discover(params: dict[str, Any], instructions: str, advertised: dict[str, A
 # ---------------------------------------------------------------- serving
 
 
-def serve(open_workspace: Callable[[], Served], *, database: str | None = None, profile: str | None = None) -> NoReturn:
+def serve(
+    open_workspace: Callable[[Wire], Served], *, database: str | None = None, profile: str | None = None
+) -> NoReturn:
     """Serve MCP on stdin and stdout until the client leaves; ends the process.
 
     Exit codes: 0 when the client closes stdin or stdout, 130 after SIGINT, 143 after SIGTERM (before the SDK is there:
     killed by the signal, which shells show as the same numbers), 1 after a crash.
 
     Args:
-        open_workspace: makes the workspace; called in a thread, after the first reply.
+        open_workspace: makes the workspace; called after the first reply.
         database: the path given on the command line; the key under which instructions are remembered.
         profile: the name of the profile that limits this client; None = no limit.
     """
@@ -131,7 +133,7 @@ def serve(open_workspace: Callable[[], Served], *, database: str | None = None, 
     from localmcp.server.early_call import answer_early
     from localmcp.server.wire_values import OpenOnce
 
-    workspace = OpenOnce(open_workspace)
+    workspace = OpenOnce(lambda: open_workspace(wire))
     answer_early(wire, workspace, profile)
     from localmcp.server import stdio
 
@@ -151,20 +153,28 @@ def _log_to_stderr() -> None:
 def main(database: str | None = None, profile: str | None = None) -> NoReturn:
     """`localmcp serve` over stdio, with the database that the settings choose."""
 
-    def open_workspace() -> Served:
+    def open_workspace(wire: Wire) -> Served:
         import logging
 
         from localmcp.config import Settings, load_settings
         from localmcp.errors import ConfigurationError
-        from localmcp.workspace import Workspace
 
         try:
             settings = load_settings(database=database)
         except ConfigurationError as error:
+            from localmcp.workspace import Workspace
+
             workspace = Workspace(Settings())
             workspace.registry.refusal = error
             return workspace
         logging.getLogger().setLevel(settings.log_level.upper())
-        return Workspace(settings)
+        from localmcp.embeddings import configured_embedder
+
+        embedder = configured_embedder(settings)
+        # Beside the next import, which takes as long.
+        wire.before_search(embedder.start_loading)
+        from localmcp.workspace import Workspace
+
+        return Workspace(settings, embedder=embedder)
 
     serve(open_workspace, database=database, profile=profile)

@@ -7,9 +7,11 @@ import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from queue import Queue
     from typing import BinaryIO
 
+_SEARCHES = (b'"search"', b'"get_context"', b'"getRelevantRules"')
 MAX_LINE = 16 * 1024 * 1024
 """Bytes of one message; a longer one is refused without being kept in memory."""
 
@@ -38,6 +40,8 @@ class Wire:
         self.serving = False
         """Whether the SDK has taken over; until then a client that leaves ends the process at once."""
         self._owing = False
+        self._searched = False
+        self._prepare: Callable[[], None] | None = None
 
     def read_line(self) -> bytes:
         """The next line with its end; `Overlong` represents a line that is too long, b"" for the end of input."""
@@ -70,6 +74,12 @@ class Wire:
         """Wait for the line that is next for the SDK; b"" for the end of input."""
         return self.kept.pop(0) if self.kept else self.lines.get()
 
+    def before_search(self, prepare: Callable[[], None]) -> None:
+        """Call `prepare`, which may be called twice, as soon as a line that searches is read, or was."""
+        self._prepare = prepare
+        if self._searched:
+            prepare()
+
     def listen(self) -> None:
         """Read on in a thread, into `lines`; a client that leaves before the SDK is imported ends the process."""
         import threading
@@ -82,6 +92,10 @@ class Wire:
     def _listen(self) -> None:
         line = self.first
         while line:
+            if any(name in line for name in _SEARCHES):
+                self._searched = True
+                if self._prepare is not None:
+                    self._prepare()
             self.lines.put(line)
             line = self.read_line()
             self._owing = self._owing or b'"id"' in line

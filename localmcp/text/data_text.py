@@ -27,8 +27,9 @@ _ENCODED = re.compile(rf"[A-Za-z0-9+/=_-]{{{LEAST_RUN},}}")
 _SPACES, _LETTERS = b" \t\n\r\v\f\x1c\x1d\x1e\x1f", ascii_letters.encode()
 _ENCODED_OR_NOT = bytes(120 if chr(code) in f"{ascii_letters}{digits}+/=_-" else 32 for code in range(256))
 _LONG_RUN = b"x" * LEAST_RUN
-_HAS_DIGIT_AND_LETTERS = re.compile(r"(?=.*\d)(?=.*[a-z])(?=.*[A-Z])|(?=.*\d)[0-9a-fA-F]+\Z", re.DOTALL)
-_SPACELESS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u9fff\uac00-\ud7ff]")
+# Seldom needed, so compiled at their first use: 5 ms.
+_HAS_DIGIT_AND_LETTERS = r"(?s)(?=.*\d)(?=.*[a-z])(?=.*[A-Z])|(?=.*\d)[0-9a-fA-F]+\Z"
+_SPACELESS = "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u9fff\uac00-\ud7ff]"
 
 
 def is_data_file(path: str) -> bool:
@@ -53,12 +54,12 @@ def is_data(text: str) -> bool:
 
 
 def _is_encoded(text: str, visible: int) -> bool:
-    encoded = sum(len(run) for run in _ENCODED.findall(text) if _HAS_DIGIT_AND_LETTERS.match(run))
+    encoded = sum(len(run) for run in _ENCODED.findall(text) if re.match(_HAS_DIGIT_AND_LETTERS, run))
     return encoded >= LEAST_ENCODED * visible
 
 
 def _is_minified(text: str) -> bool:
     line = max(text.splitlines(), key=len) if len(text) >= LONG_LINE else ""
-    if len(line) < LONG_LINE or _SPACELESS.search(line):
+    if len(line) < LONG_LINE or re.search(_SPACELESS, line):
         return False
     return len(line) - sum(map(len, line.split())) < MOST_SPACE * len(line)

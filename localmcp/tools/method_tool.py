@@ -16,6 +16,7 @@ from localmcp.schemas import (
     describe_parameters,
     drop_from_input,
     field_limits,
+    is_plain_value,
     lenient_value,
     lower_first,
     nearest,
@@ -125,9 +126,20 @@ class MethodTool(Tool):
         return self.mark.text(value) if self.mark.text else compact_json(value)
 
     def _checked(self, arguments: Json) -> Json:
+        accepted = self._accepted(arguments)
+        return accepted if self._fits_plainly(accepted) else self._validated(accepted)
+
+    def _fits_plainly(self, arguments: Json) -> bool:
+        """Return whether the arguments are so plainly right that pydantic, a fifth of a first search, can stay out."""
+        required = {name for name, parameter in self._parameters.items() if parameter.default is parameter.empty}
+        return required <= arguments.keys() and all(self._is_plain(*argument) for argument in arguments.items())
+
+    def _is_plain(self, name: str, value: Any) -> bool:
+        return name in self._hints and name in self._parameters and is_plain_value(value, self._hints[name])
+
+    def _validated(self, accepted: Json) -> Json:
         from pydantic import ValidationError
 
-        accepted = self._accepted(arguments)
         try:
             model = self._model.model_validate(accepted)
         except ValidationError as error:
@@ -145,7 +157,7 @@ class MethodTool(Tool):
         for name, value in canonical_names(arguments, self._parameters).items():
             if name in self.mark.accepts and value is not None:
                 value = self.mark.accepts[name](name, value)
-            elif name not in self.mark.says:
+            elif name not in self.mark.says and not self._is_plain(name, value):
                 value = lenient_value(value, self.input_schema["properties"].get(name, {}))
             parameter = self._parameters.get(name)
             if value is None and parameter is not None and parameter.default is not parameter.empty:

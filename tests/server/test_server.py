@@ -152,7 +152,7 @@ class Workspace:
 
 SERVE = """
 import sys
-def open_workspace():
+def open_workspace(_wire):
     sys.path.insert(0, {folder!r})
     from awkward_workspace import Workspace
     return Workspace({folder!r})
@@ -163,7 +163,7 @@ serve(open_workspace)
 UNOPENABLE = """
 from localmcp.errors import ConfigurationError
 from localmcp.server.handshake import serve
-def open_workspace():
+def open_workspace(_wire):
     raise ConfigurationError("threads = 'many' cannot be used.", hint="Use a number.")
 serve(open_workspace)
 """
@@ -737,6 +737,26 @@ async def test_a_search_right_after_the_handshake_is_answered_before_the_sdk_and
     wire.reader.close()
     for end in ours:
         os.close(end)
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_loading_begins_when_a_search_is_read_or_was(early: bool) -> None:
+    theirs = os.pipe()
+    wire = Wire(os.fdopen(theirs[0], "rb"), -1)
+    begun = threading.Event()
+    if early:
+        wire.before_search(begun.set)
+    with os.fdopen(theirs[1], "wb") as pipe:
+        pipe.writelines(json.dumps(line).encode() + b"\n" for line in (initialize(), call(1, "search", query="bees")))
+    wire.first = wire.read_line()
+    wire.listen()
+    while wire.lines.get(timeout=30):
+        pass
+    if not early:
+        assert not begun.is_set()
+        wire.before_search(begun.set)
+    assert begun.is_set()
+    wire.reader.close()
 
 
 def test_a_request_before_the_handshake_is_answered_as_the_sdk_does(server: Server) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import socket
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from localmcp.errors import InvalidInput
-from localmcp.schemas import check_arguments, describe_parameters
+from localmcp.schemas import Param, bare_type, check_arguments, describe_parameters, field_limits, is_plain_value
 
 ISSUE: dict[str, Any] = {
     "$schema": "http://json-schema.org/draft-07/schema#",
@@ -116,3 +117,32 @@ def test_parameters_are_described_in_one_line() -> None:
     assert describe_parameters({"properties": {"a": True, "b": {"type": "number"}}, "required": ["b"]}) == (
         "a (any), b* (number)"
     )
+
+
+@pytest.mark.parametrize("value", ["a", "", "x" * 9, "a\nb", "\ud800", 0, 1, 5, 9, 2**70, True, 1.0, None, ["a"], {}])
+@pytest.mark.parametrize(
+    "hint",
+    [
+        str,
+        int,
+        bool,
+        float,
+        str | None,
+        int | bool,
+        list[str],
+        str | list[str],
+        Literal["a", "b"],
+        Annotated[str, Param("", min_length=1, max_length=8)],
+        Annotated[int | None, Param("", minimum=1, maximum=5)],
+    ],
+)
+def test_what_is_plainly_right_is_right_for_pydantic_too(hint: Any, value: Any) -> None:
+    if is_plain_value(value, hint):
+        exact = TypeAdapter(Annotated[bare_type(hint), Field(**field_limits(hint))], config=ConfigDict(strict=True))
+        assert exact.validate_python(value) is value
+
+
+def test_plain_texts_and_numbers_are_not_left_to_pydantic() -> None:
+    limit = Annotated[int, Param("Results", minimum=1, maximum=100)]
+    assert [is_plain_value(value, limit) for value in (1, 100, 0, 101, True, "5")] == [True, True, *[False] * 4]
+    assert is_plain_value("how to keep bees", str | None)
