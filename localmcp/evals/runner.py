@@ -127,7 +127,7 @@ class _Run:
 
     def __init__(self) -> None:
         self.scores: dict[str, list[tuple[float, float, float]]] = {}
-        self.each: list[float] = []
+        self.ndcg_scores: list[float] = []
         self.milliseconds: list[float] = []
         self.laps: dict[str, list[float]] = {}
         self.strangers: list[bool] = []
@@ -147,7 +147,7 @@ class _Run:
         ranking = _ranking(outcome.hits, question.by_passage)
         measured = tuple(measure(ranking, question.grades, DEPTH) for measure in (ndcg, recall, reciprocal_rank))
         self.scores.setdefault(question.kind, []).append((measured[0], measured[1], measured[2]))
-        self.each.append(measured[0])
+        self.ndcg_scores.append(measured[0])
 
     def result(self) -> ModeResult:
         everything = [score for scores in self.scores.values() for score in scores]
@@ -158,7 +158,7 @@ class _Run:
             p50=round(percentile(self.milliseconds, 0.5), 2),
             p95=round(percentile(self.milliseconds, 0.95), 2),
             arms={name: round(statistics.median(laps), 2) for name, laps in self.laps.items()},
-            each=[round(score, 6) for score in self.each],
+            each=[round(score, 6) for score in self.ndcg_scores],
         )
 
 
