@@ -333,7 +333,7 @@ class Library:
             if entry.status == "failed":
                 report.add_problem(entry.path, entry.reason)
         report.skipped += plan.skipped + sum(entry.status == "skipped" for entry in plan.passed)
-        report.unchanged += plan.unchanged
+        report.unchanged += trash.count_documents(connection, root.collection_id, plan.unchanged)
         report.failed += plan.failed
 
     def _end(self, plans: Sequence[Plan], run: Run) -> None:

@@ -39,10 +39,11 @@ class Plan:
     """Paths without a source whose entries mean nothing any more."""
     held: int = 0
     """Sources that came from this root."""
-    unchanged: int = 0
+    unchanged: list[str] = field(default_factory=list[str])
+    """Paths of the files that are as they were when they were indexed."""
     skipped: int = 0
     failed: int = 0
-    """These three as the ledger says already."""
+    """These two as the ledger says already."""
 
     @property
     def vanished(self) -> int:
@@ -180,7 +181,7 @@ def _compare(plan: Plan, file: Found, entry: Entry | None, again: bool, forced: 
     same = entry is not None and (entry.size, entry.mtime_ns) == (file.size, file.mtime_ns)
     status = entry.status if entry and same else None
     if status == "indexed" and not forced:
-        plan.unchanged += 1
+        plan.unchanged.append(file.path)
     elif status == "skipped" and not (again and _is_wanted_now(plan.root, file)):
         plan.skipped += 1
     elif status == "failed" and entry and not again and not _is_readable_now(entry):

@@ -91,6 +91,19 @@ def documents_in(connection: apsw.Connection, collection_id: int, path: str) -> 
     return fetch_all(connection, sql, (collection_id, f"{path}#", f"{path}$", path))
 
 
+def count_documents(connection: apsw.Connection, collection_id: int, paths: Sequence[str]) -> int:
+    """Return how many documents came out of indexed files; at least one counts for each file."""
+    sql = """
+        select max(1, (
+            select count(*) from sources where collection_id = ?1 and uri = value and trashed_at is null
+        ) + (
+            select count(*) from sources where collection_id = ?1 and uri >= value || '#' and uri < value || '$'
+                and trashed_at is null and metadata ->> '$.container' = value
+        )) from carray(?2)
+    """
+    return sum(row[0] for row in fetch_all(connection, sql, (collection_id, apsw.carray(tuple(paths))))) if paths else 0
+
+
 def _live_sources(connection: apsw.Connection, collections: Sequence[Collection]) -> list[SourceRow]:
     sql = "select id, uuid, collection_id, title, uri from sources where trashed_at is null order by id"
     collection_ids = {collection.id for collection in collections}

@@ -49,6 +49,9 @@ def read_archive(
             if number < (start or 0) or _is_hidden(path):
                 continue
             begin_member(path, number + 1)
+            if ".." in PurePosixPath(path).parts:
+                yield failed_member(path, "Its name leads out of the archive.")
+                continue
             if size > max_bytes:
                 yield failed_member(path, f"It is larger than {max_bytes // 1_000_000} MB.")
                 continue
@@ -78,7 +81,7 @@ def _read_member(path: str, unpack: Callable[[int], bytes], read: ReadDocuments,
 
 
 def _is_hidden(path: str) -> bool:
-    return any(part.startswith(".") or part == "__MACOSX" for part in PurePosixPath(path).parts)
+    return any((part.startswith(".") and part != "..") or part == "__MACOSX" for part in PurePosixPath(path).parts)
 
 
 def _zip_members(file: BinaryIO) -> Iterator[tuple[str, int, Callable[[int], bytes]]]:

@@ -57,6 +57,20 @@ def test_an_archive_that_is_named_is_read_as_a_folder(tmp_path, file):
     path = tmp_path / "old.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("notes/pump.md", "# Pump\n\nThe pump needs oil in May.\n")
+        archive.writestr("notes/tank.md", "# Tank\n\nThe tank holds 40 liters.\n")
+        archive.writestr("../evil.txt", "Outside of the folder.")
         archive.writestr("tool.bin", b"\x7fELF\0\0")
-    file.add(path)
+    report = file.add(path)
     assert best(file, "pump oil")["citation"]["path"] == str(path)
+    assert [reason for _, reason in report.problems if "leads out" in reason]
+    assert "leads out of the archive" in file.workspace.library.why(path)["entries"][0]["reason"]
+
+
+def test_what_was_indexed_and_what_is_unchanged_are_counted_in_documents(tmp_path, file):
+    with zipfile.ZipFile(tmp_path / "old.zip", "w") as archive:
+        archive.writestr("pump.md", "# Pump\n\nThe pump needs oil in May.\n")
+        archive.writestr("tank.md", "# Tank\n\nThe tank holds 40 liters.\n")
+    (tmp_path / "plain.md").write_text("# Plain\n\nOne file, one document.\n")
+    paths = [tmp_path / "old.zip", tmp_path / "plain.md"]
+    assert [file.add(path).indexed for path in paths] == [2, 1]
+    assert [file.add(path).unchanged for path in paths] == [2, 1]
