@@ -6,7 +6,7 @@ import json
 import os
 import uuid
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -46,16 +46,20 @@ class Pending:
     """New ones."""
     words: list[tuple[int, IndexedWords]] = field(default_factory=list[tuple[int, IndexedWords]])
     """Of new chunks, by id."""
+    groups: dict[tuple[int, str, str], int] = field(default_factory=dict[tuple[int, str, str], int])
+    """Ids by collection, language and kind."""
+    grouped: Counter[int] = field(default_factory=Counter[int])
+    """New chunks by group."""
 
     def write(self, connection: apsw.Connection) -> None:
         """Write it all. Part of the caller's write transaction."""
         write_words(connection, self.words)
         for collection_id, counts in self.counts.items():
             shift_counts(connection, collection_id, counts, 1)
-        _shift_groups(connection, self.chunk_ids, 1)
+        _shift_groups(connection, self.grouped, 1)
         requeue(connection, self.source_ids)
         bump_generations(connection, "content", "words", "signs")
-        for written in (self.words, self.counts, self.source_ids, self.chunk_ids):
+        for written in (self.words, self.counts, self.source_ids, self.chunk_ids, self.grouped):
             written.clear()
 
 
@@ -163,36 +167,25 @@ def _match(
     return {position: old[chunk.digest].pop() for position, chunk in enumerate(drafts) if old.get(chunk.digest)}
 
 
-def _groups(connection: apsw.Connection, draft: SourceDraft) -> dict[tuple[str, str], int]:
-    """(language, kind) -> group id for the source's chunks, made if absent."""
-    group_ids: dict[tuple[str, str], int] = {}
-    for language, kind in {(chunk.language, chunk.kind) for chunk in draft.chunks}:
-        key = (draft.collection_id, language, kind)
-        connection.execute(
-            """
-            insert into groups (collection_id, language, kind) values (?, ?, ?)
-            on conflict (collection_id, language, kind) do nothing
-            """,
-            key,
-        )
-        sql = "select id from groups where collection_id = ? and language = ? and kind = ?"
-        group_ids[language, kind] = fetch_one(connection, sql, key)
-    return group_ids
+def _group(connection: apsw.Connection, collection_id: int, language: str, kind: str) -> int:
+    """Return the id of a group, made if absent."""
+    sql = """
+        insert into groups (collection_id, language, kind) values (?, ?, ?)
+        on conflict (collection_id, language, kind) do update set kind = kind returning id
+    """
+    return fetch_one(connection, sql, (collection_id, language, kind))
 
 
-def _shift_groups(connection: apsw.Connection, chunk_ids: Sequence[int], sign: int) -> None:
+def _groups_of(connection: apsw.Connection, chunk_ids: Sequence[int]) -> Mapping[int, int]:
+    """Return how many of the chunks are in each group."""
+    sql = "select group_id, count(*) from chunks where id in (select value from carray(?)) group by 1"
+    return dict(fetch_all(connection, sql, (apsw.carray(array("q", chunk_ids)),))) if chunk_ids else {}
+
+
+def _shift_groups(connection: apsw.Connection, chunks_by_group: Mapping[int, int], sign: int) -> None:
     """Count chunks into (+1) or out of (-1) their groups."""
-    if chunk_ids:
-        connection.execute(
-            """
-            update groups set chunks = groups.chunks + :sign * moved.moving
-            from (
-                select group_id, count(*) as moving from chunks where id in (select value from carray(:ids)) group by 1
-            ) as moved
-            where groups.id = moved.group_id
-            """,
-            {"sign": sign, "ids": apsw.carray(array("q", chunk_ids))},
-        )
+    rows = [(sign * chunks, group_id) for group_id, chunks in chunks_by_group.items()]
+    connection.executemany("update groups set chunks = chunks + ? where id = ?", rows)
 
 
 def _insert_chunks(
@@ -200,7 +193,6 @@ def _insert_chunks(
     lists: WordLists, pending: Pending,
 ) -> list[tuple[int, ChunkDraft]]:  # fmt: skip
     """Store chunks, given with their positions, and leave their words to `pending`; those not split yet are listed."""
-    groups = _groups(connection, draft)
     following = (fetch_one(connection, "select seq from sqlite_sequence where name = 'chunks'") or 0) + 1
     rows: list[tuple[Any, ...]] = []
     fresh: list[tuple[int, ChunkDraft]] = []
@@ -212,7 +204,9 @@ def _insert_chunks(
             indexed = index_words(heading_of(draft.title, chunk.headings), chunk.text, chunk.language, lists)
         pending.words.append((chunk_id, indexed))
         fresh.append((chunk_id, chunk))
-        group_id = groups[chunk.language, chunk.kind]
+        key = (draft.collection_id, chunk.language, chunk.kind)
+        group_id = pending.groups.get(key) or pending.groups.setdefault(key, _group(connection, *key))
+        pending.grouped[group_id] += 1
         rows.append((*_place(chunk, position), identity, source_id, group_id, indexed.length, chunk.digest, chunk_id))
     connection.executemany(_INSERT_CHUNK, rows)
     return fresh
@@ -283,7 +277,7 @@ def _remove_chunks(connection: apsw.Connection, collection_id: int, chunk_ids: S
 def _hide_chunks(connection: apsw.Connection, collection_id: int, chunk_ids: Sequence[int]) -> None:
     """Take chunks out of every index; their text and vectors stay."""
     remove_from_index(connection, collection_id, chunk_ids)
-    _shift_groups(connection, chunk_ids, -1)
+    _shift_groups(connection, _groups_of(connection, chunk_ids), -1)
     sql = "select distinct model_id from signs where collection_id = ?"
     for (model_id,) in fetch_all(connection, sql, (collection_id,)):
         vector.remove_signs(connection, model_id, collection_id, chunk_ids)
@@ -323,7 +317,7 @@ def restore_source(connection: apsw.Connection, source_id: int) -> bool:
     _check_uri_free(connection, source_id)
     chunk_ids = _chunk_ids(connection, source_id)
     add_to_index(connection, collection_id, indexed_texts(connection, chunk_ids))
-    _shift_groups(connection, chunk_ids, 1)
+    _shift_groups(connection, _groups_of(connection, chunk_ids), 1)
     model_id = fetch_one(connection, "select model_id from collections where id = ?", (collection_id,))
     if model_id is not None and chunk_ids:
         vector.add_signs(connection, model_id, collection_id, [source_id] * len(chunk_ids), chunk_ids)
