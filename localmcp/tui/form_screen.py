@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
@@ -39,7 +39,7 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
         self._values = values
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog form") as box:
+        with VerticalScroll(classes="dialog form", can_focus=False) as box:
             box.border_title = Content(self._title)
             box.border_subtitle = f"ctrl+r: {self._verb.lower()} · esc cancels"
             yield ToolForm(self._schema, self._values)
@@ -67,7 +67,7 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
         try:
             return self._save(arguments)
         except LocalMCPError as error:
-            # Here the person can mend it, so it is told here.
+            # The person can correct it in the form.
             return error
 
     def _saved(self, answer: Any) -> None:
@@ -77,7 +77,10 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
             self.dismiss(answer)
 
     def _complain(self, problem: str) -> None:
-        self.query_one("#wrong", Static).update(Content.styled(f"✗ {problem}" if problem else "", "$error"))
+        line = self.query_one("#wrong", Static)
+        line.update(Content.styled(f"✗ {problem}" if problem else "", "$error"))
+        if problem:
+            self.call_after_refresh(line.scroll_visible, animate=False)
 
     @on(Button.Pressed)
     def pressed(self, message: Button.Pressed) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.content import Content
 
+from localmcp.humanize import counted
 from localmcp.knowledge.query_line import parse_query_line
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def choices_for(workspace: Workspace) -> list[Choice]:
     choices: list[Choice] = []
     for row in contents_of(workspace).collections:
         name = f"mount:{row.origin}/{row.name}" if row.origin else row.name
-        choices.append(Choice("collection", name, f"{row.documents:,} documents"))
+        choices.append(Choice("collection", name, counted(row.documents, "document")))
     choices += [Choice("type", kind) for kind in TYPES]
     spans = {"the last 7 days": 7, "the last 30 days": 30, "the last year": 365}
     choices += [Choice("since", f"{date.today() - timedelta(days)}", words) for words, days in spans.items()]

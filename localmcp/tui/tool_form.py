@@ -129,8 +129,8 @@ class ToolForm(VerticalScroll):
     ToolForm .name { width: 20; padding: 0 1 0 0; text-align: right; color: $muted; }
     ToolForm .name { text-wrap: nowrap; text-overflow: ellipsis; }
     ToolForm Input, ToolForm Select, ToolForm TextArea { width: 1fr; }
-    ToolForm Input { background: $surface; }
-    ToolForm TextArea { height: 3; border: none; background: $surface; padding: 0 1; }
+    ToolForm Input, ToolForm SelectCurrent { background: $panel; }
+    ToolForm TextArea { height: 3; border: none; background: $panel; padding: 0; }
     ToolForm .says { padding: 0 0 0 20; height: auto; color: $muted; }
     """
 
@@ -159,12 +159,12 @@ class ToolForm(VerticalScroll):
             try:
                 value = _value(field, self.query_one(f"#field-{number}"))
             except ValueError as error:
-                problems.append(f"{field.name}: {error}")
+                problems.append(f"{field.label or field.name}: {error}")
                 continue
             if value is not None:
                 arguments[field.name] = value
             elif field.required:
-                problems.append(f"{field.name}: required")
+                problems.append(f"{field.label or field.name}: required")
         if not problems and [field.name for field in self.fields] == [ALL_ARGUMENTS] and ALL_ARGUMENTS in arguments:
             return cast(Json, arguments[ALL_ARGUMENTS]), []
         return arguments, problems
@@ -188,13 +188,14 @@ def _widget(field: Field, value: Any, number: int) -> Widget:
         )
         area.cursor_blink = False
         return area
-    line = Input("" if value is None else str(value), placeholder=field.kind, id=identity, compact=True)
+    line = Input("" if value is None else str(value), placeholder=_hint(field), id=identity, compact=True)
     line.cursor_blink = False
     return line
 
 
 def _hint(field: Field) -> str:
-    return {"list": "one item a line", "json": "JSON"}.get(field.kind, "")
+    hints = {"list": "one item a line", "json": "JSON", "integer": "a whole number", "number": "a number"}
+    return hints.get(field.kind, "")
 
 
 def _shown(value: Any) -> str:

@@ -7,8 +7,11 @@ from typing import Any
 
 from rich.cells import cell_len
 from textual.color import Color
+from textual.screen import ModalScreen
 from textual.widget import Widget
+from textual.widgets._toast import ToastRack
 
+from localmcp.tui.layout import KeyLine
 from localmcp.tui.theme import LEAST_CONTRAST, contrast
 
 FRAME = frozenset("▉▋▍▐╭╮╰╯│─┌┐└┘├┤┬┴┼▁▂▃▄▅▆▇█▏▌▎▊▔━╸╺▰▱")
@@ -18,8 +21,12 @@ BIDI = frozenset("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u
 
 
 def segments(app: Any) -> list[tuple[str, Any]]:
-    """Every piece of text on the screen with its style."""
-    return [(part.text, part.style) for strip in app.screen._compositor.render_strips() for part in strip]
+    """Every piece of text on the screen with its style; of a dialog only its own, since what is behind it is dimmed."""
+    strips = app.screen._compositor.render_strips()
+    if isinstance(app.screen, ModalScreen):
+        boxes = [widget.region for widget in app.screen.children if not isinstance(widget, KeyLine | ToastRack)]
+        strips = [strips[y].crop(box.x, box.right) for box in boxes for y in box.line_range if y < len(strips)]
+    return [(part.text, part.style) for strip in strips for part in strip]
 
 
 def low_contrast(app: Any) -> list[tuple[str, float]]:

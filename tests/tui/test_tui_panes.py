@@ -134,10 +134,12 @@ async def test_a_rule_of_a_mounted_pack_is_shown_and_cannot_be_changed(tui: Runn
         assert not tui.app.screen.query("ToolForm, #yes")
 
 
-async def test_a_form_that_cannot_be_saved_says_why_and_stays(tui: RunningTui) -> None:
+@pytest.mark.parametrize("size", [(120, 34), (60, 20)])
+async def test_a_form_that_cannot_be_saved_says_why_and_stays(tui: RunningTui, size: tuple[int, int]) -> None:
+    await tui.pilot.resize_terminal(*size)
     await tui.go("rules")
     await tui.press("a", "ctrl+r")
-    assert "rule_text: required" in tui.text()
+    assert "Rule text: required" in tui.text()
     await tui.press("escape")
 
 
@@ -192,7 +194,7 @@ async def test_a_form_asks_for_what_is_missing(tui: RunningTui) -> None:
     pane.line.value = "get_context"  # type: ignore[attr-defined]
     await tui.settle()
     await tui.press("enter", "ctrl+r")
-    assert "chunkId: required" in tui.text()
+    assert "Chunk id: required" in tui.text()
 
 
 async def test_an_error_of_a_tool_is_its_answer(tui: RunningTui) -> None:

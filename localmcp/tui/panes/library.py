@@ -352,7 +352,7 @@ class LibraryPane(Pane):
             self._show_marks()
             self.session.do(f"Removing {what}", work)
 
-        more = "It goes into the trash, from where u brings it back. The file itself is not touched."
+        more = "Into the trash, from where u brings it back. Files on the disk are not touched."
         confirm(self, f"Remove {what}?", more, "Remove", remove)
 
     def action_undo(self) -> None:
