@@ -21,7 +21,7 @@ class Table(DataTable[Any]):
     def put(self, row: Sequence[str], key: str | None = None, tone: str = "") -> None:
         """Add a row as it is, brackets and all, in a color of the theme."""
         style = color(self.app.theme_variables, tone) if tone else ""
-        self.add_row(*(Text(cell, style) for cell in row), key=key)
+        self.add_row(*(Text(cell, style, no_wrap=True, overflow="ellipsis") for cell in row), key=key)
         # Rows that take the place of others are not always measured when the table is idle.
         for column, cell in zip(self.ordered_columns, row, strict=False):
             column.content_width = max(column.content_width, cell_len(cell))
