@@ -14,7 +14,7 @@ import pytest
 from localmcp.cli.program import execute
 from localmcp.cli.session import Session
 from localmcp.config import Settings
-from localmcp.embeddings import open_embedder
+from localmcp.embeddings import LazyEmbedder, open_embedder
 from localmcp.errors import AccessDenied, NotFound
 from localmcp.packs.pack import PackOptions, write_pack
 from localmcp.rules.rulebook import RuleDraft
@@ -85,7 +85,7 @@ def model() -> Any:
 
 @pytest.fixture(autouse=True)
 def one_model(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Workspace, "_open_embedder", lambda _: model)
+    monkeypatch.setattr("localmcp.workspace.configured_embedder", lambda _: LazyEmbedder(lambda: model))
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def ours(tmp_path: Path) -> Iterator[Workspace]:
 def packed(tmp_path_factory: pytest.TempPathFactory, model: Any) -> Path:
     folder = tmp_path_factory.mktemp("packed")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Workspace, "_open_embedder", lambda _: model)
+        patch.setattr("localmcp.workspace.configured_embedder", lambda _: LazyEmbedder(lambda: model))
         with Workspace(Settings(database=folder / "source.localmcp")) as workspace:
             add_guides(workspace, *(guide(name, title) for name, title in GUIDES.items()))
             add_rules(workspace, TEAM_RULES)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from localmcp.config import Settings, load_settings
-from localmcp.embeddings import HashEmbedder, open_embedder
+from localmcp.embeddings import HashEmbedder, LazyEmbedder, open_embedder
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelUnavailable, NotFound
 from localmcp.rules.calibration import Calibration, everyday_requests, find_calibration, store_calibration
 from localmcp.rules.learning import Generalized, RuleLearner, normalize, weigh
@@ -43,7 +43,7 @@ def model() -> Any:
 @pytest.fixture
 def workspace(tmp_path: Path, model: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
     """An empty file, searched by the real model."""
-    monkeypatch.setattr(Workspace, "_open_embedder", lambda _: model)
+    monkeypatch.setattr("localmcp.workspace.configured_embedder", lambda _: LazyEmbedder(lambda: model))
     with Workspace(Settings(database=tmp_path / "rules.localmcp")) as workspace:
         yield workspace
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localmcp.config import Settings
-from localmcp.embeddings import open_embedder
+from localmcp.embeddings import LazyEmbedder, open_embedder
 from localmcp.rules.rulebook import RuleDraft
 from localmcp.workspace import Workspace
 
@@ -29,7 +29,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
     file: Path = tmp_path_factory.mktemp("rules") / "rules.localmcp"
     model = open_embedder("multilingual", threads=2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Workspace, "_open_embedder", lambda _: model)
+        patch.setattr("localmcp.workspace.configured_embedder", lambda _: LazyEmbedder(lambda: model))
         with Workspace(Settings(database=file, model="multilingual")) as workspace:
             workspace.rules.store(RULES)
             yield workspace
