@@ -130,7 +130,9 @@ class CommandPane(Pane):
         command = entry.commands[0]
         if self.session.is_open:
             line = list(command.words)
-            self.ask("show", lambda: run_command(self.session, line), partial(self._keep, entry, command, line))
+            # What a pane shows by itself is no call.
+            show = partial(run_command, self.session, line, LOCALMCP_LOG_CALLS="false")
+            self.ask("show", show, partial(self._keep, entry, command, line))
 
     def _keep(self, entry: Entry, command: Command, line: list[str], output: Output) -> None:
         self._answers[entry.name] = shown(command, output, line)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.content import Content
 
+from localmcp.config import load_settings
 from localmcp.tui.dialogs import TextScreen, confirm
 from localmcp.tui.form_screen import FormScreen
 from localmcp.tui.pane import Asking
@@ -100,16 +101,19 @@ class Output:
     code: int
 
 
-def run_command(session: Session, line: Sequence[str], tell: Tell = lambda progress: None) -> Output:
+def run_command(
+    session: Session, line: Sequence[str], tell: Tell = lambda progress: None, **variables: str
+) -> Output:  # fmt: skip
     """Run `localmcp` with these words on the open file, without a terminal; for a thread that may wait.
+
+    `variables` are set for it; `connect` writes those of localmcp into the configuration of an assistant.
 
     Raises:
         Interrupted: `tell` says that the person has stopped it.
     """
-    settings = session.workspace.settings
-    environment = {**os.environ, "NO_COLOR": "1", "LOCALMCP_DB": str(session.path), "LOCALMCP_MODEL": settings.model}
-    # What a pane shows by itself is no call.
-    environment["LOCALMCP_LOG_CALLS"] = "false"
+    environment = {**os.environ, "NO_COLOR": "1", "LOCALMCP_DB": str(session.path), **variables}
+    if (model := session.workspace.settings.model) != load_settings(database=session.path).model:
+        environment["LOCALMCP_MODEL"] = model
     process = subprocess.Popen(
         [sys.executable, "-m", "localmcp", *line], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL, text=True, encoding="utf-8", errors="replace", env=environment,

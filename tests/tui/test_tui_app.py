@@ -58,6 +58,8 @@ async def test_an_assistant_is_connected_after_its_configuration_was_shown(
         assert list(json.loads(configuration.read_text())["mcpServers"]) == ["other"]
         await tui.press("y")
         await tui.until(lambda: "localmcp" in json.loads(configuration.read_text())["mcpServers"], "the entry")
+        # Its calls are logged, so that Activity can show them.
+        assert "LOCALMCP_LOG_CALLS" not in json.loads(configuration.read_text())["mcpServers"]["localmcp"]["env"]
 
 
 # ---------------------------------------------------------------- other processes

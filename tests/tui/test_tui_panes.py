@@ -189,6 +189,15 @@ async def test_a_tool_runs_from_its_form_and_its_answer_turns(tui: RunningTui) -
     assert '"count": 2' in tui.app.clipboard
 
 
+async def test_a_tool_without_arguments_runs_on_a_narrow_screen(tui: RunningTui) -> None:
+    await tui.pilot.resize_terminal(80, 24)
+    pane = await tui.go("tools")
+    pane.line.value = "get_stats"  # type: ignore[attr-defined]
+    await tui.settle()
+    await tui.press("enter", "ctrl+r")
+    await tui.until(lambda: tui.pane.query_one("AnswerView").is_filled)
+
+
 async def test_a_form_asks_for_what_is_missing(tui: RunningTui) -> None:
     pane = await tui.go("tools")
     pane.line.value = "get_context"  # type: ignore[attr-defined]

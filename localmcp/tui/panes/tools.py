@@ -113,6 +113,8 @@ class ToolsPane(FinderPane):
             return
         if self.app.size.width < 100:
             self.toggle_class("-form")
+            # The list is hidden; without fields, ctrl+r would reach nobody.
+            self.query_one(AnswerView).focus_view()
         for form in self.query(ToolForm):
             form.focus_first()
 
