@@ -282,7 +282,7 @@ class Citations:
                 return verification
             moved = moved or verification
         if cited is not None and not named:
-            raise NotFound(f"No chunk or document with id {id}.", hint="Use an id that search returned.")
+            raise NotFound(f"No passage or document with id {id}.", hint="Use an id that search returned.")
         return moved or self._absent(quote)
 
     def _cited(self, name: str) -> Id:
@@ -294,7 +294,7 @@ class Citations:
         try:
             return chunk or resolve_source(self.federation, "id", name)
         except NotFound as error:
-            raise NotFound(f"No chunk or document with id {name}.", hint=error.hint) from error
+            raise NotFound(f"No passage or document with id {name}.", hint=error.hint) from error
 
     def _absent(self, quote: str) -> Verification:
         """Return the answer for words that no document holds, with the passage that is most like them."""
@@ -319,9 +319,10 @@ def _nearest(quote: str, index: Index, origin: str | None) -> NearestPassage | N
         match = fuzz.partial_ratio_alignment(squeezed, text)
         if match is None or (best is not None and match.score / 100 <= best["similarity"]):
             continue
+        words = text[match.dest_start : match.dest_end]
         best = {
             "chunkId": shown_id(hit.passage.chunk_uuid, origin),
-            "label": cite(hit.passage)["label"],
+            "label": cite(hit.passage, _span_of(hit.passage.text.strip(), words))["label"],
             "similarity": round(match.score / 100, 3),
             "text": text[max(0, match.dest_start - AROUND) : match.dest_end + AROUND],
         }

@@ -63,11 +63,11 @@ class KnowledgeBase(PassageSearch):
     def get_context(
         self,
         chunkId: Annotated[str, Param("Id of a search result")],
-        window: Annotated[int, Param("Chunks before and after", minimum=0, maximum=50)] = 2,
+        window: Annotated[int, Param("Passages before and after", minimum=0, maximum=50)] = 2,
         section: Annotated[bool, Param("Read the whole section, up to the next heading")] = False,
         maxChars: Annotated[int | None, Param("Default 6000", minimum=200)] = None,
     ) -> ContextResult:
-        """Return the chunks before and after a search result, joined, to read it in its context."""
+        """Return the passages before and after a search result, joined, to read it in its context."""
         identity = resolve_chunk(self.federation, "chunkId", chunkId)
         budget = maxChars or (CONTEXT_CHARS if current_scope().lean else None)
 
@@ -109,12 +109,12 @@ class KnowledgeBase(PassageSearch):
     def get_document(
         self,
         sourceId: Annotated[str, Param("Id, path or title of the document")],
-        offset: Annotated[int, Param("First chunk, to read on after a cut", minimum=0)] = 0,
+        offset: Annotated[int, Param("First passage, to read on after a cut", minimum=0)] = 0,
         lines: Annotated[str | None, Param("Only these lines: 20-80, or 500- for the rest")] = None,
         outline: Annotated[bool, Param("Only its headings, with their lines")] = False,
         maxChars: Annotated[int | None, Param("Default 8000", minimum=200)] = None,
     ) -> DocumentResult:
-        """Return a whole document with all its chunks in order. Long ones are cut: read on from nextOffset."""
+        """Return a whole document with all its passages in order. Long ones are cut: read on from nextOffset."""
         # JSON can name half a character, which neither SQLite nor the answer can hold.
         name = sourceId.encode("utf-8", "replace").decode()
         mount, bare = split_mount(name)
@@ -244,7 +244,7 @@ class KnowledgeBase(PassageSearch):
         ),
     )
     def get_stats(self) -> StatsResult:
-        """Count documents and chunks, with and without embeddings, by collection and language."""
+        """Count documents and passages, with and without embeddings, by collection and language."""
         with self.database.read() as connection:
             collections = visible_collections(connection)
             ids = [collection.id for collection in collections]

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
+from localmcp.knowledge.result_order import shortened
 from localmcp.tools import Answer, Json, compact_json
 
 SHORT_ID = 8
@@ -21,6 +22,9 @@ _OF_FILE = ("author", "created", "dateFrom", "sheets", "slides", "pages", "langu
 """Metadata that say nothing of a passage, or that its `date` says; `get_document` has them."""
 LONGEST_METADATA = 200
 """Characters of a value that is repeated with each passage; `get_document` has longer ones."""
+MOST_LINES = 20
+"""More documents that are removed are told by their titles alone."""
+TITLE_CHARS = 1_500
 _SCORES = ("semanticScore", "keywordScore", "combinedScore")
 _SEARCH_FIELDS = (
     "query", "mode", "count", "message", "notices", "repairs", "didYouMean", "nextCursor", "lowConfidence",
@@ -137,20 +141,22 @@ def _is_name_of(title: str, path: str) -> bool:
 
 def _passage(number: int, hit: Json) -> str:
     parts = [
-        _place(hit["citation"], hit["sourceTitle"]),
+        _place(hit["citation"], hit["sourceTitle"], hit["content"]),
         f"relevance {hit['relevance']}",
         f"id {short_id(hit['id'])}",
     ]
     if hit.get("morePassages"):
-        parts.append(f"{hit['morePassages']} more passages")
+        parts.append(_count(hit["morePassages"], "more passage"))
     if hit.get("signals"):
         parts.append(f"beware: {', '.join(hit['signals'])}")
     return f"[{number}] {', '.join(parts)}\n{hit['content']}"
 
 
-def _place(citation: Json, title: str) -> str:
-    last = citation.get("heading", "").rpartition(" › ")[2]
-    heading = f"§ {last}, " if last and last != title else ""
+def _place(citation: Json, title: str, content: str) -> str:
+    *parents, last = citation.get("heading", "").split(" › ")
+    # "Bug fixes" says nothing without the release above it, which is not in the passage.
+    above = [parent for parent in parents[-1:] if parent != title and parent not in content]
+    heading = f"§ {' › '.join([*above, last])}, " if last and last != title else ""
     inside = citation["label"].removeprefix(citation.get("path", title)).strip(" ,")
     if inside.startswith("›"):
         return f"§ {inside.strip('› ')}"
@@ -260,12 +266,14 @@ def _source_line(item: Json, folder: str) -> str:
 
 
 def lean_removal(result: Any) -> Answer:
-    """Return the answer of `remove_source`: a line per document that is, or would be, in the trash."""
-    removed = f"Removed {_count(result['removed'], 'document')}; they stay in the trash for {result['trashDays']} days."
-    lines = [
-        f"{row['title']} | {row['path'] or 'no file'} | id {short_id(row['sourceId'])}" for row in result["sources"]
-    ]
-    return _answer(result, "\n".join([result.get("message", removed), *lines]))
+    """Return the answer of `remove_source`: a line per document that is, or would be, in the trash; titles of many."""
+    rows: list[Json] = result["sources"]
+    head = f"Removed {_count(result['removed'], 'document')}; they stay in the trash for {result['trashDays']} days."
+    head = result.get("message", head)
+    if len(rows) > MOST_LINES:
+        return _answer(result, f"{head}\n{shortened(', '.join(row['title'] for row in rows), TITLE_CHARS)}")
+    lines = [f"{row['title']} | {row['path'] or 'no file'} | id {short_id(row['sourceId'])}" for row in rows]
+    return _answer(result, "\n".join([head, *lines]))
 
 
 def lean_verification(result: Any) -> Answer:

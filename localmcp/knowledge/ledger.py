@@ -323,10 +323,10 @@ def _compare(path: str, size: int | None, mtime_ns: int | None) -> str:
 def _sentence(entry: PathEntry) -> str:
     reason = f": {entry['reason']}" if entry["reason"] else ""
     number = entry["chunks"]
-    chunks = f" in {number} chunk{'' if number == 1 else 's'}" if entry["status"] == "indexed" else ""
+    passages = f" in {number} passage{'' if number == 1 else 's'}" if entry["status"] == "indexed" else ""
     if word_only := entry.get("wordOnly"):
-        chunks += f", {word_only} of them by word only ({WORD_ONLY_RULE})"
-    return f"{entry['status']}{chunks}{reason} (collection {entry['collection']})"
+        passages += f", {word_only} of them by word only ({WORD_ONLY_RULE})"
+    return f"{entry['status']}{passages}{reason} (collection {entry['collection']})"
 
 
 def _unknown(connection: apsw.Connection, names: Mapping[int, str], path: str) -> str:

@@ -59,8 +59,11 @@ def fitting(texts: Sequence[str], budget: int | None) -> int:
     return len(texts)
 
 
-def shortened(text: str, longest: int | None) -> str:
-    """Return the text, cut after a word with an ellipsis if it is longer."""
+def shortened(text: str, longest: int | None, shows: int = 0) -> str:
+    """Return the text, cut after a word with an ellipsis if it is longer; from the line of `shows` if that is far."""
     if longest is None or len(text) <= longest:
         return text
+    if shows > longest // 2:
+        begins = min(text.rfind("\n", 0, shows) + 1 or shows, len(text) - longest)
+        return "… " + shortened(text[begins:].lstrip(), longest)
     return text[: longest - 2].rsplit(None, 1)[0] + " …"

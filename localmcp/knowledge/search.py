@@ -188,7 +188,11 @@ class PassageSearch:
         for hit in result["results"]:
             if groupBy:
                 hit["morePassages"] = more.get(hit["sourceId"], 0)
-                hit["content"] = shortened(hit["content"], GROUPED_CHARS if current_scope().lean else None)
+                best = hit.get("highlight", {"start": 0})["start"]
+                content = shortened(hit["content"], GROUPED_CHARS if current_scope().lean else None, best)
+                if content != hit["content"]:
+                    hit.pop("highlight", None)  # its place was in the whole passage
+                hit["content"] = content
             elif len(outcome.hits) == 1:
                 hit["content"] = shortened(hit["content"], budget)
         if not outcome.hits and filters:

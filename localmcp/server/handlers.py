@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
@@ -54,6 +55,7 @@ from localmcp.version import __version__
 log = logging.getLogger(__name__)
 
 PARALLEL_CALLS = 8
+"""Calls that run at a time, of our tools and of each connected server's: one that hangs leaves the others free."""
 REMEMBERED_SESSIONS = 64
 """Connections of the handshake era that are told about list changes; the others learn it from the bus."""
 
@@ -94,7 +96,7 @@ class ToolServer(Server[Any]):
     ) -> None:
         self._open_workspace = open_workspace
         self._scope = scope
-        self._calls = anyio.CapacityLimiter(PARALLEL_CALLS)
+        self._slots = WeakValueDictionary[str, anyio.CapacityLimiter]()
         self._bus = InMemorySubscriptionBus()
         self._sessions: dict[int, ServerSession] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -203,7 +205,8 @@ class ToolServer(Server[Any]):
         cancellation = CallCancellation()
         try:
             with use_progress(reporter), use_cancellation(cancellation), use_person_asker(ask):
-                result = await anyio.to_thread.run_sync(work, limiter=self._calls, abandon_on_cancel=True)
+                slots = self._slots.setdefault(_server_called(params), anyio.CapacityLimiter(PARALLEL_CALLS))
+                result = await anyio.to_thread.run_sync(work, limiter=slots, abandon_on_cancel=True)
             await reporter.finish()
             return result
         except asyncio.CancelledError:
@@ -311,6 +314,12 @@ class ToolServer(Server[Any]):
 
 def _client_of(ctx: Context) -> wire.Implementation | None:
     return ctx.session.client_params.client_info if ctx.session.client_params else None
+
+
+def _server_called(params: wire.CallToolRequestParams) -> str:
+    """Return what the name of a connected server's tool begins with; empty for our tools."""
+    name = params.name if params.name != "execute_tool" else str((params.arguments or {}).get("name"))
+    return name.partition("__")[0] if "__" in name else ""
 
 
 def _is_modern(ctx: Context) -> bool:

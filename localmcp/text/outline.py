@@ -51,7 +51,7 @@ def read_outline(text: str, markup: Markup) -> Outline:
     if markup == "code":
         return Outline(_read_blocks(text), [], line_starts)
     if markup == "plain":
-        return Outline(_nest(text, _read_underlined(text, line_starts), line_starts), [], line_starts)
+        return Outline(_nest(text, _read_plain(text, line_starts, _OUTLINE_MODE), line_starts), [], line_starts)
     headings, fences = _read_markdown(text)
     offsets = [*line_starts, len(text)]
     fence_spans = [(offsets[first], offsets[min(last, len(line_starts))]) for first, last in fences]
@@ -155,7 +155,7 @@ def path_at(text: str, offset: int, path: Path, *, underlined: bool = False) -> 
     """
     above = text[:offset]
     line_starts = [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", above))]
-    headings = list(_read_underlined(above, line_starts)) if underlined else _scan_markdown(above)[0]
+    headings = list(_read_plain(above, line_starts, _SECOND_LEVEL)) if underlined else _scan_markdown(above)[0]
     if not headings or (len(headings) == 1 and path[-1:] == (headings[0].title,)):
         return path
     inner = _nest(above, headings, line_starts)[-1].path
@@ -191,6 +191,24 @@ def _strip_markup(heading: str) -> str:
     children = _inline_parser().parseInline(heading)[0].children or []
     visible = (" " if "break" in child.type else child.content for child in children if child.type != "html_inline")
     return " ".join("".join(visible).split())
+
+
+_STARRED = re.compile(r"(?m)^(\*{1,5}) (\S[^\r\n]*)(?=\r?\n[ \t]*\r?$)")
+_OUTLINE_MODE = re.compile(r"\A.{0,300}-\*- *(?:mode: *)?outline", re.S)
+"""What the first line says of such a file, as the NEWS of GNU programs."""
+_SECOND_LEVEL = re.compile(r"(?m)^\*\* \S")
+
+
+def _read_plain(text: str, line_starts: list[int], says_starred: re.Pattern[str]) -> Iterator[_Heading]:
+    """Return headings behind stars, as in Emacs' outline mode, if the text has that mode; else underlined ones."""
+    return _read_starred(text, line_starts) if says_starred.search(text) else _read_underlined(text, line_starts)
+
+
+def _read_starred(text: str, line_starts: list[int]) -> Iterator[_Heading]:
+    for match in _STARRED.finditer(text):
+        if len(match[2]) <= LONGEST_HEADING:
+            line = bisect_right(line_starts, match.start()) - 1
+            yield _Heading(line, len(match[1]), " ".join(match[2].split()))
 
 
 _UNDERLINE = re.compile(r"(?m)\n([=\-~^\"#*+`])\1{2,}(?=[ \t]*\r?$)")

@@ -123,9 +123,9 @@ def test_an_empty_quote_is_refused(manual: Desk, quote: str) -> None:
 
 
 def test_an_unknown_id_is_named(manual: Desk) -> None:
-    with pytest.raises(NotFound, match="No chunk or document"):
+    with pytest.raises(NotFound, match="No passage or document"):
         manual.verify("The valve", id=str(uuid.uuid4()))
-    with pytest.raises(NotFound, match="No chunk or document with id seven"):
+    with pytest.raises(NotFound, match="No passage or document with id seven"):
         manual.verify("The valve", id="seven")
 
 

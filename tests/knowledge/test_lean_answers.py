@@ -279,3 +279,28 @@ def test_a_budget_holds_where_one_passage_is_larger_and_its_pages_join_exactly(
     assert "".join(pages) == text and max(map(len, pages)) <= most
     last = ask("get_document", sourceId="Readings", lines=f"{answer.value['startLine']}-")
     assert last.value["source"]["content"].endswith(pages[-1])
+
+
+def test_a_nearest_passage_is_cited_by_the_line_of_its_words(
+    desk: Desk, ask: Callable[..., Answer], tmp_path: Path
+) -> None:
+    desk.add_file(tmp_path / "pump.md", "# Pump\n\nIt is loud.\n\nThe filter is rinsed every other month.\n")
+    answer = ask("verify_citation", quote="The filter is rinsed every third month.")
+    assert answer.value["nearest"]["label"].endswith("pump.md:5")
+
+
+def test_a_passage_says_the_heading_above_its_heading(desk: Desk, ask: Callable[..., Answer], tmp_path: Path) -> None:
+    parts = "".join(
+        f"## Release {n}\n\n### News\n\nA horn {n} {'honks ' * 90}.\n\n### Fixes\n\nThe lamp {n} {'glows ' * 90}.\n\n"
+        for n in range(1, 5)
+    )
+    desk.add_file(tmp_path / "news.md", f"# News\n\n{parts}")
+    assert "§ Release 4 › Fixes" in ask("search", query="lamp 4 glows", limit=4).text
+
+
+def test_a_document_of_a_grouped_search_shows_where_it_matches(
+    desk: Desk, ask: Callable[..., Answer], tmp_path: Path
+) -> None:
+    desk.add_file(tmp_path / "lamp.txt", f"{'Nothing is said here. ' * 15}\nThe lamp hums when the switch is worn.\n")
+    hit = ask("search", query="lamp hums switch", groupBy="document", limit=1).value["results"][0]
+    assert hit["content"].startswith("… ") and "The lamp hums" in hit["content"]

@@ -26,7 +26,7 @@ from localmcp.__main__ import plain_serve
 from localmcp.errors import ConfigurationError
 from localmcp.server import handshake, session_cache
 from localmcp.server.early_call import answer_early
-from localmcp.server.handlers import ToolServer, build_server
+from localmcp.server.handlers import PARALLEL_CALLS, ToolServer, build_server
 from localmcp.server.tool_results import MAX_RESULT
 from localmcp.server.wire import Wire
 from localmcp.tools import Answer, Registry, Scope, Tool, ToolMark
@@ -430,6 +430,31 @@ async def test_calls_run_side_by_side_in_the_callers_scope(tool_server: ToolServ
     async with Client(tool_server) as client:
         names = {text_of(await client.call_tool("whoami", {})) for _ in range(5)}
     assert names == {'{"words":"stdio trusted=False"}'}
+
+
+async def test_a_connected_server_that_hangs_leaves_our_tools_free(workspace: Any, tool_server: ToolServer) -> None:
+    entered, freed = threading.Semaphore(0), threading.Event()
+
+    class Hanging(Tool):
+        mark = ToolMark(name="far__wait", title="Wait", visible=False)
+        input_schema = {"type": "object"}
+
+        def call(self, arguments: Any) -> Answer:
+            entered.release()
+            freed.wait()
+            return Answer({})
+
+    workspace.registry.add(Hanging())
+    async with Client(tool_server) as client, anyio.create_task_group() as group:
+        for _ in range(PARALLEL_CALLS):
+            group.start_soon(client.call_tool, "far__wait", {})
+        for _ in range(PARALLEL_CALLS):
+            await anyio.to_thread.run_sync(entered.acquire)
+        try:
+            answer = await client.call_tool("echo", {"text": "a"})
+        finally:
+            freed.set()
+    assert answer.structured_content == {"words": "a", "count": 1}
 
 
 async def test_a_scope_narrows_the_list_and_the_calls(workspace: Any) -> None:

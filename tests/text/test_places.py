@@ -3,7 +3,7 @@
 from localmcp.knowledge.reading import estimate_tokens
 from localmcp.text.chunking import MOST_ROWS, split
 from localmcp.text.document import join_pages
-from localmcp.text.outline import path_at
+from localmcp.text.outline import path_at, read_outline
 
 
 def cut(text, markup="plain", **places):
@@ -56,3 +56,17 @@ def test_the_nearest_heading_above_counts():
     assert path_at(text, text.index("Nessuno"), path) == ("Fondo", "Riscatto totale", "Costi")
     assert path_at("the end.\n\n## Next\n\nwords", 20, ("Fondo", "Before")) == ("Fondo", "Next")
     assert path_at("A\n===\n\nx\n\nB\n===\n\ny", 16, ("A",), underlined=True) == ("B",)
+
+
+def test_stars_are_headings_where_the_first_line_says_so():
+    news = (
+        "Program NEWS  -*- outline -*-\n\n* Release 2\n\n** New features\n\n  It flies.\n\n* Release 1\n\n  It walks.\n"
+    )
+    paths = [section.path for section in read_outline(news, "plain").sections]
+    assert paths == [(), ("Release 2",), ("Release 2", "New features"), ("Release 1",)]
+    assert path_at("Fixes.\n\n** New features\n\nIt flies.", 28, ("Release 2", "Fixes"), underlined=True) == (
+        "Release 2",
+        "New features",
+    )
+    items = "Buy:\n\n* milk\n\n** the fresh one\n\n* bread\n"
+    assert [section.path for section in read_outline(items, "plain").sections] == [()]
