@@ -198,17 +198,25 @@ def _gap(connection: apsw.Connection, model_id: int, blocks: Sequence[Block], ve
 def weight_for(
     connection: apsw.Connection, by_word: Sequence[int], by_meaning: Sequence[int], default: float, trust: Trust
 ) -> float:
-    """The mean weight of the groups that the first ten hits of both arms are in; unmeasured groups count `default`.
+    """The mean weight of the groups that the first ten hits of both arms are in; a hit counts once for each arm.
 
-    A hit counts once for each arm that found it.
+    Unmeasured groups count `default`, but no more than a measured one may in their language.
     """
     ids = [*by_word[:DEEP], *by_meaning[:DEEP]]
     if not ids:
         return default
     sql = """
         select chunks.id, gap, language, groups.chunks from chunks join groups on groups.id = group_id
-        where chunks.id in (select value from carray(?)) and gap is not null
+        where chunks.id in (select value from carray(?))
     """
     rows = fetch_all(connection, sql, (apsw.carray(array("q", dict.fromkeys(ids))),))
-    weights = {chunk_id: weight_of(gap, language, chunks, trust) for chunk_id, gap, language, chunks in rows}
+    weights = {
+        chunk_id: _group_weight(gap, language, chunks, default, trust) for chunk_id, gap, language, chunks in rows
+    }
     return round(sum(weights.get(chunk_id, default) for chunk_id in ids) / len(ids), 4)
+
+
+def _group_weight(gap: float | None, language: str, chunks: int, default: float, trust: Trust) -> float:
+    if gap is not None:
+        return weight_of(gap, language, chunks, trust)
+    return default if language == READ_LANGUAGE else min(default, trust.foreign)

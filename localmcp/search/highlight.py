@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from localmcp.search.keyword import KeywordQuery
+from localmcp.search.keyword import KeywordQuery, holds
 from localmcp.wording.normalize import index_text
 
 LONGEST = 400
@@ -38,5 +38,5 @@ def sentences(text: str) -> Iterator[tuple[int, int]]:
 
 def _score(query: KeywordQuery, sentence: str, language: str) -> float:
     present = set(index_text(sentence, language).split())
-    held = {term.word: term.idf for term in query.terms if any(present.issuperset(alt) for alt in term.alternatives)}
+    held = {term.word: term.idf for term in query.terms if holds(present, term)}
     return sum(held.values()) * (HEADING_SHARE if sentence.startswith("#") else 1)

@@ -45,6 +45,12 @@ MOST_CORRECTIONS = 3
 MIXED_SHARE = 0.1
 """A query in no known language is stemmed by every language that holds this share of the chunks."""
 
+COMPOUNDING = frozenset("danish dutch finnish german hungarian norwegian swedish turkish".split())
+COMPOUND_LETTERS = 6
+"""In these languages a stem of so many letters also finds the words that begin with it: "Kündigung" finds
+"Kündigungsfrist" (nDCG@10 of hybrid search, without and with it: German questions and answers .557 -> .570, German
+XQuAD .953 -> .954, manuals in eight languages .673 -> .680)."""
+
 Stems = tuple[str, ...]
 _NAME = re.compile(r"(?<=[^.!?:\s] )[^\W\d_a-z]\w*")
 
@@ -60,7 +66,8 @@ class Term:
     word: str
     """As typed, folded."""
     alternatives: tuple[Stems, ...]
-    """What is looked for: one phrase of stems for each language that may be meant."""
+    """What is looked for: one phrase of stems for each language that may be meant; `kundig*` stands for all stems that
+    begin so."""
     chunks: int
     """How many chunks hold it (of a phrase: its rarest part)."""
     idf: float
@@ -156,9 +163,13 @@ def _language_sizes(connection: apsw.Connection, collection_ids: Sequence[int]) 
 
 def _alternatives(unit: tuple[str, ...], languages: Sequence[str]) -> tuple[Stems, ...]:
     spellings = (unit, *_other_version(unit))
-    return tuple(
-        dict.fromkeys(tuple(stem(word, language) for word in words) for words in spellings for language in languages)
-    )
+    return tuple(dict.fromkeys(_stemmed(words, language) for words in spellings for language in languages))
+
+
+def _stemmed(words: tuple[str, ...], language: str) -> Stems:
+    phrase = tuple(stem(word, language) for word in words)
+    is_long = len(phrase) == 1 and len(phrase[0]) >= COMPOUND_LETTERS and phrase[0].isalpha()
+    return (f"{phrase[0]}*",) if is_long and language in COMPOUNDING else phrase
 
 
 def _other_version(unit: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -180,9 +191,10 @@ def _count(connection: apsw.Connection, terms: set[str], collection_ids: Sequenc
         return counts
     visible = set(collection_ids)
     sql = """
-        select collections.id, term, chunks from collections
-        cross join carray(?) as wanted  -- in this order: else every term of the file is read
-        cross join terms on terms.collection_id = collections.id and term = wanted.value
+        select collections.id, pattern.value, chunks from collections
+        cross join carray(?) as pattern  -- in this order: else every term of the file is read
+        cross join terms on terms.collection_id = collections.id and term >= rtrim(pattern.value, '*')
+            and term <= replace(pattern.value, '*', char(0x10ffff))
     """
     for collection_id, term, chunks in fetch_all(connection, sql, (apsw.carray(tuple(terms)),)):
         counts.everywhere[term] = counts.everywhere.get(term, 0) + chunks
@@ -361,18 +373,22 @@ def _varints(record: bytes) -> list[int]:
 
 
 def match_expression(terms: Sequence[Term]) -> str:
-    """FTS5 syntax in which every token is quoted: `"fond" OR "pension" OR "3 11 7"`."""
-    return " OR ".join(f'"{" ".join(alternative)}"' for term in terms for alternative in term.alternatives)
+    """FTS5 syntax in which every token is quoted: `"fond" OR "kundig" * OR "3 11 7"`."""
+    phrases = (" ".join(alternative) for term in terms for alternative in term.alternatives)
+    return " OR ".join(f'"{phrase[:-1]}" *' if phrase.endswith("*") else f'"{phrase}"' for phrase in phrases)
 
 
 def matched_words(query: KeywordQuery, text: str, language: str) -> list[str]:
     """Return the query's words (as typed) that are in a text of that language."""
     # The stems of its words; words that were seen before are not taken apart again.
     present = set(index_text(text, language).split())
-    return list(
-        dict.fromkeys(
-            term.word
-            for term in query.terms
-            if any(all(part in present for part in alternative) for alternative in term.alternatives)
-        )
+    return list(dict.fromkeys(term.word for term in query.terms if holds(present, term)))
+
+
+def holds(present: set[str], term: Term) -> bool:
+    """Return whether a text with these stems holds the term."""
+    return any(
+        present.issuperset(alternative)
+        or (alternative[0].endswith("*") and any(word.startswith(alternative[0][:-1]) for word in present))
+        for alternative in term.alternatives
     )

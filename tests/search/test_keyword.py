@@ -211,6 +211,14 @@ def test_words_meet_across_case_accents_and_endings(library: Library) -> None:
     assert titles(search(library.index, "haus universitat"))[0] == "Deutsch"
 
 
+def test_a_german_word_finds_the_compounds_that_begin_with_it(library: Library) -> None:
+    library.put("Die Kündigungsfristen stehen im Vertrag mit der Firma.", title="Vertrag", language="german")
+    library.put("Die Firma schickt eine Rechnung und einen Brief.", title="Rechnung", language="german")
+    outcome = search(library.index, "Wie lange dauert eine Kündigung bei der Firma?")
+    assert titles(outcome)[0] == "Vertrag"
+    assert outcome.hits[0].matched == ["kundigung", "firma"]
+
+
 def test_letters_of_few_alphabets_meet_those_on_every_keyboard(library: Library) -> None:
     library.put("Muzeum w Łodzi pokazuje film.", title="Polski", language="polish")
     library.put("Opskrift på rødgrød med fløde.", title="Dansk", language="danish")
