@@ -28,6 +28,8 @@ alone is far behind on English abstracts (CACM .228, the default model .434, .3 
 """
 
 
+HALF_LENGTH = math.sqrt(0.5)
+"""Of each half in the vector of a passage."""
 MOST_TOKENS = 400
 """Of a passage, by the multilingual tokenizer, where the English half reads the first 254 of its own. A Spanish
 paragraph is one passage then, not two (XQuAD in Spanish, hybrid search, nDCG@10: .960 -> .978)."""
@@ -65,7 +67,7 @@ class MultilingualEmbedder:
         import numpy as np
 
         halves = [self._many.embed_passages(texts), self._english.embed_passages(texts)]
-        return np.concatenate(halves, axis=1) * np.float32(math.sqrt(0.5))
+        return np.concatenate(halves, axis=1) * np.float32(HALF_LENGTH)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """Return the unit vector of shape (dimension,).
@@ -86,6 +88,18 @@ class MultilingualEmbedder:
     def passage_arithmetic(self) -> Trial:
         """Say how long passages are embedded on this processor."""
         return self._many.passage_arithmetic()
+
+
+def multilingual_half(question: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the unit vector of a question without its English half, shape (dimension,).
+
+    Its cosines with passages are those of the multilingual model times HALF_LENGTH.
+    """
+    import numpy as np
+
+    half = question.copy()
+    half[len(half) // 2 :] = np.float32(0)
+    return unit_rows(half[None])[0]
 
 
 def _weight_of(question: str) -> float:

