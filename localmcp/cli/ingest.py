@@ -69,6 +69,9 @@ def add(session: Session, paths: tuple[str, ...], **options: Any) -> int:
             raise click.UsageError("Add web pages and files with two commands.")
         return _add_pages(session, pages, common, allow_private=options["allow_private"])
 
+    if addresses := [path for path in paths if re.match(r"[a-z][a-z0-9+.-]+://", path, re.I)]:
+        raise click.UsageError(f"{addresses[0]} is no file, and only http:// and https:// are fetched.")
+
     def work(show: Show | None) -> Report:
         return session.workspace.library.add_paths(
             paths, progress=show, include_hidden=options["hidden"], patterns=options["patterns"], wait=False, **common

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -225,11 +226,22 @@ class Command(click.Command):
     """A command that also takes the options of `COMMON`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse an empty path: a shell variable that is not set must not mean the current folder."""
+        """Refuse an empty path: a shell variable that is not set must not mean the current folder.
+
+        So are letters that the locale could not decode, which nothing but the name of a file may hold.
+        """
         arguments = [p.make_metavar(ctx) for p in super().get_params(ctx) if isinstance(p, click.Argument)]
-        if "" in args and any("PATH" in metavar or "FILE" in metavar for metavar in arguments):
+        takes_paths = any("PATH" in metavar or "FILE" in metavar for metavar in arguments)
+        if "" in args and takes_paths:
             raise click.UsageError("A path is empty (''). Is a shell variable not set?", ctx)
-        return super().parse_args(ctx, args)
+        if arguments and not takes_paths and re.search("[\udc80-\udcff]", " ".join(args)):
+            raise click.UsageError("The locale cannot hold letters of an argument. Set LC_ALL=C.UTF-8.", ctx)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if arguments:
+                error.message += f" What begins with a dash and is no option comes after --: {ctx.command_path} -- …"
+            raise
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         own = super().get_params(ctx)

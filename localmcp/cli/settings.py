@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
@@ -63,7 +64,9 @@ def _check_model(name: str, value: str) -> None:
     if name == "model":
         from localmcp.embeddings import parse_spec
 
-        parse_spec(value)
+        spec = parse_spec(value)
+        if spec.kind == "folder" and not os.path.isdir(spec.target):
+            raise ConfigurationError(f"model is '{value}', but there is no folder {spec.target}.")
     elif name == "language_model" and value:
         from localmcp.language_models import parse_address
 

@@ -210,6 +210,23 @@ def test_an_empty_path_is_refused_and_does_not_mean_the_current_folder(filled, w
     assert filled("sources", "--json").json["total"] == 3
 
 
+UNFIT = (
+    (("search", "-word"), "comes after --: localmcp search -- …"),
+    (("search", "gr\udcc3\udcbcn"), "Set LC_ALL=C.UTF-8"),
+    (("search", "oven", "--type", "docx"), "No --type 'docx'"),
+    (("add", "ftp://example.org/a.txt"), "only http:// and https:// are fetched"),
+    (("config", "set", "model", "folder:/none"), "there is no folder /none"),
+)
+
+
+@pytest.mark.parametrize(("words", "advice"), UNFIT, ids=["dash", "locale", "type", "ftp", "folder"])
+def test_what_cannot_be_meant_is_refused_with_what_would_be_accepted(
+    filled, words: tuple[str, ...], advice: str
+) -> None:
+    ran = filled(*words)
+    assert advice in ran.out + ran.err
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a folder in which not even root may make one")
 def test_a_settings_folder_that_cannot_be_made_is_told_with_a_next_step(cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCALMCP_CONFIG_DIR", "/sys/none")
