@@ -239,9 +239,10 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if arguments:
-                error.message += f" What begins with a dash and is no option comes after --: {ctx.command_path} -- …"
-            raise
+            if not arguments:
+                raise
+            advice = f"What begins with a dash and is no option comes after --: {ctx.command_path} -- …"
+            raise click.UsageError(f"{error.format_message()} {advice}", ctx) from error
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         own = super().get_params(ctx)

@@ -14,10 +14,10 @@ from localmcp.tools import Answer, Json, Registry, Scope, Tool, compact_json, us
 
 MAX_RESULT = 1_000_000
 """Bytes of one result on the wire; clients drop larger ones."""
-TEXT_READERS = re.compile(r"claude-code|codex|visual studio code|vscode|copilot|cursor", re.IGNORECASE)
+TEXT_READERS = re.compile(r"claude-code|codex|visual studio code|vscode|copilot|cursor|opencode|kimi", re.IGNORECASE)
 """Names of clients that hand structured content to their model, instead of the text or beside it: Claude Code since
-2.0.21, Codex, VS Code, Copilot CLI. They get the text alone, which is shorter and says the same; a program that calls
-tools gets both."""
+2.0.21, Codex, VS Code, Copilot, opencode since June 2026, Kimi. They get the text alone, which is shorter and says the
+same; a program that calls tools gets both."""
 
 
 def note_client(name: str) -> None:

@@ -35,7 +35,13 @@ def serve(workspace: Workspace, name: str, era: Any) -> Client:
 @pytest.mark.parametrize("era", ["legacy", "auto"])
 @pytest.mark.parametrize(
     ("name", "gets_both"),
-    [("claude-code", False), ("codex-mcp-client", False), ("Visual Studio Code", False), ("a script", True)],
+    [
+        ("claude-code", False),
+        ("codex-mcp-client", False),
+        ("Visual Studio Code", False),
+        ("opencode", False),
+        ("a script", True),
+    ],
 )
 async def test_no_client_hands_an_answer_to_its_model_twice(
     workspace: Workspace, name: str, era: Any, gets_both: bool
