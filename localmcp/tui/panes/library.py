@@ -55,6 +55,9 @@ if TYPE_CHECKING:
     from localmcp.tui.session import Tell
     from localmcp.workspace import Workspace
 
+Page = tuple[Sequence[Any], int, int]
+"""Rows below a node, where they begin, and how many there are."""
+
 
 class LibraryPane(Pane):
     """The second pane."""
@@ -77,6 +80,8 @@ class LibraryPane(Pane):
         self._is_due = False
         """Whether documents may have changed, though not their number."""
         self._generation: int | None = None
+        self._ahead: dict[int, Page] = {}
+        """Number of a branch -> its next page, read before anybody goes there."""
         self.undoable: list[str] = []
         """Ids of what the last removal took."""
 
@@ -143,6 +148,7 @@ class LibraryPane(Pane):
         opened = {_key(node.data) for node in tree.root.children if node.is_expanded}
         only = len(contents.collections) == 1 and not tree.root.children
         tree.clear()
+        self._ahead = {}
         for collection in contents.collections:
             node = tree.add_collection(collection)
             if only or _key(collection) in opened:
@@ -203,11 +209,24 @@ class LibraryPane(Pane):
         return node.parent is not None and node in node.parent.children
 
     def _fetch(self, node: TreeNode[Any], offset: int) -> None:
-        """Ask for a page of what is below a node."""
-        self.ask(f"branch {node.id}", partial(self._page, node, offset), lambda page: self._put(node, *page))
+        """Show a page of what is below a node, from what was read ahead if it is there."""
+        page = self._ahead.pop(node.id, None)
+        if page is not None and page[1] == offset:
+            self._put(node, *page)
+        else:
+            self.ask(f"branch {node.id}", partial(self._page, node, offset), lambda page: self._put(node, *page))
 
-    def _page(self, node: TreeNode[Any], offset: int) -> tuple[Sequence[Any], int, int]:
-        """Return rows below a node, where they begin, and how many there are; for a thread that may wait."""
+    def _read_ahead(self, node: TreeNode[Any], offset: int) -> None:
+        words = self.words
+
+        def keep(page: Page) -> None:
+            if self._is_there(node) and words == self.words:
+                self._ahead[node.id] = page
+
+        self.ask(f"ahead {node.id}", partial(self._page, node, offset), keep)
+
+    def _page(self, node: TreeNode[Any], offset: int) -> Page:
+        """Return a page of what is below a node; for a thread that may wait."""
         data, inventory, collection = node.data, self._inventory(origin_of(node)), collection_of(node)
         if isinstance(data, Item):
             return inventory.passages(data.id, limit=PAGE, offset=offset), offset, data.chunks
@@ -229,6 +248,8 @@ class LibraryPane(Pane):
         """Show a page, if its branch is still there."""
         if self._is_there(node):
             self.tree_view.put_page(node, rows, offset, total)
+            if offset + len(rows) < total:
+                self._read_ahead(node, offset + len(rows))
             self._restore_late_cursor()
 
     def _restore_late_cursor(self) -> None:
@@ -402,7 +423,7 @@ class LibraryPane(Pane):
     def apply_filter(self, words: str) -> None:
         if words == self.words:
             return
-        self.words = words
+        self.words, self._ahead = words, {}
         for node in self.tree_view.root.children:
             if isinstance(node.data, CollectionRow):
                 self.tree_view.forget_pages(node)
