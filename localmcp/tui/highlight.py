@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ MATCH = "bold $accent underline"
 FOUND_BY = {"both": "words and meaning", "keyword_only": "words", "semantic_only": "meaning"}
 HIT_LINES = 3
 """Lines of a hit in a list."""
+_BOLD = re.compile(r"\*\*(\S(?:[^*]*\S)?)\*\*")
 SEARCHED_LINES = 5
 """Lines of a passage, from the sentence that answers on, of which the best is shown."""
 FRESHNESS = {"changed": "✎ changed since", "missing": "○ file is gone"}
@@ -146,8 +148,8 @@ def _answering_text(hit: dict[str, Any], room: int) -> str:
 
 
 def _running_text(text: str) -> str:
-    """Return a passage without its headings and rules, as one paragraph; a passage of nothing else as it is."""
-    lines = [line.strip() for line in text.splitlines()]
+    """Return a passage as one paragraph, without headings, rules and bold marks; one of nothing else as it is."""
+    lines = [_BOLD.sub(r"\1", line.strip().removeprefix("- ")) for line in text.splitlines()]
     kept = [_cells(line) if line.startswith("|") else line for line in lines if line[:1] != "#" and line.strip("|:-= ")]
     return " ".join(" ".join(kept).split()) or " ".join(text.split())
 
