@@ -13,7 +13,7 @@ import apsw
 from localmcp import __version__
 from localmcp.config import Settings
 from localmcp.doctor.check import Check, fail, ok, warn
-from localmcp.storage.connections import has_sqlite_vec, load_sqlite_vec, register_levenshtein
+from localmcp.storage.connections import check_levenshtein, has_sqlite_vec, load_sqlite_vec, register_levenshtein
 from localmcp.storage.database import fetch_one
 
 OLDEST_PYTHON = (3, 11)
@@ -77,7 +77,8 @@ def _extras(settings: Settings | None) -> Check:
 def _sqlite() -> Check:
     version = apsw.sqlite_lib_version()
     with closing(apsw.Connection(":memory:")) as connection:
-        works = register_levenshtein(connection)
+        register_levenshtein(connection)
+        works = check_levenshtein(connection)
     if tuple(int(part) for part in version.split(".")) < OLDEST_SQLITE:
         return fail("sqlite", f"SQLite {version} is too old", "pip install --upgrade apsw")
     if not works:

@@ -48,6 +48,7 @@ from localmcp.quickstarts.mounted import MountedQuickstarts
 from localmcp.quickstarts.search import Found, Request, find_by_substring, find_quickstarts
 from localmcp.quickstarts.store import Row, merged_by_title
 from localmcp.search.federation import Federation, never_changed
+from localmcp.storage.connections import check_levenshtein
 from localmcp.storage.database import Database
 from localmcp.tools import Param, current_scope, hidden_change, hidden_tool, integer_or_string, nearest, tool
 
@@ -142,7 +143,8 @@ class Quickstarts:
             raise LocalMCPError(str(error)) from error
 
     def _answer(self, connection: apsw.Connection, request: Request, params: SearchParams) -> SearchAnswer:
-        if self._database.levenshtein_works:
+        works = check_levenshtein(connection)
+        if works:
             matches = find_quickstarts(connection, self._words, request)
         else:
             log.warning("levenshtein is not available in this file: quick starts are searched by substring")
@@ -157,7 +159,7 @@ class Quickstarts:
             answer = empty_answer(params, nothing_found(params))
         if notices:
             answer["notices"] = notices
-        if not self._database.levenshtein_works:
+        if not works:
             answer["fallback"] = True
         return answer
 

@@ -14,6 +14,7 @@ from localmcp.quickstarts.candidates import WordCache
 from localmcp.quickstarts.search import Found, Request, find_by_substring, find_quickstarts
 from localmcp.quickstarts.store import Row
 from localmcp.search.federation import Federation, MountedFile, split_name
+from localmcp.storage.connections import check_levenshtein
 from localmcp.storage.database import Database
 
 Result = TypeVar("Result")
@@ -42,7 +43,7 @@ class MountedQuickstarts:
         """Return the matches of each mounted file, best first; a file that cannot be read is told in `notices`."""
 
         def look(mounted_file: MountedFile, theirs: apsw.Connection) -> list[Found] | None:
-            if mounted_file.database.levenshtein_works:
+            if check_levenshtein(theirs):
                 matches = find_quickstarts(theirs, self._words.setdefault(mounted_file.database, WordCache()), request)
             else:
                 matches = find_by_substring(theirs, request)

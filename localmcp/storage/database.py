@@ -74,8 +74,6 @@ class Database:
         self._inspected = False
         self.adopted = False
         """This machine made the file or was told to trust it; known once the file is open."""
-        self.levenshtein_works = False
-        """The registered SQL function answered its self-check (S0-18); otherwise searches use fallback mode (S0-17)."""
 
     @property
     def is_open(self) -> bool:
@@ -238,7 +236,7 @@ class Database:
         for practice in PRACTICES:
             practice(connection)
         load_sqlite_vec(connection)
-        self.levenshtein_works = register_levenshtein(connection)
+        register_levenshtein(connection)
         if self._foreign or (self._inspected and not self.adopted):
             connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_FOREIGN_VALUE_BYTES)
             check_types(connection)
