@@ -6,7 +6,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin
@@ -129,12 +129,18 @@ def describe_kind(schema: Any) -> str:
     """Return the type in a word; a schema may also be True or False, or anything that another server wrote."""
     spec = cast(Json, schema) if isinstance(schema, dict) else {}
     if isinstance(spec.get("enum"), list):
-        return "|".join(map(str, spec["enum"]))
+        return _describe_choices(cast("list[Any]", spec["enum"]))
     kind = str(spec.get("type", "any"))
     if "minimum" in spec or "maximum" in spec:
         kind += f" {spec.get('minimum', '')}..{spec.get('maximum', '')}"
     items = spec.get("items", {})
     return f"array of {items.get('type', 'any')}" if kind == "array" and isinstance(items, dict) else kind
+
+
+def _describe_choices(choices: Sequence[Any]) -> str:
+    """Return the first choices, each cut; a schema of another server may have 200,000."""
+    more = f"|… ({len(choices)} in all)" if len(choices) > MOST_CHOICES else ""
+    return "|".join(str(choice)[:LONGEST_CHOICE] for choice in choices[:MOST_CHOICES]) + more
 
 
 def shorten_value(value: Any) -> str:
@@ -184,6 +190,7 @@ def lower_first(text: str) -> str:
 # ---------------------------------------------------------------- checking arguments against any schema
 
 MOST_PROBLEMS = 20
+MOST_CHOICES, LONGEST_CHOICE = 50, 80
 """Problems told at once; more are counted."""
 
 
@@ -346,7 +353,7 @@ def _tell(error: ValidationError) -> list[str]:
             else None
         )
         guess = f"; did you mean '{near}'?" if near else ""
-        return [f"{place}: should be {'|'.join(map(str, allowed))}, got {shorten_value(value)}{guess}"]
+        return [f"{place}: should be {_describe_choices(allowed)}, got {shorten_value(value)}{guess}"]
     if error.validator in ("anyOf", "oneOf"):
         kinds = " or ".join(map(describe_kind, expected))
         return [f"{place or 'arguments'}: should be {kinds}, got {shorten_value(value)}"]

@@ -238,6 +238,15 @@ def test_a_result_comes_through_whole(farm: Farm) -> None:
     assert len(registry.call("shop__big").text) == 5_000_000
 
 
+def test_a_schema_too_deep_or_too_wide_is_told_in_few_words(farm: Farm) -> None:
+    farm.write(deep=farm.plain("deep", "--deep"), wide=farm.plain("wide", "--choices"))
+    registry, _ = farm.open()
+    assert "answered tools/list with something that is no MCP result (" in failure(registry, "deep__echo").message
+    with pytest.raises(InvalidInput, match=r"tone 49\|… \(1000 in all\), got \"loud\"") as refused:
+        registry.call("wide__echo", {"text": "a", "tone": "loud"})
+    assert len(refused.value.message) < 2000
+
+
 def test_an_answer_that_is_none_is_told_at_once_and_the_server_goes_on(farm: Farm) -> None:
     farm.write(shop=farm.plain("shop", "--noisy"))
     registry, _ = farm.open()

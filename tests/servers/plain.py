@@ -38,6 +38,11 @@ TOOLS: dict[str, dict[str, Any]] = {
     "ask": {"description": "Ask the client for something."},
 }
 
+if "--deep" in OPTIONS:
+    for _ in range(200):
+        TOOLS["echo"]["inputSchema"]["properties"] = {"text": {**TOOLS["echo"]["inputSchema"]}}
+if "--choices" in OPTIONS:
+    TOOLS["echo"]["inputSchema"]["properties"]["tone"] = {"enum": [f"tone {number}" for number in range(1000)]}
 if (FOLDER / "description").exists():
     TOOLS["echo"]["description"] = (FOLDER / "description").read_text()
     TOOLS["echo"]["inputSchema"]["properties"]["text"]["description"] = "Words\U000e0042"

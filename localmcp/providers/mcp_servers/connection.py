@@ -289,11 +289,11 @@ class Connection:
                     cursor = page.next_cursor
                     if not cursor:
                         break
-        except (MCPError, TimeoutError, ValidationError) as error:
+            return usable_tools(tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools)
+        except (MCPError, TimeoutError, ValueError) as error:  # a schema may be deeper than can be read
             if isinstance(error, MCPError) and error.code == types.METHOD_NOT_FOUND:
                 return []
             raise await self._explain_call("tools/list", error) from error
-        return usable_tools(tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools)
 
     async def list_offers(self) -> dict[str, list[Json]]:
         """Return the server's resources, templates of resources, and prompts as it describes them.
@@ -337,7 +337,7 @@ class Connection:
                 raise await self._explain_end(method) from error
             why = self._log.shown(error.message)
             raise InvalidInput(f"The MCP server '{self.entry.name}' refused {method}: {why}") from error
-        except (TimeoutError, ValidationError, anyio.ClosedResourceError, RuntimeError) as error:
+        except (TimeoutError, ValueError, anyio.ClosedResourceError, RuntimeError) as error:
             raise self._unavailable(f"gave no usable answer to {method}") from error
 
     async def call_tool(
@@ -354,7 +354,7 @@ class Connection:
         seconds = self.entry.call_seconds if seconds is None else seconds
         try:
             answer = await self._exchange("tools/call", params, seconds, progress)
-        except (MCPError, TimeoutError, ValidationError, anyio.ClosedResourceError, RuntimeError) as error:
+        except (MCPError, TimeoutError, ValueError, anyio.ClosedResourceError, RuntimeError) as error:
             raise await self._explain_call(tool, error) from error
         size = len(compact_json(answer))
         if size > MAX_ANSWER:
@@ -429,9 +429,10 @@ class Connection:
             if code == types.MISSING_REQUIRED_CLIENT_CAPABILITY:
                 return MissingCapability(message, capability=_required_capability(error.data))
             return (InvalidInput if code == types.INVALID_PARAMS else Unavailable)(message)
-        if isinstance(error, ValidationError):
-            first = error.errors()[0]
-            problem = self._log.shown(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")[:200]
+        if isinstance(error, ValueError):
+            first = error.errors()[0] if isinstance(error, ValidationError) else None
+            reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first else str(error)
+            problem = self._log.shown(reason)[:200]
             return self._unavailable(f"answered {tool} with something that is no MCP result ({problem})")
         return await self._explain_end(tool)
 
