@@ -238,6 +238,8 @@ class ToolVectors:
     """None for a model that none was fitted to."""
     sayings: NDArray[np.float32]
     """What people say for such tools: rows (tools, axes), without columns where there is no adapter."""
+    on_axes: NDArray[np.float32]
+    """Mean of first and named on the adapter's axes: rows (tools, axes), without columns where there is no adapter."""
     hubness: NDArray[np.float32]
     """How near each tool is to the requests in general that are nearest to it: (tools,)."""
     factor: float
@@ -268,7 +270,8 @@ def _stack(tools: Sequence[ToolText], embedder: Embedder, kept: TextVectors) -> 
     requests = request_vectors(embedder, kept)
     requested = np.max([(requests @ rows.T).max(axis=1) for rows in (first, named, others)], axis=0)
     none = np.zeros((len(first), 0), np.float32)
-    unrelated = ToolVectors(first, named, others, begins, requests, requested, None, none, none, *scale_of(requests))
+    scale = scale_of(requests)
+    unrelated = ToolVectors(first, named, others, begins, requests, requested, None, none, none, none, *scale)
     fits = embedder.identity.fingerprint == shipped_adapter().fingerprint
     return relate(unrelated, shipped_adapter() if fits else None)
 
@@ -277,11 +280,12 @@ def relate(vectors: ToolVectors, adapter: Adapter | None) -> ToolVectors:
     """Return the vectors with what an adapter adds to them: what is said for such tools, and their hubness."""
     import numpy as np
 
-    requests, sayings = vectors.requests[::EVERY], vectors.sayings
+    requests, sayings, on_axes = vectors.requests[::EVERY], vectors.sayings, vectors.on_axes
     if adapter:
-        sayings = adapter.sayings_for((vectors.first + vectors.named) * np.float32(0.5))
+        on_axes = ((vectors.first + vectors.named) @ adapter.axes) * np.float32(0.5)
+        sayings = adapter.sayings_for(on_axes)
         near = adapter.adapt(requests) @ vectors.first.T + (requests @ adapter.axes) @ (sayings.T * SAYING_SHARE)
     else:
         near = vectors.to_scale(requests @ vectors.first.T) * (1 + SAYING_SHARE)
     hubness = np.partition(near, -MOST_NEAR, axis=0)[-MOST_NEAR:].mean(axis=0)
-    return replace(vectors, adapter=adapter, sayings=sayings, hubness=hubness)
+    return replace(vectors, adapter=adapter, sayings=sayings, on_axes=on_axes, hubness=hubness)

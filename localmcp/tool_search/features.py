@@ -22,9 +22,10 @@ WORDS = ("known", "strength", "other_action", "verb_missing")
 strength: how much weight of words that is, 1 - exp(-weight / 3); other_action: 1 if the query asks for a kind of
 action and the name only for others; verb_missing: 1 if the query has a verb that the tool lacks."""
 COMPARED = (*COSINES, *WORDS)
-FEATURES = (*COMPARED, "saying", "hubness")
-"""saying: cosine of the query with what people say for such tools, or with the tool for a model without; hubness: how
-near the tool is to requests in general, which says nothing about this one."""
+FEATURES = (*COMPARED, "saying", "capability", "hubness")
+"""saying: cosine of the query with what people say for such tools, or with the tool for a model without an adapter;
+capability: of the tool with what tools for such queries are called, or 0; hubness: how near the tool is to requests in
+general, which says nothing about this one."""
 MAX_COMPARED = 1000
 """Tools that are compared by description and name too: with more, those that come first by name, sentence and words."""
 
@@ -60,7 +61,7 @@ def word_features(query: Query, catalog: ToolCatalog) -> Features:
     missing = ~catalog.doers(query.verbs) if query.verbs else np.zeros(size, bool)
     none = np.zeros(size, np.float32)
     by_words = (weights / possible, 1 - np.exp(-weights / 3), other_action, missing)
-    rows = np.stack([none, none, none, *by_words, none, none], axis=1)
+    rows = np.stack([none, none, none, *by_words, none, none, none], axis=1)
     return Features(rows.astype(np.float32), catalog.opposed(query.opposites, query.verbs))
 
 
@@ -81,9 +82,10 @@ def all_features(query: NDArray[np.float32], vectors: ToolVectors, by_words: Fea
     rows, adapter = by_words.rows.copy(), vectors.adapter
     freedom = adapter.freedom(query) if adapter else 1.0
     row = adapter.adapt(query, freedom) if adapter and adapted else query
-    saying, hubness = len(COMPARED), len(COMPARED) + 1
+    saying, capability, hubness = range(len(COMPARED), len(FEATURES))
     rows[:, 0] = vectors.to_scale(vectors.first @ row)
     rows[:, saying] = freedom * (vectors.sayings @ (query @ adapter.axes) if adapter else rows[:, 0])
+    rows[:, capability] = freedom * (vectors.on_axes @ adapter.capability_for(query)) if adapter else 0.0
     rows[:, hubness] = (1 + freedom) / 2 * vectors.hubness
     if len(rows) <= MAX_COMPARED:
         rows[:, 1] = vectors.to_scale(np.maximum.reduceat(vectors.others @ row, vectors.begins))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 FILE = "request_adapter.npz"
 NEAREST, SHARPNESS = 8, 20.0
-"""Sayings that are borrowed for a tool, and how much more the nearer ones count."""
+"""Pairs that are borrowed for a tool or a request, and how much more the nearer ones count."""
 AT_ONCE = 500
 """Tools that are compared with all capabilities in one step, which bounds the memory."""
 
@@ -49,6 +49,8 @@ class Adapter:
     def sayings_for(self, tools: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return what people say for tools such as these: rows (tools, axes), means of what is said for the nearest.
 
+        `tools`: their vectors on the axes.
+
         Both sides of this comparison are worded as tools are, so it finds what a request cannot be compared with.
         """
         import numpy as np
@@ -58,11 +60,23 @@ class Adapter:
     def _borrow(self, tools: NDArray[np.float32]) -> NDArray[np.float32]:
         import numpy as np
 
-        similar = (tools @ self.axes) @ self.capabilities.T
+        similar = tools @ self.capabilities.T
         nearest = np.argpartition(similar, -NEAREST, axis=1)[:, -NEAREST:]
         shares = np.exp(SHARPNESS * np.take_along_axis(similar, nearest, axis=1))
         shares /= shares.sum(axis=1, keepdims=True)
         return np.einsum("tn,tna->ta", shares, self.sayings[nearest])
+
+    def capability_for(self, request: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return what tools for a request are called: shape (axes,), the mean over the nearest sayings.
+
+        Both sides of this comparison are worded as people speak.
+        """
+        import numpy as np
+
+        similar = self.sayings @ (request @ self.axes)
+        nearest = np.argpartition(similar, -NEAREST)[-NEAREST:]
+        shares = np.exp(SHARPNESS * similar[nearest])
+        return (shares / shares.sum()) @ self.capabilities[nearest]
 
 
 @cache

@@ -32,7 +32,9 @@ PARTS = (0.15, 0.3, 0.5, 0.7, 0.3, 0.5)
 """Shares of the servers that a part of the catalogue keeps in fitting."""
 WITHOUT, FOLDS = 8, 5
 PENALTY, STAGE_PENALTY, ADAPTER_PENALTY = 0.01, 0.01, 0.01
-RANK, AXES, EPOCHS, BATCH, LEARNING_RATE = 32, 96, 8, 128, 0.002
+RANK, AXES, EPOCHS, BATCH, LEARNING_RATE = 32, 160, 8, 128, 0.002
+HIGHEST, HIGHEST_OF_PAIRS = 127, 15
+"""Whole numbers that the matrices are kept in: more axes in coarser steps say more in the same bytes."""
 TARGETS, WORD_WEIGHTS = (7.8, 7.8, 3.3), (1.5, 3.4, -0.7, -2.2)
 """Weights of the cosines and of WORDS while the adapter is fitted."""
 
@@ -198,7 +200,8 @@ def write_adapter(embedder: LazyEmbedder, *, refit: bool) -> None:
     stored: dict[str, Any] = {"fingerprint": embedder.get(LONGEST_WAIT).identity.fingerprint}
     for name in ("down", "up", "axes", "sayings", "capabilities", "wording"):
         matrix = getattr(adapter, name)
-        unit = float(np.abs(matrix).max()) / 127
+        highest = HIGHEST_OF_PAIRS if name in ("sayings", "capabilities") else HIGHEST
+        unit = float(np.abs(matrix).max()) / highest
         stored |= {name: np.rint(matrix / unit).astype(np.int8), f"{name}_unit": np.float32(unit)}
     np.savez_compressed(packaged_data() / FILE, **stored)
 
@@ -293,7 +296,8 @@ def compare(pairs: Pairs, adapters: Sequence[Adapter]) -> Any:
         others = np.maximum.reduceat(vectors.others @ moved, vectors.begins)
         said = freedom * (vectors.sayings @ (request @ adapter.axes))
         hubness = (1 + freedom) / 2 * vectors.hubness
-        rows.append(np.c_[vectors.first @ moved, others, vectors.named @ moved, words, said, hubness])
+        asked = freedom * (vectors.on_axes @ adapter.capability_for(request))
+        rows.append(np.c_[vectors.first @ moved, others, vectors.named @ moved, words, said, asked, hubness])
     return np.stack(rows)
 
 
