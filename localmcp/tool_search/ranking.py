@@ -31,7 +31,7 @@ PATIENCE = 1.0
 """Seconds that a search waits for the model, and for the vectors of new tools, before it goes by words alone."""
 MAX_SCORE_OF_WORD, MAX_SCORE = 0.79, 0.95
 """Highest score without a match of the name: below a match of one word, and below a name in full."""
-SHARE_SHOWN, SHARE_OF_FIRST, FIRST, CERTAIN = 0.1, 0.005, 5, 0.76
+SHARE_SHOWN, SHARE_OF_FIRST, FIRST, CERTAIN = 0.1, 0.005, 5, 0.67
 """A tool is shown down to this share of the best one's score, and among the first five down to a far smaller one unless
 the best is certain: whether anything fits is decided for all of them, and the right one need not come first."""
 MAX_RANKED = 100
