@@ -282,7 +282,7 @@ def relate(vectors: ToolVectors, adapter: Adapter | None) -> ToolVectors:
 
     requests, sayings, on_axes = vectors.requests[::EVERY], vectors.sayings, vectors.on_axes
     if adapter:
-        on_axes = ((vectors.first + vectors.named) @ adapter.axes) * np.float32(0.5)
+        on_axes = ((vectors.first + vectors.named) @ (adapter.axes * 0.5)).astype(np.float32)
         sayings = adapter.sayings_for(on_axes)
         near = adapter.adapt(requests) @ vectors.first.T + (requests @ adapter.axes) @ (sayings.T * SAYING_SHARE)
     else:
