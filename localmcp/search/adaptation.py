@@ -71,7 +71,8 @@ class Trust:
     """Among few passages every gap is wide: the highest weight grows with their number (nDCG@10 of 140 passages of
     XQuAD: .974 -> .983)."""
     foreign: float
-    """At most, in other languages than English."""
+    """At most, in other languages than English, of passages or of the question (nDCG@10 of manuals in eight languages
+    .673 -> .679, of a mixed library .577 -> .583)."""
     signals: Signals
     """What relevance weighs."""
 

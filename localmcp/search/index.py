@@ -215,7 +215,7 @@ class Index:
             if language == READ_LANGUAGE and trust is MULTILINGUAL_TRUST and vector is not None:
                 _compare_other_languages(connection, ours.model_id, vector, arms)
             if self.adaptive and trust:
-                outcome.weights = self._adapted(connection, arms, trust)
+                outcome.weights = self._adapted(connection, arms, trust, language)
         if ours is None:
             return Found(request, outcome, "keyword", floor, arms)
         identity = self.embedder.get().identity
@@ -282,10 +282,11 @@ class Index:
             outcome.notices.append(f"{left}, because their vectors come from another model: {foreign}.")
         return _SearchedModel(model_id, ids) if ids and model_id is not None else None
 
-    def _adapted(self, connection: apsw.Connection, arms: Arms, trust: Trust) -> Weights:
-        """Return the weights of the kinds of text that were found."""
+    def _adapted(self, connection: apsw.Connection, arms: Arms, trust: Trust, language: str | None) -> Weights:
+        """Return the weights of the kinds of text that were found, by a question in that language."""
         by_word, by_meaning = list(islice(arms.keyword_ranks, DEEP)), list(islice(arms.semantic_ranks, DEEP))
-        return Weights(weight_for(connection, by_word, by_meaning, self.weights.semantic, trust))
+        weight = weight_for(connection, by_word, by_meaning, self.weights.semantic, trust)
+        return Weights(weight if language in (None, READ_LANGUAGE) else min(weight, trust.foreign))
 
     def _blocks(
         self, connection: apsw.Connection, ours: _SearchedModel, remote_hits: RemoteHits, generations: Generations,

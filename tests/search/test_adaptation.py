@@ -116,3 +116,8 @@ def test_sharp_gaps_trust_the_model_and_foreign_languages_less(gap: float, langu
 
 def test_a_wide_gap_among_few_passages_is_trusted_less() -> None:
     assert [weight_of(0.5, "english", chunks) for chunks in (60, 325, 5000)] == pytest.approx([0.70, 0.79, 0.88])
+
+
+def test_a_question_in_a_language_that_the_model_does_not_know_weighs_words_more(workspace: Workspace) -> None:
+    outcome = workspace.index.search(SearchRequest("perché il bicycle si trova accanto al river della città"))
+    assert outcome.weights.semantic == 0.45
