@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on
-from textual.app import App, ComposeResult, SystemCommand
+from textual.app import ComposeResult, SystemCommand
 from textual.binding import ActiveBinding, BindingType
 from textual.driver import Driver
 from textual.notifications import SeverityLevel
@@ -90,7 +90,7 @@ class MainScreen(Screen[None]):
         return {key: binding for key, binding in active.items() if not is_text_key(key)}
 
 
-class LocalMcpApp(ErrorGuard, App[None]):
+class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
     """The terminal app."""
 
     TITLE = "localmcp"
@@ -98,24 +98,19 @@ class LocalMcpApp(ErrorGuard, App[None]):
     BINDINGS: ClassVar[list[BindingType]] = bindings("app")
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (140, "-wide")]
     NOTIFICATION_TIMEOUT = 3
+    is_drawn = False
 
     def __init__(
         self, opener: Callable[[], Workspace], path: Path, theme_name: str = theme.DEFAULT,
         services: Services | None = None,
     ) -> None:  # fmt: skip
-        super().__init__()
+        super().__init__(theme_name)
         take_alt_digits()
-        if self.no_color:
-            theme.leave_colors_out(self)
         self.session = Session(opener, path, self.post_message, services)
         self.stats: dict[str, Any] = {}
         self.unexpected: list[float] = []
-        self.is_drawn = False
         self._waits: list[Interruption] = []
-        for color_theme in theme.THEMES:
-            self.register_theme(color_theme)
         self._wanted_theme = theme_name
-        self.theme = theme_name if theme_name in self.available_themes else theme.DEFAULT
         self.stylesheet.set_variables(self.get_css_variables())
 
     def compose(self) -> ComposeResult:
@@ -396,11 +391,6 @@ class LocalMcpApp(ErrorGuard, App[None]):
 
     def action_dismiss_error(self) -> None:
         self.screen.query_one(ErrorLine).dismiss()
-
-    def get_css_variables(self) -> dict[str, str]:
-        """Return the theme's colors, each readable on its backgrounds."""
-        self.theme_variables = theme.readable(super().get_css_variables())
-        return self.theme_variables
 
     def refresh_css(self, animate: bool = True) -> None:
         """Read the styles again for another theme; before anything is drawn they are read for the right one."""

@@ -23,7 +23,7 @@ from localmcp.errors import InvalidInput, LocalMCPError
 from localmcp.humanize import counted
 from localmcp.tui.highlight import short
 from localmcp.tui.logs import log_file
-from localmcp.tui.pane import Choices, visible_value
+from localmcp.tui.pane import Choices, TextLine, visible_value
 from localmcp.tui.session import session_of
 from localmcp.visible_text import visible
 
@@ -198,9 +198,7 @@ class LineScreen(ModalScreen[str]):
             box.border_subtitle = f"enter{' · tab completes' if is_path else ''} · esc cancels"
             yield Static(Content.styled(self._says, "$muted"))
             suggester = PathSuggester() if is_path else None
-            line = Input(self._value, placeholder=self._placeholder, suggester=suggester)
-            line.cursor_blink = False
-            yield line
+            yield TextLine(self._value, placeholder=self._placeholder, suggester=suggester)
             yield Static(id="wrong")
 
     def action_give_up(self) -> None:

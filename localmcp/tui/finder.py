@@ -15,7 +15,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localmcp.tui.dialogs import LineScreen, path_problem
-from localmcp.tui.pane import Choices, Pane
+from localmcp.tui.pane import Choices, Pane, TextLine
 
 MOST_ROWS = 300
 """Rows of the list that are built."""
@@ -34,9 +34,7 @@ class FinderPane(Pane):
 
     def compose(self) -> ComposeResult:
         with Horizontal(classes="row"):
-            line = Input(placeholder=self.PLACEHOLDER, classes="framed", id=f"{self.KEY_GROUP}-line")
-            line.cursor_blink = False
-            yield line
+            yield TextLine(placeholder=self.PLACEHOLDER, classes="framed", id=f"{self.KEY_GROUP}-line")
             yield Static(classes="aside hidden", id=f"{self.KEY_GROUP}-aside")
         with Horizontal(classes="split"):
             choices = Choices(classes="framed left", id=f"{self.KEY_GROUP}-list")

@@ -207,14 +207,21 @@ class Pane(Vertical, Asking):
             self.focus_first()
 
 
-class FilterLine(Input):
+class TextLine(Input):
+    """A line to type into; its cursor does not blink, which would draw it twice a second."""
+
+    def __init__(self, *values: Any, **options: Any) -> None:
+        super().__init__(*values, **options)
+        self.cursor_blink = False
+
+
+class FilterLine(TextLine):
     """A line below a pane, hidden while it is empty and not typed into: what the pane shows must hold its words."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave"), ("down", "submit")]
 
     def __init__(self, placeholder: str, **options: Any) -> None:
         super().__init__(placeholder=placeholder, classes="framed hidden", **options)
-        self.cursor_blink = False
 
     def open(self) -> None:
         """Show it empty, and put the cursor into it."""

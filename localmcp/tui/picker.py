@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
@@ -20,7 +20,7 @@ from localmcp.tui import theme
 from localmcp.tui.highlight import HitLines, matcher_of
 from localmcp.tui.layout import first_line
 from localmcp.tui.messages import Failed, FileChanged, ModelChanged, Opened
-from localmcp.tui.pane import Asking, Choices
+from localmcp.tui.pane import Asking, Choices, TextLine
 from localmcp.tui.search_arguments import search_arguments
 from localmcp.tui.session import Draft, Session
 
@@ -44,9 +44,7 @@ class Picker(Vertical, Asking):
         self.draft: Draft | None = None
 
     def compose(self) -> ComposeResult:
-        line = Input(self._query, placeholder="Search your documents", compact=True, select_on_focus=False)
-        line.cursor_blink = False
-        yield line
+        yield TextLine(self._query, placeholder="Search your documents", compact=True, select_on_focus=False)
         yield Choices(id="passages")
         yield Static(id="says")
 
@@ -111,7 +109,7 @@ class Picker(Vertical, Asking):
         return self.result["results"][number] if number is not None and self.result.get("results") else None
 
 
-class PickerApp(App[Json]):
+class PickerApp(theme.ThemedApp[Json]):
     """The picker as an app of a few lines; its answer is the passage, or None."""
 
     ENABLE_COMMAND_PALETTE = False
@@ -137,19 +135,9 @@ class PickerApp(App[Json]):
         self, opener: Callable[[], Workspace], path: Path, query: str = "", mode: str = "hybrid",
         theme_name: str = theme.DEFAULT,
     ) -> None:  # fmt: skip
-        super().__init__()
-        if self.no_color:
-            theme.leave_colors_out(self)
+        super().__init__(theme_name)
         self.session = Session(opener, path, self.post_message)
         self._first = query, mode
-        for color_theme in theme.THEMES:
-            self.register_theme(color_theme)
-        self.theme = theme_name if theme_name in self.available_themes else theme.DEFAULT
-
-    def get_css_variables(self) -> dict[str, str]:
-        """Return the theme's colors, each readable on its backgrounds."""
-        self.theme_variables = theme.readable(super().get_css_variables())
-        return self.theme_variables
 
     def compose(self) -> ComposeResult:
         yield Picker(*self._first)

@@ -28,7 +28,7 @@ from localmcp.tui.highlight import citation_text, place_of
 from localmcp.tui.keymap import bindings
 from localmcp.tui.layout import KeyLine
 from localmcp.tui.library_model import inventory_of
-from localmcp.tui.pane import Asking, Choices
+from localmcp.tui.pane import Asking, Choices, TextLine
 from localmcp.tui.reading_text import Line, PassageRenderer
 
 Json = dict[str, Any]
@@ -110,9 +110,7 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
             yield Choices(classes="framed hidden", id="outline")
             with Vertical():
                 yield ReadingView(classes="framed", id="reading")
-                line = Input(placeholder="Find in this document", classes="framed hidden", id="find")
-                line.cursor_blink = False
-                yield line
+                yield TextLine(placeholder="Find in this document", classes="framed hidden", id="find")
         yield KeyLine(shows_commands=False)
 
     def on_mount(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TypeVar
 
 from rich.segment import Segment
 from textual.app import App
@@ -12,6 +12,7 @@ from textual.color import Color
 from textual.filter import LineFilter
 from textual.theme import BUILTIN_THEMES, Theme
 
+T = TypeVar("T")
 DEFAULT = "localmcp"
 TERMINAL = "terminal"
 
@@ -70,11 +71,6 @@ class Colorless(LineFilter):
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         return [Segment(text, style and style.without_color, control) for text, style, control in segments]
-
-
-def leave_colors_out(app: App[Any]) -> None:
-    """Draw in the terminal's two colors only, whatever the theme."""
-    app._filters[:] = [Colorless()]  # pyright: ignore[reportPrivateUsage]
 
 
 LEAST_CONTRAST = 4.5
@@ -142,3 +138,20 @@ def theme_names() -> list[str]:
     """Return every theme that can be chosen."""
     own = [theme.name for theme in THEMES]
     return [*own, *(name for name in BUILTIN_THEMES if not name.startswith(("textual-", "ansi-")))]
+
+
+class ThemedApp(App[T]):
+    """An app in one of these themes, or in the terminal's two colors."""
+
+    def __init__(self, theme_name: str) -> None:
+        super().__init__()
+        if self.no_color:
+            self._filters[:] = [Colorless()]
+        for color_theme in THEMES:
+            self.register_theme(color_theme)
+        self.theme = theme_name if theme_name in self.available_themes else DEFAULT
+
+    def get_css_variables(self) -> dict[str, str]:
+        """Return the theme's colors, each readable on its backgrounds."""
+        self.theme_variables = readable(super().get_css_variables())
+        return self.theme_variables

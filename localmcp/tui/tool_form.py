@@ -14,6 +14,8 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Label, Select, Static, TextArea
 
+from localmcp.tui.pane import TextLine
+
 Json = dict[str, Any]
 
 TEXTS = ("text", "content", "rule_text", "instruction", "context", "taskDescription", "quote")
@@ -188,9 +190,7 @@ def _widget(field: Field, value: Any, number: int) -> Widget:
         )
         area.cursor_blink = False
         return area
-    line = Input("" if value is None else str(value), placeholder=_hint(field), id=identity, compact=True)
-    line.cursor_blink = False
-    return line
+    return TextLine("" if value is None else str(value), placeholder=_hint(field), id=identity, compact=True)
 
 
 def _hint(field: Field) -> str:

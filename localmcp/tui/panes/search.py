@@ -19,7 +19,7 @@ from localmcp.text.excerpt import Matcher
 from localmcp.tui.explanation import explanation_of
 from localmcp.tui.highlight import HitLines, citation_text, headings_of, matcher_of
 from localmcp.tui.keymap import bindings
-from localmcp.tui.pane import Choices, Pane
+from localmcp.tui.pane import Choices, Pane, TextLine
 from localmcp.tui.passage_view import PassageView
 from localmcp.tui.search_arguments import Asked, run_search
 from localmcp.tui.search_filters import STATE, Choice, chips_of, choices_for, filter_rows, notices_of, with_filter
@@ -66,9 +66,7 @@ class SearchPane(Pane):
 
     def compose(self) -> ComposeResult:
         with Horizontal(classes="row"):
-            line = Input(placeholder="Search your documents", classes="framed", id="query")
-            line.cursor_blink = False
-            yield line
+            yield TextLine(placeholder="Search your documents", classes="framed", id="query")
             yield Static(self.mode, classes="aside", id="mode")
         yield Static(classes="note", id="chips")
         with ContentSwitcher(initial="found", classes="split", id="below"):
