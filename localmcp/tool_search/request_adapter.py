@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 FILE = "request_adapter.npz"
 NEAREST, SHARPNESS = 8, 20.0
 """Pairs that are borrowed for a tool or a request, and how much more the nearer ones count."""
-AT_ONCE = 500
+AT_ONCE = 200
 """Tools that are compared with all capabilities in one step, which bounds the memory."""
 
 
