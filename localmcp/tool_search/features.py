@@ -23,9 +23,9 @@ strength: how much weight of words that is, 1 - exp(-weight / 3); other_action: 
 action and the name only for others; verb_missing: 1 if the query has a verb that the tool lacks."""
 COMPARED = (*COSINES, *WORDS)
 FEATURES = (*COMPARED, "saying", "capability", "hubness")
-"""saying: cosine of the query with what people say for such tools, or with the tool for a model without an adapter;
-capability: of the tool with what tools for such queries are called, or 0; hubness: how near the tool is to requests in
-general, which says nothing about this one."""
+"""saying: cosine of the query with what people say for such tools; capability: of the tool with what tools for such
+queries are called; for a model without an adapter the cosine of query and tool, and half of it; hubness: how near the
+tool is to requests in general, which says nothing about this one."""
 MAX_COMPARED = 1000
 """Tools that are compared by description and name too: with more, those that come first by name, sentence and words."""
 
@@ -85,7 +85,7 @@ def all_features(query: NDArray[np.float32], vectors: ToolVectors, by_words: Fea
     saying, capability, hubness = range(len(COMPARED), len(FEATURES))
     rows[:, 0] = vectors.to_scale(vectors.first @ row)
     rows[:, saying] = freedom * (vectors.sayings @ (query @ adapter.axes) if adapter else rows[:, 0])
-    rows[:, capability] = freedom * (vectors.on_axes @ adapter.capability_for(query)) if adapter else 0.0
+    rows[:, capability] = freedom * (vectors.on_axes @ adapter.capability_for(query)) if adapter else rows[:, 0] / 2
     rows[:, hubness] = (1 + freedom) / 2 * vectors.hubness
     if len(rows) <= MAX_COMPARED:
         rows[:, 1] = vectors.to_scale(np.maximum.reduceat(vectors.others @ row, vectors.begins))

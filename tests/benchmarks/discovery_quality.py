@@ -193,7 +193,10 @@ def measure_bytes(tools: list[dict[str, Any]], finder: ToolFinder) -> dict[str, 
     registry = Registry()
     for each in tools:
         registry.add(Listed(each))
-    registry.add_service(Discovery(registry, finder))
+    discovery = Discovery(registry, finder)
+    registry.add_service(discovery)
+    # A search that does not wait for the vectors goes by words alone, which shows more.
+    finder.find("begin", [discovery.describe(tool) for tool in registry.tools()], patience=LONGEST_WAIT)
     queries = [row["query"] for row in read_queries("held") if row["tools"]]
     searches = {
         detail: [
