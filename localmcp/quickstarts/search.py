@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apsw
@@ -26,6 +27,7 @@ from localmcp.quickstarts.matching import (
 from localmcp.search.federation import shown_name
 from localmcp.storage.database import fetch_all
 from localmcp.wording.normalize import index_text
+from localmcp.wording.spelling import likeliest_word
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -90,8 +92,15 @@ def find_quickstarts(connection: apsw.Connection, cache: WordCache, request: Req
         ids |= dict.fromkeys(chosen)
     _register_functions(connection, queries, neighbors, request.max_distance)
     matches = _rank(connection, queries, ids, request.limit)
-    missing = request.limit - len(matches)
-    return matches + _in_documents(connection, queries, matches, allowed, missing) if missing else matches
+    if len(matches) < request.limit:
+        matches += _in_documents(connection, queries, matches, allowed, request.limit - len(matches))
+    return matches or _in_documents(connection, _respelled(queries), (), allowed, request.limit)
+
+
+def _respelled(queries: Mapping[Field, Query]) -> dict[Field, Query]:
+    """Return the queries with words that no dictionary has replaced, and only those that this changes."""
+    texts = {where: " ".join(map(likeliest_word, query.words)) for where, query in queries.items()}
+    return {where: read_query(text) for where, text in texts.items() if text != " ".join(queries[where].words)}
 
 
 def find_by_substring(connection: apsw.Connection, request: Request) -> list[Found]:
@@ -239,15 +248,11 @@ def _in_documents(
 ) -> list[Found]:
     """Quick starts whose whole text holds every word that names the subject, those with most in the title first."""
     seen = {match.id for match in matches}
-    scored: dict[int, Found] = {}
-    for where, query in queries.items():
-        for document_match in _holding_all(connection, where, query, allowed):
-            if document_match.id not in seen and (
-                document_match.id not in scored or document_match.score < scored[document_match.id].score
-            ):
-                scored[document_match.id] = document_match
-    order = sorted(scored.values(), key=lambda match: (match.score, len(match.display_name), match.name))
-    return order[:limit]
+    by_field = [_holding_all(connection, where, query, allowed) for where, query in queries.items()]
+    order = sorted(chain.from_iterable(by_field), key=lambda match: (match.score, len(match.display_name), match.name))
+    # Going backwards, the best match of a quick start is the one that is kept.
+    best = {match.id: match for match in reversed(order) if match.id not in seen}
+    return [match for match in order if best.get(match.id) is match][:limit]
 
 
 def _holding_all(connection: apsw.Connection, where: Field, query: Query, allowed: list[int] | None) -> list[Found]:

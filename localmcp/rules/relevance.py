@@ -249,12 +249,10 @@ def rate(matches: Sequence[Match], task: Task, calibration: Calibration | None) 
 def _reasons(match: Match, task: Task) -> list[str]:
     percent = f"{match.nearest:.2f}"
     if match.view == 0:
-        reasons = [f"close in meaning (cosine {percent})"]
-    elif match.view <= len(task.clauses):
-        reasons = [f"close to “{task.clauses[match.view - 1][0]}” ({percent})"]
-    else:
-        reasons = [f"close to the conversation ({percent})"]
-    return reasons
+        return [f"close in meaning (cosine {percent})"]
+    if match.view <= len(task.clauses):
+        return [f"close to “{task.clauses[match.view - 1][0]}” ({percent})"]
+    return [f"close to the conversation ({percent})"]
 
 
 def lift(matches: Sequence[Match], task: Task, categories: Mapping[str, float]) -> None:

@@ -107,7 +107,7 @@ def correct(word: str, *vocabularies: WordList) -> list[Correction]:
     A nearer word of the dictionary that is not in the vocabularies is what was meant: nothing is then
     offered, since the texts do not hold it.
     """
-    if not SHORTEST <= len(word) <= LONGEST or not word.isalpha() or is_word(word):
+    if not _may_be_slip(word):
         return []
     corrections = dict.fromkeys(near for vocabulary in vocabularies for near in vocabulary.near(word))
     if not corrections:
@@ -116,6 +116,16 @@ def correct(word: str, *vocabularies: WordList) -> list[Correction]:
     meant = min((near.cost for near in _dictionary().near(word) if near.replacement not in counts), default=9.0)
     likely = (correction for correction in corrections if correction.cost <= meant)
     return sorted(likely, key=lambda near: (near.cost, -counts[near.replacement], near.replacement))
+
+
+def likeliest_word(word: str) -> str:
+    """Return the word of the dictionary that a folded word is likeliest a slip of; the word itself if it is none."""
+    near = _dictionary().near(word) if _may_be_slip(word) else []
+    return near[0].replacement if near else word
+
+
+def _may_be_slip(word: str) -> bool:
+    return SHORTEST <= len(word) <= LONGEST and word.isalpha() and not is_word(word)
 
 
 def is_slip(word: str, other: str) -> bool:

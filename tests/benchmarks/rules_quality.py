@@ -36,8 +36,9 @@ RIDGE = 0.01
 HERE = Path(__file__).parent
 SETS = ("samples", "fresh", "final", "unseen", "languages")
 """`fresh`: data, mobile, infrastructure, writing; `final`: embedded, games, support, accounts, film, laboratory,
-databases, translation, events. Both with tasks in users' words; `unseen`: teaching, contracts, recruiting, news, stock, maps, sound,
-studies, donations, building. Nothing was fitted to `final` or `unseen`. `languages`: tasks of `final` in Italian, Spanish, German and Portuguese, for its English rules."""
+databases, translation, events; `unseen`: teaching, contracts, recruiting, news, stock, maps, sound, studies, donations,
+building. All with tasks in users' words; nothing was fitted to `final` and `unseen`. `languages`: tasks of `final` in
+Italian, Spanish, German and Portuguese, for its English rules."""
 
 
 @dataclass(frozen=True)

@@ -731,3 +731,12 @@ def test_the_generation_tells_other_processes_of_a_change(database: Database, qu
     assert names(other.search(name="boiler-errors"))[0] == "boiler-errors"
     with database.read() as connection:
         assert fetch_one(connection, "select quickstarts from state") == 2
+
+
+def test_a_misspelled_word_of_the_whole_document_is_read_as_the_word_of_the_dictionary(
+    quickstarts: Quickstarts,
+) -> None:
+    introduction = "Spelling corrections are shown beside the answer."
+    fill(quickstarts, row("repair", "Let typing errors be repaired", "One word at a time.", introduction=introduction))
+    assert names(quickstarts.search(displayName="spelling corections")) == ["repair"]
+    assert names(quickstarts.search(displayName="mortgage corections")) == []
