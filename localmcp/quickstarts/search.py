@@ -99,7 +99,7 @@ def find_quickstarts(connection: apsw.Connection, cache: WordCache, request: Req
 
 def _respelled(queries: Mapping[Field, Query]) -> dict[Field, Query]:
     """Return the queries with words that no dictionary has replaced, and only those that this changes."""
-    texts = {where: " ".join(map(likeliest_word, query.words)) for where, query in queries.items()}
+    texts: dict[Field, str] = {where: " ".join(map(likeliest_word, query.words)) for where, query in queries.items()}
     return {where: read_query(text) for where, text in texts.items() if text != " ".join(queries[where].words)}
 
 

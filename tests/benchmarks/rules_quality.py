@@ -34,11 +34,12 @@ from localmcp.workspace import Workspace
 FIRST = 5
 RIDGE = 0.01
 HERE = Path(__file__).parent
-SETS = ("samples", "fresh", "final", "unseen", "languages")
+SETS = ("samples", "fresh", "final", "unseen", "contexts", "languages")
 """`fresh`: data, mobile, infrastructure, writing; `final`: embedded, games, support, accounts, film, laboratory,
 databases, translation, events; `unseen`: teaching, contracts, recruiting, news, stock, maps, sound, studies, donations,
-building. All with tasks in users' words; nothing was fitted to `final` and `unseen`. `languages`: tasks of `final` in
-Italian, Spanish, German and Portuguese, for its English rules."""
+building. All with tasks in users' words; nothing was fitted to `final` and `unseen`. `contexts`: `final` with rules
+that say when they matter, written without its tasks. `languages`: tasks of `final` in Italian, Spanish, German and
+Portuguese, for its English rules."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def read_tasks(workspace: Workspace, half: str, name: str = "samples") -> list[J
         return found[0]
 
     samples = sample_directory() / "rules" / "tasks.jsonl"
-    path = samples if name == "samples" else HERE / f"rules_{name}_tasks.jsonl"
+    path = samples if name == "samples" else HERE / f"rules_{'final' if name == 'contexts' else name}_tasks.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines()
     tasks = [json.loads(line) for line in lines]
     return [
