@@ -98,9 +98,8 @@ def find_quickstarts(connection: apsw.Connection, cache: WordCache, request: Req
 
 
 def _respelled(queries: Mapping[Field, Query]) -> dict[Field, Query]:
-    """Return the queries with words that no dictionary has replaced, and only those that this changes."""
-    texts: dict[Field, str] = {where: " ".join(map(likeliest_word, query.words)) for where, query in queries.items()}
-    return {where: read_query(text) for where, text in texts.items() if text != " ".join(queries[where].words)}
+    """Return the queries with words that no dictionary has replaced by those they are likeliest slips of."""
+    return {where: read_query(" ".join(map(likeliest_word, query.words))) for where, query in queries.items()}
 
 
 def find_by_substring(connection: apsw.Connection, request: Request) -> list[Found]:
@@ -108,10 +107,7 @@ def find_by_substring(connection: apsw.Connection, request: Request) -> list[Fou
     queries: dict[Field, Query] = {where: read_query(text) for where, text in request.texts.items()}
     allowed = tagged_ids(connection, request.tag)
     _register_functions(connection, queries, {}, 0)
-    tests = " or ".join(
-        f"quickstart_fold({where}) like :{where} escape '\\' and quickstart_substring('{where}', {where}) is not null"
-        for where in queries
-    )
+    tests = " or ".join(f"quickstart_substring('{where}', {where}) is not null" for where in queries)
     scores = _least(f"coalesce(quickstart_substring('{where}', {where}), {NO_MATCH})" for where in queries)
     rows = fetch_all(
         connection,
@@ -123,7 +119,6 @@ def find_by_substring(connection: apsw.Connection, request: Request) -> list[Fou
         limit :limit
         """,
         {
-            **{where: f"%{_escape(query.text)}%" for where, query in queries.items()},
             "ids": None if allowed is None else json.dumps(list(allowed)),
             "limit": request.limit,
         },
@@ -224,11 +219,6 @@ def _rank(connection: apsw.Connection, queries: Mapping[Field, Query], ids: Iter
 def _least(columns: Iterable[str]) -> str:
     listed = list(columns)
     return listed[0] if len(listed) == 1 else f"min({', '.join(listed)})"
-
-
-def _escape(text: str) -> str:
-    """Make the metacharacters of LIKE literal."""
-    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
 # ---------------------------------------------------------------- fallback

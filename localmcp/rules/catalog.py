@@ -120,9 +120,7 @@ class RuleCatalog:
         self,
         rule_text: Annotated[str, Param("The rule, as an instruction", min_length=1, max_length=LONGEST_RULE)],
         category: Annotated[str | None, Param("Chosen by meaning when left out")] = None,
-        context: Annotated[
-            str, Param("When it matters: tasks and words to find it by", max_length=LONGEST_CONTEXT)
-        ] = "",
+        context: Annotated[str, Param("When it matters: tasks, other words", max_length=LONGEST_CONTEXT)] = "",
         project: Annotated[str | None, Param("Only for this project")] = None,
         globs: Annotated[list[str] | None, Param("Files it is about, such as src/**/*.py")] = None,
         alwaysApply: Annotated[bool, Param("Holds for every task")] = False,

@@ -71,9 +71,7 @@ class RuleEditor:
         id: Annotated[int, Param("Id of the rule")],  # noqa: A002
         rule_text: Annotated[str | None, Param("Other words", min_length=1, max_length=LONGEST_RULE)] = None,
         category: Annotated[str | None, Param("Another category")] = None,
-        context: Annotated[
-            str | None, Param("When it matters: tasks and words to find it by", max_length=LONGEST_CONTEXT)
-        ] = None,
+        context: Annotated[str | None, Param("When it matters: tasks, other words", max_length=LONGEST_CONTEXT)] = None,
         project: Annotated[str | None, Param("Only this project; empty = every one")] = None,
         globs: Annotated[list[str] | None, Param("Files it is about; an empty list = any")] = None,
         alwaysApply: Annotated[bool | None, Param("Holds for every task")] = None,

@@ -248,9 +248,7 @@ class RuleLearner:
     def remember(
         self,
         instruction: Annotated[str, Param("What the developer said", max_length=LONGEST_RULE)],
-        context: Annotated[
-            str, Param("What was being worked on: tasks and words to find it by", max_length=LONGEST_CONTEXT)
-        ] = "",
+        context: Annotated[str, Param("What was worked on, in words to find it by", max_length=LONGEST_CONTEXT)] = "",
         project: Annotated[str | None, Param("Holds in this project only")] = None,
     ) -> RememberAnswer:
         """Remember a general instruction or correction of the developer as a rule for later tasks. What is meant for
