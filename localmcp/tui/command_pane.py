@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.timer import Timer
@@ -17,7 +16,6 @@ from textual.widgets.option_list import Option
 
 from localmcp.tui.commands import Command, Entry, Output, entry_of, run_command, shown, start
 from localmcp.tui.dialogs import ChoiceScreen, TextScreen
-from localmcp.tui.keymap import bindings
 from localmcp.tui.pane import Choices, FilterLine, Pane
 from localmcp.tui.session import Session
 
@@ -33,7 +31,6 @@ class CommandPane(Pane):
     """Group -> what reads its further rows."""
     LOOK_SECONDS: ClassVar[float] = 0.0
     """How often those are read again while the pane is in front; 0 = when something has changed."""
-    BINDINGS: ClassVar[list[BindingType]] = bindings("commands")
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

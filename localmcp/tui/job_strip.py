@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from textual.content import Content
 from textual.widgets import Static
 
-from localmcp.humanize import counted
+from localmcp.humanize import counted, duration
 from localmcp.tui.highlight import bar
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def work_words(work: Work, most: int) -> str:
 
 
 def progress_words(progress: Progress) -> str:
-    """Return `▰▰▱▱▱ words: 12 of 40 files · 8 s left`."""
+    """Return `▰▰▱▱▱ words: 12 of 40 files · 42 s left`."""
     if progress.phase == "meaning":
         done, total, what = progress.vectors_done, progress.vectors_total, "vectors"
     else:
@@ -119,10 +119,3 @@ def progress_words(progress: Progress) -> str:
     waiting = f" · {counted(progress.waiting, 'passage')} without vectors" if progress.waiting else ""
     left = f" · {duration(progress.seconds_left)} left" if progress.seconds_left is not None else ""
     return f"{bar(100 * done / total if total else 0, 10)} {what}{waiting}{left}"
-
-
-def duration(seconds: float) -> str:
-    """Return `8 s`, `3 min`, `2 h`."""
-    if seconds < 90:
-        return f"{max(seconds, 1):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.0f} h"

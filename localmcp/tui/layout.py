@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 from textual import events
@@ -16,11 +14,14 @@ from textual.widgets import Static
 
 from localmcp.errors import LocalMCPError, NeedsConfirmation
 from localmcp.humanize import counted
+from localmcp.tui.highlight import cut_left, short
 from localmcp.tui.messages import TurnTo
 from localmcp.visible_text import visible
 
 COMMANDS, HELP = "ctrl+p", "help"
 """The key of the commands, and the action of the help."""
+LEAST_PATH = 8
+"""Columns for the path of the file; with fewer it is left out."""
 WIDTH_FOR_COMMANDS = 100
 """Of the screen, so that the key of the commands has a place at the right end of the last line."""
 
@@ -49,7 +50,8 @@ class TopLine(Static):
         right = Content.assemble((holds, "$muted"), ("  " if holds else ""), (self.state, self.tone))
         badge = Content.styled(" read-only ", "$warning reverse") if self.read_only else Content("")
         room = self.size.width - 2 - len("localmcp  ") - badge.cell_length - right.cell_length - 3
-        left = Content.assemble(("localmcp", "bold $primary"), "  ", (shortened(self.where, room), "$muted"))
+        where = cut_left(short(self.where), room) if room > LEAST_PATH else ""
+        left = Content.assemble(("localmcp", "bold $primary"), "  ", (where, "$muted"))
         if self.read_only:
             left = left + " " + badge
         gap = max(self.size.width - 2 - left.cell_length - right.cell_length, 1)
@@ -60,15 +62,6 @@ class TopLine(Static):
         documents, passages = counted(stats["totalSources"], "document"), counted(stats["totalChunks"], "passage")
         self._holdings = documents, f"{documents} · {passages}"
         self.draw()
-
-
-def shortened(path: str, room: int) -> str:
-    """Return a path with `~` for the home folder, cut at its beginning where it does not fit."""
-    home = str(Path.home())
-    shown = "~" + path[len(home) :] if path.startswith(home + os.sep) else path
-    if len(shown) <= room:
-        return shown
-    return "…" + shown[-(room - 1) :] if room > 8 else ""
 
 
 class TabBar(Static):

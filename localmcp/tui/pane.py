@@ -156,6 +156,12 @@ class Pane(Vertical, Asking):
     ABOUT: ClassVar[str] = ""
     """Two or three sentences for the help screen."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Give a pane the keys of its group."""
+        if "KEY_GROUP" in cls.__dict__:
+            cls.BINDINGS = bindings(cls.KEY_GROUP)
+        super().__init_subclass__(**options)
+
     stale = True
     """What it shows may no longer be so; it is looked at again when it comes to the front."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -11,6 +11,8 @@ from textual.widgets import DataTable
 
 from localmcp.tui.keymap import bindings
 from localmcp.tui.theme import color
+
+T = TypeVar("T")
 
 
 class Table(DataTable[Any]):
@@ -25,6 +27,10 @@ class Table(DataTable[Any]):
         # Rows that take the place of others are not always measured when the table is idle.
         for column, cell in zip(self.ordered_columns, row, strict=False):
             column.content_width = max(column.content_width, cell_len(cell))
+
+    def chosen(self, rows: Sequence[T]) -> T | None:
+        """Return what the highlighted row represents, of what the table shows."""
+        return rows[self.cursor_row] if 0 <= self.cursor_row < len(rows) else None
 
     def action_first(self) -> None:
         self.move_cursor(row=0)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import ContentSwitcher, DataTable, Input, Static
@@ -17,7 +16,6 @@ from localmcp.activity import LogPage, Statistics
 from localmcp.humanize import counted, size
 from localmcp.tui.answer_view import shortened
 from localmcp.tui.dialogs import TextScreen, confirm
-from localmcp.tui.keymap import bindings
 from localmcp.tui.pane import FilterLine, Pane
 from localmcp.tui.table import Table
 
@@ -51,7 +49,6 @@ class ActivityPane(Pane):
         "Calls of assistants, of the command line and of this window (m), the latest first, live. enter shows one "
         "whole, r runs it again; / and e choose among them; s shows what they add up to by tool and by key."
     )
-    BINDINGS: ClassVar[list[BindingType]] = bindings("activity")
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -181,8 +178,7 @@ class ActivityPane(Pane):
     @property
     def chosen(self) -> LogEntry | None:
         """The call that is highlighted."""
-        table = self.query_one("#calls", Table)
-        return self.entries[table.cursor_row] if 0 <= table.cursor_row < len(self.entries) else None
+        return self.query_one("#calls", Table).chosen(self.entries)
 
     def action_errors(self) -> None:
         self.only_errors = not self.only_errors

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Sparkline, Static
 
 from localmcp.humanize import counted, size
-from localmcp.tui.keymap import bindings
 from localmcp.tui.pane import FilterLine, Pane
 from localmcp.tui.services import Check, Examination
 
@@ -39,7 +37,6 @@ class DoctorPane(Pane):
 
     TITLE, KEY_GROUP = "Doctor", "doctor"
     ABOUT = "Checks of the file, the model and this machine, each with the command that repairs it. r checks again."
-    BINDINGS: ClassVar[list[BindingType]] = bindings("doctor")
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

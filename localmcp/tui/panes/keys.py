@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import ContentSwitcher, Static
@@ -14,7 +13,6 @@ from textual.widgets import ContentSwitcher, Static
 from localmcp.errors import InvalidInput
 from localmcp.tui.dialogs import TextScreen, confirm
 from localmcp.tui.form_screen import FormScreen
-from localmcp.tui.keymap import bindings
 from localmcp.tui.pane import FilterLine, Pane
 from localmcp.tui.table import Table
 
@@ -53,7 +51,6 @@ class KeysPane(Pane):
         "API keys for calls over HTTP (localmcp serve --http). A key is shown once, when it is made; the file keeps "
         "only a hash of it. A key that is revoked is refused at once, in every process."
     )
-    BINDINGS: ClassVar[list[BindingType]] = bindings("keys")
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -81,8 +78,7 @@ class KeysPane(Pane):
     @property
     def chosen(self) -> KeyInfo | None:
         """The key that is highlighted."""
-        row = self.query_one(Table).cursor_row
-        return self.keys[row] if 0 <= row < len(self.keys) else None
+        return self.query_one(Table).chosen(self.keys)
 
     # ------------------------------------------------------------ showing
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.widgets import ContentSwitcher, Static, Tree
@@ -21,7 +20,6 @@ from localmcp.search.federation import shown_name
 from localmcp.tui.dialogs import ask_for_folder, ask_for_page, confirm
 from localmcp.tui.editor import open_in_editor
 from localmcp.tui.highlight import citation_text
-from localmcp.tui.keymap import bindings
 from localmcp.tui.library_details import about_document, about_row, passage_text
 from localmcp.tui.library_model import (
     EVERYTHING,
@@ -69,7 +67,6 @@ class LibraryPane(Pane):
         "why. m marks documents, d removes them, or what the filter leaves, u undoes it. "
         "Folders that were added are looked at again by themselves; r does it now."
     )
-    BINDINGS: ClassVar[list[BindingType]] = bindings("library")
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
-from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.fuzzy import Matcher
@@ -18,7 +17,6 @@ from textual.widgets import Markdown, OptionList
 from localmcp.humanize import counted
 from localmcp.tui.dialogs import TextScreen, confirm
 from localmcp.tui.finder import FinderPane
-from localmcp.tui.keymap import bindings
 
 Json = dict[str, Any]
 
@@ -54,7 +52,6 @@ class QuickstartsPane(FinderPane):
         "Short guides. The list follows what you type: letters in their order, and titles that are spelt nearly so. "
         "space ticks off the next task of the one you read, x says that its check failed."
     )
-    BINDINGS: ClassVar[list[BindingType]] = bindings("quickstarts")
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any
 
-from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
@@ -16,7 +15,6 @@ from localmcp.tui.dialogs import TextScreen, confirm
 from localmcp.tui.finder import FinderPane
 from localmcp.tui.form_screen import FormScreen
 from localmcp.tui.highlight import bar
-from localmcp.tui.keymap import bindings
 from localmcp.tui.messages import Failed
 
 Json = dict[str, Any]
@@ -49,7 +47,6 @@ class RulesPane(FinderPane):
         "What assistants are to keep to. Without words: every rule by category. Describe a task and you see the rules "
         "that the assistant would get for it, with their relevance and the reason."
     )
-    BINDINGS: ClassVar[list[BindingType]] = bindings("rules")
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

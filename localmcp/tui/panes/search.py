@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 from textual import events, on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import ContentSwitcher, Input, OptionList, Static
@@ -18,7 +17,6 @@ from localmcp.knowledge.query_line import parse_query_line
 from localmcp.text.excerpt import Matcher
 from localmcp.tui.explanation import explanation_of
 from localmcp.tui.highlight import HitLines, citation_text, headings_of, matcher_of
-from localmcp.tui.keymap import bindings
 from localmcp.tui.pane import Choices, Pane, TextLine
 from localmcp.tui.passage_view import PassageView
 from localmcp.tui.search_arguments import Asked, run_search
@@ -45,7 +43,6 @@ class SearchPane(Pane):
         "them from a list. Modes: hybrid looks for words and meaning, keyword for words alone, semantic for meaning "
         "alone. up brings earlier searches back, s saves one."
     )
-    BINDINGS: ClassVar[list[BindingType]] = bindings("search")
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

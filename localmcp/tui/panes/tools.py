@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
@@ -17,7 +16,6 @@ from localmcp.tui.answer_view import AnswerView
 from localmcp.tui.dialogs import TextScreen, confirm
 from localmcp.tui.finder import FinderPane
 from localmcp.tui.highlight import bar
-from localmcp.tui.keymap import bindings
 from localmcp.tui.tool_form import ToolForm
 
 if TYPE_CHECKING:
@@ -55,7 +53,6 @@ class ToolsPane(FinderPane):
         "want done and you see what the search gives it, with scores. enter fills in the form, ctrl+r runs the tool, "
         "v turns the answer between table, JSON and text. p shows where tools come from."
     )
-    BINDINGS: ClassVar[list[BindingType]] = bindings("tools")
 
     def compose_right(self) -> Iterable[Widget]:
         with Vertical(id="tool"), VerticalScroll(classes="framed", id="tool-form", can_focus=False):
