@@ -24,7 +24,7 @@ from localmcp.search.filters import Filters, allowed_sources
 from localmcp.search.fusion import Weights
 from localmcp.search.fuzzy import Vocabulary
 from localmcp.search.highlight import sentences
-from localmcp.search.keyword import build_query, mix_neighbors, search_words
+from localmcp.search.keyword import KeywordQuery, build_query, mix_neighbors, search_words
 from localmcp.search.vector import Block, SignIndex, exact_cosines, nearest_chunks
 from localmcp.search.vector_queue import waiting
 from localmcp.storage.database import Database, Generations, fetch_all, fetch_one, read_generations
@@ -215,7 +215,7 @@ class Index:
             if language == READ_LANGUAGE and trust is MULTILINGUAL_TRUST and vector is not None:
                 _compare_other_languages(connection, ours.model_id, vector, arms)
             if self.adaptive and trust:
-                outcome.weights = self._adapted(connection, arms, trust, language)
+                outcome.weights = self._adapted(connection, arms, trust, outcome.query)
         if ours is None:
             return Found(request, outcome, "keyword", floor, arms)
         identity = self.embedder.get().identity
@@ -282,11 +282,14 @@ class Index:
             outcome.notices.append(f"{left}, because their vectors come from another model: {foreign}.")
         return _SearchedModel(model_id, ids) if ids and model_id is not None else None
 
-    def _adapted(self, connection: apsw.Connection, arms: Arms, trust: Trust, language: str | None) -> Weights:
-        """Return the weights of the kinds of text that were found, by a question in that language."""
+    def _adapted(self, connection: apsw.Connection, arms: Arms, trust: Trust, query: KeywordQuery | None) -> Weights:
+        """Return the weights of the kinds of text that were found.
+
+        Short questions about code look foreign now and then: a language counts that some passage is in.
+        """
         by_word, by_meaning = list(islice(arms.keyword_ranks, DEEP)), list(islice(arms.semantic_ranks, DEEP))
         weight = weight_for(connection, by_word, by_meaning, self.weights.semantic, trust)
-        return Weights(weight if language in (None, READ_LANGUAGE) else min(weight, trust.foreign))
+        return Weights(weight if query is None or READ_LANGUAGE in query.languages else min(weight, trust.foreign))
 
     def _blocks(
         self, connection: apsw.Connection, ours: _SearchedModel, remote_hits: RemoteHits, generations: Generations,

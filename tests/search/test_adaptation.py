@@ -118,6 +118,10 @@ def test_a_wide_gap_among_few_passages_is_trusted_less() -> None:
     assert [weight_of(0.5, "english", chunks) for chunks in (60, 325, 5000)] == pytest.approx([0.70, 0.79, 0.88])
 
 
-def test_a_question_in_a_language_that_the_model_does_not_know_weighs_words_more(workspace: Workspace) -> None:
-    outcome = workspace.index.search(SearchRequest("perché il bicycle si trova accanto al river della città"))
-    assert outcome.weights.semantic == 0.45
+def test_a_question_in_a_language_that_the_model_does_not_know_weighs_words_more(tmp_path: Path) -> None:
+    question = "perché la bicicletta si trova accanto al fiume della città"
+    with Workspace(Settings(database=tmp_path / "mixed.localmcp")) as mixed:
+        mixed.library.add_text(article(1), "Article")
+        assert mixed.index.search(SearchRequest(question)).weights.semantic == 0.7
+        mixed.library.add_text("La stazione è vicina al mercato e la gente ci passa ogni mattina.", "Stazione")
+        assert mixed.index.search(SearchRequest(question)).weights.semantic == 0.45
