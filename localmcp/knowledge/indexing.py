@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -92,14 +91,12 @@ class Indexer:
 
     def store(self, group: Sequence[Step]) -> None:
         """Store a group: all of it or nothing, one bad source excepted."""
-        start = time.perf_counter()
         files, missing = deepcopy(self._files), self.run.report.missing
         try:
             outcomes = self._store(group, carefully=False)
         except _OddSource:
             self._files, self.run.report.missing = files, missing
             outcomes = self._store(group, carefully=True)
-        self.run.report.write_seconds += time.perf_counter() - start
         for step, outcome in zip(group, outcomes, strict=True):
             self._count(step, outcome)
 

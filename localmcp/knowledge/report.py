@@ -97,8 +97,6 @@ class Report:
     seconds: float = 0.0
     embed_seconds: float = 0.0
     read_seconds: float = 0.0
-    """Overlaps with `write_seconds`: files are read while others are written."""
-    write_seconds: float = 0.0
     problems: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """(path, reason) of the first 50 failures; `problem_count` counts all."""
     problem_count: int = 0
