@@ -91,7 +91,7 @@ def all_features(query: NDArray[np.float32], vectors: ToolVectors, by_words: Fea
         rows[:, 1] = vectors.to_scale(np.maximum.reduceat(vectors.others @ row, vectors.begins))
         rows[:, 2] = vectors.to_scale(vectors.named @ row)
     else:
-        first = rows[:, 0] + 0.5 * rows[:, saying] - 0.5 * rows[:, hubness]
+        first = rows[:, 0] + 0.5 * (rows[:, saying] + rows[:, capability] - rows[:, hubness])
         first += 0.3 * rows[:, FEATURES.index("known")] + 0.2 * rows[:, FEATURES.index("strength")]
         best = np.argpartition(-first, MAX_COMPARED)[:MAX_COMPARED]
         rows[best, 1] = vectors.to_scale(_nearest_text(vectors, best, row))
