@@ -82,6 +82,17 @@ class Workspace:
             semantic_weight=_semantic_weight(self.settings), adaptive=self.settings.adaptive_weight,
         )  # fmt: skip
         self.federation = Federation(self.index, self.mounts)
+        self._add_features()
+        self._add_tools()
+        self._add_providers()
+        self.upkeep = Upkeep(self.library, self.settings.refresh_seconds)
+        self.api_keys = ApiKeys(self.database)
+        self.activity = Activity(self.database, self.settings)
+        for observer in (self.upkeep, self.tool_usage, self.follower, self.activity):
+            self.registry.observe(observer.note_call)
+
+    def _add_features(self) -> None:
+        """Open what is built on the index."""
         self.knowledge = KnowledgeBase(self.database, self.index, self.federation)
         self.library = Library(self.database, self.embedder, self.settings)
         self.library_tools = LibraryTools(self.library, self.database, self.settings)
@@ -103,6 +114,9 @@ class Workspace:
         self.retriever = Retriever(self.database, self.index, self.embedder, self.places)
         self.collections = Collections(self.database, self.places)
         self.records = Records(self.database, self.embedder, self.places, self.library.remove)
+
+    def _add_tools(self) -> None:
+        """Open the registry with the tools of every feature, and what finds them."""
         self.registry = Registry()
         self.registry.explain = self.database.explain
         self.tool_usage = ToolUsage(state_directory() / "tool_usage.json")
@@ -131,9 +145,11 @@ class Workspace:
         ):
             self.registry.add_service(service)
         self.registry.show_all = self.settings.show_all_tools
+
+    def _add_providers(self) -> None:
+        """Add the tools that the person and other servers bring; nothing of them is read before the first listing."""
         self.configured_tools = ConfiguredTools(config_directory(), self.settings.database)
         self.providers: list[Provider] = [*self.configured_tools.providers]
-        """Where the person's own tools come from; nothing is read before the first listing."""
         for provider in self.providers:
             self.registry.add_provider(provider)
         self.mcp_servers = McpServers(cache_directory() / "mcp", state_directory() / "logs", self.registry)
@@ -143,13 +159,6 @@ class Workspace:
             self.registry.get(name).addition = partial(
                 self.mcp_servers.introduction, words=words, ending=False, characters=most
             )
-        self.upkeep = Upkeep(self.library, self.settings.refresh_seconds)
-        self.registry.observe(self.upkeep.note_call)
-        self.registry.observe(self.tool_usage.note_call)
-        self.registry.observe(self.follower.note_call)
-        self.api_keys = ApiKeys(self.database)
-        self.activity = Activity(self.database, self.settings)
-        self.registry.observe(self.activity.note_call)
 
     def _open_local_model(self, name: str, fingerprint: str, dimension: int) -> Embedder | None:
         return open_local_model(name, fingerprint, dimension, models_directory(), threads=self.settings.threads or None)

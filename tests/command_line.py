@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 import pytest
 
+from localmcp.cli.program import execute
+from localmcp.cli.session import Session
+
 ROOT = Path(__file__).parents[1]
 POSIX = pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
 
@@ -51,6 +54,20 @@ def spawn(*arguments: str, cwd: Path, **environment: str) -> Ran:
         [sys.executable, "-m", "localmcp", *arguments], capture_output=True, cwd=cwd, env=variables, timeout=120
     )
     return Ran(run.returncode, run.stdout.decode(), run.stderr.decode())
+
+
+def run_here(*arguments: str) -> int:
+    """Run a command line in this process; returns its exit code."""
+    session = Session()
+    try:
+        return execute(session, arguments)
+    finally:
+        session.close()
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Ran:
+    """Run a command line in this process."""
+    return Ran(run_here(*arguments), *capsys.readouterr())
 
 
 class Terminal:

@@ -19,7 +19,7 @@ from localmcp.schemas import Json
 if TYPE_CHECKING:
     from localmcp.doctor.check import Check
     from localmcp.doctor.repair import Repaired
-    from localmcp.storage.adoption import Dropped
+    from localmcp.storage.adoption import Dropped, KeptPowers
 
 MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
 WRONG = 1
@@ -114,6 +114,13 @@ def keep_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def _powers(keep: dict[str, bool]) -> KeptPowers:
+    """Return what the options of `keep_options` keep."""
+    from localmcp.storage.adoption import KeptPowers
+
+    return KeptPowers(**{name.removeprefix("keep_"): value for name, value in keep.items()})
+
+
 def print_dropped(dropped: Dropped) -> None:
     """Say which powers of a file from elsewhere were dropped."""
     if phrases := dropped.summary():
@@ -153,15 +160,13 @@ def restore(session: Session, file: Path, other: bool, yes: bool, **keep: bool) 
     machine loses its API keys, watched folders and jobs unless you keep them.
     """
     from localmcp.doctor.backups import restore as bring_back
-    from localmcp.storage.adoption import KeptPowers
 
     path = session.settings.database
     existing_file(file, hint=f"Backups are beside {path}, or where you put them.")
     _check_backup(file)
     if path.exists() and not session.confirmed(f"Replace what is in {path}?", yes):
         return WRONG
-    powers = KeptPowers(**{name.removeprefix("keep_"): value for name, value in keep.items()})
-    restored = bring_back(path, file, other=other, powers=powers)
+    restored = bring_back(path, file, other=other, powers=_powers(keep))
     result = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(restored).items()}
 
     def render(_: object) -> None:
@@ -218,11 +223,10 @@ def adopt(session: Session, file: Path, **keep: bool) -> None:
     A file that another machine made can be searched at once, but stays read-only until it is adopted. Its documents,
     rules and quick starts stay; its API keys, watched folders and jobs are dropped unless you keep them.
     """
-    from localmcp.storage.adoption import KeptPowers
     from localmcp.storage.adoption import adopt as take_over
 
     file = existing_file(file).absolute()
-    dropped = take_over(file, KeptPowers(**{name.removeprefix("keep_"): value for name, value in keep.items()}))
+    dropped = take_over(file, _powers(keep))
 
     def render(_: object) -> None:
         terminal.echo(f"Adopted {file}")

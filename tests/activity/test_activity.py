@@ -191,7 +191,7 @@ JSON_VALUES = st.recursive(
 )
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(arguments=st.dictionaries(st.text(), JSON_VALUES), message=st.text(), tool=st.text())
 def test_whatever_is_called_is_kept_within_2_kb_as_valid_json(
     workspace: Workspace, arguments: dict[str, Any], message: str, tool: str

@@ -12,24 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import run
 from folders import write
 
 from localmcp import config
-from localmcp.cli.program import execute
-from localmcp.cli.session import Session
 from localmcp.embeddings.model_archive import unpack_archive, write_archive
 from localmcp.errors import UnreadableDocument
 
 FAKE = "models--qdrant--bge-small-en-v1.5-onnx-q"
 SPEC = "fastembed:BAAI/bge-small-en-v1.5"
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    session = Session()
-    code = execute(session, list(arguments))
-    session.close()
-    shown = capsys.readouterr()
-    return code, shown.out, shown.err
 
 
 @pytest.fixture

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_line import run
 from consistency import disagreements
 from folders import many_sections, titles, write
 
-from localmcp.cli.program import execute
-from localmcp.cli.session import Session
 from localmcp.doctor.backups import back_up, restore
 from localmcp.doctor.optimization import optimize
 from localmcp.embeddings import HashEmbedder
@@ -229,11 +228,3 @@ def test_the_commands_tell_what_they_did(
     assert code == 0 and '"bytes_after"' in out
     code, _, said = run(capsys, "--db", path, "restore", str(tmp_path / "none"))
     assert code == 1 and "no file" in said
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    session = Session()
-    code = execute(session, list(arguments))
-    session.close()
-    shown = capsys.readouterr()
-    return code, shown.out, shown.err

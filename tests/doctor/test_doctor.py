@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_line import run
 from consistency import disagreements
 from folders import many_sections, write
 
 from localmcp import config
-from localmcp.cli.program import execute
-from localmcp.cli.session import Session
 from localmcp.config import load_settings
 from localmcp.doctor import location
 from localmcp.doctor.check import Check
@@ -42,14 +41,6 @@ def change(workspace: Workspace, *statements: str) -> None:
     with workspace.database.write() as connection:
         for sql in statements:
             connection.execute(sql)
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    session = Session()
-    code = execute(session, list(arguments))
-    session.close()
-    shown = capsys.readouterr()
-    return code, shown.out, shown.err
 
 
 # ---------------------------------------------------------------- a sound file, none, and one that cannot be opened

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +23,7 @@ from localmcp.knowledge.ingest import Library, Progress
 from localmcp.search.vector_queue import requeue_collection
 from localmcp.storage.database import Database, fetch_one
 
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    """After each test, everything in its file must agree."""
-    database = Database(tmp_path / "library.localmcp")
-    yield database
-    if database.path.exists():
-        assert disagreements(database) == []
-    database.close()
+pytestmark = pytest.mark.usefixtures("sound_afterwards")
 
 
 # ---------------------------------------------------------------- adding

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,17 +25,8 @@ from localmcp.search.vector_queue import FRONT, Lease
 from localmcp.storage.database import Database, fetch_one
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures("sound_afterwards")
 on_posix = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    """After each test, everything in its file must agree."""
-    database = Database(tmp_path / "library.localmcp")
-    yield database
-    if database.path.exists():
-        assert disagreements(database) == []
-    database.close()
 
 
 # ---------------------------------------------------------------- killed, interrupted, crowded

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from consistency import disagreements
 from folders import CountingEmbedder, column, ids, status, titles, write
 
 from localmcp.errors import InvalidInput, NeedsConfirmation, NotFound
@@ -17,15 +15,7 @@ from localmcp.knowledge.ingest import Library
 from localmcp.storage.database import Database, fetch_all
 from localmcp.tools import Scope, use_scope
 
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    """After each test, everything in its file must agree."""
-    database = Database(tmp_path / "library.localmcp")
-    yield database
-    if database.path.exists():
-        assert disagreements(database) == []
-    database.close()
+pytestmark = pytest.mark.usefixtures("sound_afterwards")
 
 
 # ---------------------------------------------------------------- why

@@ -9,10 +9,9 @@ from typing import Any
 
 import apsw
 import pytest
+from command_line import run_here as cli
 from consistency import disagreements
 
-from localmcp.cli.program import execute
-from localmcp.cli.session import Session
 from localmcp.config import Settings
 from localmcp.embeddings import HashEmbedder, LazyEmbedder
 from localmcp.errors import FileUnavailable, InvalidInput, ModelUnavailable, NotFound
@@ -57,14 +56,6 @@ def merge(workspace: Workspace, path: Path, *collections: str, **options: Any) -
 def titles(workspace: Workspace) -> list[str]:
     listed = workspace.registry.call("list_sources", {"limit": 500}).value["sources"]
     return sorted(each["title"] for each in listed)
-
-
-def cli(*arguments: str) -> int:
-    session = Session()
-    try:
-        return execute(session, arguments)
-    finally:
-        session.close()
 
 
 # ---------------------------------------------------------------- documents

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import run_here as cli
 
-from localmcp.cli.program import execute
-from localmcp.cli.session import Session
 from localmcp.config import Settings, state_directory
 from localmcp.errors import InvalidInput, NotFound, NotOurFile
 from localmcp.packs.pack import PackOptions, write_pack
@@ -59,14 +58,6 @@ def search(workspace: Workspace, query: str, **arguments: Any) -> list[Any]:
 
 def origins(hits: list[Any]) -> set[str | None]:
     return {hit.get("origin") for hit in hits}
-
-
-def cli(*arguments: str) -> int:
-    session = Session()
-    try:
-        return execute(session, arguments)
-    finally:
-        session.close()
 
 
 # ---------------------------------------------------------------- searching together

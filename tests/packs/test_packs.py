@@ -12,10 +12,9 @@ from typing import Any
 
 import apsw
 import pytest
+from command_line import run_here as cli
 from mcp import Client, StdioServerParameters
 
-from localmcp.cli.program import execute
-from localmcp.cli.session import Session
 from localmcp.config import Settings, state_directory
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.packs.digest import digest_content
@@ -94,14 +93,6 @@ def pack(path: Path, target: Path, **options: Any) -> Path:
     write_pack(database, target, PackOptions(**options))
     database.close()
     return target
-
-
-def cli(*arguments: str) -> int:
-    session = Session()
-    try:
-        return execute(session, arguments)
-    finally:
-        session.close()
 
 
 # ---------------------------------------------------------------- what is in a pack

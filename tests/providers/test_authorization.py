@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -118,11 +119,20 @@ async def test_an_answer_with_another_state_is_ignored_until_time_is_up(lasting:
         await login(lasting, forged, seconds=2)
 
 
-async def test_an_expired_token_is_refreshed_in_a_later_run_and_a_dead_login_is_asked_for_again(farm: Farm) -> None:
-    server = Signed(1)
+@asynccontextmanager
+async def signed_in(farm: Farm, lifetime: int) -> AsyncIterator[Signed]:
+    """A server whose tokens last so many seconds, to which somebody has logged in."""
+    server = Signed(lifetime)
     try:
         farm.write(vault=server.entry)
         assert await login(server, browser())
+        yield server
+    finally:
+        server.close()
+
+
+async def test_an_expired_token_is_refreshed_in_a_later_run_and_a_dead_login_is_asked_for_again(farm: Farm) -> None:
+    async with signed_in(farm, 1) as server:
         server.post("/expire")
         time.sleep(1.1)
         assert call(farm) == SECRET
@@ -133,15 +143,10 @@ async def test_an_expired_token_is_refreshed_in_a_later_run_and_a_dead_login_is_
         with pytest.raises(LoginNeeded):
             call(farm)
         assert server.counts["registered"] == 1
-    finally:
-        server.close()
 
 
 async def test_a_token_that_the_server_revokes_early_is_refreshed_once_before_the_person_is_asked(farm: Farm) -> None:
-    server = Signed(3600)
-    try:
-        farm.write(vault=server.entry)
-        assert await login(server, browser())
+    async with signed_in(farm, 3600) as server:
         registry, _ = farm.open()
         assert registry.call("vault__secret").text == SECRET
         server.post("/expire")
@@ -154,15 +159,10 @@ async def test_a_token_that_the_server_revokes_early_is_refreshed_once_before_th
                 registry.call("vault__secret")
         assert await login(server, browser())
         assert registry.call("vault__secret").text == SECRET
-    finally:
-        server.close()
 
 
 async def test_a_process_that_still_runs_keeps_no_tokens_after_a_sign_out(farm: Farm) -> None:
-    server = Signed(1)
-    try:
-        farm.write(vault=server.entry)
-        assert await login(server, browser())
+    async with signed_in(farm, 1) as server:
         registry, _ = farm.open()
         assert registry.call("vault__secret").text == SECRET
         assert forget_login(parse_entry("vault", server.entry))
@@ -174,8 +174,6 @@ async def test_a_process_that_still_runs_keeps_no_tokens_after_a_sign_out(farm: 
         with pytest.raises(LoginNeeded):
             registry.call("vault__secret")
         assert not any((state_directory() / "logins").iterdir())
-    finally:
-        server.close()
 
 
 def test_login_and_logout_are_commands(

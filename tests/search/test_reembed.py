@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import run
 from consistency import disagreements as recount
 from folders import CountingEmbedder, column, many_sections, write
 
-from localmcp.cli.program import execute
-from localmcp.cli.session import Session
 from localmcp.embeddings import HashEmbedder
 from localmcp.errors import ModelUnavailable, NotFound
 from localmcp.search import reembedding, vector_queue
@@ -203,14 +202,6 @@ def test_a_collection_without_vectors_is_bound_and_found_as_it_goes(tmp_path: Pa
 
 
 # ---------------------------------------------------------------- the command
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    session = Session()
-    code = execute(session, list(arguments))
-    session.close()
-    shown = capsys.readouterr()
-    return code, shown.out, shown.err
 
 
 def test_the_command_tells_which_setting_must_follow_and_rules_are_read_too(

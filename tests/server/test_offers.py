@@ -150,6 +150,7 @@ async def test_a_subscriber_is_told_when_a_document_changes(filled: Workspace, m
     async with Client(server, mode="legacy", message_handler=receive) as client:
         await client.subscribe_resource(uri)
         await change_the_soup_until(told, filled)
+    assert told.is_set()
 
 
 async def test_a_listener_is_told_when_a_document_changes(filled: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

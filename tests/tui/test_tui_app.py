@@ -17,6 +17,7 @@ from tui_driver import RunningTui, make_library, open_tui, settings_of
 
 from localmcp.config import Settings, sample_directory
 from localmcp.errors import ConfigurationError
+from localmcp.storage.provenance import is_adopted
 from localmcp.tui.app import ERRORS_AT_ONCE, PANES, LocalMcpApp
 from localmcp.tui.logs import log_file, logging_to_file
 from localmcp.tui.services import Services
@@ -82,6 +83,7 @@ async def test_a_file_that_another_process_makes_ends_the_first_run(tmp_path: Pa
         assert "Nothing is indexed yet" in tui.text()
         make_library(tmp_path)
         await tui.until(lambda: "Type to search" in tui.text())
+        assert "Nothing is indexed yet" not in tui.text()
 
 
 async def test_a_file_that_goes_away_is_told_and_its_return_too(tmp_path: Path) -> None:
@@ -132,6 +134,7 @@ async def test_changes_to_a_foreign_file_are_offered_when_it_opens(
         await tui.until(lambda: "comes from somewhere else" in tui.error(), "the offer")
         await tui.press("f2", "y")
         await tui.until(lambda: "read-only" not in tui.text() and not tui.error(), "the file to be writable")
+        assert is_adopted(tui.app.session.workspace.database.file_id)
 
 
 async def test_escape_dismisses_an_error_and_digits_with_alt_turn_the_pane_while_typing(tmp_path: Path) -> None:
@@ -229,6 +232,7 @@ async def test_the_palette_finds_commands_and_documents(tmp_path: Path) -> None:
         await tui.until(lambda: "Kafka lag" in tui.text())
         await tui.press("down", "enter")
         await tui.until(lambda: "whole document" in tui.text(), "the document")
+        assert "The consumer lags behind." in tui.text()
 
 
 async def test_a_theme_is_chosen_in_the_palette_and_remembered(tmp_path: Path) -> None:

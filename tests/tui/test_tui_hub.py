@@ -106,6 +106,7 @@ async def test_a_server_that_does_not_run_says_why(tmp_path: Path) -> None:
         await tui.press("enter", "enter")
         await tui.until(lambda: "no-such-program" in tui.error(), "the reason")
         await tui.until(lambda: "shop  failed" in tui.text(), "its state")
+        assert "shop  not started" not in tui.text()
 
 
 async def test_work_of_another_process_is_in_the_strip_until_it_ends(tmp_path: Path) -> None:

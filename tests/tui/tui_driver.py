@@ -170,6 +170,8 @@ async def open_tui(
     """The TUI on a file, its model loaded; an unexpected error fails the test."""
     chosen = settings or settings_of(file.parent)
     app = LocalMcpApp(lambda: Workspace(chosen), file, theme, services)
+    # A page that glides takes a third of a second a key.
+    app.animation_level = "none"
     with patch.object(Compositor, "render_update", _drawn_when_quiet):
         async with app.run_test(size=size) as pilot:
             tui = RunningTui(app, pilot)
