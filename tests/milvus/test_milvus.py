@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from milvus_program import connect_program
 from milvus_servers import (
     LiteServer,
     backend_params,
@@ -215,7 +216,7 @@ def test_a_condition_that_few_fulfil_is_looked_for_deep_enough(milvus: MilvusBac
 
 
 def test_a_collection_of_another_program_is_searched_and_read_but_not_changed(milvus: MilvusBackend) -> None:
-    client = milvus_client.load_library().MilvusClient(_uri(milvus))
+    client = connect_program(milvus.server.uri)
     vectors = unit_vectors(4)
     client.create_collection(
         "theirs",
@@ -248,14 +249,10 @@ def test_a_collection_that_was_released_is_loaded_again(milvus: MilvusBackend) -
     vectors = unit_vectors(3)
     milvus.create("docs", DIMENSION, MODEL)
     milvus.upsert("docs", [Record(i, vectors[i], "t") for i in range(3)])
-    client = milvus_client.load_library().MilvusClient(_uri(milvus))
+    client = connect_program(milvus.server.uri)
     client.release_collection("docs")
     client.close()
     assert [each.id for each in milvus.search("docs", vectors[1:2], 1)[0]] == [1]
-
-
-def _uri(milvus: MilvusBackend) -> str:
-    return milvus.server.uri
 
 
 # ---------------------------------------------------------------- what cannot be done
@@ -280,7 +277,7 @@ def test_every_misfit_is_told_with_its_meaning(milvus: MilvusBackend) -> None:
 
 
 def test_a_database_that_is_not_there_is_named_as_the_reason(milvus: MilvusBackend) -> None:
-    backend = MilvusBackend(Server(_uri(milvus), database="nowhere", timeout=20))
+    backend = MilvusBackend(Server(milvus.server.uri, database="nowhere", timeout=20))
     with pytest.raises(NotFound, match="no such database"):
         backend.collections()
     backend.close()

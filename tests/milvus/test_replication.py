@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from folders import write
+from milvus_program import connect_program
 from milvus_servers import LiteServer, needs_lite, open_backend, shared_server
 
 from localmcp.cli.program import execute
@@ -427,12 +428,10 @@ WHOLE = """
 
 
 def test_a_collection_of_another_program_becomes_short_documents(milvus: MilvusBackend, tmp_path: Path) -> None:
-    from localmcp.milvus.client import load_library
-
     embedder = HashEmbedder()
     texts = ["Bees make honey.", "Roses need water.", ""]
     vectors = embedder.embed_passages([*texts[:2], "nothing"])
-    client = load_library().MilvusClient(milvus.server.uri)
+    client = connect_program(milvus.server.uri)
     client.create_collection("theirs", dimension=vectors.shape[1])
     rows = [{"id": i, "vector": (3 * vectors[i]).tolist(), "content": texts[i], "lang": "en"} for i in range(3)]
     client.upsert("theirs", rows)
