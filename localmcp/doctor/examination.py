@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import apsw
@@ -57,12 +57,16 @@ def _checks(workspace: Workspace, more: Iterable[Look]) -> Iterator[Check]:
         yield from looked("contents", lambda: check_contents(workspace))
     elif not path.exists():
         yield from looked("model", lambda: _model_alone(workspace))
-    for name, look in _CONFIGURATION.items():
+    looks: dict[str, Look] = _CONFIGURATION | {
+        "tools": lambda: configuration.check_tools(workspace),
+        "endpoints": lambda: configuration.check_endpoints(settings),
+    }
+    yield from _look_at(looks, more)
+
+
+def _look_at(looks: Mapping[str, Look], more: Iterable[Look]) -> Iterator[Check]:
+    for name, look in (*looks.items(), *(("configuration", look) for look in more)):
         yield from looked(name, look)
-    yield from looked("tools", lambda: configuration.check_tools(workspace))
-    yield from looked("endpoints", lambda: configuration.check_endpoints(settings))
-    for look in more:
-        yield from looked("configuration", look)
 
 
 _CONFIGURATION: dict[str, Look] = {
@@ -75,12 +79,8 @@ _CONFIGURATION: dict[str, Look] = {
 
 def check_configuration(more: Iterable[Look] = ()) -> list[Check]:
     """Return what can be looked at when the settings themselves cannot be used: there is no file to open then."""
-    checks = [*looked("installation", lambda: check_installation(None))]
-    for name, look in _CONFIGURATION.items():
-        checks += looked(name, look)
-    for look in more:
-        checks += looked("configuration", look)
-    return checks
+    looks: dict[str, Look] = {"installation": lambda: check_installation(None)}
+    return list(_look_at(looks | _CONFIGURATION, more))
 
 
 def _model_alone(workspace: Workspace) -> Iterator[Check]:
