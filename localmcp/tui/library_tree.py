@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, cast
 
@@ -146,7 +146,7 @@ class Branches(Tree[Any]):
         """Put the cursor on a line that there is, and show it."""
         if 0 <= line <= self.last_line:
             self.cursor_line = line
-            self.scroll_to_line(line, animate=False)
+            self.scroll_to_line(self.cursor_line, animate=False)
 
 
 class LibraryTree(Branches):
@@ -162,6 +162,15 @@ class LibraryTree(Branches):
         """Documents that the next removal takes, by their ids."""
         self.folder_states: dict[str, FolderState] = {}
         """By the folder's path."""
+        self.show_ahead: Callable[[TreeNode[Any], int], None] = lambda _node, _offset: None
+        """Called with a branch and the offset of a page when the cursor reaches the row that stands for it."""
+
+    def watch_cursor_line(self, previous_line: int, line: int) -> None:
+        """Move the cursor; a page that was read ahead is shown in the same painting."""
+        super().watch_cursor_line(previous_line, line)
+        row = self.cursor_node
+        if row is not None and row.parent is not None and isinstance(row.data, More):
+            self.show_ahead(row.parent, row.data.offset)
 
     # ------------------------------------------------------------ rows
 

@@ -66,8 +66,8 @@ class Welcome(Choices):
 
         session.do("Samples", index_samples)
         rows = [Content.assemble((f" {query}  ", "bold"), (why, "$muted")) for query, why in FIRST_QUERIES]
-        above = Content("Searching can begin already; passages appear as they are ready. Try:\n")
-        screen = ChoiceScreen("The samples are being read", rows, above, "enter searches")
+        above = Content("They are read in the background, and what is read can be searched at once:\n")
+        screen = ChoiceScreen("Search the samples", rows, above, "enter searches")
         self.app.push_screen(screen, self._search)
 
     def _search(self, place: int | None) -> None:

@@ -93,6 +93,7 @@ class LibraryPane(Pane):
 
     def on_mount(self) -> None:
         self.tree_view.border_title = "Documents"
+        self.tree_view.show_ahead = self._show_ahead
         self.query_one("#details").border_title = "About"
 
     # ------------------------------------------------------------ parts
@@ -206,12 +207,15 @@ class LibraryPane(Pane):
         return node.parent is not None and node in node.parent.children
 
     def _fetch(self, node: TreeNode[Any], offset: int) -> None:
-        """Show a page of what is below a node, from what was read ahead if it is there."""
-        page = self._ahead.pop(node.id, None)
+        """Ask for a page of what is below a node."""
+        self.ask(f"branch {node.id}", partial(self._page, node, offset), lambda page: self._put(node, *page))
+
+    def _show_ahead(self, node: TreeNode[Any], offset: int) -> None:
+        """Show a page, if it was read ahead."""
+        page = self._ahead.get(node.id)
         if page is not None and page[1] == offset:
+            del self._ahead[node.id]
             self._put(node, *page)
-        else:
-            self.ask(f"branch {node.id}", partial(self._page, node, offset), lambda page: self._put(node, *page))
 
     def _read_ahead(self, node: TreeNode[Any], offset: int) -> None:
         words = self.words
@@ -246,7 +250,7 @@ class LibraryPane(Pane):
         if self._is_there(node):
             self.tree_view.put_page(node, rows, offset, total)
             if offset + len(rows) < total:
-                self._read_ahead(node, offset + len(rows))
+                self.call_after_refresh(self._read_ahead, node, offset + len(rows))
             self._restore_late_cursor()
 
     def _restore_late_cursor(self) -> None:
@@ -271,9 +275,10 @@ class LibraryPane(Pane):
         data, origin = message.node.data, origin_of(message.node)
         # Where there is no room beside the tree, the least that must be seen is below it.
         self._show_marks(_in_short(data) if self.app.size.width < 100 else "")
-        if isinstance(data, More) and message.node.parent is not None:
-            # Going on with the arrows goes on with the list.
-            self._fetch(message.node.parent, data.offset)
+        if isinstance(data, More):
+            # Going on with the arrows goes on with the list, unless its page was there already.
+            if message.node.parent is not None and self._is_there(message.node):
+                self._fetch(message.node.parent, data.offset)
         elif isinstance(data, Item):
             self._look_up(data.title, lambda workspace: about_document(workspace, data, origin))
         elif isinstance(data, PassageLine):
