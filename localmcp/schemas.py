@@ -190,8 +190,9 @@ def lower_first(text: str) -> str:
 # ---------------------------------------------------------------- checking arguments against any schema
 
 MOST_PROBLEMS = 20
-MOST_CHOICES, LONGEST_CHOICE = 50, 80
 """Problems told at once; more are counted."""
+MOST_CHOICES, LONGEST_CHOICE = 50, 80
+"""Choices of an enum told at once, and the characters of each."""
 
 
 def without_surrogates(value: Any) -> Any:

@@ -196,7 +196,7 @@ def explain_empty_filter(
     remarks: list[str] = []
     if source_type:
         meant = TYPE_WORDS.get(source_type.lower())
-        remarks += _unknown_value("sourceType", source_type, values("source_type from sources"), meant)
+        remarks += _unknown_value("source type", source_type, values("source_type from sources"), meant)
     if partition:
         names = values("name from partitions join sources on partition_id = partitions.id")
         remarks += _unknown_value("partition", partition, names)

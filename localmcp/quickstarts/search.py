@@ -239,10 +239,11 @@ def _in_documents(
     """Quick starts whose whole text holds every word that names the subject, those with most in the title first."""
     seen = {match.id for match in matches}
     by_field = [_holding_all(connection, where, query, allowed) for where, query in queries.items()]
-    order = sorted(chain.from_iterable(by_field), key=lambda match: (match.score, len(match.display_name), match.name))
-    # Going backwards, the best match of a quick start is the one that is kept.
-    best = {match.id: match for match in reversed(order) if match.id not in seen}
-    return [match for match in order if best.get(match.id) is match][:limit]
+    fallbacks: dict[int, Found] = {}
+    for match in sorted(chain.from_iterable(by_field), key=lambda match: match.place):
+        if match.id not in seen:
+            fallbacks.setdefault(match.id, match)
+    return list(fallbacks.values())[:limit]
 
 
 def _holding_all(connection: apsw.Connection, where: Field, query: Query, allowed: list[int] | None) -> list[Found]:

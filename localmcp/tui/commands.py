@@ -101,9 +101,7 @@ class Output:
     code: int
 
 
-def run_command(
-    session: Session, line: Sequence[str], tell: Tell = lambda progress: None, **variables: str
-) -> Output:  # fmt: skip
+def run_command(session: Session, line: Sequence[str], tell: Tell = lambda progress: None, **variables: str) -> Output:
     """Run `localmcp` with these words on the open file, without a terminal; for a thread that may wait.
 
     `variables` are set for it; `connect` writes those of localmcp into the configuration of an assistant.

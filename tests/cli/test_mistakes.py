@@ -213,7 +213,7 @@ def test_an_empty_path_is_refused_and_does_not_mean_the_current_folder(filled, w
 UNFIT = (
     (("search", "-word"), "comes after --: localmcp search -- …"),
     (("search", "gr\udcc3\udcbcn"), "Set LC_ALL=C.UTF-8"),
-    (("search", "oven", "--type", "docx"), "No --type 'docx'"),
+    (("search", "oven", "--type", "docx"), "No source type 'docx'"),
     (("add", "ftp://example.org/a.txt"), "only http:// and https:// are fetched"),
     (("config", "set", "model", "folder:/none"), "there is no folder /none"),
 )
