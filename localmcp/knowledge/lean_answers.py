@@ -149,7 +149,7 @@ def _passage(number: int, hit: Json) -> str:
         parts.append(_count(hit["morePassages"], "more passage"))
     if hit.get("signals"):
         parts.append(f"beware: {', '.join(hit['signals'])}")
-    return f"[{number}] {', '.join(parts)}\n{hit['content']}"
+    return f"[{number}] {', '.join(parts)}\n{hit.get('excerpt', hit['content'])}"
 
 
 def _place(citation: Json, title: str, content: str) -> str:

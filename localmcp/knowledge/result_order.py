@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 
 from localmcp.search.candidates import Hit
+from localmcp.search.highlight import sentences
 
 WINDOW = 20
 """Hits whose order may differ from that of their scores; all pages together stay without gap or repetition."""
@@ -59,11 +61,27 @@ def fitting(texts: Sequence[str], budget: int | None) -> int:
     return len(texts)
 
 
-def shortened(text: str, longest: int | None, shows: int = 0) -> str:
-    """Return the text, cut after a word with an ellipsis if it is longer; from the line of `shows` if that is far."""
+def shortened(text: str, longest: int | None) -> str:
+    """Return the text, cut after a word with an ellipsis if it is longer."""
     if longest is None or len(text) <= longest:
         return text
-    if shows > longest // 2:
-        begins = min(text.rfind("\n", 0, shows) + 1 or shows, len(text) - longest)
-        return "… " + shortened(text[begins:].lstrip(), longest)
     return text[: longest - 2].rsplit(None, 1)[0] + " …"
+
+
+def excerpt_around(text: str, longest: int | None, shows: int) -> str:
+    """Return the whole sentences around the place `shows` that fit, with an ellipsis where the text goes on."""
+    if longest is None or len(text) <= longest:
+        return text
+    places = list(sentences(text))
+    first = last = max(bisect_right(places, (shows, len(text))) - 1, 0)
+    room = longest - 4
+    while True:
+        if last + 1 < len(places) and places[last + 1][1] - places[first][0] <= room:
+            last += 1
+        elif first > 0 and places[last][1] - places[first - 1][0] <= room:
+            first -= 1
+        else:
+            break
+    shown = text[places[first][0] : places[last][1]]
+    before, after = "… " if first else "", " …" if last + 1 < len(places) else ""
+    return before + (shortened(shown, room) if len(shown) > room else shown + after)

@@ -71,6 +71,21 @@ def test_the_text_of_a_search_is_at_most_a_quarter_longer_than_its_passages(ask:
     assert first["id"] == first["chunkId"] and "sha256" not in first["citation"]
 
 
+def test_from_the_third_passage_on_the_text_shows_the_sentences_around_the_one_that_answers(
+    desk: Desk, ask: Callable[..., Answer]
+) -> None:
+    for number in range(5):
+        before, after = (f"{word} is said of house {number}. " * 8 for word in ("Little", "Nothing"))
+        desk.add_text(f"Lamp {number}", f"{before}The lamp of house {number} hums. {after}")
+    answer = ask("search", query="lamp hums")
+    contents = [hit["content"] for hit in answer.value["results"]]
+    assert [content in answer.text for content in contents] == [True, True, False, False, False]
+    assert all(f"The lamp of house {number} hums." in answer.text for number in range(5))
+    assert len(answer.text) < sum(map(len, contents))
+    whole = ask("search", query="lamp hums", maxChars=10_000).text
+    assert all(content in whole for content in contents)
+
+
 def test_one_document_has_at_most_two_of_the_first_five_passages(ask: Callable[..., Answer]) -> None:
     hits = ask("search", query="boiler manual", limit=5).value["results"]
     sources = [hit["sourceId"] for hit in hits]

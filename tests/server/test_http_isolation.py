@@ -25,7 +25,7 @@ SECRET = "zeppelin"
 UNKNOWN = "11111111-2222-3333-4444-555555555555"
 
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{32}\b|\b[0-9a-f]{16}\b")
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)?")
 _USE = re.compile(r'"score":0\.\d+(?=,"parameters")')
 """Of a tool: it moves a little with every call that was made before, of whatever tool."""
 _NEAREST = re.compile(r',"nearest":\[[^]]*\],"hint":"[^"]*"')
