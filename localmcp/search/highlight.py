@@ -37,6 +37,6 @@ def sentences(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _score(query: KeywordQuery, sentence: str, language: str) -> float:
-    present = set(index_text(sentence, language).split())
-    held = {term.word: term.idf for term in query.terms if holds(present, term)}
+    stems = f" {index_text(sentence, language)} "
+    held = {term.word: term.idf for term in query.terms if holds(stems, term)}
     return sum(held.values()) * (HEADING_SHARE if sentence.startswith("#") else 1)

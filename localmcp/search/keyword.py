@@ -380,15 +380,14 @@ def match_expression(terms: Sequence[Term]) -> str:
 
 def matched_words(query: KeywordQuery, text: str, language: str) -> list[str]:
     """Return the query's words (as typed) that are in a text of that language."""
-    # The stems of its words; words that were seen before are not taken apart again.
-    present = set(index_text(text, language).split())
-    return list(dict.fromkeys(term.word for term in query.terms if holds(present, term)))
+    stems = f" {index_text(text, language)} "
+    return list(dict.fromkeys(term.word for term in query.terms if holds(stems, term)))
 
 
-def holds(present: set[str], term: Term) -> bool:
-    """Return whether a text with these stems holds the term."""
-    return any(
-        present.issuperset(alternative)
-        or (alternative[0].endswith("*") and any(word.startswith(alternative[0][:-1]) for word in present))
-        for alternative in term.alternatives
-    )
+def holds(stems: str, term: Term) -> bool:
+    """Return whether a text holds the term; `stems`: those of its words in order, a space before and after each.
+
+    The parts of a code have to be adjacent, as FTS5 has it: "4.1.2" is not in "4.2.0 and 4.1.3".
+    """
+    phrases = map(" ".join, term.alternatives)
+    return any((f" {phrase[:-1]}" if phrase.endswith("*") else f" {phrase} ") in stems for phrase in phrases)

@@ -71,6 +71,12 @@ def test_a_question_about_a_code_that_is_nowhere_is_doubtful(library: Library) -
     assert outcome.doubtful
 
 
+def test_a_version_between_two_that_are_there_is_doubtful(library: Library) -> None:
+    library.put("Firmware releases: 4.2.0 fades scenes, 4.1.3 keeps the clock right.", title="Firmware")
+    assert not search(library, "firmware releases 4.1.3").doubtful
+    assert search(library, "firmware releases 4.1.2").doubtful
+
+
 def test_a_passage_with_more_of_the_question_is_more_relevant(library: Library) -> None:
     whole = search(library, "outdoor sensor not connected").hits[0]
     part = search(library, "outdoor swimming lessons for beginners").hits[0]
