@@ -5,7 +5,8 @@
 
 Four sets: the sample questions, a hundred others about the sample documents of which half have no answer, and about as
 many for each of two other libraries. The maps of `localmcp.search.relevance` were fitted on sample and library; second
-was written before and was not used for it.
+was written before and was not used for it. `near` asks the second library 72 questions whose subject it has and whose
+fact it has not, and 41 that it answers in other words.
 
 A search is bad if none of its first five hits is from a document that answers. The flag is right if the search is bad;
 an answer without hits counts as flagged.
@@ -39,7 +40,10 @@ SETS = {
     "sample": [sample_directory() / "queries.jsonl", HERE / "confidence_questions.jsonl"],
     "library": [HERE / "confidence_library.jsonl"],
     "second": [HERE / "confidence_second.jsonl"],
+    "near": [HERE / "confidence_near.jsonl"],
 }
+LIBRARY_OF = {"near": "second"}
+"""Sets that ask about the documents of another."""
 FIRST = 5
 STEPS, RATE, DECAY = 1200, 0.03, 0.002
 SHIFT = 0.3
@@ -102,7 +106,9 @@ def opened(name: str, model: str) -> Iterator[Workspace]:
         folder = sample_directory() / "documents"
         if name != "sample":
             folder = Path(place) / "library"
-            for block in (HERE / f"confidence_{name}.txt").read_text(encoding="utf-8").split("@@ ")[1:]:
+            for block in (
+                (HERE / f"confidence_{LIBRARY_OF.get(name, name)}.txt").read_text(encoding="utf-8").split("@@ ")[1:]
+            ):
                 path, text = block.split("\n", 1)
                 (folder / path).parent.mkdir(parents=True, exist_ok=True)
                 (folder / path).write_text(text, encoding="utf-8")
