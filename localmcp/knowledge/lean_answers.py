@@ -28,7 +28,7 @@ TITLE_CHARS = 1_500
 _SCORES = ("semanticScore", "keywordScore", "combinedScore")
 _SEARCH_FIELDS = (
     "query", "mode", "count", "message", "notices", "repairs", "didYouMean", "nextCursor", "lowConfidence",
-    "confidence", "coverage", "explain",
+    "absentWords", "confidence", "coverage", "explain",
 )  # fmt: skip
 
 
@@ -105,8 +105,11 @@ def search_text(result: Json) -> str:
 
 
 def _confidence(result: Json) -> str:
+    absent = ", ".join(map(repr, result.get("absentWords", ())))
     if result.get("lowConfidence"):
-        return ". Low confidence: the documents may not hold the answer."
+        return f". Low confidence: the documents may not hold the answer{absent and f'; none has {absent}'}."
+    if absent:
+        return f". Confidence: fair; no document has {absent}."
     return ". Confidence: good." if result["mode"] == "hybrid" else "."
 
 

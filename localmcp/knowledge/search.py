@@ -23,6 +23,7 @@ from localmcp.search.filters import Filters
 from localmcp.search.fusion import MatchType
 from localmcp.search.index import Index
 from localmcp.search.keyword import Term, inverse_frequency
+from localmcp.search.relevance import unmentioned
 from localmcp.storage.database import Database
 from localmcp.text.signals import signals
 from localmcp.tools import Param, current_scope, integer_or_string, tool
@@ -35,6 +36,8 @@ WHOLE_PASSAGES, EXCERPT_CHARS = 2, 350
 says `maxChars`: 595 questions on 48 articles cost 2,248 characters each, before 3,507, and no answer is lost."""
 GROUPED_CHARS = 240
 """Characters of a passage that represents its document."""
+MOST_ABSENT = 3
+"""Words of a question that are named because no document holds them."""
 NOTHING_FOUND = "No relevant results found. Try rephrasing your query or using a different search mode."
 MODES = ("hybrid", "semantic", "keyword")
 
@@ -105,6 +108,8 @@ class SearchResult(TypedDict):
     didYouMean: NotRequired[str]
     nextCursor: NotRequired[str]
     lowConfidence: NotRequired[bool]
+    absentWords: NotRequired[list[str]]
+    """For a language model: words of the question that no document holds."""
     coverage: NotRequired[float]
     """Share of the passages searched whose meaning was read, 0..1; absent when all were."""
     weights: dict[str, float]
@@ -198,6 +203,8 @@ class PassageSearch:
                 _cut(hit, budget)
             elif current_scope().lean and maxChars is None and place >= WHOLE_PASSAGES and not explain:
                 hit["excerpt"] = excerpt_around(hit["content"], EXCERPT_CHARS, _best_place(hit))
+        if current_scope().lean and (absent := _absent_words(query, outcome)):
+            result["absentWords"] = absent[:MOST_ABSENT]
         if not outcome.hits and filters:
             with self.database.read() as connection:
                 remarks = explain_empty_filter(connection, sourceType, partition, pathPrefix, metadata)
@@ -293,6 +300,14 @@ def _search_result(
     if explain:
         result["explain"] = _explanation(outcome) | ({"recency": outcome.recency} if outcome.recency else {})
     return result
+
+
+def _absent_words(text: str, outcome: SearchOutcome) -> list[str]:
+    """Return the words of the question that no document holds; one in another language has other words."""
+    query = outcome.query
+    if query is None or not outcome.hits or outcome.hits[0].passage.language not in query.languages:
+        return []
+    return unmentioned(query, text)
 
 
 def _cut(hit: SearchHit, longest: int | None) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from localmcp.search.keyword import ABSENT, REPAIR_WEIGHT, KeywordQuery
-from localmcp.wording.normalize import is_function_word
+from localmcp.wording.normalize import fold, is_function_word, phrases
 
 LEAST = 50.0
 """Below it a passage hardly answers. If the best of the first is below, the search says `lowConfidence`."""
@@ -27,6 +27,8 @@ FAR = 0.25
 UNIQUE_CODE = 90.0
 """What a passage shows at least that holds a rare code which the query is mostly about."""
 RARE_CHUNKS, CODE_SHARE = 3, 1 / 3
+_MEASURE = re.compile(r"\bhow (\w+)", re.IGNORECASE)
+_MARKS = ".,;:!?()\"'“”«»"
 _YEAR = re.compile(r"(?:19|20)\d\d")
 
 
@@ -116,6 +118,16 @@ def judge(query: KeywordQuery | None, nearest: Sequence[float], hybrid: Signals 
 def _missing(query: KeywordQuery) -> dict[str, float]:
     absent = [word for word, reason in query.dropped if reason == ABSENT]
     return {word: query.missing_idf for word in absent if not is_function_word(word, query.languages)}
+
+
+def unmentioned(query: KeywordQuery, text: str) -> list[str]:
+    """Return the content words of a question, as typed, that are in no passage.
+
+    The measure in "how many" is none of them: an answer gives a number instead.
+    """
+    typed = {" ".join(unit): word.strip(_MARKS) for word in text.split() for unit in phrases(word)}
+    measures = set(map(fold, _MEASURE.findall(text)))
+    return [typed.get(word, word) for word in _missing(query) if word not in measures]
 
 
 def unique_codes(query: KeywordQuery) -> frozenset[str]:

@@ -71,6 +71,16 @@ def test_the_text_of_a_search_is_at_most_a_quarter_longer_than_its_passages(ask:
     assert first["id"] == first["chunkId"] and "sha256" not in first["citation"]
 
 
+def test_words_of_the_question_that_are_not_there_are_named_on_the_first_line(
+    desk: Desk, ask: Callable[..., Answer]
+) -> None:
+    desk.add_text("Allotment", "The allotment costs 40 euros.")
+    answer = ask("search", query="How heavy is the valve of the boiler, its price and Warranty RX-77?", limit=1)
+    assert answer.value["absentWords"] == ["price", "Warranty", "RX-77"]
+    assert "none has 'price', 'Warranty', 'RX-77'" in answer.text.splitlines()[0]
+    assert "absentWords" not in ask("search", query="fill the boiler through the valve with euros").value
+
+
 def test_from_the_third_passage_on_the_text_shows_the_sentences_around_the_one_that_answers(
     desk: Desk, ask: Callable[..., Answer]
 ) -> None:
