@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelUnavailable
 from localmcp.rules import rulebook
-from localmcp.rules.calibration import EverydayRequests, find_calibration
+from localmcp.rules.calibration import RequestsWithoutRules, find_calibration, find_expected_tasks
 from localmcp.rules.relevance import Match, Task, category_shares, lift, match_rules, rate, split_clauses
 from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, digest_of, load_rules
 from localmcp.search.collections import Collection
@@ -146,7 +146,7 @@ class RuleFinder:
         self._index = index
         self._max_results = max_results
         self._threshold = threshold
-        self._everyday = EverydayRequests()
+        self._without_rules = RequestsWithoutRules()
         self._lock = threading.Lock()
         self._category_vectors: dict[str, Vector] = {}
 
@@ -258,8 +258,8 @@ class RuleFinder:
         embedder = self._index.embedder.get()
         calibration = find_calibration(connection, embedder.identity)
         if calibration is not None:
-            task.everyday = self._everyday.vectors(embedder)
-            task.direction = self._everyday.direction(embedder, calibration)
+            task.without_rules = self._without_rules.vectors(embedder)
+            task.expected = find_expected_tasks(embedder.identity.fingerprint)
         matches = self.mounted.match(connection, embedder.identity, task, request.selection, notices)
         if collection:
             blocks = self._blocks(connection, collection)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from localmcp.rules.calibration import Calibration
+from localmcp.rules.calibration import Calibration, ExpectedTasks, everyday_requests
 from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, load_rules, rule_ids_of
 from localmcp.search.collections import Collection
 from localmcp.search.passages import read_texts
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 NEAREST = 200
 """Rules compared exactly for the whole task; a clause and the conversation get fewer."""
 NEAREST_TO_CLAUSE = 80
-WEIGHED = 80
-"""Rules that are rated."""
+COMPARED, WEIGHED = 120, 80
+"""Rules, nearest first, that are compared with the tasks they are expected for, and those that are rated."""
 CLAUSE_WEIGHT = 0.85
 """A rule that fits one clause of a task counts nearly as much as one that fits the whole of it."""
 CONVERSATION_WEIGHT = 0.7
@@ -56,21 +56,17 @@ class Task:
     vector: Vector
     clauses: list[tuple[str, Vector]] = field(default_factory=list[tuple[str, Any]])
     conversation: Vector | None = None
-    everyday: Vector | None = None
-    """Vectors of the everyday requests (n, dimension), where the model is calibrated."""
-    direction: Vector | None = None
-    """(dimension + 1,): from everyday requests to those that people make of programs, and its offset."""
+    without_rules: Vector | None = None
+    """Vectors of requests that need no rule (n, dimension), everyday ones first, where the model is calibrated."""
+    expected: ExpectedTasks | None = None
     files: tuple[str, ...] = ()
 
     @property
-    def nearest_everyday(self) -> float:
-        """Cosine with the everyday request that is most like the task."""
-        return 0.0 if self.everyday is None else float((self.everyday @ self.vector).max())
+    def nearest_without_rules(self) -> float:
+        """Mean cosine with the three requests without rules that are most like the task."""
+        import numpy as np
 
-    @property
-    def work(self) -> float:
-        """How much it sounds like work at a computer: about 1 for that, -1 for everyday life; 0 when unknown."""
-        return 0.0 if self.direction is None else float(self.direction[:-1] @ self.vector + self.direction[-1])
+        return 0.0 if self.without_rules is None else float(np.sort(self.without_rules @ self.vector)[-3:].mean())
 
     def views(self) -> list[tuple[Vector, float, int]]:
         """Return each vector that rules are compared with, its weight, and how many of the nearest it brings."""
@@ -89,7 +85,7 @@ class Match:
     cosine: float
     """With the whole task."""
     nearest: float
-    """The largest weighted cosine: with the task, one of its clauses, or the conversation."""
+    """The largest weighted similarity: with the task, one of its clauses, or the conversation."""
     view: int
     """Which of the task's views that was."""
     generality: float
@@ -205,12 +201,18 @@ def _compare(
         return {}
     vectors = np.frombuffer(b"".join(row[1] for row in rows), dtype="<f4").reshape(len(rows), -1)
     views = task.views()
-    cosines = vectors @ np.stack([vector for vector, _, _ in views]).T
-    weighted = cosines * np.array([weight for _, weight, _ in views], dtype=np.float32)
+    asked = np.stack([vector for vector, _, _ in views]).T
+    weights = np.array([weight for _, weight, _ in views], dtype=np.float32)
+    nearest = np.sort(np.argsort(-(vectors @ asked * weights).max(axis=1), kind="stable")[:COMPARED])
+    rows, vectors = [rows[i] for i in nearest], vectors[nearest]
+    cosines = vectors @ asked
+    similarities = task.expected.similarities(vectors, asked) if task.expected else cosines
+    weighted = similarities * weights
     best = weighted.argmax(axis=1)
     general = np.zeros(len(rows))
-    if task.everyday is not None:
-        general = np.sort(vectors @ task.everyday.T, axis=1)[:, -10:].mean(axis=1)
+    if task.without_rules is not None:
+        everyday = task.without_rules[: len(everyday_requests())]
+        general = np.sort(vectors @ everyday.T, axis=1)[:, -10:].mean(axis=1)
     return {
         row[0]: (float(cosines[i, 0]), float(weighted[i, best[i]]), int(best[i]), float(general[i]))
         for i, row in enumerate(rows)
@@ -241,7 +243,7 @@ def rate(matches: Sequence[Match], task: Task, calibration: Calibration | None) 
         if calibration is None:
             relevance = match.cosine
         else:
-            relevance = calibration.relevance(match.similarity(usual), best, task.nearest_everyday, task.work)
+            relevance = calibration.relevance(match.similarity(usual), best, task.nearest_without_rules)
         match.relevance = relevance * min(1.0, match.rule.weight)
         match.reasons = _reasons(match, task)
 

@@ -8,7 +8,8 @@
 The rules of `sample_data/rules/` are imported as everybody imports them, and the judged tasks of `tasks.jsonl`
 asked with the defaults. A task names its best rules and the others that are relevant by how they begin; a third of the
 tasks has none. `--calibrate` fits the slope and the cut of the gate on all tasks, so neither half is a blind test;
-judge by rules and tasks of your own.
+judge by rules and tasks of your own. `rules_pairs.txt` holds rules of all kinds of work, each with its topic and four
+tasks, by a writer who had seen none of these sets.
 """
 
 from __future__ import annotations
@@ -23,12 +24,19 @@ from pathlib import Path
 from typing import Any
 
 from localmcp.config import Settings, sample_directory
-from localmcp.rules.calibration import Calibration, everyday_requests, shipped_path, store_calibration
+from localmcp.rules.calibration import (
+    Calibration,
+    ExpectedTasks,
+    everyday_requests,
+    find_expected_tasks,
+    requests_without_rules,
+    shipped_path,
+    store_calibration,
+)
 from localmcp.rules.relevance import Match, Task, match_rules
 from localmcp.rules.rulebook import Selection, embedded_text, find_collection, select_rules
 from localmcp.search.collections import ensure_model
 from localmcp.storage.database import Database
-from localmcp.tool_search.background_requests import general_requests
 from localmcp.workspace import Workspace
 
 FIRST = 5
@@ -124,30 +132,29 @@ def show_task(task: Judged, rules: list[dict[str, Any]]) -> None:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the model says of a task before any map: similarities of its rules, and to the nearest everyday request."""
+    """What the model says of a task before any map: similarities of its rules, and to requests without rules."""
 
     task: Judged
     similarities: dict[int, float]
     everyday: float
-    work: float
 
     @property
     def best(self) -> float:
         return max(self.similarities.values(), default=0.0)
 
 
-def look(workspace: Workspace, tasks: list[Judged], generality: float, direction: Any, everyday: Any) -> list[Seen]:
+def look(workspace: Workspace, tasks: list[Judged], generality: float, without_rules: Any, expected: Any) -> list[Seen]:
     finder, seen = workspace.rule_finder, []
     for task in tasks:
         embedded: Task = finder._embed(task.text, (), "")
-        embedded.everyday = everyday
-        embedded.direction = direction
+        embedded.without_rules = without_rules
+        embedded.expected = expected
         with workspace.database.read() as connection:
             collection = find_collection(connection)
             blocks = finder._blocks(connection, collection)
             matches: list[Match] = match_rules(connection, embedded, collection, blocks, Selection())
         similarities = {match.rule.id: match.similarity(generality) for match in matches}
-        seen.append(Seen(task, similarities, embedded.nearest_everyday, embedded.work))
+        seen.append(Seen(task, similarities, embedded.nearest_without_rules))
     return seen
 
 
@@ -163,20 +170,20 @@ def usual_generality(workspace: Workspace, everyday: Any) -> float:
     return float(np.sort(cosines, axis=1)[:, -10:].mean())
 
 
-EVERYDAY_PART, WORK_PART = 0.3, 0.2
-"""What the gate takes of the two background measures beside the best similarity: chosen once, on two sets of tasks."""
+EVERYDAY_PART = 0.5
+"""What the gate takes of the nearness to requests without rules beside the best similarity: chosen once."""
 
 
 def fit_gate(seen: list[Seen], start: Calibration) -> Calibration:
     """The slope of a logistic regression over the margin, moved so that a tenth of the tasks without a rule pass."""
     import numpy as np
 
-    margin = np.array([task.best - EVERYDAY_PART * task.everyday + WORK_PART * task.work for task in seen])
+    margin = np.array([task.best - EVERYDAY_PART * task.everyday for task in seen])
     fits = np.array([bool(task.task.best) for task in seen])
     slope = logistic_slope(margin, fits)
     cut = float(np.quantile(margin[~fits], 0.9))
     return replace(
-        start, best=slope, everyday=round(slope * EVERYDAY_PART, 2), work=round(slope * WORK_PART, 2),
+        start, best=slope, everyday=round(slope * EVERYDAY_PART, 2),
         offset=round(0.8473 - slope * cut, 2),
     )  # fmt: skip
 
@@ -195,55 +202,55 @@ def logistic_slope(margin: Any, fits: Any) -> float:
     return round(float(slopes[0]), 1)
 
 
-def fit_direction(work: Any, everyday: Any) -> Any:
-    """Return weights and offset (dimension + 1,) of the ridge regression to 1 for work and -1 for everyday life.
-
-    Args:
-        work: unit vectors of requests to programs (n, dimension).
-        everyday: unit vectors of everyday requests (m, dimension); both groups weigh the same.
-    """
-    import numpy as np
-
-    rows = np.hstack([np.vstack([work, everyday]), np.ones((len(work) + len(everyday), 1))]).astype(np.float64)
-    target = np.r_[np.ones(len(work)), -np.ones(len(everyday))]
-    weight = np.r_[np.full(len(work), 0.5 / len(work)), np.full(len(everyday), 0.5 / len(everyday))]
-    squares = (rows * weight[:, None]).T @ rows + RIDGE * np.eye(rows.shape[1])
-    return np.linalg.solve(squares, (rows * weight[:, None]).T @ target).astype(np.float32)
-
-
-def work_direction(workspace: Workspace, everyday: Any) -> Any:
-    """The direction from everyday requests to those that people make of programs, for the model at hand."""
-    return fit_direction(workspace.embedder.get().embed_passages(list(general_requests())), everyday)
-
-
-def calibrate(folder: Path, model: str) -> Calibration:
-    """Fit the three numbers of the gate on all tasks of both sets."""
-    seen: list[Seen] = []
-    generality, direction, everyday = 0.0, None, None
-    for name in ("samples", "fresh"):
-        with Workspace(Settings(database=folder / f"calibration-{name}.localmcp", model=model)) as workspace:
-            import_rules(workspace, name)
-            if direction is None:
-                everyday = workspace.embedder.get().embed_passages(everyday_requests())
-                generality = usual_generality(workspace, everyday)
-                direction = work_direction(workspace, everyday)
-            seen += look(workspace, read_tasks(workspace, "all", name), generality, direction, everyday)
-    start = Calibration(generality=round(generality, 3), direction=tuple(map(float, direction)))
-    return fit_gate(seen, start)
-
-
-def ship(workspace: Workspace, model: str, calibration: Calibration) -> None:
-    """Write what the package ships for a model: the numbers, the direction, vectors of the everyday requests."""
+def expected_tasks(workspace: Workspace) -> ExpectedTasks:
+    """The rules of `rules_pairs.txt`, and the mean of the tasks of each, in the vectors of the model at hand."""
     import numpy as np
 
     embedder = workspace.embedder.get()
-    exact = embedder.embed_passages(everyday_requests())
-    # Whole numbers take half the room; cosines move by less than 0.002.
-    vectors = np.rint(exact / np.abs(exact).max(axis=1, keepdims=True) * 127).astype(np.int8)
-    numbers = {name: value for name, value in asdict(calibration).items() if name != "direction"}
+    lines = (HERE / "rules_pairs.txt").read_text(encoding="utf-8").splitlines()
+    pairs = [line.split(" | ")[1:] for line in lines]
+    tasks = [np.mean([embedder.embed_query(task) for task in tasks], axis=0) for _, *tasks in pairs]
+    return ExpectedTasks(embedder.embed_passages([rule for rule, *_ in pairs]), _unit(np.array(tasks)))
+
+
+def _unit(rows: Any) -> Any:
+    import numpy as np
+
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def calibrate(folder: Path, model: str, expected: ExpectedTasks | None) -> Calibration:
+    """Fit the three numbers of the gate on all tasks of both sets."""
+    seen: list[Seen] = []
+    generality, without_rules = 0.0, None
+    for name in ("samples", "fresh"):
+        with Workspace(Settings(database=folder / f"calibration-{name}.localmcp", model=model)) as workspace:
+            import_rules(workspace, name)
+            if without_rules is None:
+                without_rules = workspace.embedder.get().embed_passages(requests_without_rules())
+                generality = usual_generality(workspace, without_rules[: len(everyday_requests())])
+            seen += look(workspace, read_tasks(workspace, "all", name), generality, without_rules, expected)
+    start = Calibration(generality=round(generality, 3))
+    return fit_gate(seen, start)
+
+
+def whole_numbers(rows: Any) -> Any:
+    """Unit rows as -127 to 127, which take a quarter of the room; cosines move by less than 0.002."""
+    import numpy as np
+
+    return np.rint(rows / np.abs(rows).max(axis=1, keepdims=True) * 127).astype(np.int8)
+
+
+def ship(workspace: Workspace, model: str, calibration: Calibration, expected: ExpectedTasks | None) -> None:
+    """Write what the package ships for a model: the numbers, and vectors of what others wrote."""
+    import numpy as np
+
+    embedder = workspace.embedder.get()
+    vectors = whole_numbers(embedder.embed_passages(requests_without_rules()))
+    pairs = {name: whole_numbers(rows) for name, rows in expected._asdict().items()} if expected else {}
     np.savez_compressed(
-        shipped_path(model), fingerprint=embedder.identity.fingerprint, numbers=json.dumps(numbers), vectors=vectors,
-        direction=np.array(calibration.direction, dtype=np.float32),
+        shipped_path(model), fingerprint=embedder.identity.fingerprint, numbers=json.dumps(asdict(calibration)),
+        vectors=vectors, **pairs,
     )  # fmt: skip
     print(f"{len(vectors)} vectors, {shipped_path(model).stat().st_size:,} bytes")
 
@@ -263,10 +270,13 @@ def main() -> None:
         os.environ.setdefault("LOCALMCP_STATE_DIR", name)
         with Workspace(Settings(database=Path(name) / "rules.localmcp", model=options.model)) as workspace:
             if options.calibrate:
-                calibration = calibrate(Path(name), options.model)
-                print(replace(calibration, direction=()))
+                is_default = options.model == "default"
+                fingerprint = workspace.embedder.get().identity.fingerprint
+                expected = expected_tasks(workspace) if is_default else find_expected_tasks(fingerprint)
+                calibration = calibrate(Path(name), options.model, expected)
+                print(calibration)
                 if options.ship:
-                    ship(workspace, options.model, calibration)
+                    ship(workspace, options.model, calibration, expected if is_default else None)
                 if options.store:
                     with Database(options.store).write() as connection:
                         store_calibration(

@@ -14,7 +14,7 @@ import pytest
 from localmcp.config import Settings, load_settings
 from localmcp.embeddings import HashEmbedder, LazyEmbedder, open_embedder
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelUnavailable, NotFound
-from localmcp.rules.calibration import Calibration, everyday_requests, find_calibration, store_calibration
+from localmcp.rules.calibration import Calibration, find_calibration, requests_without_rules, store_calibration
 from localmcp.rules.learning import Generalized, RuleLearner, normalize, weigh
 from localmcp.rules.relevance import match_globs, split_clauses
 from localmcp.rules.rulebook import RuleDraft
@@ -226,10 +226,10 @@ def test_relevance_falls_with_similarity_and_with_nearness_to_everyday_requests(
 
 
 def test_the_vectors_that_are_shipped_are_those_of_the_shipped_requests(model: Any) -> None:
-    from localmcp.rules.calibration import EverydayRequests
+    from localmcp.rules.calibration import RequestsWithoutRules
 
-    shipped = EverydayRequests().vectors(model)
-    requests = everyday_requests()
+    shipped = RequestsWithoutRules().vectors(model)
+    requests = requests_without_rules()
     assert shipped.shape == (len(requests), 384)
     some = [0, len(requests) // 2, len(requests) - 1]
     assert (shipped[some] * model.embed_passages([requests[each] for each in some])).sum(axis=1).min() > 0.99
