@@ -251,7 +251,8 @@ def rate(matches: Sequence[Match], task: Task, calibration: Calibration | None) 
 def _reasons(match: Match, task: Task) -> list[str]:
     percent = f"{match.nearest:.2f}"
     if match.view == 0:
-        return [f"close in meaning (cosine {percent})"]
+        close = f"close in meaning (cosine {match.cosine:.2f})"
+        return [close, "rules like it matter for such tasks"] if match.nearest > match.cosine else [close]
     if match.view <= len(task.clauses):
         return [f"close to “{task.clauses[match.view - 1][0]}” ({percent})"]
     return [f"close to the conversation ({percent})"]
