@@ -9,7 +9,8 @@ import os
 import re
 import stat
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from json.encoder import encode_basestring_ascii
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 LONGEST_CHUNK = 254
 """Tokens of an embedded text, also for models that read more: shorter passages answer more exactly."""
 DEFAULT_LANGUAGE = "english"
+CODE_SAMPLES = 6
+"""Passages of code that decide which language its words are in."""
 CANNOT_BE_READ = "cannot be read"
 """Begins the reason of a file that the system does not let us read."""
 REACHED_BY_LINK = "reached through a link, which it was not when it was added; add it again if that is meant"
@@ -228,7 +231,6 @@ def member_uri(path: str, member: str) -> str:
 def draft_source(document: Document, chunker: Chunker, origin: Origin) -> SourceDraft:
     """Return the source to store, with the words of its passages."""
     title = origin.title or document.title
-    language = detect_language(document.text) or DEFAULT_LANGUAGE
     by_word_only = is_data_file(origin.uri or "")
     lists = WordLists([], [])
     chunks = split(
@@ -242,6 +244,8 @@ def draft_source(document: Document, chunker: Chunker, origin: Origin) -> Source
         limit=chunker.limit,
         target=min(200, chunker.limit),
     )
+    is_code = document.markup == "code"
+    language = (_code_language(chunks) if is_code else detect_language(document.text)) or DEFAULT_LANGUAGE
     return SourceDraft(
         collection_id=origin.collection_id,
         partition_id=origin.partition_id,
@@ -261,8 +265,16 @@ def draft_source(document: Document, chunker: Chunker, origin: Origin) -> Source
     )
 
 
+def _code_language(chunks: Sequence[Chunk]) -> str | None:
+    """Return the language that most of some passages, spread over the document, have; None when all are undecided."""
+    spread = chunks[:: -(-len(chunks) // CODE_SAMPLES) or 1]
+    votes = Counter(filter(None, (detect_language(chunk.text) for chunk in spread)))
+    return max(votes, key=votes.__getitem__, default=None)
+
+
 def _draft_chunk(chunk: Chunk, title: str, document_language: str, by_word_only: bool, lists: WordLists) -> ChunkDraft:
-    language = detect_language(chunk.text) or document_language
+    # Of code, half the passages are undecided, and one in 200 was taken for a language that is not in it.
+    language = (chunk.kind != "code" and detect_language(chunk.text)) or document_language
     kind = WORD_ONLY if by_word_only or is_data(chunk.text) else chunk.kind
     heading = heading_of(title, chunk.headings)
     return ChunkDraft(
