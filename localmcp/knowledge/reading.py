@@ -18,7 +18,7 @@ from localmcp.knowledge.ledger import Entry, Root
 from localmcp.knowledge.walk import Found
 from localmcp.text.worker_pool import SMALL, Limits, WorkerPool
 
-GROUP_CHUNKS, GROUP_SECONDS = 12_000, 2.0
+GROUP_CHUNKS, GROUP_SECONDS = 6_000, 2.0
 """A transaction holds about so many passages, or what was read in so long."""
 FIRST_SECONDS = 0.3
 """The first one, so that something is found soon."""

@@ -476,6 +476,20 @@ def test_the_real_model_indexes_and_no_chunk_is_too_long_for_it(database: Databa
     assert set(column(database, "select language from groups")) == {"english", "italian"}
 
 
+def test_code_is_in_the_language_of_its_comments_as_a_whole(
+    library: Library, database: Database, tmp_path: Path
+) -> None:
+    comments = (
+        "# Die Rechnung wird erst verschickt, wenn der Kunde die Lieferung bestätigt hat.",
+        "# Ohne Bestätigung wartet der Vorgang sieben Tage und wird danach verworfen.",
+    )
+    functions = [f"def step_{number}(value: int) -> int:\n    return value + {number}\n" for number in range(80)]
+    blocks = [f"{comments[number % 2]}\n{code}" if number % 3 else code for number, code in enumerate(functions)]
+    library.add_paths([write(tmp_path / "invoices.py", "\n\n".join(blocks))])
+    assert column(database, "select chunk_count from sources")[0] > 3
+    assert column(database, "select language from groups where chunks > 0") == ["german"]
+
+
 # ---------------------------------------------------------------- several documents in a file, and text by word only
 
 MAILBOX = """From ann@example.org Mon Jan  6 09:00:00 2025
