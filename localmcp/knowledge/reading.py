@@ -115,7 +115,7 @@ def limits_of(settings: Settings) -> Limits:
 
 
 def _share(item: ReadTask) -> int:
-    """Return how many of AHEAD a file is: about 5 MB of plain text together, which is read in a second or so."""
+    """Return how many of AHEAD a file is: together about 24 MB of plain text, read while a transaction is written."""
     plain = PurePath(item.origin.uri or "").suffix.lower() in PLAIN_SUFFIXES
     return min(item.origin.size // 8000 + 1, SMALL) if plain else SMALL
 

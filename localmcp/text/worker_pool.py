@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 
-AHEAD, SMALL = 3072, 256
+AHEAD, SMALL = 3072, 768
 """A worker holds items up to this sum of their shares, so that it is busy while the caller writes; an item's is SMALL
 unless the caller says otherwise."""
 UNDELIVERED_BYTES = 64_000_000
