@@ -21,6 +21,7 @@ from localmcp.search.vector import (
     estimated_candidates,
     exact_cosines,
     nearest_chunks,
+    restricted_codes,
 )
 
 if TYPE_CHECKING:
@@ -110,7 +111,8 @@ class _Pairs:
     def of(cls, blocks: Sequence[Block], queries: Vectors, allowed: Ids | None) -> _Pairs:
         import numpy as np
 
-        estimates = [estimated_candidates(blocks, query, allowed) for query in queries]
+        codes = restricted_codes(blocks, allowed)
+        estimates = [estimated_candidates(codes, query) for query in queries]
         numbers = np.repeat(np.arange(len(estimates)), [len(ids) for ids, _ in estimates])
         order = np.argsort(-np.concatenate([estimated for _, estimated in estimates]))
         return cls(numbers[order], np.concatenate([ids for ids, _ in estimates])[order])

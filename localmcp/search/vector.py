@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     Ids = NDArray[np.int64]
     Vector = NDArray[np.float32]
     Cosines = NDArray[np.float64]
+    Codes = tuple[Ids, NDArray[np.uint64]]
+    """Chunk ids (n,) and their sign codes (words, n)."""
 
 SEGMENT_SIZE = 4096
 SEGMENTS_IN_BLOCK = 16
@@ -268,8 +270,9 @@ def nearest_chunks(
         ids = all_ids(blocks, allowed)
         steps = [ids[start : start + EXACT_STEP] for start in range(0, len(ids), EXACT_STEP)]
         return _best_of([_compared(connection, model_id, step, query) for step in steps], k)
-    most = max(MOST_READ, k, sum(len(block.ids) for block in blocks) // READ_SHARE)
-    ids, estimated = _ordered(*estimated_candidates(blocks, query, allowed), most)
+    codes = restricted_codes(blocks, allowed)
+    most = max(MOST_READ, k, sum(len(ids) for ids, _ in codes) // READ_SHARE)
+    ids, estimated = _ordered(*estimated_candidates(codes, query), most)
     read = max(FIRST_READ, k)
     compared = [_compared(connection, model_id, ids[:read], query)]
     while read < len(ids) and (hopeful := _hopeful(estimated, compared)) > read:
@@ -328,7 +331,7 @@ def all_ids(blocks: Sequence[Block], allowed: Ids | None) -> Ids:
 
 def candidates(blocks: Sequence[Block], query: Vector, allowed: Ids | None) -> Ids:
     """Return the ids of the codes nearest to the query's code, best estimate first."""
-    return _ordered(*estimated_candidates(blocks, query, allowed), CANDIDATES)[0]
+    return _ordered(*estimated_candidates(restricted_codes(blocks, allowed), query), CANDIDATES)[0]
 
 
 def _ordered(ids: Ids, estimated: Vector, most: int) -> tuple[Ids, Vector]:
@@ -342,26 +345,34 @@ def _ordered(ids: Ids, estimated: Vector, most: int) -> tuple[Ids, Vector]:
     return ids[order], estimated[order]
 
 
-def estimated_candidates(blocks: Sequence[Block], query: Vector, allowed: Ids | None) -> tuple[Ids, Vector]:
+def restricted_codes(blocks: Iterable[Block], allowed: Ids | None) -> list[Codes]:
+    """Return the codes of each block's chunks whose source is allowed."""
+    import numpy as np
+
+    if allowed is None:
+        return [(block.ids, block.bits) for block in blocks]
+    places = ((block, np.flatnonzero(_is_in(block.sources, allowed))) for block in blocks)
+    return [(block.ids[at], np.take(block.bits, at, axis=1)) for block, at in places]
+
+
+def estimated_candidates(codes: Sequence[Codes], query: Vector) -> tuple[Ids, Vector]:
     """Return the ids (n,) of the codes nearest to the query's code, and their estimates (n,), in no order."""
     import numpy as np
 
-    if not blocks:
+    if not codes:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
     code = pack_signs(query)
     words = np.frombuffer(code + bytes(-len(code) % 8), dtype=np.uint64)
-    beyond = len(words) * 64 + 1
-    distances = [_masked(_hamming(block.bits, words), block.sources, allowed, beyond) for block in blocks]
-    counts = np.sum([np.bincount(d, minlength=beyond + 1) for d in distances], axis=0)[:beyond].cumsum()
+    distances = [_hamming(bits, words) for _, bits in codes]
+    counts = np.sum([np.bincount(d, minlength=len(words) * 64 + 1) for d in distances], axis=0).cumsum()
     total = int(counts[-1])
     nearest_count = min(total, CANDIDATES, max(total // CANDIDATE_SHARE, MOST_READ))
-    limit = min(int(np.searchsorted(counts, nearest_count)), beyond - 1)
+    limit = int(np.searchsorted(counts, nearest_count))
     near = [np.flatnonzero(d <= limit) for d in distances]
-    ids = np.concatenate([block.ids[at] for block, at in zip(blocks, near, strict=True)])
-    codes = np.concatenate([block.bits[:, at] for block, at in zip(blocks, near, strict=True)], axis=1)
+    ids = np.concatenate([ids[at] for (ids, _), at in zip(codes, near, strict=True)])
+    nearest = np.concatenate([bits[:, at] for (_, bits), at in zip(codes, near, strict=True)], axis=1)
     # Equal distances at the limit can be many, when texts repeat.
-    ids, codes = ids[: 2 * CANDIDATES], codes[:, : 2 * CANDIDATES]
-    return ids, estimates(codes, query)
+    return ids[: 2 * CANDIDATES], estimates(nearest[:, : 2 * CANDIDATES], query)
 
 
 def estimates(codes: Any, query: Vector) -> Any:
@@ -390,13 +401,6 @@ def _hamming(bits: Any, words: Any) -> Any:
     for row, word in zip(bits, words, strict=True):
         apart: Any = row ^ word
         distance += count(apart)
-    return distance
-
-
-def _masked(distance: Any, sources: Any, allowed: Any, beyond: int) -> Any:
-    """Distances with the sources that are not allowed put out of reach."""
-    if allowed is not None:
-        distance[~_is_in(sources, allowed)] = beyond
     return distance
 
 
