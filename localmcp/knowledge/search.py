@@ -23,7 +23,7 @@ from localmcp.search.filters import Filters
 from localmcp.search.fusion import MatchType
 from localmcp.search.index import Index
 from localmcp.search.keyword import Term, inverse_frequency
-from localmcp.search.relevance import unmentioned
+from localmcp.search.relevance import has_digit, unmentioned
 from localmcp.storage.database import Database
 from localmcp.text.signals import signals
 from localmcp.tools import Param, current_scope, integer_or_string, tool
@@ -303,11 +303,13 @@ def _search_result(
 
 
 def _absent_words(text: str, outcome: SearchOutcome) -> list[str]:
-    """Return the words of the question that no document holds; one in another language has other words."""
+    """Return the words of the question that no document holds; of a hit in another language only codes can be told."""
     query = outcome.query
-    if query is None or not outcome.hits or outcome.hits[0].passage.language not in query.languages:
+    if query is None or not outcome.hits:
         return []
-    return unmentioned(query, text)
+    words = unmentioned(query, text)
+    is_other = outcome.hits[0].passage.language not in query.languages
+    return [word for word in words if has_digit(word)] if is_other else words
 
 
 def _cut(hit: SearchHit, longest: int | None) -> None:

@@ -26,6 +26,13 @@ class Vocabulary:
         lists = [self._words_of(connection, generation, collection_id) for collection_id in collection_ids]
         return correct(word, *lists)
 
+    def holds_within(
+        self, connection: apsw.Connection, generation: int, collection_ids: Sequence[int], part: str
+    ) -> bool:
+        """Return whether a word of those collections contains `part`: "kosten" is in "reparaturkosten"."""
+        lists = [self._words_of(connection, generation, collection_id) for collection_id in collection_ids]
+        return any(part in word for words in lists for word in words.counts)
+
     def _words_of(self, connection: apsw.Connection, generation: int, collection_id: int) -> WordList:
         with self._lock:
             if generation != self._generation:

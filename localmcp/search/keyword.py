@@ -57,6 +57,10 @@ _NAME = re.compile(r"(?<=[^.!?:\s] )[^\W\d_a-z]\w*")
 
 ABSENT = "in no passage"
 """Why a word is not searched for."""
+WITHIN = "only within longer words"
+"""The same of a word of a compounding language: "Kosten" where the texts have "Reparaturkosten"."""
+LEAST_PART = 4
+"""Letters of such a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +142,19 @@ def build_query(
     kept, dropped = _without_stop_words(terms, stops)
     absent = [term.word for term in kept if not term.chunks and term.word not in stops]
     kept, expensive = _within_budget([term for term in kept if term.chunks])
-    unmatched = [(word, ABSENT) for word in dict.fromkeys(absent)]
+    compounding = not COMPOUNDING.isdisjoint(languages)
+    unmatched = [
+        (word, WITHIN if compounding and _is_part(connection, word, vocabulary, generation, collection_ids) else ABSENT)
+        for word in dict.fromkeys(absent)
+    ]
     return KeywordQuery(tuple(kept), languages, (*dropped, *expensive, *unmatched), inverse_frequency(0, total))
+
+
+def _is_part(
+    connection: apsw.Connection, word: str, vocabulary: Vocabulary, generation: int, collection_ids: Sequence[int]
+) -> bool:
+    is_long = len(word) >= LEAST_PART and word.isalpha()
+    return is_long and vocabulary.holds_within(connection, generation, collection_ids, word)
 
 
 def _languages(text: str, sizes: dict[str, int]) -> tuple[str, ...]:

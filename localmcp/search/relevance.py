@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from localmcp.search.keyword import ABSENT, REPAIR_WEIGHT, KeywordQuery
+from localmcp.search.keyword import ABSENT, REPAIR_WEIGHT, WITHIN, KeywordQuery
 from localmcp.wording.normalize import fold, is_function_word, phrases
 
 LEAST = 50.0
@@ -27,7 +27,8 @@ FAR = 0.25
 UNIQUE_CODE = 90.0
 """What a passage shows at least that holds a rare code which the query is mostly about."""
 RARE_CHUNKS, CODE_SHARE = 3, 1 / 3
-_MEASURE = re.compile(r"\bhow (\w+)", re.IGNORECASE)
+_MEASURE = re.compile(r"\b(?:how|wie|hoe|hur|hvor) (\w+)", re.IGNORECASE)
+_NEGATION = re.compile(r"n['’]t\Z", re.IGNORECASE)
 _MARKS = ".,;:!?()\"'“”«»"
 _YEAR = re.compile(r"(?:19|20)\d\d")
 
@@ -91,7 +92,7 @@ class Judge:
             meaning,
             max(FAR - meaning, 0.0),
             held / total if total else 0.0,
-            float(any(_has_digit(word) and word not in matched for word in words)),
+            float(any(has_digit(word) and word not in matched for word in words)),
             float(other_language),
             math.log(1 + len(words)),
         )
@@ -116,18 +117,25 @@ def judge(query: KeywordQuery | None, nearest: Sequence[float], hybrid: Signals 
 
 
 def _missing(query: KeywordQuery) -> dict[str, float]:
-    absent = [word for word, reason in query.dropped if reason == ABSENT]
+    absent = [word for word, reason in query.dropped if reason == ABSENT and (word, WITHIN) not in query.dropped]
     return {word: query.missing_idf for word in absent if not is_function_word(word, query.languages)}
 
 
 def unmentioned(query: KeywordQuery, text: str) -> list[str]:
     """Return the content words of a question, as typed, that are in no passage.
 
-    The measure in "how many" is none of them: an answer gives a number instead.
+    The measure in "how many" is none of them: an answer gives a number instead. Nor are "don't", single letters, and
+    neighboring characters of a script without spaces, which need not be a word.
     """
-    typed = {" ".join(unit): word.strip(_MARKS) for word in text.split() for unit in phrases(word)}
+    typed = {
+        " ".join(unit): word
+        for word in (part.strip(_MARKS) for part in text.split())
+        if not _NEGATION.search(word)
+        for unit in phrases(word)
+        if any(len(part) > 1 or part.isdigit() for part in unit)
+    }
     measures = set(map(fold, _MEASURE.findall(text)))
-    return [typed.get(word, word) for word in _missing(query) if word not in measures]
+    return list(dict.fromkeys(typed[word] for word in _missing(query) if word in typed and word not in measures))
 
 
 def unique_codes(query: KeywordQuery) -> frozenset[str]:
@@ -140,9 +148,10 @@ def unique_codes(query: KeywordQuery) -> frozenset[str]:
     )
 
 
-def _has_digit(word: str) -> bool:
+def has_digit(word: str) -> bool:
+    """Return whether a word may be a code."""
     return any(character.isdigit() for character in word)
 
 
 def _is_code(word: str) -> bool:
-    return _has_digit(word) and len(word) >= 3 and not _YEAR.fullmatch(word)
+    return has_digit(word) and len(word) >= 3 and not _YEAR.fullmatch(word)

@@ -81,6 +81,26 @@ def test_words_of_the_question_that_are_not_there_are_named_on_the_first_line(
     assert "absentWords" not in ask("search", query="fill the boiler through the valve with euros").value
 
 
+@pytest.mark.parametrize(
+    ("query", "absent"),
+    [
+        ("Was kosten die Reparatur und der Aufzug?", ["Aufzug"]),
+        ("Wie lange dauert die Reparatur, und wie hoch sind die Kosten?", ["dauert"]),
+        ("Wouldn't the boiler's valve show E99?", ["E99"]),
+        ("\u6d17\u8863\u673a\u4e0d\u6392\u6c34\u600e\u4e48\u529e", []),
+    ],
+)
+def test_parts_of_words_measures_and_scripts_without_spaces_are_no_absent_words(
+    desk: Desk, ask: Callable[..., Answer], query: str, absent: list[str]
+) -> None:
+    desk.add_text("Mietvertrag", "Die Reparaturkosten der Wohnung werden vom Vermieter bezahlt, nicht vom Mieter.")
+    desk.add_text(
+        "\u624b\u518c",
+        "\u5982\u679c\u6d17\u8863\u673a\u6392\u6c34\u4e0d\u7545\uff0c\u8bf7\u6e05\u6d01\u8fc7\u6ee4\u5668\u3002",
+    )
+    assert ask("search", query=query).value.get("absentWords", []) == absent
+
+
 def test_from_the_third_passage_on_the_text_shows_the_sentences_around_the_one_that_answers(
     desk: Desk, ask: Callable[..., Answer]
 ) -> None:
