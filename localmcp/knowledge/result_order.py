@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from localmcp.search.candidates import Hit
-from localmcp.search.highlight import sentences
+from localmcp.search.highlight import sentence_parts
 
 WINDOW = 20
 """Hits whose order may differ from that of their scores; all pages together stay without gap or repetition."""
@@ -72,7 +72,7 @@ def excerpt_around(text: str, longest: int | None, shows: int) -> str:
     """Return the whole sentences around the place `shows` that fit, with an ellipsis where the text goes on."""
     if longest is None or len(text) <= longest:
         return text
-    places = list(sentences(text))
+    places = list(sentence_parts(text))
     first = last = max(bisect_right(places, (shows, len(text))) - 1, 0)
     room = longest - 4
     while True:

@@ -27,6 +27,7 @@ from localmcp.search.relevance import has_digit, unmentioned
 from localmcp.storage.database import Database
 from localmcp.text.signals import signals
 from localmcp.tools import Param, current_scope, integer_or_string, tool
+from localmcp.wording.normalize import stop_words
 
 SEARCH_CHARS = 6_000
 """Characters of passages that a language model gets unless it asks for more."""
@@ -303,13 +304,16 @@ def _search_result(
 
 
 def _absent_words(text: str, outcome: SearchOutcome) -> list[str]:
-    """Return the words of the question that no document holds; of a hit in another language only codes can be told."""
+    """Return the words of the question that no document holds.
+
+    Only codes where the best hit is in another language, or function words of the question's are not listed.
+    """
     query = outcome.query
     if query is None or not outcome.hits:
         return []
     words = unmentioned(query, text)
-    is_other = outcome.hits[0].passage.language not in query.languages
-    return [word for word in words if has_digit(word)] if is_other else words
+    comparable = outcome.hits[0].passage.language in query.languages and all(map(stop_words, query.languages))
+    return words if comparable else [word for word in words if has_digit(word)]
 
 
 def _cut(hit: SearchHit, longest: int | None) -> None:

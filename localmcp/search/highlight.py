@@ -9,7 +9,9 @@ from localmcp.search.keyword import KeywordQuery, holds
 from localmcp.wording.normalize import index_text
 
 LONGEST = 400
-"""A longer sentence is a table or a list without stops; its first part is shown."""
+"""A longer sentence is a table, a log or a list without stops, and is taken in parts."""
+PART = 200
+"""Characters of such a part, at most."""
 HEADING_SHARE = 0.5
 """What words in a heading count: a sentence below it that holds them too says more."""
 _END = re.compile(r"(?<=[.!?؟۔])[\"'”»)]*\s+|(?<=[。！？])|\n\s*\n|\n(?=\s*(?:[-*#|>•+]|\d+[.)]\s))|(?<=[|:])[ \t]*\n")
@@ -18,11 +20,22 @@ _END = re.compile(r"(?<=[.!?؟۔])[\"'”»)]*\s+|(?<=[。！？])|\n\s*\n|\n(?=
 def find_highlight(query: KeywordQuery, text: str, language: str) -> tuple[int, int] | None:
     """Return start and stop, in code points of `text`, of its best sentence; None if it holds no word of the query."""
     best, place = 0.0, None
-    for start, stop in sentences(text):
+    for start, stop in sentence_parts(text):
         score = _score(query, text[start:stop], language)
         if score > best:
-            best, place = score, (start, min(stop, start + LONGEST))
+            best, place = score, (start, stop)
     return place
+
+
+def sentence_parts(text: str) -> Iterator[tuple[int, int]]:
+    """Yield start and stop of each sentence; of a long one those of its parts, cut at lines or else between words."""
+    for start, stop in sentences(text):
+        while stop - start > LONGEST:
+            window = text[start : start + PART + 1]
+            at = start + (max(window.rfind("\n"), 0) or max(window.rfind(" "), 0) or PART)
+            yield start, at
+            start = at + len(text[at:stop]) - len(text[at:stop].lstrip())
+        yield start, stop
 
 
 def sentences(text: str) -> Iterator[tuple[int, int]]:

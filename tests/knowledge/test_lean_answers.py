@@ -88,6 +88,7 @@ def test_words_of_the_question_that_are_not_there_are_named_on_the_first_line(
         ("Wie lange dauert die Reparatur, und wie hoch sind die Kosten?", ["dauert"]),
         ("Wouldn't the boiler's valve show E99?", ["E99"]),
         ("\u6d17\u8863\u673a\u4e0d\u6392\u6c34\u600e\u4e48\u529e", []),
+        ("كم مدة الضمان E99", ["E99"]),
     ],
 )
 def test_parts_of_words_measures_and_scripts_without_spaces_are_no_absent_words(
@@ -98,7 +99,16 @@ def test_parts_of_words_measures_and_scripts_without_spaces_are_no_absent_words(
         "\u624b\u518c",
         "\u5982\u679c\u6d17\u8863\u673a\u6392\u6c34\u4e0d\u7545\uff0c\u8bf7\u6e05\u6d01\u8fc7\u6ee4\u5668\u3002",
     )
+    desk.add_text("دليل الغسالة", "مدة الضمان سنتان من تاريخ الشراء، وعلى المشتري أن يحتفظ بالفاتورة.")
     assert ask("search", query=query).value.get("absentWords", []) == absent
+
+
+def test_of_a_line_without_stops_the_part_with_the_answer_is_shown(desk: Desk, ask: Callable[..., Answer]) -> None:
+    readings = [f"sensor {number:03} reads {number * 7 % 100} degrees" for number in range(24)]
+    desk.add_text("Log of the greenhouse", " ".join([*readings, "the skylight jammed at noon", *readings]))
+    answer = ask("search", query="what jammed at noon, the skylight?", limit=1, maxChars=300)
+    shown = answer.value["results"][0]["content"]
+    assert "the skylight jammed at noon" in shown and len(shown) <= 300
 
 
 def test_from_the_third_passage_on_the_text_shows_the_sentences_around_the_one_that_answers(
