@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired, cast
 
 from typing_extensions import TypedDict
 
@@ -28,10 +28,14 @@ MAX_RESULTS = 100
 NOTHING_FOUND = "No tools found. Try different keywords or a broader search term."
 NOTHING_SURE = "Nothing fits surely; the nearest are below. If none does it, these servers have no tool for it."
 NAME_REQUIRED = "Tool name is required"
-ONE_LINE, LONGEST_PARAMETERS = 160, 320
+ONE_LINE, LONGEST_PARAMETERS = 160, 160
 """Characters of a description, and of the list of parameters, in a brief answer."""
 LONGEST_SCHEMA = 6_000
 """Characters of a schema that a brief answer sends for the best tool."""
+MOST_RESULTS, NEAREST = 10, 5
+"""Tools in an answer, and in a brief one that names what is nearest because nothing fits surely."""
+WEAK_SHARE = 0.2
+"""A brief answer counts the optional parameters of a tool whose score is less than this share of the best one's."""
 KEPT_DESCRIPTIONS = 20_000
 FEW = 20
 """Hits that are looked up one by one; a table of 10,000 tools takes as long as 50 look-ups."""
@@ -182,7 +186,7 @@ class Discovery:
     def tool_search(
         self,
         query: Annotated[str, Param("What the tool should do, in a few words; empty lists all", max_length=2000)] = "",
-        max_results: Annotated[int, Param("Tools at most", minimum=1, maximum=MAX_RESULTS)] = 10,
+        max_results: Annotated[int, Param("Tools at most", minimum=1, maximum=MAX_RESULTS)] = MOST_RESULTS,
         detail: Annotated[Detail, Param("full: input schema of each")] = "brief",
     ) -> Answer:
         """Find tools that are not listed here: add, index, refresh or remove documents, files, folders, sources and
@@ -193,9 +197,12 @@ class Discovery:
         ranked, sure = self._rank(query, most=max_results)
         if not ranked:
             return _refused({"confidence": "none", "tools": [], "count": 0}, NOTHING_FOUND, waiting)
+        if not sure and (max_results, detail) == (MOST_RESULTS, "brief"):
+            ranked = ranked[:NEAREST]
         whole = max_results if detail == "full" else int(sure and bool(query.strip()))
+        least = WEAK_SHARE * ranked[0][1]
         hits = [
-            _told(ranked_tool, score, full=place < whole, asked=detail == "full")
+            _told(ranked_tool, score, full=place < whole, asked=detail == "full", weak=score < least)
             for place, (ranked_tool, score) in enumerate(ranked)
         ]
         text = compact_json(hits)
@@ -252,7 +259,7 @@ def _full(hit_tool: Tool, score: float) -> ToolHit:
     return hit if schema is None else {**hit, "input_schema": schema, "inputSchema": schema}
 
 
-def _told(hit_tool: Tool, score: float, *, full: bool, asked: bool) -> ToolHit:
+def _told(hit_tool: Tool, score: float, *, full: bool, asked: bool, weak: bool) -> ToolHit:
     """One hit as tool_search tells it: with its schema, a very long one only if `asked`, or in one line."""
     hit: ToolHit = {"name": hit_tool.name, "description": hit_tool.description, "score": round(score, 4)}
     if hit_tool.notice:
@@ -261,9 +268,19 @@ def _told(hit_tool: Tool, score: float, *, full: bool, asked: bool) -> ToolHit:
     if schema is None:
         return hit
     if full and (asked or len(compact_json(schema)) <= LONGEST_SCHEMA):
-        return {**hit, "input_schema": schema}
+        return {**hit, "input_schema": schema if asked else _without_titles(schema)}
     hit["description"] = _cut(first_sentence(hit_tool.description), ONE_LINE)
-    return {**hit, "parameters": _parameter_line(schema)}
+    return {**hit, "parameters": required_parameters(schema) if weak else _parameter_line(schema)}
+
+
+def _without_titles(schema: Json) -> Json:
+    """Return a schema without the titles that generators make of names."""
+    bare = {key: value for key, value in schema.items() if key != "title"}
+    properties: Json = schema.get("properties") or {}
+    kinds = {
+        name: _without_titles(cast(Json, kind)) if isinstance(kind, dict) else kind for name, kind in properties.items()
+    }
+    return bare | ({"properties": kinds} if kinds else {})
 
 
 def _cut(text: str, most: int) -> str:

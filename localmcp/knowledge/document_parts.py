@@ -19,8 +19,8 @@ MOST_DOCUMENT_BYTES = 400_000
 """A document beyond this is cut for everybody, with the offset of the rest."""
 MOST_SENT_BYTES = 900_000
 """Structured answer and text block together: clients refuse results of 1 MB."""
-ENTRY_LINES = 12
-"""Characters that the lines of an entry of an outline take, about."""
+ENTRY_LINE = 7
+"""Characters that the first line of an entry of an outline takes, about."""
 _READ = 10_000_000
 """Passages that an offset can name; beyond, it also says how much of the passage has been read."""
 _LINES = re.compile(r"(\d{1,9})(?:\s*(-|:|\.\.)\s*(\d{1,9})?)?")
@@ -162,7 +162,7 @@ def fitting_entries(entries: Sequence[dict[str, Any]], budget: int | None) -> in
     """Return how many entries of an outline fit the budget in characters; at least one."""
     used = 0
     for number, entry in enumerate(entries):
-        used += len(entry["heading"]) + 2 * entry["level"] + ENTRY_LINES
+        used += len(entry["heading"]) + entry["level"] + ENTRY_LINE
         if number and budget is not None and used > budget:
             return number
     return len(entries)

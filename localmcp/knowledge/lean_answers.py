@@ -25,6 +25,8 @@ LONGEST_METADATA = 200
 MOST_LINES = 20
 """More documents that are removed are told by their titles alone."""
 TITLE_CHARS = 1_500
+GROUPED_EXCERPTS = 5
+"""Documents of a grouped search that are shown with the words that match; the others are only listed."""
 _SCORES = ("semanticScore", "keywordScore", "combinedScore")
 _SEARCH_FIELDS = (
     "query", "mode", "count", "message", "notices", "repairs", "didYouMean", "nextCursor", "lowConfidence",
@@ -96,12 +98,18 @@ def search_text(result: Json) -> str:
         documents.setdefault(hit["sourceId"], []).append((number, hit))
     head = f"{_count(len(documents), 'document')}, {_count(len(hits), 'passage')}{_confidence(result)}"
     blocks = ["\n".join([head + (f" Paths are below {folder}" if folder else ""), *_search_remarks(result)])]
-    blocks += [
-        "\n".join([_document_line(passages[0][1], folder), *(_passage(number, hit) for number, hit in passages)])
-        for passages in documents.values()
-    ]
+    blocks += [_document_block(passages, folder) for passages in documents.values()]
     more = [f"More: cursor={result['nextCursor']}"] if "nextCursor" in result else []
     return "\n\n".join([*blocks, *more])
+
+
+def _document_block(passages: Sequence[tuple[int, Json]], folder: str) -> str:
+    """Return a document and its passages; of a grouped search, from the sixth on, one line without the passage."""
+    number, hit = passages[0]
+    line = _document_line(hit, folder)
+    if "morePassages" in hit and number > GROUPED_EXCERPTS:
+        return f"{line} | {_passage_line(number, hit, '')}"
+    return "\n".join([line, *(_passage(number, hit) for number, hit in passages)])
 
 
 def _confidence(result: Json) -> str:
@@ -143,8 +151,15 @@ def _is_name_of(title: str, path: str) -> bool:
 
 
 def _passage(number: int, hit: Json) -> str:
+    shown = hit.get("excerpt", hit["content"])
+    # The line of the document says its title already.
+    shown = shown.removeprefix(f"# {hit['sourceTitle']}\n").lstrip("\n")
+    return f"{_passage_line(number, hit, shown)}\n{shown}"
+
+
+def _passage_line(number: int, hit: Json, shown: str) -> str:
     parts = [
-        _place(hit["citation"], hit["sourceTitle"], hit["content"]),
+        _place(hit["citation"], hit["sourceTitle"], hit["content"], shown),
         f"relevance {hit['relevance']}",
         f"id {short_id(hit['id'])}",
     ]
@@ -152,14 +167,16 @@ def _passage(number: int, hit: Json) -> str:
         parts.append(_count(hit["morePassages"], "more passage"))
     if hit.get("signals"):
         parts.append(f"beware: {', '.join(hit['signals'])}")
-    return f"[{number}] {', '.join(parts)}\n{hit.get('excerpt', hit['content'])}"
+    return f"[{number}] {', '.join(parts)}"
 
 
-def _place(citation: Json, title: str, content: str) -> str:
+def _place(citation: Json, title: str, content: str, shown: str) -> str:
+    """Return the heading, unless the text `shown` of the passage begins with it, and the lines."""
     *parents, last = citation.get("heading", "").split(" › ")
     # "Bug fixes" says nothing without the release above it, which is not in the passage.
     above = [parent for parent in parents[-1:] if parent != title and parent not in content]
-    heading = f"§ {' › '.join([*above, last])}, " if last and last != title else ""
+    is_said = last == title or (not above and last in shown.split("\n", 1)[0])
+    heading = "" if is_said else f"§ {' › '.join([*above, last])}, "
     inside = citation["label"].removeprefix(citation.get("path", title)).strip(" ,")
     if inside.startswith("›"):
         return f"§ {inside.strip('› ')}"
@@ -211,7 +228,7 @@ def lean_document(result: Any) -> Answer:
     head = f"# {source['title']} | {name} | id {short_id(source['id'])}{lines}"
     structured = {**{key: value for key, value in result.items() if key != "chunks"}, "source": _lean_source(source)}
     if "outline" in result:
-        head += " | lines and heading of each section"
+        head += " | first line and heading of each section"
         return _answer(structured, "\n".join([head, *map(_outline_line, result["outline"]), *_read_on(result)]))
     return _answer(structured, "\n".join([head, source["content"].rstrip(), *_read_on(result)]))
 
@@ -226,7 +243,7 @@ def _lean_source(source: Json) -> Json:
 
 
 def _outline_line(entry: Json) -> str:
-    return f"{'  ' * entry['level']}{entry['startLine']}-{entry['endLine']} {entry['heading']}"
+    return f"{' ' * entry['level']}{entry['startLine']} {entry['heading']}"
 
 
 def _read_on(result: Json) -> list[str]:
@@ -266,6 +283,11 @@ def _source_line(item: Json, folder: str) -> str:
     title, place, *extra = _names(item, item["title"], item.get("path", ""), folder)
     parts = [item["changedAt"][:16].replace("T", " "), place, title, *extra, f"id {short_id(item['id'])}"]
     return " | ".join(part for part in parts if part)
+
+
+def lean_report(result: Any) -> Answer:
+    """Return the answer of `add_path` and `refresh`: what is not zero or empty."""
+    return _answer(result, compact_json({key: value for key, value in result.items() if value and key != "seconds"}))
 
 
 def lean_removal(result: Any) -> Answer:

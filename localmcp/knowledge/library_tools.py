@@ -11,7 +11,7 @@ from localmcp.config import Settings
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.knowledge.ingest import Library
 from localmcp.knowledge.jobs import WAIT_SECONDS, Jobs, JobState, Tell
-from localmcp.knowledge.lean_answers import lean_removal
+from localmcp.knowledge.lean_answers import lean_removal, lean_report
 from localmcp.knowledge.library_records import (
     AddedDocument,
     IngestResult,
@@ -104,6 +104,7 @@ class LibraryTools:
             "import|ingest the documents in {path}",
         ),
         idempotent=True,
+        lean=lean_report,
     )
     def add_path(
         self,
@@ -130,6 +131,7 @@ class LibraryTools:
         ),
         destructive=True,
         idempotent=True,
+        lean=lean_report,
     )
     def refresh(
         self,

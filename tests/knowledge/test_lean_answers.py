@@ -126,6 +126,20 @@ def test_from_the_third_passage_on_the_text_shows_the_sentences_around_the_one_t
     assert all(content in whole for content in contents)
 
 
+def test_a_passage_that_is_far_less_relevant_than_the_best_is_shown_in_one_or_two_sentences(
+    desk: Desk, ask: Callable[..., Answer]
+) -> None:
+    desk.add_text("Lamp", "The copper lamp above the bench hums at night when its switch and its fuse are worn.")
+    for number, last in enumerate(("One copper pot.", "Its switch.", "A bench.")):
+        desk.add_text(f"Potatoes {number}", f"Potatoes {number} are kept dry in boxes of sand. " * 10 + last)
+    query = "Why does the copper lamp above the bench hum at night when its switch and fuse are worn?"
+    answer = ask("search", query=query, limit=8)
+    best, weak = answer.value["results"][0], answer.value["results"][-1]
+    assert weak["relevance"] < 0.2 * best["relevance"] and len(weak["content"]) > 400
+    assert best["content"] in answer.text and weak["content"] not in answer.text
+    assert "One copper pot." in answer.text and answer.text.count("Potatoes 0 are kept") == 3
+
+
 def test_one_document_has_at_most_two_of_the_first_five_passages(ask: Callable[..., Answer]) -> None:
     hits = ask("search", query="boiler manual", limit=5).value["results"]
     sources = [hit["sourceId"] for hit in hits]
@@ -161,6 +175,17 @@ def test_a_grouped_search_reaches_documents_behind_one_that_fills_the_first_hund
     desk.add_text("Boiler log", text)
     hits = ask("search", query="boiler", limit=10, groupBy="document").value["results"]
     assert len(hits) == 7
+
+
+def test_from_the_sixth_on_the_documents_of_a_grouped_search_take_a_line_each(
+    ask: Callable[..., Answer], desk: Desk
+) -> None:
+    for number in range(4):
+        desk.add_text(f"Lamp {number}", f"The boiler lamp {number} hums.")
+    answer = ask("search", query="boiler", limit=10, groupBy="document")
+    listed = [line for line in answer.text.splitlines() if line.startswith("# ") and " | [" in line]
+    assert [line.count("| [") for line in listed] == [1] * 5 and " | [6] " in listed[0]
+    assert all(f"id {hit['id'][:8]}" in answer.text for hit in answer.value["results"])
 
 
 def test_long_metadata_are_not_repeated_with_each_passage(desk: Desk) -> None:

@@ -318,6 +318,15 @@ def test_a_brief_answer_has_the_best_tools_schema_and_a_line_for_each_other(regi
         registry.call("tool_search", {"query": "send", "detail": "short"})
 
 
+def test_a_brief_answer_has_no_titles_that_generators_make_of_names(registry: Registry) -> None:
+    titled = {"title": "AtlasArguments", "properties": {"title": {"type": "string", "title": "Title"}}}
+    registry.add(Made("atlas", "Maps.", schema=titled))
+    (brief,) = registry.call("tool_search", {"query": "atlas", "max_results": 1}).value["tools"]
+    assert brief["input_schema"] == {"properties": {"title": {"type": "string"}}}
+    (full,) = registry.call("tool_search", {"query": "atlas", "max_results": 1, "detail": "full"}).value["tools"]
+    assert full["input_schema"] == titled
+
+
 def test_parameters_are_cut_to_a_line_and_a_very_long_schema_comes_only_when_asked_for(registry: Registry) -> None:
     wide = {"properties": {f"parameter_{n}": {"type": "string", "items": True} for n in range(400)}}
     registry.add(Made("wide_atlas", "Maps.", schema=wide))
@@ -343,6 +352,17 @@ async def test_when_nothing_fits_surely_the_nearest_are_told_with_low_confidence
     assert list(result.structured_content)[:2] == ["confidence", "tools"]
     assert result.structured_content["confidence"] == "low"
     assert all("parameters" in each for each in result.structured_content["tools"])
+
+
+def test_of_tools_that_may_not_fit_five_are_named_unless_more_are_asked_for() -> None:
+    registry = Registry()
+    registry.add_service(Discovery(registry))
+    for number in range(12):
+        registry.add(Made(f"count_letters_{number}", "Counts the letters of a text.", schema={}))
+    unsure = {"query": "delete all letters"}
+    answer = registry.call("tool_search", unsure).value
+    assert (answer["confidence"], answer["count"]) == ("low", 5)
+    assert registry.call("tool_search", {**unsure, "max_results": 8}).value["count"] == 8
 
 
 def test_providers_that_make_their_tools_anew_are_described_once(registry: Registry) -> None:
