@@ -18,7 +18,7 @@ from localmcp.rules.rulebook import CATEGORIES, Rule, RuleDraft, Selection
 from localmcp.search.collections import ensure_model
 from localmcp.search.index import Index
 from localmcp.storage.database import Database, fetch_all, fetch_one
-from localmcp.tools import Param, hidden_change, hidden_tool, integer_or_string
+from localmcp.tools import Answer, Param, hidden_change, hidden_tool, integer_or_string
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,6 +64,11 @@ class RuleAnswer(TypedDict):
     duplicate: NotRequired[ShownRule]
     similarity: NotRequired[float]
     notice: NotRequired[str]
+
+
+def lean_rule_answer(answer: Any) -> Answer:
+    """Return the answer of `addRule` for a language model: the message, which names the rule."""
+    return Answer(answer, " ".join(filter(None, (answer["message"], answer.get("notice")))), whole_text=True)
 
 
 class RuleList(TypedDict):
@@ -115,6 +120,7 @@ class RuleCatalog:
         title="Add a rule",
         keywords=("rule", "guideline", "convention", "save", "new"),
         examples=("add the rule {rule_text}", "save this convention: {rule_text}"),
+        lean=lean_rule_answer,
     )
     def add_rule(
         self,
