@@ -16,13 +16,18 @@ from localmcp.tool_search.name_match import score_query as score_query
 from localmcp.tool_search.name_match import score_word as score_word
 from localmcp.tool_search.query import ToolDescription, first_sentence
 from localmcp.tool_search.ranking import PATIENCE, ToolFinder
-from localmcp.tools import Answer, Json, Param, Registry, Tool, compact_json, integer_or_string, tool
+from localmcp.tools import Answer, Json, Param, Registry, Tool, compact_json, current_scope, integer_or_string, tool
 
 log = logging.getLogger(__name__)
 
 TOOL_SEARCH = "tool_search"
 EXECUTE_TOOL = "execute_tool"
 
+COMMON_CALLS = (
+    "add_path(path)", "refresh()", "remove_source(sourceId)", "restore_source(sourceId)", "verify_citation(quote)",
+    "addRule(rule_text)", "setQuickstartProgress(name, task)",
+)  # fmt: skip
+"""Hidden tools that assistants often run: naming them once costs less to read than one search for them."""
 MAX_RESULTS = 100
 """C1-1: more are cut to this."""
 NOTHING_FOUND = "No tools found. Try different keywords or a broader search term."
@@ -148,6 +153,13 @@ class Discovery:
         """Return the names of at most five tools that do what the words say."""
         hits, _ = self._rank(words, most=5)
         return [tool.name for tool, _ in hits]
+
+    def introduction(self) -> str:
+        """Return which hidden tools a language model may run without a search; empty if none."""
+        scope = current_scope()
+        tools = [(call, self.registry.find(call.partition("(")[0])) for call in COMMON_CALLS if scope.lean]
+        calls = [call for call, common in tools if common is not None and scope.allows(common.mark)]
+        return f"`{EXECUTE_TOOL}` runs without a search: {', '.join(calls)}." if calls else ""
 
     def describe(self, hit_tool: Tool) -> ToolDescription:
         """Return what a tool is found by; the same object for the same tool, or for another one with the same words."""

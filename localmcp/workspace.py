@@ -179,8 +179,8 @@ class Workspace:
 
     def instructions(self) -> str:
         """Return what an assistant is told about this file when it connects."""
-        servers = self.mcp_servers.introduction()
-        return f"{self.knowledge.instructions()[: 1490 - len(servers)]} {servers}".rstrip()
+        more = f"{self.discovery.introduction()} {self.mcp_servers.introduction()}".strip()
+        return f"{self.knowledge.instructions()[: 1490 - len(more)]} {more}".rstrip()
 
     def content_generation(self) -> int:
         """Return a number that grows whenever documents change, whichever process changes them."""

@@ -10,6 +10,7 @@ from federation import Farm
 
 from localmcp import open as open_file
 from localmcp.providers.mcp_servers.introduction import MAX_WORDS, Introduced, introduce
+from localmcp.tools import Scope, use_scope
 
 
 def test_each_server_is_named_with_the_things_that_its_tools_are_about() -> None:
@@ -54,6 +55,18 @@ def test_instructions_and_the_two_tools_name_the_servers_and_nothing_is_started(
         assert len(farm.pids("shop")) == 1
     finally:
         farm.close()
+
+
+def test_a_language_model_is_told_the_calls_that_it_may_run_without_a_search(tmp_path: Path) -> None:
+    with open_file(tmp_path / "own.db") as opened:
+
+        def instructions(*rights: str, lean: bool) -> str:
+            with use_scope(Scope(caller="stdio", trusted=False, rights=frozenset(rights), lean=lean)):
+                return opened.workspace.instructions()
+
+        assert "search: add_path(path), refresh()," in instructions("read", "write", lean=True)
+        assert instructions("read", lean=True).endswith("search: verify_citation(quote).")
+        assert "verify_citation" not in instructions("read", "write", lean=False)
 
 
 @pytest.mark.parametrize("servers", [1, 5, 20, 400])
