@@ -175,7 +175,7 @@ def _place(citation: Json, title: str, content: str, shown: str) -> str:
     *parents, last = citation.get("heading", "").split(" › ")
     # "Bug fixes" says nothing without the release above it, which is not in the passage.
     above = [parent for parent in parents[-1:] if parent != title and parent not in content]
-    is_said = last == title or (not above and last in shown.split("\n", 1)[0])
+    is_said = last in ("", title) or (not above and shown.split("\n", 1)[0].lstrip("# ") == last)
     heading = "" if is_said else f"§ {' › '.join([*above, last])}, "
     inside = citation["label"].removeprefix(citation.get("path", title)).strip(" ,")
     if inside.startswith("›"):

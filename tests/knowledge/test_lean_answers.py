@@ -378,6 +378,17 @@ def test_a_passage_says_the_heading_above_its_heading(desk: Desk, ask: Callable[
     assert "§ Release 4 › Fixes" in ask("search", query="lamp 4 glows", limit=4).text
 
 
+def test_a_heading_is_said_once_and_so_is_the_title(desk: Desk, ask: Callable[..., Answer], tmp_path: Path) -> None:
+    filling = "It glows. " * 70
+    desk.add_file(
+        tmp_path / "lamp.md", f"# lamp.md\n\nA horn honks. {filling}\n\n## Fuse\n\nThe fuse is worn. {filling}"
+    )
+    honks = ask("search", query="horn honks", limit=1).text
+    assert honks.count("# lamp.md") == 0 and "A horn honks." in honks
+    worn = ask("search", query="worn fuse", limit=1).text
+    assert worn.count("Fuse") == 1 and "\n## Fuse\n" in worn
+
+
 def test_a_document_of_a_grouped_search_shows_where_it_matches(
     desk: Desk, ask: Callable[..., Answer], tmp_path: Path
 ) -> None:
