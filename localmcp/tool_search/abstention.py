@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-SIGNS = ("bias", "relevance", "share", "verb_missing", "out_of_scope")
-"""Of the most relevant tool: its relevance, its share among the tools (the softmax of their relevances), and whether
-it lacks the query's verb; and of the query: whether it is rather meant for other programs."""
+SIGNS = ("bias", "relevance", "lead", "verb_missing", "words", "out_of_scope")
+"""Of the most relevant tool: its relevance, how far the sixth is behind it, and whether it lacks the query's verb; and
+of the query: how many words it has, and whether it is rather meant for other programs."""
+FIRST = 5
+"""Tools that are looked at: it is enough that one of them serves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +37,15 @@ class Weights:
 
 
 WITH_MODEL = Weights(
-    order=(6.03, 6.84, 1.93, 0.62, -0.28, -0.29, -1.26, 9.44, 10.94, -11.72),
-    right=(-1.91, 0.32, 1.18, -0.5, -2.62),
-    possible=-2.1,
-    sure=0.0,
+    order=(7.09, 7.33, 1.48, 0.14, 0.27, 0.0, 0.0, 8.89, 13.79, -14.17),
+    right=(-1.84, 0.3, 0.13, -0.73, 0.09, -2.84),
+    possible=-2.0,
+    sure=0.15,
 )
 WITHOUT_MODEL = Weights(
-    order=(0.0, 0.0, 0.0, 0.99, 5.31, -0.65, -1.93, 0.0, 0.0, 0.0),
-    right=(-1.17, 0.52, -0.77, -0.64, 0.0),
-    possible=-2.0,
+    order=(0.0, 0.0, 0.0, 1.17, 5.15, -0.52, -1.72, 0.0, 0.0, 0.0),
+    right=(-2.35, 0.66, 0.06, -0.04, 0.01, 0.0),
+    possible=-2.2,
     sure=1.2,
 )
 
@@ -59,10 +61,10 @@ def signs_of(relevances: NDArray[np.float32], features: Features) -> tuple[float
     """Return the values that the weights of SIGNS belong to."""
     import numpy as np
 
-    best = int(relevances.argmax())
-    share = 1 / float(np.exp(np.maximum(relevances - relevances[best], -30)).sum())
+    best, behind = int(relevances.argmax()), max(0, len(relevances) - FIRST - 1)
+    lead = float(relevances[best] - np.partition(relevances, behind)[behind])
     missing = float(features.rows[best, FEATURES.index("verb_missing")])
-    return 1.0, float(relevances[best]), share, missing, features.out_of_scope
+    return 1.0, float(relevances[best]), lead, missing, float(features.words), features.out_of_scope
 
 
 @dataclass(frozen=True, slots=True)

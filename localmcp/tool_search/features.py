@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,9 @@ FEATURES = (*COMPARED, "saying", "capability", "hubness")
 """saying: cosine of the query with what people say for such tools; capability: of the tool with what tools for such
 queries are called; for a model without an adapter the cosine of query and tool, and half of it; hubness: how near the
 tool is to requests in general, which says nothing about this one."""
+CLAUSE_SHARE = 0.5
+"""How much the mean of a request's clauses counts beside the whole."""
+MOST_WORDS = 15
 MAX_COMPARED = 1000
 """Tools that are compared by description and name too: with more, those that come first by name, sentence and words."""
 
@@ -38,9 +41,11 @@ class Features:
     """(tools, FEATURES); the cosines are 0 without a model."""
     opposed: NDArray[np.bool_]
     """(tools,): whether a tool is named by the opposite of what the query asks for."""
-    with_model: bool = False
+    words: int = 0
+    """Words of the query that can point to a tool: of a long request fewer fit any one tool."""
     out_of_scope: float = 0.0
     """How much nearer the query is to something that people ask of other programs, see `background_requests`."""
+    with_model: bool = False
 
 
 def word_features(query: Query, catalog: ToolCatalog) -> Features:
@@ -62,7 +67,23 @@ def word_features(query: Query, catalog: ToolCatalog) -> Features:
     none = np.zeros(size, np.float32)
     by_words = (weights / possible, 1 - np.exp(-weights / 3), other_action, missing)
     rows = np.stack([none, none, none, *by_words, none, none, none], axis=1)
-    return Features(rows.astype(np.float32), catalog.opposed(query.opposites, query.verbs))
+    opposed = catalog.opposed(query.opposites, query.verbs)
+    return Features(rows.astype(np.float32), opposed, min(len(query.words), MOST_WORDS))
+
+
+def request_vector(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the unit vector of a request.
+
+    Args:
+        rows: unit vectors of the whole request, then of its clauses if there are several: one of them says what is
+            wanted, the others tell of the circumstances.
+    """
+    import numpy as np
+
+    if len(rows) == 1:
+        return rows[0]
+    mixed = rows[0] + CLAUSE_SHARE * rows[1:].mean(axis=0)
+    return mixed / np.linalg.norm(mixed)
 
 
 def _nearest_text(vectors: ToolVectors, places: NDArray[np.intp], row: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -97,4 +118,4 @@ def all_features(query: NDArray[np.float32], vectors: ToolVectors, by_words: Fea
         rows[best, 1] = vectors.to_scale(_nearest_text(vectors, best, row))
         rows[best, 2] = vectors.to_scale(vectors.named[best] @ row)
     margin = out_of_scope_margin(vectors.to_scale(vectors.requests @ query), vectors.to_scale(vectors.requested))
-    return Features(rows, by_words.opposed, True, margin)
+    return replace(by_words, rows=rows, with_model=True, out_of_scope=margin)

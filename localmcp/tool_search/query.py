@@ -29,6 +29,9 @@ FIRST_WORD = 1995
 COMMON, RARE = 100, 3000
 """Ranks among English words: about where a word begins to tell something, and from where on it tells all it can."""
 
+MOST_CLAUSES = 8
+_CLAUSE_END = re.compile(r"(?<=[.!?;:])\s+|,\s+|\s+[-–]\s+|\s+(?=(?:and|but|so|because|before|since|while|when|if)\s)")
+
 _SLOT = re.compile(r"\{[^}]*\}")
 _SENTENCE_END = re.compile(r"(?<=[.:;!?])\s|\n")
 
@@ -208,6 +211,13 @@ def take_query_apart(query: str) -> Query:
     spoken = [fold(token.text) for token in tokens if token.kind == "word"]
     verbs = verbs_asked(spoken)
     return Query(query.strip(), chosen, _first_actions(tokens), verbs, opposites_of(spoken, verbs))
+
+
+def clauses(text: str) -> list[str]:
+    """Return the clauses of a request, at least two words each; none where the whole is one clause."""
+    parts = [part.strip(" ,.;") for part in _CLAUSE_END.split(text.strip())]
+    several = [part for part in parts if " " in part][:MOST_CLAUSES]
+    return several if len(several) > 1 else []
 
 
 @cache

@@ -17,8 +17,8 @@ from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.text_vectors import TextVectors
 from localmcp.tool_search.abstention import judge, probability
 from localmcp.tool_search.catalog import ToolCatalog
-from localmcp.tool_search.features import Features, all_features, word_features
-from localmcp.tool_search.query import Query, ToolDescription, ToolText, take_apart, take_query_apart
+from localmcp.tool_search.features import Features, all_features, request_vector, word_features
+from localmcp.tool_search.query import Query, ToolDescription, ToolText, clauses, take_apart, take_query_apart
 
 if TYPE_CHECKING:
     from localmcp.embeddings import LazyEmbedder
@@ -169,7 +169,9 @@ class ToolFinder:
             if vectors is None:
                 log.info("tools are searched by words alone until their vectors are made")
                 return by_words
-            return all_features(self._embedder.embed_query(query.text), vectors, by_words, adapted=adapted)
+            texts = [query.text, *(clauses(query.text) if adapted else ())]
+            row = request_vector(self._embedder.embed_queries(texts))
+            return all_features(row, vectors, by_words, adapted=adapted)
         except (ModelUnavailable, ConfigurationError) as error:
             log.info("tools are searched by words alone: %s", error)
             return by_words

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FILE = "request_adapter.npz"
-NEAREST, SHARPNESS = 8, 20.0
-"""Pairs that are borrowed for a tool or a request, and how much more the nearer ones count."""
+NEAREST, NEAREST_SAYINGS, SHARPNESS = 8, 20, 20.0
+"""Pairs that are borrowed for a tool and for a request, and how much more the nearer ones count."""
 AT_ONCE = 200
 """Tools that are compared with all capabilities in one step, which bounds the memory."""
 
@@ -74,7 +74,7 @@ class Adapter:
         import numpy as np
 
         similar = self.sayings @ (request @ self.axes)
-        nearest = np.argpartition(similar, -NEAREST)[-NEAREST:]
+        nearest = np.argpartition(similar, -NEAREST_SAYINGS)[-NEAREST_SAYINGS:]
         shares = np.exp(SHARPNESS * similar[nearest])
         return (shares / shares.sum()) @ self.capabilities[nearest]
 

@@ -19,11 +19,20 @@ from discovery_quality import CACHE, FITTED, HERE, LONGEST_WAIT, described, read
 from localmcp.config import packaged_data
 from localmcp.embeddings import DefaultEmbedder, LazyEmbedder
 from localmcp.text_vectors import TextVectors
-from localmcp.tool_search.abstention import SIGNS, signs_of
+from localmcp.tool_search.abstention import FIRST, SIGNS, signs_of
 from localmcp.tool_search.background_requests import out_of_scope_margin
 from localmcp.tool_search.catalog import ToolCatalog, ToolVectors, relate
-from localmcp.tool_search.features import COMPARED, COSINES, FEATURES, Features, word_features
-from localmcp.tool_search.query import Query, take_apart, take_query_apart
+from localmcp.tool_search.features import (
+    COMPARED,
+    COSINES,
+    FEATURES,
+    MOST_WORDS,
+    WORDS,
+    Features,
+    request_vector,
+    word_features,
+)
+from localmcp.tool_search.query import Query, clauses, take_apart, take_query_apart
 from localmcp.tool_search.request_adapter import FILE, Adapter, shipped_adapter
 
 TOOL_LIKE, WORDING_PENALTY = (0.4, 2.9), 2.0
@@ -31,7 +40,9 @@ TOOL_LIKE, WORDING_PENALTY = (0.4, 2.9), 2.0
 PARTS = (0.15, 0.3, 0.5, 0.7, 0.3, 0.5)
 """Shares of the servers that a part of the catalogue keeps in fitting."""
 WITHOUT, FOLDS = 8, 5
-PENALTY, STAGE_PENALTY, ADAPTER_PENALTY = 0.01, 0.01, 0.01
+PENALTY, STAGE_PENALTY, ADAPTER_PENALTY, SMALL_STEP = 0.002, 0.01, 0.01, 0.002
+ORDERED = tuple(name for name in FEATURES if name not in ("other_action", "verb_missing"))
+"""What orders tools beside a model: what kind of action is asked, and with which verb, adds nothing to the cosines."""
 RANK, AXES, EPOCHS, BATCH, LEARNING_RATE = 32, 160, 8, 128, 0.002
 HIGHEST, HIGHEST_OF_PAIRS = 127, 15
 """Whole numbers that the matrices are kept in: more axes in coarser steps say more in the same bytes."""
@@ -83,7 +94,9 @@ def read_pairs(half: str, embedder: LazyEmbedder) -> Pairs:
     servers = {tool["name"]: tool["server"] for tool in tools}
     asked = [servers[row["tools"][0]] if row["tools"] else row["query"] for row in rows]
     folds = np.array([zlib.crc32(server.encode()) % FOLDS for server in asked])
-    requests = np.stack([embedder.embed_query(query.text) for query in queries])
+    requests = np.stack(
+        [request_vector(embedder.embed_queries([query.text, *clauses(query.text)])) for query in queries]
+    )
     return Pairs(tools, rows, requests, catalog, vectors, queries, words, good, folds)
 
 
@@ -245,6 +258,8 @@ def fit_choice(parts: Sequence[Any], good: Sequence[Any], weights: Any, penalty:
         step = np.linalg.solve(curve, gradient)
         # From far away a whole step leads too far.
         beta = beta - step * min(1.0, 1.0 / float(np.abs(step).max()))
+        if np.abs(step).max() < SMALL_STEP:
+            break
     return beta / spread
 
 
@@ -314,7 +329,9 @@ def samples(halves: Mapping[str, Pairs], adapters: Sequence[Adapter]) -> Iterabl
             requested = to_tools[:, tools].max(axis=1)
             for place in np.flatnonzero(chosen):
                 margin = out_of_scope_margin(general[:, place], requested)
-                features = Features(rows[place][tools].astype(np.float32), np.zeros(len(tools), bool), True, margin)
+                words = min(len(pairs.queries[place].words), MOST_WORDS)
+                of_tools = rows[place][tools].astype(np.float32)
+                features = Features(of_tools, np.zeros(len(tools), bool), words, margin, with_model=True)
                 yield Sample(features, pairs.good[place][tools], worth, half)
 
 
@@ -328,11 +345,11 @@ def print_weights(embedder: LazyEmbedder) -> None:
     found = list(samples(halves, adapters))
     served = np.array([sample.served for sample in found], float)
     worth = np.array([sample.worth for sample in found])
-    for first, end, last in ((0, len(FEATURES), len(SIGNS)), (len(COSINES), len(COMPARED), len(SIGNS) - 1)):
-        order = np.zeros(len(FEATURES), np.float32)
+    for names, last in ((ORDERED, len(SIGNS)), (WORDS, len(SIGNS) - 1)):
+        columns, order = [FEATURES.index(name) for name in names], np.zeros(len(FEATURES), np.float32)
         useful = [sample for sample in found if sample.served]
-        order[first:end] = fit_choice(
-            [sample.features.rows[:, first:end].astype(float) for sample in useful],
+        order[columns] = fit_choice(
+            [sample.features.rows[:, columns].astype(float) for sample in useful],
             [sample.good for sample in useful],
             np.array([sample.worth for sample in useful]),
             PENALTY,
@@ -341,7 +358,7 @@ def print_weights(embedder: LazyEmbedder) -> None:
         table = np.array([signs_of(row, sample.features) for row, sample in zip(rows, found, strict=True)])[:, 1:last]
         right = np.array(
             [
-                bool(sample.good[np.argsort(-row, kind="stable")[:5]].any())
+                bool(sample.good[np.argsort(-row, kind="stable")[:FIRST]].any())
                 for row, sample in zip(rows, found, strict=True)
             ]
         )
