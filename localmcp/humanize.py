@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import datetime
 
 
 def counted(number: int, noun: str) -> str:
@@ -29,6 +30,14 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def local_time(moment: str) -> str:
+    """Return a time of the file (UTC) as the clock here shows it, to the second: `2026-01-31 18:05:00`."""
+    try:
+        return f"{datetime.fromisoformat(moment).astimezone():%Y-%m-%d %H:%M:%S}"
+    except (ValueError, OverflowError, OSError):
+        return moment
 
 
 def short_path(path: str) -> str:

@@ -42,11 +42,3 @@ def _read(option: str, text: str, direction: int) -> str:
     except (ValueError, OverflowError, OSError) as error:
         raise InvalidInput(f"{option}: '{text}' is no time; write {FORM}.") from error
     return utc_text(moment)
-
-
-def local_time(moment: str) -> str:
-    """Return a time of the file (UTC) as the clock here shows it, to the second."""
-    try:
-        return datetime.fromisoformat(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    except (ValueError, OverflowError, OSError):
-        return moment

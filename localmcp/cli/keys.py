@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localmcp.cli import terminal
-from localmcp.cli.dates import FORM, from_now, local_time
+from localmcp.cli.dates import FORM, from_now
 from localmcp.cli.session import Session, group, pass_session
+from localmcp.humanize import local_time
 
 if TYPE_CHECKING:
     from localmcp.activity import Statistics

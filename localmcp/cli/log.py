@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localmcp.cli import terminal
-from localmcp.cli.dates import local_time, until_now
+from localmcp.cli.dates import until_now
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.errors import NotFound
+from localmcp.humanize import local_time
 
 if TYPE_CHECKING:
     from localmcp.activity import LogEntry, LogPage, Usage

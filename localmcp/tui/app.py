@@ -28,7 +28,6 @@ from localmcp.tui.layout import ErrorLine, KeyLine, TabBar, TopLine, first_line
 from localmcp.tui.logs import log_file
 from localmcp.tui.messages import (
     BackgroundChanged,
-    ConnectAssistant,
     Failed,
     FileChanged,
     JobEnded,
@@ -38,7 +37,6 @@ from localmcp.tui.messages import (
     QuestionChanged,
     ReadDocument,
     SearchFor,
-    TurnTo,
     Waiting,
 )
 from localmcp.tui.pane import Asking, Pane
@@ -149,6 +147,10 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         return self.screen_stack[0].query_one(JobStrip)
 
     @property
+    def error_line(self) -> ErrorLine:
+        return self.screen_stack[0].query_one(ErrorLine)
+
+    @property
     def switcher(self) -> ContentSwitcher:
         return self.screen_stack[0].query_one(ContentSwitcher)
 
@@ -219,9 +221,8 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
     @on(FileChanged)
     def file_changed(self, message: FileChanged) -> None:
         """Another process, or this one, changed the file: what is in front is looked at again, the rest when shown."""
-        line = self.screen_stack[0].query_one(ErrorLine)
-        if isinstance(line.error, FileUnavailable):
-            line.clear()
+        if isinstance(self.error_line.error, FileUnavailable):
+            self.error_line.clear()
         for child in self.switcher.query(Pane):
             child.stale = child is not self.pane
         self.pane.ask("totals", self._holdings, self._show_holdings)
@@ -265,22 +266,19 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
 
     def _removals_wait(self, title: str, error: NeedsConfirmation) -> None:
         """Many files are gone. Only looking at everything tells all that a yes would mean."""
-        if title == REFRESH:
-            self.ask_removals(error)
-        else:
+        if title != REFRESH:
             self.session.refresh()
+        else:
+            self.ask_removals(error)
 
     def ask_removals(self, error: NeedsConfirmation) -> None:
         from localmcp.tui.file_questions import ask_removals
 
-        ask_removals(self.pane, error.message, self._clear_error)
+        ask_removals(self.pane, error.message, self.error_line.clear)
 
     def _adopted(self) -> None:
-        self._clear_error()
+        self.error_line.clear()
         self.pane.ask("totals", self._holdings, self._show_holdings)
-
-    def _clear_error(self) -> None:
-        self.screen_stack[0].query_one(ErrorLine).clear()
 
     @on(ReadDocument)
     def read_document(self, message: ReadDocument) -> None:
@@ -288,22 +286,11 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
 
         open_document(self.pane, message.item, message.origin)
 
-    @on(ConnectAssistant)
-    def connect_assistant(self) -> None:
-        from localmcp.tui.command_lists import CONNECT
-        from localmcp.tui.commands import start
-
-        start(self.pane, CONNECT)
-
     @on(SearchFor)
     async def search_for(self, message: SearchFor) -> None:
         pane = await self.show_pane("search")
         assert isinstance(pane, SearchPane)
         pane.type_query(message.query)
-
-    @on(TurnTo)
-    async def turn_to(self, message: TurnTo) -> None:
-        await self.show_pane(message.pane)
 
     # ------------------------------------------------------------ errors
 
@@ -317,14 +304,13 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
             log.info("told: %s", error)
         else:
             log.error("unexpected: %s", error, exc_info=error)
-        self.screen_stack[0].query_one(ErrorLine).tell(error)
+        self.error_line.tell(error)
 
     @on(QuestionChanged)
     def forget_error(self) -> None:
         """The person goes on: what went wrong with the last question is over. That the file is away is not."""
-        line = self.screen_stack[0].query_one(ErrorLine)
-        if not isinstance(line.error, FileUnavailable):
-            line.clear()
+        if not isinstance(self.error_line.error, FileUnavailable):
+            self.error_line.clear()
 
     def _handle_exception(self, error: Exception) -> None:
         """Textual would end the app with a traceback; here an error is a line, unless drawing itself fails."""
@@ -357,12 +343,19 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
     def action_filter(self) -> None:
         self.pane.focus_filter()
 
+    def action_connect(self) -> None:
+        """Ask which assistant, show what would be written, and do it."""
+        from localmcp.tui.command_lists import CONNECT
+        from localmcp.tui.commands import start
+
+        start(self.pane, CONNECT)
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Escape belongs to the pane, unless an error is shown that it can dismiss."""
         if action == "stop_job":
             return bool(self.session.job or any(map(can_stop, self.session.works)))
         if action == "dismiss_error":
-            return len(self.screen_stack) == 1 and self.screen.query_one(ErrorLine).has_class("-on")
+            return len(self.screen_stack) == 1 and self.error_line.has_class("-on")
         return super().check_action(action, parameters)
 
     def action_stop_job(self) -> None:
@@ -390,7 +383,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         confirm(self, "Leave while this is running?", more, "Leave", self.exit)
 
     def action_dismiss_error(self) -> None:
-        self.screen.query_one(ErrorLine).dismiss()
+        self.error_line.dismiss()
 
     def refresh_css(self, animate: bool = True) -> None:
         """Read the styles again for another theme; before anything is drawn they are read for the right one."""
@@ -414,7 +407,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
     def action_jump(self) -> None:
         from localmcp.tui.jump import jump
 
-        jump(self.screen, list(PANES))
+        jump(self.screen, len(PANES))
 
     def action_help(self) -> None:
         from localmcp.tui.help import HelpScreen
@@ -424,7 +417,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
     def action_show_error(self) -> None:
         from localmcp.tui.dialogs import ErrorScreen
 
-        error = self.screen_stack[0].query_one(ErrorLine).error
+        error = self.error_line.error
         if isinstance(error, AdoptionOffer):
             from localmcp.tui.file_questions import ask_adoption
 
@@ -441,11 +434,11 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Return the palette's own commands: the panes, and what Textual offers that is of use here."""
-        for number, (name, (title, _)) in enumerate(PANES.items(), 1):
-            yield SystemCommand(f"Go to {title}", f"Key {number % 10}", partial(self.post_message, TurnTo(name)))
+        for number, (title, _) in enumerate(PANES.values()):
+            yield SystemCommand(f"Go to {title}", f"Key {(number + 1) % 10}", partial(self.action_pane, number))
         yield SystemCommand("Jump", "A letter over every part goes there (ctrl+o)", self.action_jump)
         yield SystemCommand("Theme", "Choose the colors; 'terminal' takes those of your terminal", self.choose_theme)
-        yield SystemCommand("Connect an assistant", "Claude, Cursor, …", partial(self.post_message, ConnectAssistant()))
+        yield SystemCommand("Connect an assistant", "Claude, Cursor, …", self.action_connect)
         yield SystemCommand("Help", "Keys of the pane in front", self.action_help)
         yield SystemCommand("Details of the last error", "And where the log is", self.action_show_error)
         yield SystemCommand("Save a picture", "Of the screen, as SVG, into this folder", self.deliver_screenshot)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from localmcp.tui.commands import Command, Entry, Output, entry_of, run_command, shown, start
-from localmcp.tui.dialogs import ChoiceScreen, TextScreen
+from localmcp.tui.dialogs import ChoiceScreen, TextScreen, ask_screen
 from localmcp.tui.pane import Choices, FilterLine, Pane
 from localmcp.tui.session import Session
 
@@ -34,7 +34,6 @@ class CommandPane(Pane):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.words = ""
         self.things: dict[str, list[Entry]] = {}
         self.entries: dict[str, Entry] = {}
         """By the id of the row."""
@@ -126,12 +125,11 @@ class CommandPane(Pane):
     def _fetch(self, entry: Entry) -> None:
         command = entry.commands[0]
         if self.session.is_open:
-            line = list(command.words)
             # What a pane shows by itself is no call.
-            show = partial(run_command, self.session, line, LOCALMCP_LOG_CALLS="false")
-            self.ask("show", show, partial(self._keep, entry, command, line))
+            show = partial(run_command, self.session, command.words, LOCALMCP_LOG_CALLS="false")
+            self.ask("show", show, partial(self._keep, entry, command, command.words))
 
-    def _keep(self, entry: Entry, command: Command, line: list[str], output: Output) -> None:
+    def _keep(self, entry: Entry, command: Command, line: Sequence[str], output: Output) -> None:
         self._answers[entry.name] = shown(command, output, line)
         if self.chosen is not None and self.chosen.name == entry.name:
             self._show(self.chosen, self._answers[entry.name])
@@ -156,7 +154,7 @@ class CommandPane(Pane):
         if len(entry.commands) > 1:
             options = [Content.assemble((f" {one.title} ", "bold"), (one.says, "$muted")) for one in entry.commands]
             screen = ChoiceScreen(entry.name, options, entry.about if self.app.size.width < 100 else None)
-            self.app.push_screen(screen, lambda n: self._start(entry, entry.commands[n]) if n is not None else None)
+            ask_screen(self, screen, lambda number: self._start(entry, entry.commands[number]))
         elif not command.shows:
             self._start(entry, command)
         elif self.app.size.width < 100 and entry.name in self._answers:
@@ -168,15 +166,14 @@ class CommandPane(Pane):
         start(self, command, lambda line, output: self._finish(entry, command, line, output))
 
     def _finish(self, entry: Entry, command: Command, line: list[str], output: Output) -> None:
+        self.reload()
         # What a command changed, other answers may show.
         self._answers = {}
         self._keep(entry, command, line, output)
-        self.reload()
-        self._answers[entry.name] = shown(command, output, line)
         message = f"{command.title}: {'done' if not output.code else 'failed'}"
         self.app.notify(message, severity="error" if output.code else "information")
         if self.app.size.width < 100:
-            self.app.push_screen(TextScreen(command.title, shown(command, output, line), copy=output.text))
+            self.app.push_screen(TextScreen(command.title, self._answers[entry.name], copy=output.text))
 
     def action_copy(self) -> None:
         if (entry := self.chosen) and entry.commands[0].words:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from textual.content import Content
 
 from localmcp.config import load_settings
-from localmcp.tui.dialogs import TextScreen, confirm
+from localmcp.tui.dialogs import TextScreen, ask_screen, confirm
 from localmcp.tui.form_screen import FormScreen
 from localmcp.tui.pane import Asking
 from localmcp.tui.session import Session
@@ -142,9 +142,7 @@ def start(widget: Asking, command: Command, then: Callable[[list[str], Output], 
     """Ask for what a command needs, show what it would change, and run it after a yes."""
     session = widget.session
 
-    def collected(values: Json | None) -> None:
-        if values is None:
-            return
+    def collected(values: Json) -> None:
         line = command.line(values)
         if command.preview is not None:
             widget.app.notify("Looking at what would change …")
@@ -165,9 +163,8 @@ def start(widget: Asking, command: Command, then: Callable[[list[str], Output], 
 
     def run(line: list[str]) -> None:
         whole = [*line, *command.agreed]
-        work = command.work
         title = f"“{command.title}”"
-        if work is not None:
+        if (work := command.work) is not None:
             widget.ask("command", lambda: Output(work(session.workspace), 0), partial(finish, []), title)
         elif command.is_long:
             session.do(command.title, lambda tell: run_command(session, whole, tell), partial(finish, whole))
@@ -182,6 +179,6 @@ def start(widget: Asking, command: Command, then: Callable[[list[str], Output], 
 
     if command.fields:
         screen = FormScreen(command.title, command.schema(), lambda values: values, verb="Run")
-        widget.app.push_screen(screen, collected)
+        ask_screen(widget, screen, collected)
     else:
         collected({})

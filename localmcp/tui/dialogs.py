@@ -6,14 +6,14 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from textual import on
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 from textual.suggester import Suggester
 from textual.widget import Widget
 from textual.widgets import Button, Input, OptionList, Static
@@ -27,8 +27,10 @@ from localmcp.tui.pane import Choices, TextLine, visible_value
 from localmcp.tui.session import session_of
 from localmcp.visible_text import visible
 
+T = TypeVar("T")
+
 UNASKED_SECONDS = 1.0
-"""A question that nobody asked for ignores keys for this long."""
+"""Ignore keys for this long after an unprompted dialog opens."""
 
 
 class TextScreen(ModalScreen[None]):
@@ -96,7 +98,7 @@ class ConfirmScreen(ModalScreen[bool]):
         super().__init__()
         self._question, self._more = visible(question), visible(more, newlines=True)
         self._yes = yes
-        self._heeds_keys_from = time.monotonic() + (UNASKED_SECONDS if unasked else 0)
+        self._ignores_keys_until = time.monotonic() + (UNASKED_SECONDS if unasked else 0)
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as box:
@@ -110,7 +112,7 @@ class ConfirmScreen(ModalScreen[bool]):
         self.query_one("#no").focus()
 
     def action_answer(self, answer: bool) -> None:
-        if time.monotonic() >= self._heeds_keys_from:
+        if time.monotonic() >= self._ignores_keys_until:
             self.dismiss(answer)
 
     @on(Button.Pressed)
@@ -231,9 +233,7 @@ def path_problem(text: str) -> str:
 def ask_for_folder(widget: Widget) -> None:
     """Ask for a file or folder, and index it in the background."""
 
-    def add(text: str | None) -> None:
-        if not text:
-            return
+    def add(text: str) -> None:
         path = os.path.abspath(os.path.expanduser(text))
         session = session_of(widget)
 
@@ -247,7 +247,7 @@ def ask_for_folder(widget: Widget) -> None:
         "A folder with everything in it, or one file. Ignore files (.gitignore) count; nothing leaves this machine.",
         check=path_problem, placeholder="~/notes",
     )  # fmt: skip
-    widget.app.push_screen(screen, add)
+    ask_screen(widget, screen, add)
 
 
 PAGE_FORM: dict[str, Any] = {
@@ -275,25 +275,29 @@ def ask_for_page(widget: Widget) -> None:
             raise InvalidInput(f"url: '{fields['url']}' must begin with http:// or https://.")
         return fields
 
-    def add(fields: dict[str, Any] | None) -> None:
-        if fields is not None:
-            url, workspace = fields.pop("url"), session.workspace
-            session.do(
-                f"Fetching {url}",
-                lambda tell: add_page(workspace.library, workspace.settings, url, **fields),
-                lambda indexed: widget.app.notify(f"{counted(indexed.added, 'passage')} of {url} indexed."),
-            )
+    def add(fields: dict[str, Any]) -> None:
+        url, workspace = fields.pop("url"), session.workspace
+        session.do(
+            f"Fetching {url}",
+            lambda tell: add_page(workspace.library, workspace.settings, url, **fields),
+            lambda indexed: widget.app.notify(f"{counted(indexed.added, 'passage')} of {url} indexed."),
+        )
 
-    widget.app.push_screen(FormScreen("Add a web page", PAGE_FORM, check, verb="Fetch"), add)
+    ask_screen(widget, FormScreen("Add a web page", PAGE_FORM, check, verb="Fetch"), add)
 
 
 def confirm(
     widget: Widget | App[Any], question: str, more: str, yes: str, then: Callable[[], object], *, unasked: bool = False
 ) -> None:
     """Ask, and do it on yes. A question that comes `unasked` does not take what is being typed for its answer."""
+    ask_screen(widget, ConfirmScreen(question, more, yes, unasked=unasked), lambda _: then())
 
-    def answered(answer: bool | None) -> None:
-        if answer:
-            then()
 
-    cast("App[Any]", widget.app).push_screen(ConfirmScreen(question, more, yes, unasked=unasked), answered)
+def ask_screen(widget: Widget | App[Any], screen: Screen[T], then: Callable[[T], object]) -> None:
+    """Show a screen, and do `then` with its answer; nothing on None, no, or an empty text."""
+
+    def answered(answer: T | None) -> None:
+        if answer is not None and answer is not False and answer != "":
+            then(answer)
+
+    cast("App[Any]", widget.app).push_screen(screen, answered)

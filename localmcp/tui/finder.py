@@ -14,7 +14,7 @@ from textual.widget import Widget
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from localmcp.tui.dialogs import LineScreen, path_problem
+from localmcp.tui.dialogs import LineScreen, ask_screen, path_problem
 from localmcp.tui.pane import Choices, Pane, TextLine
 
 MOST_ROWS = 300
@@ -27,10 +27,8 @@ class FinderPane(Pane):
     PLACEHOLDER: ClassVar[str] = ""
     LIST_TITLE: ClassVar[str] = ""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.rows: Sequence[Any] = ()
-        """What the list shows, in order; a text is a heading between rows."""
+    rows: Sequence[Any] = ()
+    """What the list shows, in order; a text is a heading between rows."""
 
     def compose(self) -> ComposeResult:
         with Horizontal(classes="row"):
@@ -100,12 +98,11 @@ class FinderPane(Pane):
     def import_file(self, title: str, says: str, tool: str, then: Callable[[Any], object]) -> None:
         """Ask for a path, and hand it to a tool that imports it."""
 
-        def chosen(path: str | None) -> None:
-            if path:
-                where = os.path.abspath(os.path.expanduser(path))
-                self.ask("import", lambda: self.session.call(tool, path=where), then)
+        def chosen(path: str) -> None:
+            where = os.path.abspath(os.path.expanduser(path))
+            self.ask("import", lambda: self.session.call(tool, path=where), then)
 
-        self.app.push_screen(LineScreen(title, says, check=path_problem), chosen)
+        ask_screen(self, LineScreen(title, says, check=path_problem), chosen)
 
     # ------------------------------------------------------------ typing
 

@@ -13,7 +13,6 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
-from localmcp.errors import LocalMCPError
 from localmcp.tui.keymap import bindings
 from localmcp.tui.layout import KeyLine
 from localmcp.tui.pane import Asking
@@ -61,20 +60,12 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
             self._complain("; ".join(problems))
             return
         self._complain("")
-        self.ask("save", lambda: self._try(arguments), self._saved)
 
-    def _try(self, arguments: Json) -> Any:
-        try:
-            return self._save(arguments)
-        except LocalMCPError as error:
-            # The person can correct it in the form.
-            return error
-
-    def _saved(self, answer: Any) -> None:
-        if isinstance(answer, Exception):
-            self._complain(str(answer))
-        else:
+        def close(answer: Any) -> None:
             self.dismiss(answer)
+
+        # The person can correct in the form what is wrong.
+        self.ask("save", lambda: self._save(arguments), close, failed=lambda error: self._complain(str(error)))
 
     def _complain(self, problem: str) -> None:
         line = self.query_one("#wrong", Static)

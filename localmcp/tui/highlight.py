@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from localmcp.text.excerpt import Matcher
 
 MATCH = "bold $accent underline"
-FOUND_BY = {"both": "words and meaning", "keyword_only": "words", "semantic_only": "meaning"}
 HIT_LINES = 3
 """Lines of a hit in a list."""
 _BOLD = re.compile(r"\*\*(\S(?:[^*]*\S)?)\*\*")
@@ -85,25 +85,25 @@ def lines_of(citation: dict[str, Any]) -> str:
     return f"line {first}" if first == last else f"lines {first}–{last}"
 
 
+@dataclass(frozen=True, slots=True)
 class HitLines(Visual):
     """A hit in a list: worked out when its lines come into sight, since most never do, and cut to the room there is."""
 
-    def __init__(self, number: int, hit: dict[str, Any], matcher: Matcher, *, with_title: bool = True) -> None:
-        self._with_title = with_title
-        self._number = number
-        self._hit = hit
-        self._matcher = matcher
+    number: int
+    hit: dict[str, Any]
+    matcher: Matcher
+    with_title: bool = True
 
     def render_strips(self, width: int, height: int | None, style: Style, options: RenderOptions) -> list[Strip]:
         room = max(width - 5, 30)
-        lines = hit_lines(self._number, self._hit, self._matcher, room, with_title=self._with_title)
+        lines = hit_lines(self.number, self.hit, self.matcher, room, with_title=self.with_title)
         return lines.render_strips(width, height, style, options)[: self.get_height({}, width)]
 
     def get_optimal_width(self, rules: RulesMap, container_width: int) -> int:
         return container_width
 
     def get_height(self, rules: RulesMap, width: int) -> int:
-        return HIT_LINES if self._with_title else HIT_LINES - 1
+        return HIT_LINES if self.with_title else HIT_LINES - 1
 
 
 def _title_and_heading(hit: dict[str, Any], room: int) -> Content:

@@ -13,8 +13,6 @@ from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
-from localmcp.tui.messages import TurnTo
-
 LETTERS = "asdfghjklqwertyuiopzxcvbnm"
 """In the order of the fingers on them."""
 
@@ -64,13 +62,13 @@ class JumpScreen(ModalScreen[Widget | str | None]):
         self.dismiss()
 
 
-def jump(screen: Screen[object], panes: list[str]) -> None:
-    """Ask where to on that screen, and go there. `panes`: their names, in the order of their digits."""
-    digits = "".join(str(number % 10) for number in range(1, len(panes) + 1))
+def jump(screen: Screen[object], pane_count: int) -> None:
+    """Ask where to on that screen, and go there."""
+    digits = "".join(str(number % 10) for number in range(1, pane_count + 1))
 
-    def go(answer: Widget | str | None) -> None:
+    async def go(answer: Widget | str | None) -> None:
         if isinstance(answer, str):
-            screen.app.post_message(TurnTo(panes[digits.index(answer)]))
+            await screen.app.run_action(f"pane({digits.index(answer)})")
         elif answer is not None and answer.is_attached:
             answer.focus()
 

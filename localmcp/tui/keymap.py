@@ -84,7 +84,7 @@ KEYS: dict[str, dict[str, Key]] = {
     "welcome": {
         "samples": Key("d", "samples", "Load the samples"),
         "add": Key("a", "add", "Add"),
-        "client": Key("m", "client", "Connect an assistant"),
+        "client": Key("m", "app.connect", "Connect an assistant"),
     },
     "reader": {
         "close": Key("escape,q", "close", "Back"),

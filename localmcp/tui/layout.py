@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from textual import events
 from textual.binding import Binding
 from textual.content import Content
 from textual.reactive import reactive
@@ -15,7 +14,6 @@ from textual.widgets import Static
 from localmcp.errors import LocalMCPError, NeedsConfirmation
 from localmcp.humanize import counted
 from localmcp.tui.highlight import cut_left, short
-from localmcp.tui.messages import TurnTo
 from localmcp.visible_text import visible
 
 COMMANDS, HELP = "ctrl+p", "help"
@@ -71,7 +69,7 @@ class TabBar(Static):
         """`panes`: (name, title)."""
         super().__init__(**options)
         self._panes = panes
-        self._places: list[tuple[int, int, str]] = []
+        self.auto_links = False
         self.active = panes[0][0]
 
     def on_resize(self) -> None:
@@ -83,16 +81,12 @@ class TabBar(Static):
         self.draw()
 
     def draw(self) -> None:
-        """Every title with its number, closer together where there is less room; at the least, the numbers."""
-        labels = self._labels(self.size.width)
+        """Show the titles with their numbers, as wide as fits, at the least the numbers; a click turns to a pane."""
         parts: list[Content] = []
-        column = 0
-        self._places = []
-        for (name, _), label in zip(self._panes, labels, strict=True):
-            style = "bold reverse $primary" if name == self.active else "$muted"
-            parts.append(Content.styled(label, style))
-            self._places.append((column, column + len(label), name))
-            column += len(label)
+        for number, label in enumerate(self._labels(self.size.width)):
+            style = "bold reverse $primary" if self._panes[number][0] == self.active else "$muted"
+            pressed = Style.from_meta({"@click": f"app.pane({number})"})
+            parts.append(Content.styled(label, style).stylize(pressed))
         self.update(Content("").join(parts))
 
     def _labels(self, room: int) -> list[str]:
@@ -108,13 +102,6 @@ class TabBar(Static):
             close[number] if name == self.active else f"{titled[number][0]} "
             for number, (name, _) in enumerate(self._panes)
         ]
-
-    def on_click(self, event: events.Click) -> None:
-        """The mouse turns to a pane."""
-        column = event.x - 1
-        for start, stop, name in self._places:
-            if start <= column < stop:
-                self.post_message(TurnTo(name))
 
 
 class KeyLine(Static):

@@ -103,19 +103,7 @@ class ReadDocument(Message):
 
 
 @dataclass
-class ConnectAssistant(Message):
-    """Ask which assistant, show what would be written, and do it."""
-
-
-@dataclass
 class SearchFor(Message):
     """Show this query in the Search pane."""
 
     query: str
-
-
-@dataclass
-class TurnTo(Message):
-    """The person typed the key for another pane, or for the search line."""
-
-    pane: str

@@ -19,7 +19,7 @@ from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input, OptionList
 
-from localmcp.errors import Interrupted
+from localmcp.errors import Interrupted, LocalMCPError
 from localmcp.storage.interruption import Interruption
 from localmcp.tui.error_guard import ErrorGuard
 from localmcp.tui.keymap import bindings
@@ -59,16 +59,19 @@ class Asking(ErrorGuard, Widget):
         """What the TUI works on."""
         return session_of(self)
 
-    def ask(self, group: str, work: Callable[[], T], then: Callable[[T], object], what: str = "") -> None:
-        """Run `work` in a thread, and `then` with its answer here; an error is shown in the error line. `what` is said
-        to be waited for."""
+    def ask(
+        self, group: str, work: Callable[[], T], then: Callable[[T], object], what: str = "",
+        failed: Callable[[LocalMCPError], object] | None = None,
+    ) -> None:  # fmt: skip
+        """Run `work` in a thread, and `then` with its answer here; an error goes to `failed`, without it to the error
+        line. `what` is said to be waited for."""
         questions = self._open_questions()
         if before := questions.get(group):
             before.stop()
         question = questions[group] = Interruption()
         self.set_timer(PATIENCE_SECONDS, partial(self._say_it_waits, question, group, what))
         self.run_worker(
-            partial(self._work, group, question, work, then),
+            partial(self._work, group, question, work, then, failed),
             thread=True, exclusive=True, group=f"{self.id or type(self).__name__}:{group}", exit_on_error=False,
         )  # fmt: skip
 
@@ -106,7 +109,10 @@ class Asking(ErrorGuard, Widget):
             self._questions: dict[str, Interruption] = {}
         return self._questions
 
-    def _work(self, group: str, question: Interruption, work: Callable[[], Any], then: Callable[[Any], object]) -> None:
+    def _work(
+        self, group: str, question: Interruption, work: Callable[[], Any], then: Callable[[Any], object],
+        failed: Callable[[LocalMCPError], object] | None,
+    ) -> None:  # fmt: skip
         try:
             with question:
                 answer = visible_value(work())
@@ -117,10 +123,12 @@ class Asking(ErrorGuard, Widget):
             return
         except Exception as error:
             log.debug("a question of %s failed", group, exc_info=True)
-            if not question.stopped:
-                self.app.post_message(Failed(error))
-            self._close(group, question)
-            return
+            if failed is None or not isinstance(error, LocalMCPError):
+                if not question.stopped:
+                    self.app.post_message(Failed(error))
+                self._close(group, question)
+                return
+            then, answer = failed, error
         if not question.stopped and self.is_attached:
             self.post_message(Answered(question, group, then, answer))
 
@@ -164,6 +172,8 @@ class Pane(Vertical, Asking):
 
     stale = True
     """What it shows may no longer be so; it is looked at again when it comes to the front."""
+    words = ""
+    """What the filter line holds: only what holds it is shown."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer the keys that lead from a text field to the list only in that field."""
@@ -198,6 +208,8 @@ class Pane(Vertical, Asking):
 
     def apply_filter(self, words: str) -> None:
         """Show only what holds these words; empty = everything."""
+        self.words = words
+        self.reload()
 
     def say_nothing_is_here(self, empty: bool) -> None:
         """Where there is room for one part only, words about an empty list are in its place."""

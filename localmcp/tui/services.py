@@ -11,32 +11,25 @@ if TYPE_CHECKING:
 
 
 class Check(Protocol):
-    """One thing that was looked at."""
+    """One thing that was looked at: `ok`, `warn` or `fail`, and the command that repairs it, which may be empty."""
 
     @property
     def name(self) -> str: ...
     @property
-    def status(self) -> str:
-        """`ok`, `warn` or `fail`."""
-        ...
-
+    def status(self) -> str: ...
     @property
     def says(self) -> str: ...
     @property
-    def fix(self) -> str:
-        """The command that repairs it; may be empty."""
-        ...
+    def fix(self) -> str: ...
 
 
 class Examination(Protocol):
-    """What the doctor reports."""
+    """What the doctor reports: checks, and (table, bytes) with the largest first."""
 
     @property
     def checks(self) -> Sequence[Check]: ...
     @property
-    def sizes(self) -> Sequence[tuple[str, int]]:
-        """(table, bytes), the largest first."""
-        ...
+    def sizes(self) -> Sequence[tuple[str, int]]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from localmcp.config import sample_directory
-from localmcp.tui.keymap import bindings
-from localmcp.tui.messages import ConnectAssistant, SearchFor
+from localmcp.tui.keymap import KEYS, bindings
+from localmcp.tui.messages import SearchFor
 from localmcp.tui.pane import Choices
 from localmcp.tui.session import session_of
 
@@ -49,14 +49,14 @@ class Welcome(Choices):
             text = Content.assemble("\n", (f"  {key}  ", "bold $accent"), (what, "bold"), "\n     ", (why, "$muted"))
             self.add_option(Option(text, id=name))
 
-    def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
+    async def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
         """Enter and the mouse do what the letter does."""
         message.stop()
-        getattr(self, f"action_{message.option_id}")()
+        await self.run_action(KEYS["welcome"][str(message.option_id)].action)
 
     def action_samples(self) -> None:
         """Index the samples in the background; searching can begin at once."""
-        from localmcp.tui.dialogs import ChoiceScreen
+        from localmcp.tui.dialogs import ChoiceScreen, ask_screen
 
         session = session_of(self)
 
@@ -68,16 +68,9 @@ class Welcome(Choices):
         rows = [Content.assemble((f" {query}  ", "bold"), (why, "$muted")) for query, why in FIRST_QUERIES]
         above = Content("They are read in the background, and what is read can be searched at once:\n")
         screen = ChoiceScreen("Search the samples", rows, above, "enter searches")
-        self.app.push_screen(screen, self._search)
-
-    def _search(self, place: int | None) -> None:
-        if place is not None:
-            self.app.post_message(SearchFor(FIRST_QUERIES[place][0]))
+        ask_screen(self, screen, lambda place: self.app.post_message(SearchFor(FIRST_QUERIES[place][0])))
 
     def action_add(self) -> None:
         from localmcp.tui.dialogs import ask_for_folder
 
         ask_for_folder(self)
-
-    def action_client(self) -> None:
-        self.post_message(ConnectAssistant())

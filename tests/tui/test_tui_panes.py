@@ -157,7 +157,7 @@ async def test_rules_are_imported_from_a_file(tui: RunningTui, tmp_path: Path) -
 
 async def test_every_tool_is_listed_the_hidden_ones_too(tui: RunningTui) -> None:
     await tui.go("tools")
-    listed = {row.name: row.visible for row in tui.pane.rows}
+    listed = {row.mark.name: row.mark.visible for row in tui.pane.rows}
     known = {each.name: each.mark.visible for each in tui.app.session.workspace.registry.tools()}
     assert listed == known
     assert set(listed.values()) == {True, False}
@@ -169,7 +169,7 @@ async def test_the_search_for_tools_is_the_assistants_with_its_scores(tui: Runni
     await tui.until(lambda: tui.pane.rows and tui.pane.rows[0].score is not None)
     answer = tui.app.session.call("tool_search", query="documents in the trash", max_results=50)
     hits = [(hit["name"], hit["score"]) for hit in answer["tools"]]
-    assert [(row.name, row.score) for row in tui.pane.rows] == hits
+    assert [(row.mark.name, row.score) for row in tui.pane.rows] == hits
     assert hits[0][0] == "list_trash"
 
 

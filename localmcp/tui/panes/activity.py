@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from textual import on
@@ -13,14 +13,14 @@ from textual.content import Content
 from textual.widgets import ContentSwitcher, DataTable, Input, Static
 
 from localmcp.activity import LogPage, Statistics
-from localmcp.humanize import counted, size
+from localmcp.humanize import counted, local_time, size
 from localmcp.tui.answer_view import shortened
 from localmcp.tui.dialogs import TextScreen, confirm
 from localmcp.tui.pane import FilterLine, Pane
 from localmcp.tui.table import Table
 
 if TYPE_CHECKING:
-    from localmcp.activity import LogEntry, LogPage, Statistics, Usage
+    from localmcp.activity import LogEntry, Usage
     from localmcp.workspace import Workspace
 
 SHOWN = 200
@@ -50,14 +50,9 @@ class ActivityPane(Pane):
         "whole, r runs it again; / and e choose among them; s shows what they add up to by tool and by key."
     )
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.with_own = False
-        self.only_errors = False
-        self.words = ""
-        self.entries: list[LogEntry] = []
-        self.columns: dict[str, int] = {}
-        self._shown: tuple[Any, ...] = ()
+    with_own = only_errors = False
+    entries: Sequence[LogEntry] = ()
+    _shown: tuple[Any, ...] = ()
 
     def compose(self) -> ComposeResult:
         with ContentSwitcher(initial="calls", classes="split", id="activity-views"):
@@ -69,12 +64,11 @@ class ActivityPane(Pane):
         yield FilterLine("Only calls that hold…", id="activity-filter")
 
     def on_mount(self) -> None:
-        calls = self.query_one("#calls", Table)
-        calls.border_title = "Calls"
+        self.columns: dict[str, int] = {}
+        self.query_one("#calls").border_title = "Calls"
         usage = self.query_one("#usage", Table)
         usage.border_title = "What they add up to"
-        for name in ("tool or key", "calls", "errors", "median", "95 %", "answers", "last"):
-            usage.add_column(name)
+        usage.add_columns("tool or key", "calls", "errors", "median", "95 %", "answers", "last")
         self.set_interval(LOOK_SECONDS, self._look)
 
     def on_resize(self) -> None:
@@ -135,21 +129,14 @@ class ActivityPane(Pane):
         if not isinstance(self.screen.focused, Input):
             self.keep_focus()
 
-    def apply_filter(self, words: str) -> None:
-        self.words = words
-        self.reload()
-
     def _show_calls(self) -> None:
         table = self.query_one("#calls", Table)
-        row, follow = table.cursor_row, table.cursor_row == 0
+        follow = table.cursor_row == 0
         before = str(table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value) if table.row_count else ""
-        table.clear()
-        for entry in self.entries:
-            cells = _cells(entry)
-            table.put([cells[name] for name in self.columns], str(entry.id), "" if entry.success else "error")
-        if not follow and before in {str(entry.id) for entry in self.entries}:
-            row = table.get_row_index(before)
-        table.move_cursor(row=min(row, max(table.row_count - 1, 0)))
+        rows = [(_cells(entry), str(entry.id), "" if entry.success else "error") for entry in self.entries]
+        table.refill(([cells[name] for name in self.columns], key, tone) for cells, key, tone in rows)
+        if not follow and before in {key for _, key, _ in rows}:
+            table.move_cursor(row=table.get_row_index(before))
 
     def _show_usage(self, statistics: Statistics) -> None:
         table = self.query_one("#usage", Table)
@@ -161,15 +148,14 @@ class ActivityPane(Pane):
 
     def focus_first(self) -> None:
         """The view in front."""
-        current = str(self.query_one("#activity-views", ContentSwitcher).current)
-        self.query_one(f"#{current}").focus()
+        self.query_one(f"#{self.query_one('#activity-views', ContentSwitcher).current}").focus()
 
     # ------------------------------------------------------------ actions
 
     def action_statistics(self) -> None:
         views = self.query_one("#activity-views", ContentSwitcher)
         views.current = "usage" if views.current != "usage" else "calls" if self.entries else "no-calls"
-        self.query_one(f"#{views.current}").focus()
+        self.focus_first()
 
     def action_mine(self) -> None:
         self.with_own = not self.with_own
@@ -268,14 +254,6 @@ def asked_words(arguments: dict[str, Any] | None) -> str:
         for name, value in (arguments or {}).items()
     ]
     return " · ".join(" ".join(value.split()) for value in values)[:200]
-
-
-def local_time(iso: str) -> str:
-    """Return the day and the time of day here, `2026-01-31 18:05:00`."""
-    try:
-        return f"{datetime.fromisoformat(iso).astimezone():%Y-%m-%d %H:%M:%S}"
-    except ValueError:
-        return iso[:19]
 
 
 def took(seconds: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
@@ -38,10 +38,7 @@ class DoctorPane(Pane):
     TITLE, KEY_GROUP = "Doctor", "doctor"
     ABOUT = "Checks of the file, the model and this machine, each with the command that repairs it. r checks again."
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.looked: Checkup | None = None
-        self.words = ""
+    looked: Checkup | None = None
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="framed", id="checks"):
@@ -81,15 +78,16 @@ class DoctorPane(Pane):
         self.looked, report = looked, looked.examination
         self._show_checks()
         wrong = sum(check.status != "ok" for check in report.checks)
-        self.query_one("#checks").border_subtitle = f"{counted(wrong, 'problem')}" if wrong else "all well"
-        self._show_speeds(looked.speeds)
+        self.query_one("#checks").border_subtitle = counted(wrong, "problem") if wrong else "all well"
+        self.query_one("#speed-line", Sparkline).data = looked.speeds
+        self.query_one("#speed-words", Static).update(speed_words(looked.speeds))
         largest = max((size_ for _, size_ in report.sizes), default=0)
         lines = [_size_line(name, bytes_, largest) for name, bytes_ in report.sizes]
         self.query_one("#size-lines", Static).update(Content("\n").join(lines))
         self.query_one("#sizes").set_class(not report.sizes, "hidden")
 
     def apply_filter(self, words: str) -> None:
-        self.words = words.casefold()
+        self.words = words
         if self.looked is not None:
             self._show_checks()
 
@@ -97,12 +95,8 @@ class DoctorPane(Pane):
         checks = self.looked.examination.checks if self.looked else ()
         # What is wrong comes first: on a small screen the rest is below its edge.
         lines = map(_check_line, sorted(checks, key=lambda check: check.status == "ok"))
-        fitting = [line for line in lines if self.words in line.plain.casefold()]
+        fitting = [line for line in lines if self.words.casefold() in line.plain.casefold()]
         self.query_one("#check-lines", Static).update(Content("\n").join(fitting))
-
-    def _show_speeds(self, speeds: list[float]) -> None:
-        self.query_one("#speed-line", Sparkline).data = speeds
-        self.query_one("#speed-words", Static).update(speed_words(speeds))
 
     def action_copy(self) -> None:
         if self.looked is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from textual.content import Content
 from textual.widgets import ContentSwitcher, Static
 
 from localmcp.errors import InvalidInput
-from localmcp.tui.dialogs import TextScreen, confirm
+from localmcp.tui.dialogs import TextScreen, ask_screen, confirm
 from localmcp.tui.form_screen import FormScreen
 from localmcp.tui.pane import FilterLine, Pane
 from localmcp.tui.table import Table
@@ -52,11 +53,8 @@ class KeysPane(Pane):
         "only a hash of it. A key that is revoked is refused at once, in every process."
     )
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.keys: list[KeyInfo] = []
-        """Those that are shown."""
-        self.words = ""
+    keys: Sequence[KeyInfo] = ()
+    """Those that are shown."""
 
     def compose(self) -> ComposeResult:
         with ContentSwitcher(initial="no-keys", classes="split", id="keys-views"):
@@ -68,8 +66,7 @@ class KeysPane(Pane):
     def on_mount(self) -> None:
         table = self.query_one(Table)
         table.border_title = "API keys"
-        for name in ("name", "begins with", "may", "opens", "state", "used", "last", "ends"):
-            table.add_column(name)
+        table.add_columns("name", "begins with", "may", "opens", "state", "used", "last", "ends")
 
     def focus_first(self) -> None:
         """The table, or what to do when there is none."""
@@ -86,18 +83,9 @@ class KeysPane(Pane):
         if self.session.is_open:
             self.ask("keys", lambda: self.session.look(lambda w: w.api_keys.list()), self._show)
 
-    def apply_filter(self, words: str) -> None:
-        self.words = words.casefold()
-        self.reload()
-
     def _show(self, keys: list[KeyInfo]) -> None:
-        self.keys = [key for key in keys if self.words in " ".join(_cells(key)).casefold()]
-        table = self.query_one(Table)
-        row = table.cursor_row
-        table.clear()
-        for key in self.keys:
-            table.put(_cells(key), key.id, STATUS_TONES.get(key.status, ""))
-        table.move_cursor(row=min(row, max(len(self.keys) - 1, 0)))
+        self.keys = [key for key in keys if self.words.casefold() in " ".join(_cells(key)).casefold()]
+        self.query_one(Table).refill((_cells(key), key.id, STATUS_TONES.get(key.status, "")) for key in self.keys)
         self.query_one("#keys-views", ContentSwitcher).current = "key-table" if keys else "no-keys"
         self.refresh_bindings()
         if not self.words:
@@ -109,7 +97,7 @@ class KeysPane(Pane):
     # ------------------------------------------------------------ actions
 
     def action_create(self) -> None:
-        self.app.push_screen(FormScreen("Make an API key", FORM, self._create), self._show_new)
+        ask_screen(self, FormScreen("Make an API key", FORM, self._create), self._show_new)
 
     def _create(self, fields: Json) -> NewKey:
         return self.session.look(
@@ -121,9 +109,7 @@ class KeysPane(Pane):
             )
         )
 
-    def _show_new(self, made: NewKey | None) -> None:
-        if made is None:
-            return
+    def _show_new(self, made: NewKey) -> None:
         words = Content.assemble(
             (made.key, "bold $accent"), "\n\nSave it now: it is not shown again. ", ("y", "bold"), " copies it."
         )

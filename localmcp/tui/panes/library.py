@@ -70,8 +70,6 @@ class LibraryPane(Pane):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.words = ""
-        """What titles and paths must hold."""
         self._line_to_restore = -1
         self._contents: Contents | None = None
         self._is_due = False

@@ -53,9 +53,7 @@ class QuickstartsPane(FinderPane):
         "space ticks off the next task of the one you read, x says that its check failed."
     )
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.only_favourites = False
+    only_favourites = False
 
     def compose_right(self) -> Iterable[Widget]:
         with VerticalScroll(classes="framed", id="guide") as reading:

@@ -11,7 +11,7 @@ from textual.widget import Widget
 from textual.widgets import OptionList, Static
 
 from localmcp.search.federation import never_changed
-from localmcp.tui.dialogs import TextScreen, confirm
+from localmcp.tui.dialogs import TextScreen, ask_screen, confirm
 from localmcp.tui.finder import FinderPane
 from localmcp.tui.form_screen import FormScreen
 from localmcp.tui.highlight import bar
@@ -48,9 +48,7 @@ class RulesPane(FinderPane):
         "that the assistant would get for it, with their relevance and the reason."
     )
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.retired = False
+    retired = False
 
     def compose_right(self) -> Iterable[Widget]:
         with VerticalScroll(classes="framed", id="rule") as box:
@@ -138,13 +136,11 @@ class RulesPane(FinderPane):
 
         def open_form(fields: Json) -> None:
             screen = FormScreen(title, fields, lambda arguments: self.session.call(tool, **fixed, **arguments), values)
-            self.app.push_screen(screen, self._changed)
+            ask_screen(self, screen, self._changed)
 
         self.ask("form", schema, open_form)
 
-    def _changed(self, answer: Json | None) -> None:
-        if answer is None:
-            return
+    def _changed(self, answer: Json) -> None:
         notice = f" {answer['notice']}" if "notice" in answer else ""
         self.app.notify(answer["message"] + notice, severity="information" if answer["success"] else "warning")
         self.reload()

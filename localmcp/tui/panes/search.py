@@ -361,21 +361,19 @@ class SearchPane(Pane):
         self.ask("filters", lambda: self.session.look(choices_for), self._open_filters)
 
     def _open_filters(self, choices: list[Choice]) -> None:
-        from localmcp.tui.dialogs import ChoiceScreen
+        from localmcp.tui.dialogs import ChoiceScreen, ask_screen
 
         parsed = parse_query_line(self.line.value)
         active = {(name, value) for name, values in parsed.filters.items() for value in values} | {(STATE, self.state)}
         rows = filter_rows(choices, active)
         screen = ChoiceScreen("Filter the search", [row for row, _ in rows], says="enter sets or clears")
-        self.app.push_screen(screen, lambda place: self._set_filter(rows[place][1]) if place is not None else None)
+        ask_screen(self, screen, lambda place: self._set_filter(rows[place][1]))
 
     def _set_filter(self, choice: Choice | None) -> None:
-        if choice is None:
-            return
-        if choice.name == STATE:
+        if choice is not None and choice.name == STATE:
             self.state = choice.value
             self.search_again()
-        else:
+        elif choice is not None:
             self.type_query(with_filter(self.line.value, choice.name, choice.value or None))
         self._show_chips()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from textual.containers import Vertical, VerticalScroll
@@ -11,7 +12,6 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import OptionList, Static
 
-from localmcp.errors import LocalMCPError
 from localmcp.tui.answer_view import AnswerView
 from localmcp.tui.dialogs import TextScreen, confirm
 from localmcp.tui.finder import FinderPane
@@ -19,7 +19,7 @@ from localmcp.tui.highlight import bar
 from localmcp.tui.tool_form import ToolForm
 
 if TYPE_CHECKING:
-    from localmcp.tools import Tool
+    from localmcp.tools import ToolMark
     from localmcp.workspace import Workspace
 
 Json = dict[str, Any]
@@ -33,14 +33,10 @@ NOTHING = "[b]No tool fits[/b]\n\n[$muted]Other words; without any, all are list
 class Row:
     """A tool in the list."""
 
-    name: str
-    title: str
+    mark: ToolMark
     description: str
-    visible: bool
-    """Listed by tools/list; the others are found by searching."""
-    read_only: bool
-    destructive: bool
     score: float | None = None
+    """Of the search; None where all are listed."""
 
 
 class ToolsPane(FinderPane):
@@ -61,26 +57,29 @@ class ToolsPane(FinderPane):
             yield Static(id="tool-wrong")
         yield AnswerView(classes="framed", id="answer")
 
+    _shown = ""
+
     def on_mount(self) -> None:
-        self._shown = ""
         self.query_one("#answer").border_title = "Answer"
 
     # ------------------------------------------------------------ finding
 
     def find(self, text: str) -> list[Row]:
-        tools = {tool.name: _row(tool) for tool in self.session.look(lambda w: w.registry.tools())}
+        tools = {
+            tool.name: Row(tool.mark, tool.description) for tool in self.session.look(lambda w: w.registry.tools())
+        }
         if not text:
-            return sorted(tools.values(), key=lambda row: (not row.visible, row.name.lower()))
+            return sorted(tools.values(), key=lambda row: (not row.mark.visible, row.mark.name.lower()))
         hits = self.session.draft("tool_search", query=text, max_results=50).answer.value["tools"]
         return [replace(tools[hit["name"]], score=hit["score"]) for hit in hits if hit["name"] in tools]
 
     def identity(self, row: Row) -> Any:
-        return row.name
+        return row.mark.name
 
     def draw(self, row: Row) -> Content:
-        mark = Content.styled("● " if row.visible else "○ ", "$success" if row.visible else "$muted")
-        score = Content.styled(f"  {bar(row.score * 100)} {row.score:.2f}" if row.score is not None else "", "$accent")
-        return Content.assemble(mark, (row.name, "bold"), score, "\n  ", (row.title, "$muted"))
+        sign = ("● ", "$success") if row.mark.visible else ("○ ", "$muted")
+        score = f"  {bar(row.score * 100)} {row.score:.2f}" if row.score is not None else ""
+        return Content.assemble(sign, (row.mark.name, "bold"), (score, "$accent"), "\n  ", (row.mark.title, "$muted"))
 
     def show_nothing(self) -> None:
         self.query_one("#tool-says", Static).update(Content.from_markup(NOTHING))
@@ -88,14 +87,15 @@ class ToolsPane(FinderPane):
     # ------------------------------------------------------------ the tool that is highlighted
 
     def show_row(self, row: Row) -> None:
-        if row.name == self._shown:
+        name = row.mark.name
+        if name == self._shown:
             return
-        self._shown = row.name
+        self._shown = name
         box = self.query_one("#tool-form")
-        box.border_title = Content(f"{row.name} — {row.title}")
-        box.border_subtitle = _nature(row)
+        box.border_title = Content(f"{name} — {row.mark.title}")
+        box.border_subtitle = _nature(row.mark)
         self.query_one("#tool-says", Static).update(Content.styled(" ".join(row.description.split()), "$muted"))
-        self.ask("schema", lambda: self.session.look(lambda w: w.registry.get(row.name).input_schema), self._show_form)
+        self.ask("schema", lambda: self.session.look(lambda w: w.registry.get(name).input_schema), self._show_form)
 
     async def _show_form(self, schema: Json) -> None:
         fields = self.query_one("#tool-fields")
@@ -128,34 +128,25 @@ class ToolsPane(FinderPane):
         return super().check_action(action, parameters)
 
     def action_run(self) -> None:
-        row = self.chosen
         forms = list(self.query(ToolForm))
-        if row is None or not forms:
+        if self.chosen is None or not forms:
             return
+        mark = self.chosen.mark
         arguments, problems = forms[0].arguments()
-        wrong = Content.styled(f"✗ {'; '.join(problems)}" if problems else "", "$error")
         complaint = self.query_one("#tool-wrong", Static)
-        complaint.update(wrong)
+        complaint.update(Content.styled(f"✗ {'; '.join(problems)}" if problems else "", "$error"))
         if problems:
             complaint.scroll_visible(animate=False)
-            return
-        if row.destructive:
+        elif mark.destructive:
             more = "This tool may take something away."
-            confirm(self, f"Run {row.name}?", more, "Run", lambda: self._run(row.name, arguments))
+            confirm(self, f"Run {mark.name}?", more, "Run", lambda: self._run(mark.name, arguments))
         else:
-            self._run(row.name, arguments)
+            self._run(mark.name, arguments)
 
     def _run(self, name: str, arguments: Json) -> None:
-        view = self.query_one(AnswerView)
-        view.wait()
-
-        def call() -> Any:
-            try:
-                return self.session.answer(name, **arguments)
-            except LocalMCPError as error:
-                return error
-
-        self.ask("run", call, self._show_answer, name)
+        self.query_one(AnswerView).wait()
+        call = partial(self.session.answer, name, **arguments)
+        self.ask("run", call, self._show_answer, name, failed=self._show_answer)
 
     def _show_answer(self, answer: Any) -> None:
         view = self.query_one(AnswerView)
@@ -174,20 +165,16 @@ class ToolsPane(FinderPane):
 
     def action_providers(self) -> None:
         """Where tools come from, and how each place is doing."""
-        self.ask("providers", lambda: self.session.look(_provider_lines), self._show_providers)
 
-    def _show_providers(self, lines: Content) -> None:
-        self.app.push_screen(TextScreen("Providers of tools", lines))
+        def show(lines: Content) -> None:
+            self.app.push_screen(TextScreen("Providers of tools", lines))
 
-
-def _row(tool: Tool) -> Row:
-    mark = tool.mark
-    return Row(tool.name, mark.title, tool.description, mark.visible, mark.read_only, mark.destructive)
+        self.ask("providers", lambda: self.session.look(_provider_lines), show)
 
 
-def _nature(row: Row) -> str:
-    kind = "only reads" if row.read_only else "may remove things" if row.destructive else "changes things"
-    return f"{kind} · {'shown to assistants' if row.visible else 'found by searching'}"
+def _nature(mark: ToolMark) -> str:
+    kind = "only reads" if mark.read_only else "may remove things" if mark.destructive else "changes things"
+    return f"{kind} · {'shown to assistants' if mark.visible else 'found by searching'}"
 
 
 def _provider_lines(workspace: Workspace) -> Content:
