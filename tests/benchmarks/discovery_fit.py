@@ -41,8 +41,8 @@ PARTS = (0.15, 0.3, 0.5, 0.7, 0.3, 0.5)
 """Shares of the servers that a part of the catalogue keeps in fitting."""
 WITHOUT, FOLDS = 8, 5
 PENALTY, STAGE_PENALTY, ADAPTER_PENALTY, SMALL_STEP = 0.002, 0.01, 0.01, 0.002
-ORDERED = tuple(name for name in FEATURES if name not in ("other_action", "verb_missing"))
-"""What orders tools beside a model: what kind of action is asked, and with which verb, adds nothing to the cosines."""
+ASSISTANT = "assistant"
+"""Part of the requests in assistants' words, which count for the order of the tools and not for what is sure."""
 RANK, AXES, EPOCHS, BATCH, LEARNING_RATE = 32, 160, 8, 128, 0.002
 HIGHEST, HIGHEST_OF_PAIRS = 127, 15
 """Whole numbers that the matrices are kept in: more axes in coarser steps say more in the same bytes."""
@@ -85,6 +85,11 @@ def read_pairs(half: str, embedder: LazyEmbedder) -> Pairs:
     import numpy as np
 
     tools, rows = read_tools(half), read_queries(half)
+    rows += [
+        {**row, "query": row["assistant"], "half": ASSISTANT, "assistant": True}
+        for row in rows
+        if row["tools"] and isinstance(row.get("assistant"), str)
+    ]
     catalog = ToolCatalog([take_apart(described(tool)) for tool in tools])
     vectors = catalog.vectors(embedder.get(LONGEST_WAIT), TextVectors(CACHE), LONGEST_WAIT, insist=True)
     assert vectors is not None
@@ -332,7 +337,7 @@ def samples(halves: Mapping[str, Pairs], adapters: Sequence[Adapter]) -> Iterabl
                 words = min(len(pairs.queries[place].words), MOST_WORDS)
                 of_tools = rows[place][tools].astype(np.float32)
                 features = Features(of_tools, np.zeros(len(tools), bool), words, margin, with_model=True)
-                yield Sample(features, pairs.good[place][tools], worth, half)
+                yield Sample(features, pairs.good[place][tools], worth, pairs.rows[place].get("half", half))
 
 
 def print_weights(embedder: LazyEmbedder) -> None:
@@ -342,12 +347,13 @@ def print_weights(embedder: LazyEmbedder) -> None:
     parts, written = list(halves.values()), read_sayings(embedder)
     wording = fit_wording(parts, written)
     adapters = [make_adapter(*fit_adapter(parts, fold), *bank(parts, written, fold), wording) for fold in range(FOLDS)]
-    found = list(samples(halves, adapters))
+    compared = list(samples(halves, adapters))
+    useful = [sample for sample in compared if sample.served]
+    found = [sample for sample in compared if sample.half != ASSISTANT]
     served = np.array([sample.served for sample in found], float)
     worth = np.array([sample.worth for sample in found])
-    for names, last in ((ORDERED, len(SIGNS)), (WORDS, len(SIGNS) - 1)):
+    for names, last in ((FEATURES, len(SIGNS)), (WORDS, len(SIGNS) - 1)):
         columns, order = [FEATURES.index(name) for name in names], np.zeros(len(FEATURES), np.float32)
-        useful = [sample for sample in found if sample.served]
         order[columns] = fit_choice(
             [sample.features.rows[:, columns].astype(float) for sample in useful],
             [sample.good for sample in useful],
