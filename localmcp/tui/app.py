@@ -19,26 +19,13 @@ from textual.screen import Screen
 from textual.widgets import ContentSwitcher
 
 from localmcp.errors import FileUnavailable, Interrupted, LocalMCPError, NeedsConfirmation
-from localmcp.tui import theme
+from localmcp.tui import messages, theme
 from localmcp.tui.columns import in_columns_driver
 from localmcp.tui.error_guard import ErrorGuard
 from localmcp.tui.job_strip import TITLES, JobStrip, can_stop
 from localmcp.tui.keymap import bindings, is_text_key, read_keymap, take_alt_digits
 from localmcp.tui.layout import ErrorLine, KeyLine, TabBar, TopLine, first_line
 from localmcp.tui.logs import log_file
-from localmcp.tui.messages import (
-    BackgroundChanged,
-    Failed,
-    FileChanged,
-    JobEnded,
-    JobMoved,
-    ModelChanged,
-    Opened,
-    QuestionChanged,
-    ReadDocument,
-    SearchFor,
-    Waiting,
-)
 from localmcp.tui.pane import Asking, Pane
 from localmcp.tui.panes.search import SearchPane
 from localmcp.tui.services import Services
@@ -97,6 +84,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (140, "-wide")]
     NOTIFICATION_TIMEOUT = 3
     is_drawn = False
+    model_problem = ""
 
     def __init__(
         self, opener: Callable[[], Workspace], path: Path, theme_name: str = theme.DEFAULT,
@@ -108,7 +96,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         self.stats: dict[str, Any] = {}
         self.unexpected: list[float] = []
         self._waits: list[Interruption] = []
-        self._wanted_theme = theme_name
+        self._requested_theme = theme_name
         self.stylesheet.set_variables(self.get_css_variables())
 
     def compose(self) -> ComposeResult:
@@ -124,9 +112,9 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         self.top.where, self.top.state = str(self.session.path), "◌ opening"
         keymap, problems = read_keymap()
         self.set_keymap(keymap)
-        if self._wanted_theme != self.theme:
+        if self._requested_theme != self.theme:
             names = ", ".join(theme.theme_names())
-            problems.append(f"There is no theme '{self._wanted_theme}'. Known: {names}.")
+            problems.append(f"There is no theme '{self._requested_theme}'. Known: {names}.")
         if problems:
             self.tell_error(LocalMCPError(" ".join(problems)))
         self.is_drawn = True
@@ -171,8 +159,8 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
 
     # ------------------------------------------------------------ what happens
 
-    @on(Opened)
-    def opened(self, message: Opened) -> None:
+    @on(messages.Opened)
+    def opened(self, message: messages.Opened) -> None:
         if message.error is not None:
             self.top.state, self.top.tone = "✗ not open", "$error"
             self.tell_error(message.error)
@@ -181,16 +169,14 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         if not self.session.exists:
             self.pane.file_changed({})
 
-    @on(ModelChanged)
-    def model_changed(self, message: ModelChanged) -> None:
+    @on(messages.ModelChanged)
+    def model_changed(self, message: messages.ModelChanged) -> None:
         if message.problem:
             log.warning("no model: %s", message.problem)
         self.model_problem = message.problem
         self.show_state()
         if isinstance(self.pane, SearchPane):
             self.pane.model_changed()
-
-    model_problem = ""
 
     def show_state(self) -> None:
         """At the right end of the first line: whether everything is ready."""
@@ -201,8 +187,8 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         else:
             self.top.state, self.top.tone = "● ready", "$success"
 
-    @on(Waiting)
-    def waiting(self, message: Waiting) -> None:
+    @on(messages.Waiting)
+    def waiting(self, message: messages.Waiting) -> None:
         """Say what is waited for, until no question is open any more."""
         self._waits.append(message.question)
         writer = next((work.process for work in self.session.works if work.kind == "words" and not work.is_ours), 0)
@@ -211,15 +197,15 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         self.set_timer(LOOK_SECONDS, self._look_whether_it_waits)
 
     def _look_whether_it_waits(self) -> None:
-        open_questions = {question for asker in self.query(Asking) for question in asker.open_questions()}
+        open_questions = {question for asker in self.query(Asking) for question in asker.open_questions().values()}
         self._waits = [question for question in self._waits if question in open_questions]
         if self._waits:
             self.set_timer(LOOK_SECONDS, self._look_whether_it_waits)
         else:
             self.show_state()
 
-    @on(FileChanged)
-    def file_changed(self, message: FileChanged) -> None:
+    @on(messages.FileChanged)
+    def file_changed(self, message: messages.FileChanged) -> None:
         """Another process, or this one, changed the file: what is in front is looked at again, the rest when shown."""
         if isinstance(self.error_line.error, FileUnavailable):
             self.error_line.clear()
@@ -239,16 +225,16 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         self.top.read_only = bool(stats["readOnly"])
         self.top.show_holdings(stats)
 
-    @on(JobMoved)
-    def job_moved(self, message: JobMoved) -> None:
+    @on(messages.JobMoved)
+    def job_moved(self, message: messages.JobMoved) -> None:
         self.job_strip.show(message.title, message.progress)
 
-    @on(BackgroundChanged)
-    def background_changed(self, message: BackgroundChanged) -> None:
+    @on(messages.BackgroundChanged)
+    def background_changed(self, message: messages.BackgroundChanged) -> None:
         self.job_strip.show_background(message.works)
 
-    @on(JobEnded)
-    def job_ended(self, message: JobEnded) -> None:
+    @on(messages.JobEnded)
+    def job_ended(self, message: messages.JobEnded) -> None:
         self.job_strip.clear()
         if isinstance(message.error, Interrupted):
             self.notify("What was done stays; the next refresh goes on.", title=f"{message.title} stopped")
@@ -280,22 +266,22 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         self.error_line.clear()
         self.pane.ask("totals", self._holdings, self._show_holdings)
 
-    @on(ReadDocument)
-    def read_document(self, message: ReadDocument) -> None:
+    @on(messages.ReadDocument)
+    def read_document(self, message: messages.ReadDocument) -> None:
         from localmcp.tui.reader import open_document
 
         open_document(self.pane, message.item, message.origin)
 
-    @on(SearchFor)
-    async def search_for(self, message: SearchFor) -> None:
+    @on(messages.SearchFor)
+    async def search_for(self, message: messages.SearchFor) -> None:
         pane = await self.show_pane("search")
         assert isinstance(pane, SearchPane)
         pane.type_query(message.query)
 
     # ------------------------------------------------------------ errors
 
-    @on(Failed)
-    def failed(self, message: Failed) -> None:
+    @on(messages.Failed)
+    def failed(self, message: messages.Failed) -> None:
         self.tell_error(message.error)
 
     def tell_error(self, error: BaseException) -> None:
@@ -306,7 +292,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
             log.error("unexpected: %s", error, exc_info=error)
         self.error_line.tell(error)
 
-    @on(QuestionChanged)
+    @on(messages.QuestionChanged)
     def forget_error(self) -> None:
         """The person goes on: what went wrong with the last question is over. That the file is away is not."""
         if not isinstance(self.error_line.error, FileUnavailable):
@@ -410,9 +396,9 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         jump(self.screen, len(PANES))
 
     def action_help(self) -> None:
-        from localmcp.tui.help import HelpScreen
+        from localmcp.tui.help import help_screen
 
-        self.push_screen(HelpScreen(self.pane, self.focused))
+        self.push_screen(help_screen(self.pane, self.focused))
 
     def action_show_error(self) -> None:
         from localmcp.tui.dialogs import ErrorScreen

@@ -146,7 +146,7 @@ class CommandPane(Pane):
 
     @on(OptionList.OptionSelected)
     def action_run(self) -> None:
-        """Do it, or ask what is to be done; where there is no room beside the list, read over the whole screen."""
+        """Do it, or ask what is to be done; where there is no space beside the list, read over the whole screen."""
         entry = self.chosen
         if entry is None:
             return

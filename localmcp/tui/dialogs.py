@@ -37,7 +37,7 @@ class TextScreen(ModalScreen[None]):
     """Something to read."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,enter,x,question_mark,f1", "close", "Close"), Binding("y", "copy", "Copy"),
+        Binding("escape,q,enter,x,question_mark,f1", "dismiss", "Close"), Binding("y", "copy", "Copy"),
         Binding("j,down", "scroll(1)", show=False), Binding("k,up", "scroll(-1)", show=False),
     ]  # fmt: skip
 
@@ -59,9 +59,6 @@ class TextScreen(ModalScreen[None]):
 
                 box.add_class("tall")
                 yield Markdown(self._text, open_links=False)
-
-    def action_close(self) -> None:
-        self.dismiss()
 
     def action_scroll(self, lines: int) -> None:
         self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
@@ -181,7 +178,7 @@ class LineScreen(ModalScreen[str]):
     """One line of text; empty or escape is no answer. Tab completes a path."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "give_up", "Cancel"), Binding("tab", "complete", "Complete", priority=True),
+        Binding("escape", "dismiss", "Cancel"), Binding("tab", "complete", "Complete", priority=True),
     ]  # fmt: skip
 
     def __init__(
@@ -202,9 +199,6 @@ class LineScreen(ModalScreen[str]):
             suggester = PathSuggester() if is_path else None
             yield TextLine(self._value, placeholder=self._placeholder, suggester=suggester)
             yield Static(id="wrong")
-
-    def action_give_up(self) -> None:
-        self.dismiss("")
 
     def action_complete(self) -> None:
         line = self.query_one(Input)

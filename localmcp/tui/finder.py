@@ -82,6 +82,8 @@ class FinderPane(Pane):
         else:
             self.query(f"#{self.KEY_GROUP}-right VerticalScroll").first().focus()
 
+    action_list = focus_first
+
     def reload(self) -> None:
         if self.session.is_open:
             text = self.text
@@ -115,9 +117,6 @@ class FinderPane(Pane):
     def submitted(self, message: Input.Submitted) -> None:
         if message.input is self.line:
             self.focus_first()
-
-    def action_list(self) -> None:
-        self.focus_first()
 
     # ------------------------------------------------------------ the list
 

@@ -51,9 +51,6 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
     def on_mount(self) -> None:
         self.query_one(ToolForm).focus_first()
 
-    def action_close(self) -> None:
-        self.dismiss(None)
-
     def action_run(self) -> None:
         arguments, problems = self.query_one(ToolForm).arguments()
         if problems:
@@ -78,7 +75,7 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
         if message.button.id == "save":
             self.action_run()
         else:
-            self.action_close()
+            self.dismiss(None)
 
     @on(Input.Submitted)
     def submitted(self) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from textual.content import Content
+from textual.keys import format_key
 from textual.widget import Widget
 
 from localmcp.tui.dialogs import TextScreen
@@ -13,41 +16,34 @@ from localmcp.tui.pane import Pane
 MOVING = "↑ ↓ j k g G  move    tab  next part    enter  open    esc  back    [ ]  previous, next pane"
 
 
-class HelpScreen(TextScreen):
-    """Keys of a pane as they are bound at the moment."""
+def help_screen(pane: Pane, focused: Widget | None) -> TextScreen:
+    """Return the help of a pane, with its keys as they are bound at the moment."""
+    keymap = pane.app._keymap  # pyright: ignore[reportPrivateUsage]
+    group = pane.KEY_GROUP
+    parts = [Content.from_markup(pane.ABOUT.replace("[", "\\[")), Content(""), *_key_lines(group, keymap)]
+    if focused is not None and focused.has_pseudo_class("focus") and hasattr(focused, "cursor_blink"):
+        parts += [Content(""), Content.styled("You are typing: letters are keys after esc.", "$accent")]
+    parts += [Content(""), Content.styled("Everywhere", "bold"), *_key_lines("app", keymap), Content("")]
+    example = f'"{group}.{next(iter(KEYS[group]))}" = "f5"'
+    notes = (MOVING, f"Your own keys: {short(str(keys_file()))}, such as", example)
+    parts += [Content.styled(note, "$muted") for note in notes]
+    return TextScreen(f"Help: {pane.TITLE}", Content("\n").join(parts))
 
-    def __init__(self, pane: Pane, focused: Widget | None) -> None:
-        self._pane = pane
-        self._typing = focused is not None and focused.has_pseudo_class("focus") and hasattr(focused, "cursor_blink")
-        super().__init__(f"Help: {pane.TITLE}", self._words())
 
-    def _words(self) -> Content:
-        about = Content.from_markup(self._pane.ABOUT.replace("[", "\\["))
-        parts = [about, Content(""), *self._keys(self._pane.KEY_GROUP)]
-        if self._typing:
-            parts += [Content(""), Content.styled("You are typing: letters are keys after esc.", "$accent")]
-        parts += [Content(""), Content.styled("Everywhere", "bold"), *self._keys("app"), Content("")]
-        parts += [Content.styled(MOVING, "$muted")]
-        parts += [Content.styled(f"Your own keys: {short(str(keys_file()))}, such as", "$muted")]
-        parts += [Content.styled(f'"{self._pane.KEY_GROUP}.{next(iter(KEYS[self._pane.KEY_GROUP]))}" = "f5"', "$muted")]
-        return Content("\n").join(parts)
+def _key_lines(place: str, keymap: Mapping[str, str]) -> list[Content]:
+    """Return a line for each key of a place; the ten keys of the panes share one."""
+    lines: list[Content] = []
+    for name, key in KEYS[place].items():
+        if "pane_" in name and not name.endswith("pane_1"):
+            continue
+        shown = "  ".join(map(_display, keymap.get(f"{place}.{name}", key.keys).split(",")))
+        says = key.says
+        if name.endswith("pane_1"):
+            shown, says = f"{shown} … {shown[:-1]}0", says.replace("Pane 1", "Panes")
+        lines.append(Content.assemble((f"{shown:<14}", "$accent"), says))
+    return lines
 
-    def _keys(self, place: str) -> list[Content]:
-        keymap = self._pane.app._keymap  # pyright: ignore[reportPrivateUsage]
-        lines: list[Content] = []
-        for name, key in KEYS[place].items():
-            if "pane_" in name and not name.endswith("pane_1"):
-                continue
-            keys = keymap.get(f"{place}.{name}", key.keys).split(",")
-            shown = "  ".join(self._display(key_name) for key_name in keys)
-            says = key.says
-            if name.endswith("pane_1"):
-                shown, says = f"{shown} … {shown[:-1]}0", says.replace("Pane 1", "Panes")
-            lines.append(Content.assemble((f"{shown:<14}", "$accent"), says))
-        return lines
 
-    def _display(self, key: str) -> str:
-        from textual.keys import format_key
-
-        *modifiers, last = key.split("+")
-        return "+".join([*modifiers, format_key(last)])
+def _display(key: str) -> str:
+    *modifiers, last = key.split("+")
+    return "+".join([*modifiers, format_key(last)])

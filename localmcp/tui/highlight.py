@@ -59,19 +59,19 @@ def bar(score: float, width: int = 5) -> str:
     return "▰" * full + "▱" * (width - full)
 
 
-def hit_lines(number: int, hit: dict[str, Any], matcher: Matcher, room: int, *, with_title: bool = True) -> Content:
-    """A hit in three lines of at most `room` and a margin: score and title, place, the line that fits best. Without
+def hit_lines(number: int, hit: dict[str, Any], matcher: Matcher, columns: int, *, with_title: bool = True) -> Content:
+    """A hit in three lines of at most `columns` and a margin: score and title, place, the line that fits best. Without
     the title, in two: score and headings, the line."""
-    best = best_stretch(_answering_text(hit, room), matcher, room)
+    best = best_stretch(_answering_text(hit, columns), matcher, columns)
     text = Content("    ") + marked(best, matcher, "$foreground")
     score = Content.styled(bar(hit["combinedScore"]), "$accent")
     if not with_title:
-        where = cut_right(headings_of(hit).removeprefix(" › ") or lines_of(hit["citation"]), room - 6)
+        where = cut_right(headings_of(hit).removeprefix(" › ") or lines_of(hit["citation"]), columns - 6)
         return Content("\n").join([Content.assemble("    ", score, " ", (where, "$muted")), text])
-    titles = _title_and_heading(hit, room - 6)
+    titles = _title_and_heading(hit, columns - 6)
     head = Content.assemble((f"{number + 1:>3} ", "$muted"), score, " ", titles)
     fresh = FRESHNESS.get(hit["freshness"], "")
-    place = cut_left(place_of(hit["citation"]), room - (len(fresh) + 2 if fresh else 0))
+    place = cut_left(place_of(hit["citation"]), columns - (len(fresh) + 2 if fresh else 0))
     origin = f"  {hit['origin']}, read-only" if "origin" in hit else ""
     where = Content.assemble(
         "    ", (place, "$secondary"), (f"  {fresh}" if fresh else "", "$warning"), (origin, "$accent")
@@ -87,7 +87,7 @@ def lines_of(citation: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HitLines(Visual):
-    """A hit in a list: worked out when its lines come into sight, since most never do, and cut to the room there is."""
+    """A hit in a list: worked out when its lines come into sight, since most never do, and cut to the width."""
 
     number: int
     hit: dict[str, Any]
@@ -95,8 +95,8 @@ class HitLines(Visual):
     with_title: bool = True
 
     def render_strips(self, width: int, height: int | None, style: Style, options: RenderOptions) -> list[Strip]:
-        room = max(width - 5, 30)
-        lines = hit_lines(self.number, self.hit, self.matcher, room, with_title=self.with_title)
+        columns = max(width - 5, 30)
+        lines = hit_lines(self.number, self.hit, self.matcher, columns, with_title=self.with_title)
         return lines.render_strips(width, height, style, options)[: self.get_height({}, width)]
 
     def get_optimal_width(self, rules: RulesMap, container_width: int) -> int:
@@ -106,45 +106,45 @@ class HitLines(Visual):
         return HIT_LINES if self.with_title else HIT_LINES - 1
 
 
-def _title_and_heading(hit: dict[str, Any], room: int) -> Content:
+def _title_and_heading(hit: dict[str, Any], columns: int) -> Content:
     """Return the title, and the innermost heading; where both do not fit, each has half."""
     title = " ".join(hit["sourceTitle"].split())
     heading = headings_of(hit).rpartition(" › ")[2]
     if not heading:
         return Content.styled(title, "bold")
-    if cell_len(title) + cell_len(heading) + 3 > room:
-        title = cut_right(title, max(room - cell_len(heading) - 3, room // 2))
+    if cell_len(title) + cell_len(heading) + 3 > columns:
+        title = cut_right(title, max(columns - cell_len(heading) - 3, columns // 2))
     return Content.assemble((title, "bold"), (f" › {heading}", "$muted"))
 
 
-def best_stretch(text: str, matcher: Matcher, room: int) -> str:
-    """A text from where a line of `room` columns shows most of the words that were searched for; more than fits, since
-    the list cuts it. Wide characters may take the last of them out of sight."""
+def best_stretch(text: str, matcher: Matcher, columns: int) -> str:
+    """Return a text from where a line of `columns` shows most of the words that were searched for; more than fits,
+    since the list cuts it. Wide characters may take the last of them out of sight."""
     spans = matcher.spans(text)
     lines = [
-        list(takewhile(lambda span, end=first + room - 2: span[1] <= end, islice(spans, number, None)))
+        list(takewhile(lambda span, end=first + columns - 2: span[1] <= end, islice(spans, number, None)))
         for number, (first, _) in enumerate(spans)
     ]
     if not lines:
-        return text[: room * 2]
+        return text[: columns * 2]
     best = max(lines, key=lambda line: len({text[start:stop].casefold() for start, stop in line}))
-    if not best or best[-1][1] <= room:
-        return text[: room * 2]
+    if not best or best[-1][1] <= columns:
+        return text[: columns * 2]
     # What is left of the line goes before the first word: it is easier to read from where it comes.
     (first, _), (_, last) = best[0], best[-1]
-    lead = max(first - min((room - (last - first)) // 2, room // 3), 0)
+    lead = max(first - min((columns - (last - first)) // 2, columns // 3), 0)
     start = text.find(" ", lead, first) + 1 or first
-    return f"… {text[start : start + room * 2]}"
+    return f"… {text[start : start + columns * 2]}"
 
 
-def _answering_text(hit: dict[str, Any], room: int) -> str:
+def _answering_text(hit: dict[str, Any], columns: int) -> str:
     """Return a passage from the sentence that answers on, as far as a line may show it; without one, its beginning."""
     content = hit["content"]
     start = hit.get("highlight", {}).get("start", 0)
     whole = _running_text(content)
-    if not start or len(whole) <= room:
-        return whole[: SEARCHED_LINES * room]
-    return _running_text(content[start : start + SEARCHED_LINES * room]) or whole
+    if not start or len(whole) <= columns:
+        return whole[: SEARCHED_LINES * columns]
+    return _running_text(content[start : start + SEARCHED_LINES * columns]) or whole
 
 
 def _running_text(text: str) -> str:
@@ -159,14 +159,14 @@ def _cells(row: str) -> str:
     return " · ".join(filter(None, (cell.strip() for cell in row.split("|"))))
 
 
-def cut_right(text: str, room: int) -> str:
+def cut_right(text: str, columns: int) -> str:
     """Return the beginning of a text that does not fit."""
-    return text if cell_len(text) <= room else text[: max(room - 1, 1)].rstrip() + "…"
+    return text if cell_len(text) <= columns else text[: max(columns - 1, 1)].rstrip() + "…"
 
 
-def cut_left(text: str, room: int) -> str:
+def cut_left(text: str, columns: int) -> str:
     """Return the end of a path that does not fit."""
-    return text if cell_len(text) <= room else "…" + text[-max(room - 1, 1) :]
+    return text if cell_len(text) <= columns else "…" + text[-max(columns - 1, 1) :]
 
 
 def place_of(citation: dict[str, Any]) -> str:

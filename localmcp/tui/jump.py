@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
@@ -17,36 +16,28 @@ LETTERS = "asdfghjklqwertyuiopzxcvbnm"
 """In the order of the fingers on them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Something that can have the focus, and its place on the screen."""
-
-    widget: Widget
-    place: Offset
-
-
-def parts_of(screen: Screen[object]) -> dict[str, Part]:
-    """Letter -> part, in the order of the tab key; what is scrolled out of sight has none."""
+def parts_of(screen: Screen[object]) -> dict[str, tuple[Widget, Offset]]:
+    """Return letter -> widget and its place, in the order of the tab key; what is scrolled out of sight has none."""
     shown = [(widget, screen.find_widget(widget).visible_region) for widget in screen.focus_chain]
-    parts = [Part(widget, region.offset) for widget, region in shown if region.area]
+    parts = [(widget, region.offset) for widget, region in shown if region.area]
     return dict(zip(LETTERS, parts, strict=False))
 
 
 class JumpScreen(ModalScreen[Widget | str | None]):
     """Letters over the parts. Its answer is the part, or the digit of a pane."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,ctrl+o", "give_up", "Back")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,ctrl+o", "dismiss", "Back")]
 
-    def __init__(self, parts: dict[str, Part], digits: str) -> None:
+    def __init__(self, parts: dict[str, tuple[Widget, Offset]], digits: str) -> None:
         super().__init__()
         self.parts = parts
         self._digits = digits
 
     def compose(self) -> ComposeResult:
-        for letter, part in self.parts.items():
+        for letter, (_, place) in self.parts.items():
             label = Static(f" {letter} ", classes="jump")
             # Over the corner of the frame, where no text is.
-            label.absolute_offset = part.place
+            label.absolute_offset = place
             yield label
         letters = "a letter goes there · " if self.parts else ""
         yield Static(f" {letters}{self._digits[0]}–{self._digits[-1]} turn to a pane · esc stays ", id="jump-says")
@@ -54,12 +45,9 @@ class JumpScreen(ModalScreen[Widget | str | None]):
     def on_key(self, event: events.Key) -> None:
         """A letter or a digit; any other key changes nothing."""
         if event.key in self.parts:
-            self.dismiss(self.parts[event.key].widget)
+            self.dismiss(self.parts[event.key][0])
         elif event.key in self._digits:
             self.dismiss(event.key)
-
-    def action_give_up(self) -> None:
-        self.dismiss()
 
 
 def jump(screen: Screen[object], pane_count: int) -> None:

@@ -25,7 +25,7 @@ class Key:
     action: str
     says: str
     shown: bool = True
-    """In the line at the bottom, where there is room for few."""
+    """In the line at the bottom, where only few fit."""
     first: bool = False
     """Before the focused widget gets it."""
 
@@ -163,7 +163,7 @@ KEYS: dict[str, dict[str, Key]] = {
     },
     "form": {
         "run": Key("ctrl+r", "run", "Save"),
-        "close": Key("escape", "close", "Cancel"),
+        "close": Key("escape", "dismiss", "Cancel"),
     },
 }
 """Place -> name -> key. An id such as `search.explain` names one in `keys.toml`."""

@@ -34,29 +34,23 @@ class TopLine(Static):
     tone = reactive("$muted")
     read_only = reactive(False)
 
-    def watch_where(self) -> None:
-        self.draw()
-
-    watch_state = watch_tone = watch_read_only = watch_where
-
-    def on_resize(self) -> None:
-        self.draw()
-
     def draw(self) -> None:
         """Put both ends into the width there is; the path gives way first."""
         holds = self._holdings[self.size.width >= 100]
         right = Content.assemble((holds, "$muted"), ("  " if holds else ""), (self.state, self.tone))
         badge = Content.styled(" read-only ", "$warning reverse") if self.read_only else Content("")
-        room = self.size.width - 2 - len("localmcp  ") - badge.cell_length - right.cell_length - 3
-        where = cut_left(short(self.where), room) if room > LEAST_PATH else ""
+        columns = self.size.width - 2 - len("localmcp  ") - badge.cell_length - right.cell_length - 3
+        where = cut_left(short(self.where), columns) if columns > LEAST_PATH else ""
         left = Content.assemble(("localmcp", "bold $primary"), "  ", (where, "$muted"))
         if self.read_only:
             left = left + " " + badge
         gap = max(self.size.width - 2 - left.cell_length - right.cell_length, 1)
         self.update(left + " " * gap + right)
 
+    watch_where = watch_state = watch_tone = watch_read_only = on_resize = draw
+
     def show_holdings(self, stats: dict[str, Any]) -> None:
-        """`41 documents · 268 passages`; only the documents where there is no room."""
+        """`41 documents · 268 passages`; only the documents where there is no space."""
         documents, passages = counted(stats["totalSources"], "document"), counted(stats["totalChunks"], "passage")
         self._holdings = documents, f"{documents} · {passages}"
         self.draw()
@@ -72,9 +66,6 @@ class TabBar(Static):
         self.auto_links = False
         self.active = panes[0][0]
 
-    def on_resize(self) -> None:
-        self.draw()
-
     def show_active(self, name: str) -> None:
         """Mark the pane in front."""
         self.active = name
@@ -89,14 +80,16 @@ class TabBar(Static):
             parts.append(Content.styled(label, style).stylize(pressed))
         self.update(Content("").join(parts))
 
-    def _labels(self, room: int) -> list[str]:
+    on_resize = draw
+
+    def _labels(self, columns: int) -> list[str]:
         titled = [(number % 10, title) for number, (_, title) in enumerate(self._panes, 1)]
         wide = [f" {number} {title} " for number, title in titled]
         close = [label[1:] for label in wide]
         # The last word of a title of two tells it from the others.
         closest = [f"{number}{title.split()[-1].capitalize()} " for number, title in titled]
         for labels in (wide, close, closest):
-            if sum(map(len, labels)) <= room:
+            if sum(map(len, labels)) <= columns:
                 return labels
         return [
             close[number] if name == self.active else f"{titled[number][0]} "
@@ -120,8 +113,8 @@ class KeyLine(Static):
 
     def draw(self, screen: Screen[Any]) -> None:
         """Show each action that has a hint once, the help last and always; a click does what the key does."""
-        active, room = screen.active_bindings, self.size.width
-        commands = active.get(COMMANDS) if self._shows_commands and room >= WIDTH_FOR_COMMANDS else None
+        active, columns = screen.active_bindings, self.size.width
+        commands = active.get(COMMANDS) if self._shows_commands and columns >= WIDTH_FOR_COMMANDS else None
         right = self._hint(commands.binding) if commands else Content("")
         hints: dict[str, Content] = {}
         for _, binding, _, _ in active.values():
@@ -131,11 +124,11 @@ class KeyLine(Static):
         last = [hints.pop(HELP)] if HELP in hints else []
         shown: list[Content] = []
         for hint in hints.values():
-            if sum(part.cell_length + 1 for part in [*shown, hint, *last, right]) > room:
+            if sum(part.cell_length + 1 for part in [*shown, hint, *last, right]) > columns:
                 break
             shown.append(hint)
         left = Content(" ").join([*shown, *last])
-        line = left + " " * (room - left.cell_length - right.cell_length) + right
+        line = left + " " * (columns - left.cell_length - right.cell_length) + right
         if line != self.content:
             self.update(line)
 

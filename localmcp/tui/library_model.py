@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from localmcp.knowledge.inventory import Inventory
 from localmcp.search.collections import visible_collections
@@ -35,19 +36,15 @@ def contents_of(workspace: Workspace) -> Contents:
     """Collections of the file, then those of mounted ones, and the trash."""
     stats = workspace.knowledge.get_stats()["collections"]
     trashed = tuple(Trashed(row.uuid, row.title, row.uri, since) for row, since in workspace.library.trashed())
-    collections = [
-        CollectionRow(
-            row["name"],
-            row["sources"],
-            row["chunks"],
-            row["model"] or "",
-            workspace.inventory.count_unread(row["name"]),
-            *workspace.inventory.count_waiting(row["name"]),
-        )
-        for row in stats
-    ]
-    own = [row for row in collections if row.documents or row.unread or row.pages]
-    return Contents(own + _mounted_collections(workspace), trashed)
+    collections = [_collection(workspace, row) for row in stats]
+    yours = [row for row in collections if row.documents or row.unread or row.pages]
+    return Contents(yours + _mounted_collections(workspace), trashed)
+
+
+def _collection(workspace: Workspace, stats: Mapping[str, Any]) -> CollectionRow:
+    name, inventory = stats["name"], workspace.inventory
+    numbers = (stats["sources"], stats["chunks"], stats["model"] or "")
+    return CollectionRow(name, *numbers, inventory.count_unread(name), *inventory.count_waiting(name))
 
 
 def _mounted_collections(workspace: Workspace) -> list[CollectionRow]:

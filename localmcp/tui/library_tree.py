@@ -56,22 +56,20 @@ class CollectionRow:
 class UnreadFiles:
     """The files of a collection that could not be read."""
 
-    collection: str
-    count: int
+    collection: CollectionRow
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingFiles:
     """What of a collection waits for vectors, or for text recognition."""
 
-    collection: str
-    passages: int
-    pages: int
+    collection: CollectionRow
 
     @property
     def words(self) -> str:
-        parts = [f"{counted(self.passages, 'passage')} without vectors" if self.passages else ""]
-        parts.append(f"{counted(self.pages, 'page')} of scans not recognized" if self.pages else "")
+        passages, pages = self.collection.waiting, self.collection.pages
+        parts = [f"{counted(passages, 'passage')} without vectors" if passages else ""]
+        parts.append(f"{counted(pages, 'page')} of scans not recognized" if pages else "")
         return ", ".join(filter(None, parts))
 
 
@@ -87,7 +85,7 @@ class Trashed:
 
 @dataclass(frozen=True, slots=True)
 class Trash:
-    """Return what is in the trash."""
+    """The documents that were removed."""
 
     items: tuple[Trashed, ...]
 
@@ -115,10 +113,25 @@ class Window:
         return self.first + len(self.nodes)
 
 
-class Branches(Tree[Any]):
-    """A tree."""
+class LibraryTree(Tree[Any]):
+    """Collections, documents, passages. It asks nothing itself: the pane hands pages to it."""
 
     BINDINGS = [*bindings("list"), *bindings("branches")]
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("library", **options)
+        self.show_root = False
+        self.guide_depth = 3
+        self._windows: dict[int, Window] = {}
+        self._line_style: Style | None = None
+        self.marked: dict[str, Item] = {}
+        """Documents that the next removal takes, by their ids."""
+        self.folder_states: dict[str, FolderState] = {}
+        """By the folder's path."""
+        self.show_ahead: Callable[[TreeNode[Any], int], None] = lambda _node, _offset: None
+        """Called with a branch and the offset of a page when the cursor reaches the row that represents it."""
+
+    # ------------------------------------------------------------ moving
 
     def action_first(self) -> None:
         self.go_to(0)
@@ -148,23 +161,6 @@ class Branches(Tree[Any]):
             self.cursor_line = line
             self.scroll_to_line(self.cursor_line, animate=False)
 
-
-class LibraryTree(Branches):
-    """Collections, documents, passages. It asks nothing itself: the pane hands pages to it."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__("library", **options)
-        self.show_root = False
-        self.guide_depth = 3
-        self._windows: dict[int, Window] = {}
-        self._line_style: Style | None = None
-        self.marked: dict[str, Item] = {}
-        """Documents that the next removal takes, by their ids."""
-        self.folder_states: dict[str, FolderState] = {}
-        """By the folder's path."""
-        self.show_ahead: Callable[[TreeNode[Any], int], None] = lambda _node, _offset: None
-        """Called with a branch and the offset of a page when the cursor reaches the row that stands for it."""
-
     def watch_cursor_line(self, previous_line: int, line: int) -> None:
         """Move the cursor; a page that was read ahead is shown in the same painting."""
         super().watch_cursor_line(previous_line, line)
@@ -175,7 +171,7 @@ class LibraryTree(Branches):
     # ------------------------------------------------------------ rows
 
     def clear(self) -> Self:
-        """Take everything out. Nodes are numbered from 0 again afterwards, so what was known of the old ones goes."""
+        """Take everything out, and what was kept of the nodes: later ones are numbered from 0 again."""
         self._windows = {}
         return super().clear()
 
@@ -188,13 +184,13 @@ class LibraryTree(Branches):
 
     def _add_fixed(self, node: TreeNode[Any], collection: CollectionRow) -> None:
         if collection.unread:
-            node.add("", data=UnreadFiles(collection.name, collection.unread))
+            node.add("", data=UnreadFiles(collection))
         if collection.waiting or collection.pages:
-            node.add("", data=WaitingFiles(collection.name, collection.waiting, collection.pages))
+            node.add("", data=WaitingFiles(collection))
 
     def put_page(self, node: TreeNode[Any], rows: Sequence[Any], offset: int, total: int) -> None:
         """Show a page of a branch beside what is built; the cursor stays on the row it was on, or goes to the first
-        new one where it stood on the row that fetched them."""
+        new one where it was on the row that fetched them."""
         window = self._windows.setdefault(node.id, Window(first=offset))
         before = offset < window.first
         # The first page may reach into the window.
@@ -257,7 +253,7 @@ class LibraryTree(Branches):
         node.data = collection
         for child in node.children:
             if isinstance(child.data, WaitingFiles):
-                child.data = WaitingFiles(collection.name, collection.waiting, collection.pages)
+                child.data = WaitingFiles(collection)
         self.refresh()
 
     # ------------------------------------------------------------ drawing
@@ -281,8 +277,8 @@ class LibraryTree(Branches):
         if isinstance(data, Item):
             mark, _, color = ("✓", "", "accent") if data.id in self.marked else STATE_MARKS[data.state]
             number = f"  {data.chunks:,}"
-            room = self.size.width - self.guide_depth * _depth(node) - len(arrow) - len(number) - 4
-            text.append(f"{mark} ", self._color(color)).append(cut_right(data.title, max(room, 8)), style)
+            columns = self.size.width - self.guide_depth * _depth(node) - len(arrow) - len(number) - 4
+            text.append(f"{mark} ", self._color(color)).append(cut_right(data.title, max(columns, 8)), style)
             text.append(number, self._dim())
         elif isinstance(data, CollectionRow):
             name = f"{data.origin}/{data.name}" if data.origin else data.name
@@ -300,11 +296,11 @@ class LibraryTree(Branches):
         elif isinstance(data, WaitingFiles):
             text.append(f"◌ {data.words}", self._color("accent"))
         elif isinstance(data, UnreadFiles):
-            text.append(f"✗ {counted(data.count, 'file')} could not be read", self._color("error"))
+            text.append(f"✗ {counted(data.collection.unread, 'file')} could not be read", self._color("error"))
         elif isinstance(data, PassageLine):
-            room = self.size.width - self.guide_depth * _depth(node) - 8
+            columns = self.size.width - self.guide_depth * _depth(node) - 8
             text.append(f"{data.position + 1:>3}  ", self._dim()).append(
-                cut_right(passage_words(data), max(room, 8)), style
+                cut_right(passage_words(data), max(columns, 8)), style
             )
         elif isinstance(data, More):
             text.append(_more_words(data), self._color("accent"))

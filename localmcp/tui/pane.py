@@ -65,7 +65,7 @@ class Asking(ErrorGuard, Widget):
     ) -> None:  # fmt: skip
         """Run `work` in a thread, and `then` with its answer here; an error goes to `failed`, without it to the error
         line. `what` is said to be waited for."""
-        questions = self._open_questions()
+        questions = self.open_questions()
         if before := questions.get(group):
             before.stop()
         question = questions[group] = Interruption()
@@ -77,12 +77,12 @@ class Asking(ErrorGuard, Widget):
 
     def _say_it_waits(self, question: Interruption, group: str, what: str) -> None:
         """Name what is waited for, if the answer is not there yet."""
-        if self._open_questions().get(group) is question:
+        if self.open_questions().get(group) is question:
             self.app.post_message(Waiting(question, what or WAITED_FOR.get(group, "the answer")))
 
     def forget(self, group: str) -> None:
         """Nobody waits for the answer of that group any more."""
-        if question := self._open_questions().pop(group, None):
+        if question := self.open_questions().pop(group, None):
             question.stop()
 
     def ask_after_typing(self, group: str, ask: Callable[[], object]) -> None:
@@ -95,16 +95,8 @@ class Asking(ErrorGuard, Widget):
         self._typed_group, self._shown_from = group, time.monotonic() + DEBOUNCE_SECONDS
         self._typing = self.set_timer(DEBOUNCE_SECONDS - HEAD_START_SECONDS, ask)
 
-    def forget_all(self) -> None:
-        """Stop every question."""
-        for group in list(self._open_questions()):
-            self.forget(group)
-
-    def open_questions(self) -> list[Interruption]:
-        """Return the questions whose answers are waited for."""
-        return list(self._open_questions().values())
-
-    def _open_questions(self) -> dict[str, Interruption]:
+    def open_questions(self) -> dict[str, Interruption]:
+        """Return the questions whose answers are waited for, by their groups."""
         if not hasattr(self, "_questions"):
             self._questions: dict[str, Interruption] = {}
         return self._questions
@@ -134,13 +126,13 @@ class Asking(ErrorGuard, Widget):
 
     def _close(self, group: str, question: Interruption) -> None:
         """Nobody waits for that answer any more."""
-        if self._open_questions().get(group) is question:
-            self._open_questions().pop(group, None)
+        if self.open_questions().get(group) is question:
+            self.open_questions().pop(group, None)
 
     async def on_answered(self, message: Answered) -> None:
         """Hand an answer over, unless a later question has taken its place."""
-        if self._open_questions().get(message.group) is message.question:
-            del self._open_questions()[message.group]
+        if self.open_questions().get(message.group) is message.question:
+            del self.open_questions()[message.group]
             shown = message.then(message.answer)
             if isawaitable(shown):
                 await shown
@@ -152,7 +144,8 @@ class Asking(ErrorGuard, Widget):
 
     def on_unmount(self) -> None:
         """Let no thread work for a widget that is gone."""
-        self.forget_all()
+        for group in list(self.open_questions()):
+            self.forget(group)
 
 
 class Pane(Vertical, Asking):
@@ -212,7 +205,7 @@ class Pane(Vertical, Asking):
         self.reload()
 
     def say_nothing_is_here(self, empty: bool) -> None:
-        """Where there is room for one part only, words about an empty list are in its place."""
+        """Where only one part fits, words about an empty list are in its place."""
         self.set_class(empty, "-nothing")
 
     def keep_focus(self) -> None:

@@ -181,10 +181,12 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         view = self.view
         if view.renderer is None:
             view.renderer = PassageRenderer(self.app.theme_variables, self.about["citation"].get("path"))
-        room = max(self.size.width - 4 - (self.query_one("#outline").outer_size.width if self._has_outline else 0), 24)
-        width = min(room, COLUMN)
+        outline = self.query_one("#outline")
+        beside = 0 if outline.has_class("hidden") else outline.outer_size.width
+        available = max(self.size.width - 4 - beside, 24)
+        width = min(available, COLUMN)
         lines = view.renderer.lines(self.passages, width, self._spans, self.target, self.term)
-        view.put(lines, (room - width) // 2)
+        view.put(lines, (available - width) // 2)
         view.border_title = Content(f"{self.about['sourceTitle']} — {place_of(self.about['citation'])}")
         first, last = self.passages[0]["chunkIndex"] + 1, self.passages[-1]["chunkIndex"] + 1
         total = self.about["chunkTotal"]
@@ -205,10 +207,6 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         return next((p for p in self.passages if p["chunkIndex"] == position), self.passages[0])
 
     # ------------------------------------------------------------ outline
-
-    @property
-    def _has_outline(self) -> bool:
-        return not self.query_one("#outline").has_class("hidden")
 
     def _read_headings(self) -> list[PassageLine]:
         origin = self.about.get("origin")

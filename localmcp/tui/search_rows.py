@@ -29,7 +29,6 @@ class HitRow:
 class FoldedRow:
     """The other passages of a document, folded into one line."""
 
-    source_id: str
     numbers: tuple[int, ...]
 
     @property
@@ -64,7 +63,7 @@ def rows_of(hits: Sequence[Json], opened: Collection[str]) -> list[Row]:
         if source_id in opened:
             rows += [HitRow(number, rank, False) for number in numbers[1:]]
         elif numbers[1:]:
-            rows.append(FoldedRow(source_id, tuple(numbers[1:])))
+            rows.append(FoldedRow(tuple(numbers[1:])))
     return rows
 
 

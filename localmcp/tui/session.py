@@ -17,15 +17,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from localmcp.errors import Interrupted, LocalMCPError
-from localmcp.tui.messages import (
-    BackgroundChanged,
-    Failed,
-    FileChanged,
-    JobEnded,
-    JobMoved,
-    ModelChanged,
-    Opened,
-)
+from localmcp.tui import messages
 from localmcp.tui.search_memory import SearchMemory
 from localmcp.tui.services import Services
 
@@ -111,10 +103,10 @@ class Session:
         except Exception as error:
             self._error = error
             self._ready.set()
-            self._post(Opened(error))
+            self._post(messages.Opened(error))
             return
         self._ready.set()
-        self._post(Opened())
+        self._post(messages.Opened())
         threading.Thread(target=self._load_model, name="localmcp-tui-model", daemon=True).start()
         self._watch()
 
@@ -127,7 +119,7 @@ class Session:
         self.model_loading = False
         _spare_the_collector()
         if not self._closed.is_set():
-            self._post(ModelChanged(problem))
+            self._post(messages.ModelChanged(problem))
 
     @property
     def is_open(self) -> bool:
@@ -233,21 +225,21 @@ class Session:
                 counters = watch.look()
             except Exception as error:
                 if watch.is_news(error) and not self._closed.is_set():
-                    self._post(Failed(error))
+                    self._post(messages.Failed(error))
                 continue
             if counters is not None and not self._closed.is_set():
-                self._post(FileChanged(counters))
+                self._post(messages.FileChanged(counters))
             works = watch.works()
             if works is not None and not self._closed.is_set():
                 self.works = works
-                self._post(BackgroundChanged(works))
+                self._post(messages.BackgroundChanged(works))
 
     # ------------------------------------------------------------ work in the background
 
     def do(self, title: str, work: Work, then: Callable[[Any], object] | None = None) -> None:
         """Run `work` after what is already waiting, and `then` with its result; told as `JobMoved` and `JobEnded`."""
         self._jobs.put((title, work, then))
-        self._post(JobMoved(title))
+        self._post(messages.JobMoved(title))
 
     def refresh(self, *, confirmed: bool = False) -> None:
         """Look at everything that was added again; `confirmed`: many files are gone on purpose."""
@@ -271,7 +263,7 @@ class Session:
                 log.exception("%s failed", title)
                 failure = error
             self.job = ""
-            self._post(JobEnded(title, result, failure, then))
+            self._post(messages.JobEnded(title, result, failure, then))
 
     def stop_job(self) -> None:
         """Stop the work in the background after the file it is at; what was done stays."""
@@ -290,7 +282,7 @@ class Session:
         if self._stops_job.is_set() or self._closed.is_set():
             raise Interrupted(f"{title} was stopped.")
         if progress is not None:
-            self._post(JobMoved(title, progress))
+            self._post(messages.JobMoved(title, progress))
 
 
 def _spare_the_collector() -> None:

@@ -207,10 +207,10 @@ class ActivityPane(Pane):
 
 
 def column_widths(width: int) -> dict[str, int]:
-    """Return the columns of the calls that a screen has room for, and their widths."""
+    """Return the columns of the calls that a screen has space for, and their widths."""
     names = [name for name in SHARES if width >= 100 or name != "was given"]
-    room, shares = width - CLOCK - 2 * len(names) - 5, sum(SHARES[name] for name in names)
-    return {"time": CLOCK, **{name: room * SHARES[name] // shares for name in names}}
+    columns, shares = width - CLOCK - 2 * len(names) - 5, sum(SHARES[name] for name in names)
+    return {"time": CLOCK, **{name: columns * SHARES[name] // shares for name in names}}
 
 
 def _cells(entry: LogEntry) -> dict[str, str]:

@@ -233,7 +233,7 @@ class LibraryPane(Pane):
             return data.items[offset : offset + PAGE], offset, len(data.items)
         if isinstance(data, UnreadFiles | WaitingFiles):
             look = inventory.unread if isinstance(data, UnreadFiles) else inventory.waiting
-            files = look(data.collection)
+            files = look(data.collection.name)
             return files, 0, len(files)
         folder = data.path if isinstance(data, Folder) else None if self.words else ""
         name = collection.name if collection is not None else ""
@@ -271,7 +271,7 @@ class LibraryPane(Pane):
     @on(Tree.NodeHighlighted)
     def look_at(self, message: Tree.NodeHighlighted[Any]) -> None:
         data, origin = message.node.data, origin_of(message.node)
-        # Where there is no room beside the tree, the least that must be seen is below it.
+        # Where there is no space beside the tree, the least that must be seen is below it.
         self._show_marks(_in_short(data) if self.app.size.width < 100 else "")
         if isinstance(data, More):
             # Going on with the arrows goes on with the list, unless its page was there already.
@@ -417,8 +417,7 @@ class LibraryPane(Pane):
         question = f"Delete {counted(len(trash.items), 'document')} for good?"
         confirm(self, question, "Only a backup could bring them back. The files are not touched.", "Delete", empty)
 
-    def action_filter(self) -> None:
-        self.focus_filter()
+    action_filter = Pane.focus_filter
 
     def apply_filter(self, words: str) -> None:
         if words == self.words:

@@ -122,7 +122,7 @@ class QuickstartsPane(FinderPane):
             view.scroll_home(animate=False)
 
     def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
-        """Enter: read it, over the whole screen where there is no room beside the list."""
+        """Enter: read it, over the whole screen where there is no space beside the list."""
         if self.app.size.width >= 100:
             self.query_one("#guide").focus()
             return

@@ -111,7 +111,7 @@ class RulesPane(FinderPane):
         self.query_one("#rule-text", Static).update(rule_words(row))
 
     def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
-        """Enter: change it; where there is no room beside the list, read it first."""
+        """Enter: change it; where there is no space beside the list, read it first."""
         if self.app.size.width >= 100:
             self.action_edit()
         elif rule := self.chosen:

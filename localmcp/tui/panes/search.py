@@ -168,6 +168,8 @@ class SearchPane(Pane):
         self.forget("more")
         self.ask("search", lambda: self._search(asked), lambda draft: self.show_result(draft, keep=same))
 
+    action_again = search_again
+
     def _search(self, asked: Asked, cursor: str | None = None) -> Draft:
         passage = self._similar_to[1] if asked.line == self._similar_to[0] else ""
         return run_search(self.session, asked, similar_to=passage, cursor=cursor)
@@ -327,6 +329,7 @@ class SearchPane(Pane):
             self.session.keep(self.draft)
             self.session.memory.remember(self.asked.line)
 
+    @on(Input.Submitted, "#query")
     def action_results(self) -> None:
         if self.rows:
             self.results.focus()
@@ -334,10 +337,6 @@ class SearchPane(Pane):
             self.view.focus_text()
         if self.rows and self.results.highlighted is None:
             self.results.highlighted = 0
-
-    @on(Input.Submitted, "#query")
-    def submitted(self) -> None:
-        self.action_results()
 
     def action_earlier(self) -> None:
         """Bring an earlier search back into the line, one further with each key."""
@@ -409,9 +408,6 @@ class SearchPane(Pane):
                 self.line.value.replace(line.words, corrected) if line.words in self.line.value else corrected
             )
             self.line.cursor_position = len(self.line.value)
-
-    def action_again(self) -> None:
-        self.search_again()
 
     # ------------------------------------------------------------ the passage
 

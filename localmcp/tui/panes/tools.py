@@ -105,7 +105,7 @@ class ToolsPane(FinderPane):
         self.query_one(AnswerView).clear()
 
     def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
-        """Enter: into the form; over the whole screen where there is no room beside the list."""
+        """Enter: into the form; over the whole screen where there is no space beside the list."""
         if message.option_list is not self.list:
             return
         if self.app.size.width < 100:
