@@ -37,8 +37,7 @@ class AnswerView(Vertical):
 
     def compose(self) -> ComposeResult:
         with ContentSwitcher(initial="text"):
-            table = Table(id="table", cursor_type="row", zebra_stripes=False)
-            yield table
+            yield Table(id="table", cursor_type="row", zebra_stripes=False)
             with VerticalScroll(id="json"):
                 yield Static(id="json-text")
             with VerticalScroll(id="text"):
@@ -49,12 +48,12 @@ class AnswerView(Vertical):
         return self.query_one(ContentSwitcher)
 
     def clear(self) -> None:
-        """Nothing has run."""
+        """Say how to run the tool."""
         self.is_filled = False
         self._plain(Content.styled("ctrl+r runs the tool.", "$muted"))
 
     def wait(self) -> None:
-        """It is running."""
+        """Say that the tool is running."""
         self._plain(Content.styled("◌ running …", "$accent"))
 
     def _plain(self, text: Content) -> None:
@@ -80,19 +79,18 @@ class AnswerView(Vertical):
         self.query_one(f"#{self.switcher.current}").focus()
 
     def turn(self) -> None:
-        """The next of the three views."""
+        """Turn to the next of the three views."""
         here = VIEWS.index(str(self.switcher.current))
         self.switcher.current = VIEWS[(here + 1) % len(VIEWS)]
         self.focus_view()
         self._say()
 
     def _say(self) -> None:
-        self.border_subtitle = " │ ".join(
-            f"[reverse] {view} [/]" if view == self.switcher.current else view for view in VIEWS
-        )
+        current = self.switcher.current
+        self.border_subtitle = " │ ".join(f"[reverse] {view} [/]" if view == current else view for view in VIEWS)
 
     def _fill_table(self, value: Json) -> bool:
-        """The first list of objects as rows, else the fields of the object; False when there is nothing to lay out."""
+        """Show the longest list of objects, else the fields of the object; False when there is nothing to show."""
         table = self.query_one(Table)
         table.clear(columns=True)
         head, rows = table_of(value)
@@ -106,7 +104,7 @@ class AnswerView(Vertical):
 
 
 def table_of(value: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """(names of columns, rows) of an answer; the longest list of objects in it, or its own fields."""
+    """Return (names of columns, rows) of an answer: the longest list of objects in it, or its own fields."""
     lists = [cast("list[Json]", field) for field in value.values() if _is_rows(field)]
     if not lists:
         return ["field", "value"], [[name, _cell(field)] for name, field in value.items()]

@@ -179,7 +179,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
             self.pane.model_changed()
 
     def show_state(self) -> None:
-        """At the right end of the first line: whether everything is ready."""
+        """Show whether everything is ready, at the right end of the first line."""
         if self.session.model_loading:
             self.top.state, self.top.tone = "◌ loading the model", "$accent"
         elif self.model_problem:
@@ -206,7 +206,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
 
     @on(messages.FileChanged)
     def file_changed(self, message: messages.FileChanged) -> None:
-        """Another process, or this one, changed the file: what is in front is looked at again, the rest when shown."""
+        """Look again at what is in front, and at the rest when it is shown: some process changed the file."""
         if isinstance(self.error_line.error, FileUnavailable):
             self.error_line.clear()
         for child in self.switcher.query(Pane):
@@ -251,7 +251,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         self.pane.come_to_front()
 
     def _removals_wait(self, title: str, error: NeedsConfirmation) -> None:
-        """Many files are gone. Only looking at everything tells all that a yes would mean."""
+        """Ask what to do with many files that are gone; only a refresh counts all that a yes would remove."""
         if title != REFRESH:
             self.session.refresh()
         else:
@@ -285,16 +285,16 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         self.tell_error(message.error)
 
     def tell_error(self, error: BaseException) -> None:
-        """One line for the person; whatever else is known goes to the log."""
+        """Show one line to the person; everything else goes to the log."""
         if isinstance(error, LocalMCPError):
-            log.info("told: %s", error)
+            log.info("shown: %s", error)
         else:
             log.error("unexpected: %s", error, exc_info=error)
         self.error_line.tell(error)
 
     @on(messages.QuestionChanged)
     def forget_error(self) -> None:
-        """The person goes on: what went wrong with the last question is over. That the file is away is not."""
+        """Clear what went wrong with the last question, since the person goes on; but not that the file is away."""
         if not isinstance(self.error_line.error, FileUnavailable):
             self.error_line.clear()
 

@@ -44,19 +44,20 @@ def chosen_editor() -> str:
 
 
 def open_in_editor(widget: Widget, citation: dict[str, Any], freshness: str) -> None:
-    """Leave the screen to the editor; whatever is in the way is told in the error line."""
+    """Leave the screen to the editor; the error line shows why it cannot be done."""
     try:
         path = _openable(citation, freshness)
         command = editor_command(chosen_editor(), path, citation["startLine"])
         with widget.app.suspend():
             subprocess.run(command, check=False)
+        return
     except LocalMCPError as error:
-        widget.app.post_message(Failed(error))
+        failure = error
     except FileNotFoundError:
-        hint = "Set EDITOR to one that is installed."
-        widget.app.post_message(Failed(Unavailable(f"There is no editor '{chosen_editor()}'.", hint=hint)))
+        failure = Unavailable(f"There is no editor '{chosen_editor()}'.", hint="Set EDITOR to one that is installed.")
     except (OSError, ValueError, SuspendNotSupported) as error:
-        widget.app.post_message(Failed(Unavailable(f"The editor cannot be started: {error}")))
+        failure = Unavailable(f"The editor cannot be started: {error}")
+    widget.app.post_message(Failed(failure))
 
 
 def _openable(citation: dict[str, Any], freshness: str) -> str:

@@ -38,7 +38,7 @@ def _table(modes: dict[str, Json]) -> Content:
 
 
 def _plot(kinds: Json, modes: dict[str, Json]) -> Content:
-    """nDCG@10 by kind of question: a bar for each way to search."""
+    """Draw nDCG@10 by kind of question: a bar for each way to search."""
     lines = [Content.styled("nDCG@10 by kind of question", "$muted")]
     for kind in ("all", *kinds):
         measured = {name: mode["overall"] if kind == "all" else mode["kinds"].get(kind) for name, mode in modes.items()}

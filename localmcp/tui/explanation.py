@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 
 def explanation_of(result: Json, hit: Json) -> Content:
-    """Score by score, the words that were searched for, and the status of the others."""
+    """Return score by score, the words that were searched for, and the status of the others."""
     arms, query = hit["explain"], result["explain"]
     meaning, words = arms["semantic"], arms["keyword"]
     rows = {

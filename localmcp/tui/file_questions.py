@@ -10,7 +10,7 @@ from localmcp.tui.pane import Asking
 
 
 def ask_removals(widget: Asking, question: str, answered: Callable[[], object]) -> None:
-    """Only the person knows whether on purpose. The question comes unasked, maybe while one types."""
+    """Ask whether files are gone on purpose. The dialog opens unprompted, maybe while the person types."""
     more = (
         "Say no if a disk is not mounted, or a folder has moved. Otherwise those documents go into the trash, from "
         "where the Library brings them back."

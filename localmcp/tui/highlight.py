@@ -28,7 +28,7 @@ FRESHNESS = {"changed": "✎ changed since", "missing": "○ file is gone"}
 
 
 def matcher_of(result: dict[str, Any], hit: dict[str, Any]) -> Matcher:
-    """Recognizes the query's words in a hit's language; `result` must have been asked for with `explain`."""
+    """Return what recognizes the query's words in a hit's language; `result` must have been made with `explain`."""
     # Stemming takes time that the first paint has not.
     from localmcp.text.excerpt import Matcher
 
@@ -37,7 +37,7 @@ def matcher_of(result: dict[str, Any], hit: dict[str, Any]) -> Matcher:
 
 
 def marked(text: str, matcher: Matcher | None, style: str = "") -> Content:
-    """`text` with every word that was searched for marked."""
+    """Return `text` with every word that was searched for marked."""
     content = Content.styled(text, style) if style else Content(text)
     for start, stop in matcher.spans(text) if matcher else ():
         content = content.stylize(MATCH, start, stop)
@@ -45,7 +45,7 @@ def marked(text: str, matcher: Matcher | None, style: str = "") -> Content:
 
 
 def marked_passage(text: str, hit: dict[str, Any], matcher: Matcher) -> Content:
-    """`text`, the passage of a hit, with the searched words marked, and the sentence that answers in bold."""
+    """Return `text`, the passage of a hit, with the searched words marked, and the sentence that answers in bold."""
     content = marked(text, matcher)
     place = hit.get("highlight")
     sentence = hit["content"][place["start"] : place["stop"]] if place else ""
@@ -54,7 +54,7 @@ def marked_passage(text: str, hit: dict[str, Any], matcher: Matcher) -> Content:
 
 
 def bar(score: float, width: int = 5) -> str:
-    """0..100 as `▰▰▰▱▱`."""
+    """Return 0..100 as `▰▰▰▱▱`."""
     full = max(0, min(width, round(score / 100 * width)))
     return "▰" * full + "▱" * (width - full)
 
@@ -170,7 +170,7 @@ def cut_left(text: str, columns: int) -> str:
 
 
 def place_of(citation: dict[str, Any]) -> str:
-    """`docs/lag.md:12`, short where the file is below the working directory or the home folder."""
+    """Return `docs/lag.md:12`, short where the file is below the working directory or the home folder."""
     label, path = citation["label"], citation.get("path")
     return label if not path else short(path) + label[len(path) :]
 

@@ -41,7 +41,7 @@ class Pace:
 
 
 def _place(work: Work) -> int:
-    """Grows while the work goes on: where only what is left is known, that shrinks."""
+    """Return a number that grows while the work goes on, also where only what is left is counted."""
     return work.done - work.total if work.kind in ("meaning", "scans") else work.done
 
 
@@ -64,7 +64,7 @@ class JobStrip(Static):
         self._draw()
 
     def clear(self) -> None:
-        """The work of this window is done."""
+        """Take the work of this window out."""
         self._job = None
         self._draw()
 

@@ -1,4 +1,4 @@
-"""What the Library tells of the row that is highlighted."""
+"""What the Library shows of the row that is highlighted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PREVIEW_PASSAGES = 4
 
 
 def about_row(row: Any, state: FolderState) -> tuple[str, Content] | None:
-    """Return a title and what is to be told of a row; None for what must be looked up. `state`: of a folder."""
+    """Return a title and what to say of a row; None for what must be looked up. `state`: of a folder."""
     match row:
         case CollectionRow():
             return row.name, _lines(*_about_collection(row))

@@ -33,7 +33,7 @@ def without_waiting(contents: Contents) -> Contents:
 
 
 def contents_of(workspace: Workspace) -> Contents:
-    """Collections of the file, then those of mounted ones, and the trash."""
+    """Return the collections of the file, then those of mounted ones, and the trash."""
     stats = workspace.knowledge.get_stats()["collections"]
     trashed = tuple(Trashed(row.uuid, row.title, row.uri, since) for row, since in workspace.library.trashed())
     collections = [_collection(workspace, row) for row in stats]
@@ -63,7 +63,7 @@ def _mounted_collections(workspace: Workspace) -> list[CollectionRow]:
 
 
 def inventory_of(workspace: Workspace, origin: str | None) -> Inventory:
-    """That of a mounted file, or yours for None.
+    """Return the inventory of a mounted file, or yours for None.
 
     Raises:
         NotFound: it is no longer mounted.

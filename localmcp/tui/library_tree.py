@@ -230,7 +230,7 @@ class LibraryTree(Tree[Any]):
             node.add_leaf(_more_words(more), data=more)
 
     def _add(self, node: TreeNode[Any], row: Any, place: int | None) -> TreeNode[Any]:
-        """Return a row at a place of its branch; None = at the end."""
+        """Add a row at a place of its branch, None for the end, and return its node."""
         branch = isinstance(row, Item) and row.chunks > 0
         where = place if place is not None and place < len(node.children) else None
         return node.add(_words(row), data=row, before=where, allow_expand=branch)
@@ -243,7 +243,7 @@ class LibraryTree(Tree[Any]):
             node.add("", data=folder, before=where if where < len(node.children) else None)
 
     def add_collection(self, collection: CollectionRow) -> TreeNode[Any]:
-        """Return a collection, closed."""
+        """Add a collection, closed, and return its node."""
         node = self.root.add(collection.name, data=collection)
         self._add_fixed(node, collection)
         return node
@@ -270,7 +270,7 @@ class LibraryTree(Tree[Any]):
         return self._line_style or super().rich_style
 
     def render_label(self, node: TreeNode[Any], base_style: Style, style: Style) -> Text:
-        """Marks and numbers in the theme's colors beside the label."""
+        """Draw marks and numbers in the theme's colors beside the label."""
         data = node.data
         arrow = ("▾ " if node.is_expanded else "▸ ") if node.allow_expand else ""
         text = Text(arrow, base_style)

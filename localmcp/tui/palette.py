@@ -38,17 +38,12 @@ class DocumentCommands(Provider):
         for score, item in ranked[:MOST_DOCUMENTS]:
             if score > 0:
                 # Behind a command that fits as well.
-                shown = matcher.highlight(item.title)
-                yield Hit(
-                    score * 0.9,
-                    shown,
-                    partial(self.app.post_message, ReadDocument(item)),
-                    help=short(item.path or item.collection),
-                )
+                shown, read = matcher.highlight(item.title), partial(self.app.post_message, ReadDocument(item))
+                yield Hit(score * 0.9, shown, read, help=short(item.path or item.collection))
 
 
 def _score(matcher: Matcher, item: Item) -> float:
-    """By the title, else by the file's name; folders would fit nearly everything."""
+    """Match the title, else the file's name; folders would fit nearly everything."""
     return matcher.match(item.title) or 0.8 * matcher.match(file_name(item))
 
 
@@ -73,12 +68,12 @@ class ThemeCommands(Provider):
 
 
 def open_palette(app: App[Any]) -> None:
-    """Commands and documents."""
+    """Open the palette of commands and documents."""
     if not CommandPalette.is_open(cast("App[object]", app)):
         providers = [SystemCommandsProvider, DocumentCommands]
         app.push_screen(CommandPalette(providers=providers, placeholder="A command, or a document by some letters…"))
 
 
 def open_theme_palette(app: App[Any]) -> None:
-    """The themes."""
+    """Open the palette of themes."""
     app.push_screen(CommandPalette(providers=[ThemeCommands], placeholder="Choose the colors…"))

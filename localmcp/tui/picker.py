@@ -55,7 +55,7 @@ class Picker(Vertical, Asking):
         self.say("◌ opening")
 
     def say(self, text: str) -> None:
-        """One line below the list."""
+        """Show one line below the list."""
         self.query_one("#says", Static).update(Content.styled(text, "$muted"))
 
     @on(Input.Changed)
@@ -63,7 +63,7 @@ class Picker(Vertical, Asking):
         self.ask_after_typing("search", self.search)
 
     def search(self) -> None:
-        """Ask for what is in the line."""
+        """Search for what is in the line."""
         line = self.query_one(Input).value
         if not self.session.is_open:
             return
@@ -81,7 +81,7 @@ class Picker(Vertical, Asking):
         return self.session.draft("search", **arguments, limit=HITS, explain=True)
 
     def show(self, draft: Draft) -> None:
-        """The passages, best first."""
+        """Show the passages, best first."""
         self.draft = draft
         result = self.result = draft.answer.value
         hits = result["results"]

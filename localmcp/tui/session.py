@@ -218,7 +218,7 @@ class Session:
     # ------------------------------------------------------------ watching
 
     def _watch(self) -> None:
-        """Tell the app whenever the counters of the file change, and when it cannot be read."""
+        """Notify the app whenever the counters of the file change, and when it cannot be read."""
         watch = _Watch(self.workspace)
         while not self._closed.wait(LOOK_SECONDS):
             try:

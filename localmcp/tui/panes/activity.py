@@ -85,7 +85,7 @@ class ActivityPane(Pane):
     # ------------------------------------------------------------ looking
 
     def _look(self) -> None:
-        """While it is in front, look every second: calls change nothing that other panes show."""
+        """Look every second while it is in front: calls change nothing that other panes show."""
         if self.app.screen is self.screen and self.display and self.session.is_open and self.session.exists:
             self.reload()
 
@@ -147,7 +147,7 @@ class ActivityPane(Pane):
             table.put(_usage_cells(usage, by=True), tone="secondary")
 
     def focus_first(self) -> None:
-        """The view in front."""
+        """Focus the view in front."""
         self.query_one(f"#{self.query_one('#activity-views', ContentSwitcher).current}").focus()
 
     # ------------------------------------------------------------ actions
@@ -175,7 +175,7 @@ class ActivityPane(Pane):
 
     @on(DataTable.RowSelected, "#calls")
     def show_call(self) -> None:
-        """Enter: everything that was kept of a call."""
+        """Show everything that was kept of a call."""
         if entry := self.chosen:
             record = json.dumps(entry.as_json(), ensure_ascii=False, indent=2)
             self.app.push_screen(TextScreen(f"Call {entry.id}", story_of(entry), copy=record))

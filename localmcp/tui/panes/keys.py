@@ -69,7 +69,7 @@ class KeysPane(Pane):
         table.add_columns("name", "begins with", "may", "opens", "state", "used", "last", "ends")
 
     def focus_first(self) -> None:
-        """The table, or what to do when there is none."""
+        """Focus the table, or what to do when there is none."""
         self.query_one(f"#{self.query_one('#keys-views', ContentSwitcher).current}").focus()
 
     @property
@@ -100,14 +100,9 @@ class KeysPane(Pane):
         ask_screen(self, FormScreen("Make an API key", FORM, self._create), self._show_new)
 
     def _create(self, fields: Json) -> NewKey:
-        return self.session.look(
-            lambda w: w.api_keys.create(
-                name=fields["name"],
-                scopes=(fields.get("scope", "read"),),
-                collections=fields.get("collections"),
-                expires_at=_end_after(fields.get("days")),
-            )
-        )
+        scopes, ends = (fields.get("scope", "read"),), _end_after(fields.get("days"))
+        options: Json = {"scopes": scopes, "collections": fields.get("collections"), "expires_at": ends}
+        return self.session.look(lambda w: w.api_keys.create(name=fields["name"], **options))
 
     def _show_new(self, made: NewKey) -> None:
         words = Content.assemble(
@@ -135,7 +130,7 @@ class KeysPane(Pane):
 
 
 def _end_after(days: int | None) -> str | None:
-    """When a key ends that is to hold so many days.
+    """Return when a key ends that is to hold so many days.
 
     Raises:
         InvalidInput: not a number of days that a key can hold.

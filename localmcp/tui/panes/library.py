@@ -68,17 +68,15 @@ class LibraryPane(Pane):
         "Folders that were added are looked at again by themselves; r does it now."
     )
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._line_to_restore = -1
-        self._contents: Contents | None = None
-        self._is_due = False
-        """Whether documents may have changed, though not their number."""
-        self._generation: int | None = None
-        self._ahead: dict[int, Page] = {}
-        """Number of a branch -> its next page, read before anybody goes there."""
-        self.undoable: list[str] = []
-        """Ids of what the last removal took."""
+    _line_to_restore = -1
+    _contents: Contents | None = None
+    _is_due = False
+    """Whether documents may have changed, though not their number."""
+    _generation: int | None = None
+    _ahead: dict[int, Page]
+    """Number of a branch -> its next page, read before anybody goes there."""
+    undoable: Sequence[str] = ()
+    """Ids of what the last removal took."""
 
     def compose(self) -> ComposeResult:
         with ContentSwitcher(initial="collections", classes="split", id="stock"):
@@ -90,6 +88,7 @@ class LibraryPane(Pane):
         yield FilterLine("Only titles and paths that hold…", id="filter")
 
     def on_mount(self) -> None:
+        self._ahead = {}
         self.tree_view.border_title = "Documents"
         self.tree_view.show_ahead = self._show_ahead
         self.query_one("#details").border_title = "About"
@@ -107,7 +106,7 @@ class LibraryPane(Pane):
         return node.data if node is not None else None
 
     def focus_first(self) -> None:
-        """The tree, or what to do when there is nothing to show."""
+        """Focus the tree, or what to do when there is nothing to show."""
         empty = self.query_one("#stock", ContentSwitcher).current == "nothing"
         (self.query_one(Welcome) if empty else self.tree_view).focus()
 
@@ -124,10 +123,8 @@ class LibraryPane(Pane):
 
     def reload(self) -> None:
         if self.session.is_open:
-            self.ask("contents", self._read_contents, self._show_contents)
-
-    def _read_contents(self) -> Contents:
-        return self.session.look(contents_of) if self.session.exists else Contents([], ())
+            look, nothing = self.session.look, Contents([], ())
+            self.ask("contents", lambda: look(contents_of) if self.session.exists else nothing, self._show_contents)
 
     def _show_contents(self, contents: Contents) -> None:
         """Build the first level again; branches that were open are opened, and the cursor stays on its line. Where only
@@ -252,7 +249,7 @@ class LibraryPane(Pane):
             self._restore_late_cursor()
 
     def _restore_late_cursor(self) -> None:
-        """A branch that was open before a reload is there again: so is the line."""
+        """Go back to the line once a branch that was open before a reload is there again."""
         if self._line_to_restore > self.tree_view.cursor_line:
             line, self._line_to_restore = self._line_to_restore, -1
             self.call_after_refresh(self.tree_view.go_to, line)
@@ -295,7 +292,7 @@ class LibraryPane(Pane):
     # ------------------------------------------------------------ actions
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Nothing is done to an empty library but adding to it."""
+        """Offer nothing for an empty library but adding to it."""
         if action in ("refresh", "mark", "remove", "undo", "empty", "filter", "read", "open", "cite"):
             return self.query_one("#stock", ContentSwitcher).current != "nothing" if self.is_mounted else True
         return super().check_action(action, parameters)
@@ -394,7 +391,7 @@ class LibraryPane(Pane):
                 self.session.workspace.library.restore(source_id)
 
         def done(_result: None) -> None:
-            self.undoable = []
+            self.undoable = ()
             self.app.notify(f"{what} restored.")
 
         self.ask("restore", restore, done)
@@ -408,7 +405,7 @@ class LibraryPane(Pane):
 
         def emptied(count: int) -> None:
             self.app.notify(f"{counted(count, 'document')} deleted for good.")
-            self.undoable = []
+            self.undoable = ()
             self.reload()
 
         def empty() -> None:

@@ -145,7 +145,7 @@ class SearchPane(Pane):
             self.search_again()
 
     def model_changed(self) -> None:
-        """The model is there: what was answered by words alone is asked again."""
+        """Search again for what was answered by words alone, once the model is there."""
         if self.asked is not None and self.mode != "keyword":
             self.search_again()
 
@@ -196,7 +196,7 @@ class SearchPane(Pane):
     # ------------------------------------------------------------ showing
 
     def show_nothing_yet(self) -> None:
-        """Before anything was typed: saved searches and the recent ones."""
+        """Show saved searches and the recent ones, before anything was typed."""
         memory = self.session.memory
         self.draft = None
         self._take({"results": []})
@@ -284,7 +284,7 @@ class SearchPane(Pane):
         return Option(HitLines(row.rank, hit, self._matcher(hit), with_title=row.is_best), id=row.id)
 
     def _matcher(self, hit: Json) -> Matcher:
-        """One for all passages of a language: it remembers the words that it has seen."""
+        """Return the matcher of a passage's language: it remembers the words that it has seen."""
         language = hit["explain"]["language"]
         if language not in self._matchers:
             self._matchers[language] = matcher_of(self.result, hit)
@@ -316,7 +316,7 @@ class SearchPane(Pane):
     # ------------------------------------------------------------ the search
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return what is done to a passage is offered where there is one."""
+        """Offer what is done to a passage only where there is one."""
         if action in ("read", "explain", "cite", "copy", "path", "open", "similar", "unfold", "sort"):
             return bool(self.hits)
         if action == "earlier":
@@ -324,7 +324,7 @@ class SearchPane(Pane):
         return super().check_action(action, parameters)
 
     def _use_result(self) -> None:
-        """The person does something with the answer: it counts as a call, and as a search to come back to."""
+        """Log the answer as a call and remember the search: the person does something with it."""
         if self.draft is not None and self.asked is not None:
             self.session.keep(self.draft)
             self.session.memory.remember(self.asked.line)
