@@ -97,8 +97,10 @@ class WriteBehind(Generic[Item]):
             self._disconnect()
         finally:
             self._flushing.release()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(CLOSING_SECONDS)
+        with self._starting:  # what is being started cannot be waited for yet
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(CLOSING_SECONDS)
 
     # ------------------------------------------------------------ the thread
 

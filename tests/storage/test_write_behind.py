@@ -71,6 +71,29 @@ def test_closing_writes_what_waits_and_takes_no_more(database: Database, writer:
     assert names_in(database.path) == ["a"]
 
 
+def test_closing_waits_for_a_thread_that_is_just_being_started(
+    writer: WriteBehind[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starting, go_on, start = threading.Event(), threading.Event(), threading.Thread.start
+
+    def start_slowly(thread: threading.Thread) -> None:
+        if thread.name == "localmcp-names":
+            starting.set()
+            go_on.wait(10)
+        start(thread)
+
+    adding = threading.Thread(target=writer.add, args=("first",))
+    closing = threading.Thread(target=writer.close)
+    monkeypatch.setattr(threading.Thread, "start", start_slowly)
+    adding.start()
+    assert starting.wait(10)
+    closing.start()
+    go_on.set()
+    closing.join(10)
+    adding.join(10)
+    assert not closing.is_alive() and writer.lost == 0
+
+
 def test_no_file_is_made_and_what_waits_is_written_once_there_is_one(
     database: Database, writer: WriteBehind[str]
 ) -> None:
