@@ -10,8 +10,8 @@ from localmcp.wording.normalize import index_text
 
 LONGEST = 400
 """A longer sentence is a table, a log or a list without stops, and is taken in parts."""
-PART = 200
-"""Characters of such a part, at most."""
+PART, MOST_READ = 200, 20_000
+"""Characters of such a part, at most, and of a sentence that are looked at: in a damaged file it may be a megabyte."""
 HEADING_SHARE = 0.5
 """What words in a heading count: a sentence below it that holds them too says more."""
 _END = re.compile(r"(?<=[.!?؟۔])[\"'”»)]*\s+|(?<=[。！？])|\n\s*\n|\n(?=\s*(?:[-*#|>•+]|\d+[.)]\s))|(?<=[|:])[ \t]*\n")
@@ -29,13 +29,17 @@ def find_highlight(query: KeywordQuery, text: str, language: str) -> tuple[int, 
 
 def sentence_parts(text: str) -> Iterator[tuple[int, int]]:
     """Yield start and stop of each sentence; of a long one those of its parts, cut at lines or else between words."""
-    for start, stop in sentences(text):
+    for start, end in sentences(text):
+        stop = min(end, start + MOST_READ)
         while stop - start > LONGEST:
             window = text[start : start + PART + 1]
             at = start + (max(window.rfind("\n"), 0) or max(window.rfind(" "), 0) or PART)
             yield start, at
-            start = at + len(text[at:stop]) - len(text[at:stop].lstrip())
-        yield start, stop
+            start = at
+            while text[start].isspace():
+                start += 1
+        if start < stop:
+            yield start, stop
 
 
 def sentences(text: str) -> Iterator[tuple[int, int]]:

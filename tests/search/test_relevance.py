@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from library import Library
 
 from localmcp.search.candidates import Hit, SearchOutcome, SearchRequest
-from localmcp.search.highlight import sentences
+from localmcp.search.highlight import LONGEST, MOST_READ, PART, sentence_parts, sentences
 from localmcp.search.relevance import Judge
 from localmcp.storage.database import Database
 
@@ -105,3 +109,20 @@ def test_sentences_keep_numbers_and_cover_the_text() -> None:
     assert [text[start:stop] for start, stop in sentences(text)] == [
         "Version 3.11.7 is out.", "Install it.", "Then restart!",
     ]  # fmt: skip
+
+
+@given(
+    st.lists(st.sampled_from(["word ", "line\n", "end. ", "x" * 90, " " * 50, "\n\n", "\u6d17\u8863"]), max_size=400)
+)
+def test_parts_of_sentences_follow_each_other_and_are_short(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    parts = list(sentence_parts(text))
+    assert all(start < stop for start, stop in parts) and all(a[1] <= b[0] for a, b in pairwise(parts))
+    assert all(stop - start <= LONGEST for start, stop in parts)
+    if all(stop - start <= MOST_READ for start, stop in sentences(text)):
+        assert "".join("".join(text[slice(*part)] for part in parts).split()) == "".join(text.split())
+
+
+def test_a_sentence_of_a_megabyte_is_read_at_its_beginning_only() -> None:
+    parts = list(sentence_parts("word " * 400_000))
+    assert len(parts) <= MOST_READ // (PART // 2) and parts[-1][1] <= MOST_READ
