@@ -12,6 +12,7 @@ import click
 
 from localmcp.cli import terminal
 from localmcp.cli.files import existing_file
+from localmcp.cli.options import YES
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import ConfigurationError, NotOurFile
 from localmcp.schemas import Json
@@ -150,7 +151,7 @@ def backup(session: Session, target: Path | None) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--other", is_flag=True, help="The backup is of another file.")
 @keep_options
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@YES
 @pass_session
 def restore(session: Session, file: Path, other: bool, yes: bool, **keep: bool) -> int:
     """Bring back what a backup holds; what is in the file now is kept beside it.

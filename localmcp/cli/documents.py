@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from localmcp.cli import terminal
+from localmcp.cli.options import YES, collection_option
 from localmcp.cli.search import find_document, freshness_words
 from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.cli.tool_options import tool_options
@@ -137,8 +138,8 @@ def _print_explanation(explained: Json) -> None:
 
 @command()
 @click.argument("targets", nargs=-1, required=True, metavar="ID|PATH|TITLE...")
-@click.option("-c", "--collection", help="Only in this collection.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@collection_option("Only in this collection.")
+@YES
 @pass_session
 def remove(session: Session, targets: tuple[str, ...], collection: str | None, yes: bool) -> int:
     """Put documents into the trash, by id, path or title.
@@ -191,7 +192,7 @@ def restore(session: Session, ids: tuple[str, ...]) -> None:
 
 @trash.command("empty")
 @click.option("--older-than", "days", type=click.FloatRange(0), default=0, metavar="DAYS", help="Only what is older.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@YES
 @pass_session
 def empty(session: Session, days: float, yes: bool) -> int:
     """Delete what is in the trash for good."""

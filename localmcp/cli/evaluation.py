@@ -6,26 +6,24 @@ import json
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from localmcp.cli import terminal
+from localmcp.cli.options import COLLECTIONS
 from localmcp.cli.progress import shown_counts
 from localmcp.cli.session import Session, command, pass_session
+from localmcp.config import Settings, parse_setting, setting_names, state_directory
 from localmcp.errors import InvalidInput, NotFound
-
-if TYPE_CHECKING:
-    from localmcp.config import Settings
-    from localmcp.evals.questions import Question
-    from localmcp.evals.runner import Difference, Evaluation
-
-REGRESSED = 1
+from localmcp.evals.questions import Question, make_questions, read_questions
+from localmcp.evals.report import draw_plot, kinds_of, mode_cells, write_report
+from localmcp.evals.runner import Difference, Evaluation, compare, evaluate, evaluation_from, regressions
 
 
 @command("eval")
 @click.argument("queries", required=False, type=click.Path(path_type=Path, dir_okay=False))
-@click.option("-c", "--collection", "collections", multiple=True, help="Only this collection; may be repeated.")
+@COLLECTIONS
 @click.option("--per-kind", type=click.IntRange(1, 2000), default=50, show_default=True, help="Made questions a kind.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Another seed makes other questions.")
 @click.option("--save", metavar="NAME", help="Keep the result as a baseline.")
@@ -44,9 +42,6 @@ def evaluate_search(session: Session, queries: Path | None, **options: Any) -> i
     The exit code is 1 when hybrid search lost more than the tolerance against the baseline or the changed settings
     (then without them being worse by chance).
     """
-    from localmcp.evals.questions import make_questions, read_questions
-    from localmcp.evals.runner import compare, regressions
-
     workspace = session.existing()
     collections = options["collections"] or None
     if queries is not None:
@@ -66,15 +61,12 @@ def evaluate_search(session: Session, queries: Path | None, **options: Any) -> i
         _save(options["save"], evaluation)
     if options["report"]:
         _write_page(options["report"], evaluation, differences)
-    result = {
-        **evaluation.as_json(),
-        "compared": [_told(difference) for difference in differences],
-        "regressed": bool(lost),
-    }
+    compared = [{**asdict(difference), "change": difference.change} for difference in differences]
+    result = {**evaluation.as_json(), "compared": compared, "regressed": bool(lost)}
     session.answer(result, lambda _: _print(session, evaluation, differences))
     if lost:
         session.note(terminal.warned(f"Hybrid search lost {-lost[0].change:.3f} nDCG@10."))
-    return REGRESSED if lost else 0
+    return int(bool(lost))
 
 
 # The program finds a command by its name in the module.
@@ -84,24 +76,15 @@ eval = evaluate_search  # noqa: A001
 def _run(
     session: Session, settings: Settings, questions: list[Question], collections: tuple[str, ...] | None
 ) -> Evaluation:
-    from localmcp.evals.runner import evaluate
     from localmcp.workspace import Workspace
 
     basis = {"model": settings.model, "semantic_weight": settings.semantic_weight, "adaptive": settings.adaptive_weight}
     with closing(Workspace(settings)) as workspace, shown_counts(session, "Asking") as show:
-        return evaluate(
-            workspace.index,
-            workspace.embedder,
-            questions,
-            collections=collections,
-            settings=basis,
-            progress=show,
-        )
+        index, embedder = workspace.index, workspace.embedder
+        return evaluate(index, embedder, questions, collections=collections, settings=basis, progress=show)
 
 
 def _changed(settings: Settings, changes: tuple[str, ...]) -> Settings:
-    from localmcp.config import parse_setting, setting_names
-
     for change in changes:
         name, equals, value = change.partition("=")
         if not equals or name not in setting_names():
@@ -117,11 +100,9 @@ def _changed(settings: Settings, changes: tuple[str, ...]) -> Settings:
 
 def _warn_of_no_effect(session: Session, changed: Settings) -> None:
     if changed.adaptive_weight and changed.semantic_weight != session.settings.semantic_weight:
+        advice = "For all text: --with adaptive_weight=false"
         session.note(
-            terminal.warned(
-                "semantic_weight counts only for text on which the model was not measured yet. "
-                "For all text: --with adaptive_weight=false"
-            )
+            terminal.warned(f"semantic_weight counts only for text on which the model was not measured yet. {advice}")
         )
 
 
@@ -129,8 +110,6 @@ def _warn_of_no_effect(session: Session, changed: Settings) -> None:
 
 
 def _place(name: str) -> Path:
-    from localmcp.config import state_directory
-
     if not name.replace("-", "").replace("_", "").isalnum():
         raise InvalidInput(f"A baseline's name has letters, digits, - and _ only, got '{name}'.")
     return state_directory() / "evals" / f"{name}.json"
@@ -143,8 +122,6 @@ def _save(name: str, evaluation: Evaluation) -> None:
 
 
 def _load(name: str) -> Evaluation:
-    from localmcp.evals.runner import evaluation_from
-
     place = _place(name)
     if not place.exists():
         saved = ", ".join(sorted(path.stem for path in place.parent.glob("*.json"))) or "none yet"
@@ -156,8 +133,6 @@ def _load(name: str) -> Evaluation:
 
 
 def _write_page(path: Path, evaluation: Evaluation, differences: list[Difference]) -> None:
-    from localmcp.evals.report import draw_plot, write_report
-
     picture = path.with_suffix(".svg")
     try:
         picture.write_text(draw_plot(evaluation), encoding="utf-8")
@@ -169,20 +144,9 @@ def _write_page(path: Path, evaluation: Evaluation, differences: list[Difference
 # ---------------------------------------------------------------- for people
 
 
-def _told(difference: Difference) -> dict[str, Any]:
-    return {**asdict(difference), "change": difference.change}
-
-
 def _print(session: Session, evaluation: Evaluation, differences: list[Difference]) -> None:
-    from localmcp.evals.report import kinds_of
-
     session.warn_all(evaluation.notices)
-    rows: list[tuple[str, ...]] = []
-    for mode, result in evaluation.modes.items():
-        anyway = "-" if result.answered_anyway is None else f"{result.answered_anyway:.0%}"
-        overall = result.overall
-        measures = (f"{overall.ndcg:.3f}", f"{overall.recall:.3f}", f"{overall.mrr:.3f}")
-        rows.append((mode, *measures, anyway, f"{result.p50:.1f}", f"{result.p95:.1f}"))
+    rows = [(mode, *mode_cells(result)) for mode, result in evaluation.modes.items()]
     head = ("mode", "nDCG@10", "recall@10", "MRR", "unanswerable answered", "p50 ms", "p95 ms")
     session.print_table(head, rows, right=range(1, 7))
     terminal.echo()
@@ -193,9 +157,6 @@ def _print(session: Session, evaluation: Evaluation, differences: list[Differenc
         )
         terminal.echo(f"{kind:<13}{bars}")
     for difference in differences:
-        interval = ""
-        if difference.interval is not None:
-            interval = f"  (95 %: {difference.interval[0]:+.3f} to {difference.interval[1]:+.3f})"
-        terminal.echo(
-            f"{difference.mode}: {difference.before:.3f} -> {difference.after:.3f}, {difference.change:+.3f}{interval}"
-        )
+        low_high = "  (95 %: {:+.3f} to {:+.3f})".format(*difference.interval) if difference.interval else ""
+        means = f"{difference.before:.3f} -> {difference.after:.3f}"
+        terminal.echo(f"{difference.mode}: {means}, {difference.change:+.3f}{low_high}")

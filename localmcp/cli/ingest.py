@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localmcp.cli import terminal
+from localmcp.cli.options import collection_option, no_wait
 from localmcp.cli.progress import Show, shown_progress
 from localmcp.cli.search import parse_metadata
 from localmcp.cli.session import Session, command, pass_session
@@ -33,7 +34,7 @@ SOURCE_TYPE = click.Choice(["text", "website", "docs", "qa", "notion"])
 
 @command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...|URL...|-")
-@click.option("-c", "--collection", help="Where they go; made if it is not there.")
+@collection_option("Where they go; made if it is not there.")
 @click.option("-p", "--partition", help="A part of the collection; made if it is not there.")
 @click.option("--type", "source_type", type=SOURCE_TYPE, help="What kind of source they are.")
 @click.option("--meta", metavar="KEY=VALUE", multiple=True, help="Metadata of every document; may be repeated.")
@@ -43,7 +44,7 @@ SOURCE_TYPE = click.Choice(["text", "website", "docs", "qa", "notion"])
 )
 @click.option("--hidden", is_flag=True, help="Hidden files and folders too.")
 @click.option("--replace", is_flag=True, help="The text on stdin may replace another of the same title.")
-@click.option("--no-wait", is_flag=True, help="Return when everything is found by its words.")
+@no_wait()
 @click.option("--allow-private", is_flag=True, help="Web pages of this machine and its network too.")
 @pass_session
 def add(session: Session, paths: tuple[str, ...], **options: Any) -> int:
@@ -113,9 +114,9 @@ def _add_pages(session: Session, urls: Iterable[str], options: dict[str, Any], *
 
 
 @command()
-@click.option("-c", "--collection", help="Only this collection.")
+@collection_option()
 @click.option("--yes", "--confirm-removals", "confirmed", is_flag=True, help="Many files are gone on purpose.")
-@click.option("--no-wait", is_flag=True, help="Return when everything is found by its words.")
+@no_wait()
 @pass_session
 def refresh(session: Session, collection: str | None, confirmed: bool, no_wait: bool) -> int:
     """Look at everything that was added again, and index what changed.

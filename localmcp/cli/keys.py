@@ -9,6 +9,7 @@ import click
 
 from localmcp.cli import terminal
 from localmcp.cli.dates import FORM, from_now
+from localmcp.cli.options import collection_option
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.humanize import local_time
 
@@ -77,7 +78,7 @@ def _print_new(session: Session, made: NewKey, warning: str) -> None:
 
 
 @keys.command("list")
-@click.option("-c", "--collection", help="Only keys that open this collection.")
+@collection_option("Only keys that open this collection.")
 @pass_session
 def list_keys(session: Session, collection: str | None) -> None:
     """List the keys, the newest first: what each opens, and how it was used."""

@@ -11,6 +11,7 @@ import click
 
 from localmcp.cli import terminal
 from localmcp.cli.dates import until_now
+from localmcp.cli.options import collection_option
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.errors import NotFound
 from localmcp.humanize import local_time
@@ -23,7 +24,7 @@ FOLLOW_SECONDS = 0.5
 _tool = click.option("--tool", help="Only this tool, or what was run through it.")
 _key = click.option("--key", metavar="ID|NAME|CALLER", help="Only calls with this API key, or from cli, tui or stdio.")
 _since = click.option("--since", metavar="WHEN", help="Only what is newer: 2h, 7d, or a date.")
-_collection = click.option("-c", "--collection", help="Only calls about this collection.")
+_collection = collection_option("Only calls about this collection.")
 
 
 @group("log", invoke_without_command=True)

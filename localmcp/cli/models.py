@@ -13,6 +13,7 @@ import click
 
 from localmcp import config
 from localmcp.cli import terminal
+from localmcp.cli.options import collection_option, no_wait
 from localmcp.cli.progress import shown_counts
 from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.embeddings import list_fastembed_models
@@ -52,7 +53,7 @@ def list_models(session: Session, everything: bool) -> None:
 @models.command("use")
 @click.argument("spec", required=False)
 @click.option("--rollback", is_flag=True, help="Let the model answer again that was used before.")
-@click.option("--no-wait", is_flag=True, help="Return at once; a process in the background goes on.")
+@no_wait("Return at once; a process in the background goes on.")
 @pass_session
 def use_model(session: Session, spec: str | None, rollback: bool, no_wait: bool) -> int:
     """Let a model read everything that is in the file, and set it as the one to use.
@@ -232,7 +233,7 @@ GOES_ON = "What was embedded is kept, and the old vectors answer. The same comma
 
 
 @command()
-@click.option("-c", "--collection", help="Only this collection, and no rules.")
+@collection_option("Only this collection, and no rules.")
 @click.option("--model", metavar="SPEC", help="The model to change to; otherwise the one that is set.")
 @click.option("--rollback", is_flag=True, help="Let the old vectors answer again.")
 @click.option("--clean", is_flag=True, help="Delete the vectors that no longer answer.")

@@ -11,6 +11,7 @@ import click
 from localmcp.cli import terminal
 from localmcp.cli.files import existing_file
 from localmcp.cli.ingest import finish_vectors
+from localmcp.cli.options import COLLECTIONS, no_wait
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.schemas import Json
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 @click.option("--note", default="", help="What should be known about it.")
 @click.option("--without-calls", is_flag=True, help="Accepted for scripts: a pack never holds the log of calls.")
 @click.option("--force", is_flag=True, help="Replace OUT.localmcp if it is there.")
-@click.option("--no-wait", is_flag=True, help="Pack passages whose meaning is not read yet as they are.")
+@no_wait("Pack passages whose meaning is not read yet as they are.")
 @pass_session
 def pack(
     session: Session, target: Path, collections: tuple[str, ...], force: bool, without_calls: bool, no_wait: bool,
@@ -82,7 +83,7 @@ def _verification_lines(result: Json, all_sources: bool) -> list[str]:
         lines.append(f"{terminal.styled('sound', fg='green')}  {result['path']}")
     lines += [terminal.dim(note) for note in result["notes"]]
     manifest: Json = result["manifest"] or {}
-    lines += [f"{terminal.dim(name.rjust(10))}  {value}" for name, value in _told(manifest, result["counts"]) if value]
+    lines += [f"{terminal.dim(name.rjust(10))}  {value}" for name, value in _facts(manifest, result["counts"]) if value]
     if all_sources:
         rows = [
             (source["sha256"][:16], source["collection"], source["place"] or source["title"])
@@ -92,7 +93,7 @@ def _verification_lines(result: Json, all_sources: bool) -> list[str]:
     return lines
 
 
-def _told(manifest: Json, counts: Json) -> list[tuple[str, str]]:
+def _facts(manifest: Json, counts: Json) -> list[tuple[str, str]]:
     models = [f"{model.get('name')} ({model.get('dimension')} dimensions)" for model in manifest.get("models", ())]
     return [
         ("title", manifest.get("title", "")),
@@ -170,9 +171,9 @@ SHOWN_CONFLICTS = 20
 
 @command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("-c", "--collection", "collections", multiple=True, help="Only this collection; may be repeated.")
+@COLLECTIONS
 @click.option("--dry-run", is_flag=True, help="Say what would happen; change nothing.")
-@click.option("--no-wait", is_flag=True, help="Return when everything is found by its words.")
+@no_wait()
 @pass_session
 def merge(session: Session, file: Path, collections: tuple[str, ...], dry_run: bool, no_wait: bool) -> None:
     """Take the documents, quick starts and rules of another file into yours.

@@ -9,6 +9,7 @@ import click
 
 from localmcp.cli import terminal
 from localmcp.cli.ingest import finish_vectors
+from localmcp.cli.options import YES, no_wait
 from localmcp.cli.progress import shown_counts
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import InvalidInput
@@ -22,8 +23,8 @@ GOES_ON = "What was copied is kept. The same command goes on."
 @click.option("--as", "name", metavar="NAME", help="What it is called there; the same by default.")
 @click.option("--stop", is_flag=True, help="Search it in the file again; changes no longer follow.")
 @click.option("--drop", is_flag=True, help="With --stop: delete the copy in Milvus, too.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.option("--no-wait", is_flag=True, help="Push the vectors that are there; others follow when they are made.")
+@YES
+@no_wait("Push the vectors that are there; others follow when they are made.")
 @pass_session
 def push(
     session: Session, collection: str, place: str, name: str | None, stop: bool, drop: bool, yes: bool, no_wait: bool
@@ -59,13 +60,13 @@ def push(
         "resumed": copied.resumed,
         "indexed": copied.indexed,
     }
-    session.answer(result, lambda _: session.note(_told(result)))
+    session.answer(result, lambda _: session.note(_pushed_words(result)))
     if not copied.indexed:
         session.note(terminal.warned("Milvus has not indexed all of it yet; until it has, searches find less."))
     return 0
 
 
-def _told(result: dict[str, Any]) -> str:
+def _pushed_words(result: dict[str, Any]) -> str:
     sent = f"{result['sent']:,} sent now" if result["sent"] else "all were there"
     return (
         f"{terminal.bold(terminal.counted(result['vectors'], 'vector'))} of '{result['collection']}' are in "

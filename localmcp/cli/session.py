@@ -120,7 +120,7 @@ class Session:
     def answer_tool(self, answer: Answer, show: Callable[[Session, Json], None]) -> int:
         """Print what a tool answered; returns the exit code: 1 if it failed, or says `success: false`."""
         value = answer.value
-        if answer.is_error and not self.as_json:
+        if answer.is_error and "error" in value and not self.as_json:
             return self.fail("failure", value["error"], None, 1)
         self.answer(value, lambda value: show(self, value))
         return int(answer.is_error or not value.get("success", True))

@@ -10,6 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import click
 
+from localmcp.cli.options import YES
 from localmcp.cli.session import Session, pass_session
 from localmcp.schemas import Json, Param, param_of
 
@@ -74,9 +75,6 @@ def tool_command(
         return show
 
     return decorate
-
-
-YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
 def tool_options(

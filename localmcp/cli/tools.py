@@ -34,7 +34,7 @@ def tools(ctx: click.Context) -> None:
     """List, search, show and call the tools, the hidden ones too.
 
     \b
-      localmcp tools search "put a file into the bin"
+      localmcp tools search "put a file into the trash"
       localmcp tools show add_path
       localmcp tools call search query="restore a backup" limit=3
     """

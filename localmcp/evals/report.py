@@ -36,10 +36,14 @@ def write_report(evaluation: Evaluation, differences: Sequence[Difference] = (),
 
 
 def _mode_row(name: str, result: ModeResult) -> str:
-    overall = result.overall
-    anyway = "-" if result.answered_anyway is None else f"{result.answered_anyway:.0%}"
-    measures = f"{overall.ndcg:.3f} | {overall.recall:.3f} | {overall.mrr:.3f}"
-    return f"| {name} | {overall.questions} | {measures} | {anyway} | {result.p50:.1f} | {result.p95:.1f} |"
+    return f"| {' | '.join((name, str(result.overall.questions), *mode_cells(result)))} |"
+
+
+def mode_cells(result: ModeResult) -> tuple[str, ...]:
+    """Return nDCG, recall, MRR, the share of unanswerable questions that were answered, p50 and p95 in ms."""
+    overall, answered = result.overall, result.answered_anyway
+    measures = (f"{overall.ndcg:.3f}", f"{overall.recall:.3f}", f"{overall.mrr:.3f}")
+    return (*measures, "-" if answered is None else f"{answered:.0%}", f"{result.p50:.1f}", f"{result.p95:.1f}")
 
 
 def _kind_table(evaluation: Evaluation) -> list[str]:

@@ -293,7 +293,8 @@ def test_the_command_line_imports_searches_edits_and_exports(
 
     assert run("import", ".")[2].strip().endswith("6 rules added from 1 file.")
     assert "Never mock the database." in run("search", "never mock the database", "--threshold", "0.3")[1]
-    assert run("add", "Never mock the database.")[0] == 1
+    code, _, explained = run("add", "Never mock the database.")
+    assert code == 1 and "Nothing was added: rule" in explained
     assert run("add", "Be kind to each other.", "--category", "style", "--glob", "*.md")[0] == 0
     assert json.loads(run("list", "--words", "kind", "--json")[1])["rules"][0]["globs"] == ["*.md"]
     assert run("edit", "7", "--glob", "", "--weight", "1.5")[0] == 0
