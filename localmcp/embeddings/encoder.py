@@ -137,7 +137,7 @@ class _EncoderGraph:
     def _product(self, hidden: str, part: str) -> str:
         matrix, bias = self._weights.matrix(part, self._arithmetic), self._floats(part + ".bias")
         if isinstance(matrix, FourBitMatrix):
-            return self._graph.node("Add", [self._four_bit_product(hidden, part, matrix), bias])
+            return self._four_bit_product(hidden, part, matrix, bias)
         factors = [self._value(part, INT8, matrix.values), self._value(part + ".scales", FLOAT, matrix.scales)]
         if self._arithmetic == "int8":
             # Between them the zero points, of which a symmetric matrix has none.
@@ -145,12 +145,13 @@ class _EncoderGraph:
         floats = self._graph.node("DequantizeLinear", factors, axis=1)
         return self._graph.node("Add", [self._graph.node("MatMul", [hidden, floats]), bias])
 
-    def _four_bit_product(self, hidden: str, part: str, matrix: FourBitMatrix) -> str:
+    def _four_bit_product(self, hidden: str, part: str, matrix: FourBitMatrix, bias: str) -> str:
         factors = [self._value(part, UINT8, matrix.values), self._value(part + ".scales", FLOAT, matrix.scales)]
         n, blocks = matrix.scales.shape
         return self._graph.node(
             "MatMulNBits",
-            [hidden, *factors],
+            # Between them the zero points, which are 8, and an order of blocks that they do not need.
+            [hidden, *factors, "", "", bias],
             domain=MICROSOFT,
             K=32 * blocks,
             N=n,
