@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
 from localmcp.cli import terminal
+from localmcp.cli.servers import print_import, read_source, take_over
 from localmcp.cli.session import Session, command, pass_session
+from localmcp.connect.configuration import Change, connected_as, plan_connection, plan_removal, write_change
+from localmcp.connect.entry import Launch, block_for, make_launch
+from localmcp.connect.targets import FILE, find_targets, is_present, present_clients
 from localmcp.errors import LocalMCPError
+from localmcp.providers.client_configuration import ClientFile, client_names
 from localmcp.schemas import Json
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from localmcp.connect.configuration import Change
-    from localmcp.connect.entry import Launch
-    from localmcp.providers.client_configuration import ClientFile
 
 RESTART = {
     "claude-desktop": "Quit Claude Desktop completely (not only its window) and start it again.",
@@ -46,21 +44,12 @@ PLANNED = {**WORDS, "added": "Would connect", "updated": "Would update the conne
 @click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing.")
 @click.option("--no-start", is_flag=True, help="Do not start the server once to see that it works.")
 @click.option("--remove", is_flag=True, help="Take localmcp out of the client again.")
-@click.option(
-    "--import", "take_over", is_flag=True, help="Read the client's other servers (all clients') into localmcp."
-)
+@click.option("--import", "imports", is_flag=True, help="Read the client's other servers (all clients') into localmcp.")
 @pass_session
 def connect(
-    session: Session,
-    client: str | None,
-    name: str,
-    profile: str | None,
-    show: bool,
-    dry_run: bool,
-    no_start: bool,
-    remove: bool,
-    take_over: bool,
-) -> None:
+    session: Session, client: str | None, name: str, profile: str | None, show: bool, dry_run: bool, no_start: bool,
+    remove: bool, imports: bool,
+) -> None:  # fmt: skip
     """Connect an assistant: its configuration is found, changed and tried out.
 
     CLIENT is claude-desktop, claude-code, cursor, vscode, windsurf, zed, gemini or codex; FILE is any file that such a
@@ -73,17 +62,15 @@ def connect(
       localmcp connect .mcp.json --profile reader
       localmcp connect --import
     """
-    if sum((show, remove, take_over)) > 1:
+    if sum((show, remove, imports)) > 1:
         raise click.UsageError("--print, --remove and --import exclude each other.")
-    if take_over:
+    if imports:
         import_from(session, client, dry_run)
     elif client is None and not show:
         list_clients(session)
     elif remove and client is not None:
         disconnect(session, client, name, dry_run)
     else:
-        from localmcp.connect.entry import make_launch
-
         # Settings that cannot be used are reported here, not by a server that nobody watches.
         _ = session.settings
         launch = make_launch(session.database, profile)
@@ -98,8 +85,6 @@ def connect(
 
 def connect_client(session: Session, client: str, name: str, launch: Launch, dry_run: bool, *, start: bool) -> None:
     """Try the server out, then write; a server that does not start is not written."""
-    from localmcp.connect.configuration import plan_connection
-    from localmcp.connect.targets import find_targets
     from localmcp.connect.trial import ask_for_tools
 
     targets = find_targets(client)
@@ -123,14 +108,11 @@ def connect_client(session: Session, client: str, name: str, launch: Launch, dry
 
 
 def _written(changes: list[Change], dry_run: bool) -> list[Json]:
-    from localmcp.connect.configuration import write_change
-
     files: list[Json] = []
     for change in changes:
         backup = write_change(change) if change.is_needed and not dry_run else None
-        files.append(
-            {"path": str(change.target.path), "action": change.action, "backup": str(backup) if backup else None}
-        )
+        path = str(change.target.path)
+        files.append({"path": path, "action": change.action, "backup": str(backup) if backup else None})
     return files
 
 
@@ -144,9 +126,8 @@ def _print_connected(session: Session, report: Json, targets: list[ClientFile], 
         names = ", ".join(report["withheld"])
         session.note(terminal.warned(f"Not written, because secret: {names}. Keep them by: localmcp config set"))
     if report["tools"] is not None:
-        session.note(
-            f"It starts, and offers {terminal.counted(len(report['tools']), 'tool')}: {', '.join(report['tools'])}."
-        )
+        tools = terminal.counted(len(report["tools"]), "tool")
+        session.note(f"It starts, and offers {tools}: {', '.join(report['tools'])}.")
     if absence:
         session.note(terminal.warned(absence))
     changed = any(file["action"] in ("added", "updated") for file in report["files"])
@@ -168,8 +149,6 @@ def _print_files(session: Session, report: Json, targets: list[ClientFile]) -> N
 
 def _absence(targets: list[ClientFile]) -> str:
     """Return a warning that the client does not seem to be here, asked before its file is made; else empty."""
-    from localmcp.connect.targets import FILE, is_present, present_clients
-
     first = targets[0]
     if first.client == FILE or first.project or is_present(first):
         return ""
@@ -182,9 +161,6 @@ def _absence(targets: list[ClientFile]) -> str:
 
 def print_block(session: Session, client: str | None, name: str, launch: Launch) -> None:
     """Only the block; with --json, the entry and where it belongs."""
-    from localmcp.connect.entry import block_for
-    from localmcp.connect.targets import find_targets
-
     targets = find_targets(client) if client else []
     block = block_for(targets[0] if targets else None, name, launch.entry)
     answer = {"name": name, "entry": launch.entry, "block": block, "files": [str(target.path) for target in targets]}
@@ -195,9 +171,6 @@ def print_block(session: Session, client: str | None, name: str, launch: Launch)
 
 def disconnect(session: Session, client: str, name: str, dry_run: bool) -> None:
     """Take the entry out of every file of the client."""
-    from localmcp.connect.configuration import plan_removal
-    from localmcp.connect.targets import find_targets
-
     targets = find_targets(client)
     files = _written([plan_removal(target, name) for target in targets], dry_run)
     answer = {"client": targets[0].client, "name": name, "dryRun": dry_run, "files": files}
@@ -209,17 +182,11 @@ def disconnect(session: Session, client: str, name: str, dry_run: bool) -> None:
 
 def list_clients(session: Session) -> None:
     """The clients that seem to be installed, and which of them start localmcp."""
-    from localmcp.connect.targets import present_clients
-    from localmcp.providers.client_configuration import client_names
-
     clients = [_described(client) for client in present_clients()]
-    answer = {"clients": clients, "known": client_names()}
-    session.answer(answer, lambda value: _print_clients(session, value))
+    session.answer({"clients": clients, "known": client_names()}, lambda value: _print_clients(session, value))
 
 
 def _described(target: ClientFile) -> Json:
-    from localmcp.connect.configuration import connected_as
-
     client: Json = {"client": target.client, "title": target.title, "path": str(target.path), "error": None}
     try:
         return {**client, "connectedAs": connected_as(target)}
@@ -246,8 +213,6 @@ def _state(client: Json) -> str:
 
 def import_from(session: Session, client: str | None, dry_run: bool) -> None:
     """Read the servers of one client, or of all that are found, into localmcp's own mcp.json."""
-    from localmcp.cli.servers import print_import, read_source, take_over
-
     theirs, problems = (read_source(client), []) if client else _read_every_client()
     answer = {**take_over(session, theirs, dry_run=dry_run), "problems": problems}
     session.warn_all(problems)
@@ -256,9 +221,6 @@ def import_from(session: Session, client: str | None, dry_run: bool) -> None:
 
 def _read_every_client() -> tuple[dict[Path, Json], list[str]]:
     """Return the servers of every client on this machine by file, and what is wrong with files that cannot be read."""
-    from localmcp.cli.servers import read_source
-    from localmcp.connect.targets import present_clients
-
     theirs: dict[Path, Json] = {}
     problems: list[str] = []
     for path in (client.path for client in present_clients() if client.path.is_file()):

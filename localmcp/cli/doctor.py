@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,16 +14,17 @@ from localmcp.cli import terminal
 from localmcp.cli.files import existing_file
 from localmcp.cli.options import YES
 from localmcp.cli.session import Session, command, pass_session
+from localmcp.config import config_directory
+from localmcp.doctor import backups, optimization
+from localmcp.doctor.check import Check, fail, ok
+from localmcp.doctor.repair import Repaired, repair
 from localmcp.errors import ConfigurationError, NotOurFile
 from localmcp.schemas import Json
-
-if TYPE_CHECKING:
-    from localmcp.doctor.check import Check
-    from localmcp.doctor.repair import Repaired
-    from localmcp.storage.adoption import Dropped, KeptPowers
+from localmcp.storage import adoption
+from localmcp.storage.adoption import Dropped, KeptPowers
+from localmcp.storage.database import Database
 
 MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
-WRONG = 1
 
 
 @command()
@@ -45,17 +46,15 @@ def doctor(session: Session, fix: bool) -> int:
         "checks": [check.as_json() for check in checks],
     }
     if repaired is not None:
-        result["repaired"] = {"backup": str(repaired.backup) if repaired.backup else None, "done": repaired.done}
+        result["repaired"] = asdict(repaired)
     session.answer(result, lambda _: _show(session, checks, repaired))
-    return WRONG if wrong else 0
+    return int(wrong > 0)
 
 
 def _repair(session: Session) -> Repaired | None:
-    from localmcp.doctor.repair import repair
-
     if not session.settings.database.exists():
         return None
-    return repair(session.workspace.database, lambda step: session.note(terminal.dim(f"{step} …")))
+    return repair(session.workspace.database, session.note_step)
 
 
 def _look(session: Session) -> list[Check]:
@@ -70,9 +69,6 @@ def _look(session: Session) -> list[Check]:
 
 def _keys() -> Iterator[Check]:
     """Check the person's keys of the terminal interface, which knows what they may be."""
-    from localmcp.config import config_directory
-    from localmcp.doctor.check import fail, ok
-
     if not (config_directory() / "keys.toml").exists():
         return
     # textual takes 160 ms to import.
@@ -117,15 +113,13 @@ def keep_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _powers(keep: dict[str, bool]) -> KeptPowers:
     """Return what the options of `keep_options` keep."""
-    from localmcp.storage.adoption import KeptPowers
-
     return KeptPowers(**{name.removeprefix("keep_"): value for name, value in keep.items()})
 
 
-def print_dropped(dropped: Dropped) -> None:
-    """Say which powers of a file from elsewhere were dropped."""
-    if phrases := dropped.summary():
-        terminal.echo(f"Not taken over: {', '.join(phrases)}.")
+def _dropped_lines(dropped: Dropped) -> list[str]:
+    """Return which powers of a file from elsewhere were dropped, in a line; none if all stayed."""
+    phrases = dropped.summary()
+    return [f"Not taken over: {', '.join(phrases)}."] if phrases else []
 
 
 @command()
@@ -137,12 +131,9 @@ def backup(session: Session, target: Path | None) -> None:
     Without FILE it goes beside the file, named by the time. It holds everything, API keys and the log of calls too; a
     file to give away is made by `localmcp pack`.
     """
-    from localmcp.doctor.backups import back_up
-
-    made = back_up(session.existing().database, target)
-    result: Json = {"path": str(made.path), "bytes": made.bytes, "counts": made.counts, "problems": made.problems}
+    made = backups.back_up(session.existing().database, target)
     size = terminal.dim(terminal.size(made.bytes))
-    session.answer(result, lambda _: terminal.echo(f"{made.path}  {size}"))
+    session.answer(asdict(made), lambda _: terminal.echo(f"{made.path}  {size}"))
     session.warn_all([f"It is complete, but as in the file: {problem}." for problem in made.problems])
     session.note(terminal.dim(f"Back again with: localmcp restore {terminal.quoted([str(made.path)])}"))
 
@@ -160,21 +151,14 @@ def restore(session: Session, file: Path, other: bool, yes: bool, **keep: bool) 
     the new one is complete. Any copy works, such as one that `localmcp backup` or an upgrade made. One from another
     machine loses its API keys, watched folders and jobs unless you keep them.
     """
-    from localmcp.doctor.backups import restore as bring_back
-
     path = session.settings.database
     existing_file(file, hint=f"Backups are beside {path}, or where you put them.")
     _check_backup(file)
     if path.exists() and not session.confirmed(f"Replace what is in {path}?", yes):
-        return WRONG
-    restored = bring_back(path, file, other=other, powers=_powers(keep))
-    result = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(restored).items()}
-
-    def render(_: object) -> None:
-        terminal.echo(f"{path} holds what {file} holds.")
-        print_dropped(restored.dropped)
-
-    session.answer(result, render)
+        return 1
+    restored = backups.restore(path, file, other=other, powers=_powers(keep))
+    lines = [f"{path} holds what {file} holds.", *_dropped_lines(restored.dropped)]
+    session.answer(asdict(restored), lambda _: terminal.echo("\n".join(lines)))
     if restored.kept:
         session.note(f"What was in it is kept in {restored.kept}")
     return 0
@@ -186,8 +170,6 @@ def _check_backup(file: Path) -> None:
     Raises:
         NotOurFile: it is not.
     """
-    from localmcp.storage.database import Database
-
     try:
         with closing(Database(file, read_only=True)) as backup, backup.read():
             return
@@ -204,9 +186,7 @@ def optimize(session: Session) -> None:
     What belongs to nothing is deleted; the file is rewritten when a fifth of it is empty and the disk has space.
     Others may use the file meanwhile, and it may be stopped at any time.
     """
-    from localmcp.doctor.optimization import optimize as make_better
-
-    done = make_better(session.existing().database, lambda step: session.note(terminal.dim(f"{step} …")))
+    done = optimization.optimize(session.existing().database, session.note_step)
     sizes = f"{terminal.size(done.bytes_before)} → {terminal.size(done.bytes_after)}"
     if done.removed:
         sizes += f", {terminal.counted(done.removed, 'row')} that belonged to nothing deleted"
@@ -224,13 +204,7 @@ def adopt(session: Session, file: Path, **keep: bool) -> None:
     A file that another machine made can be searched at once, but stays read-only until it is adopted. Its documents,
     rules and quick starts stay; its API keys, watched folders and jobs are dropped unless you keep them.
     """
-    from localmcp.storage.adoption import adopt as take_over
-
     file = existing_file(file).absolute()
-    dropped = take_over(file, _powers(keep))
-
-    def render(_: object) -> None:
-        terminal.echo(f"Adopted {file}")
-        print_dropped(dropped)
-
-    session.answer({"adopted": str(file), "dropped": asdict(dropped)}, render)
+    dropped = adoption.adopt(file, _powers(keep))
+    lines = [f"Adopted {file}", *_dropped_lines(dropped)]
+    session.answer({"adopted": str(file), "dropped": asdict(dropped)}, lambda _: terminal.echo("\n".join(lines)))

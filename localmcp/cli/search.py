@@ -211,4 +211,4 @@ def _query_lines(result: Json) -> list[str]:
         "candidates": f"{explain['candidates']:,}",
         "milliseconds": ", ".join(f"{name} {value:.1f}" for name, value in explain["milliseconds"].items()),
     }
-    return [f"{terminal.dim(name.rjust(12))}  {value}" for name, value in rows.items() if value]
+    return terminal.fact_lines(rows.items(), 12)

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from localmcp.cli import terminal
 from localmcp.cli.session import Session, group, pass_session
+from localmcp.config import cache_directory, servers_file, state_directory
 from localmcp.errors import InvalidInput, LocalMCPError, NotFound
+from localmcp.providers.client_configuration import client_names, read_client, read_document, servers_in
+from localmcp.providers.mcp_servers.adoption import plan_adoption
+from localmcp.providers.mcp_servers.entries import parse_entry, write_entries
+from localmcp.providers.mcp_servers.provider import McpServer
+from localmcp.providers.mcp_servers.servers import McpServers
 from localmcp.schemas import Json
 from localmcp.visible_text import visible
-
-if TYPE_CHECKING:
-    from localmcp.providers.mcp_servers.provider import McpServer
-    from localmcp.providers.mcp_servers.servers import McpServers
 
 UNAVAILABLE = 3
 
@@ -39,9 +41,6 @@ def servers() -> None:
 
 def open_servers(session: Session) -> McpServers:
     """Return the servers of the user's file; needs no database."""
-    from localmcp.config import cache_directory, state_directory
-    from localmcp.providers.mcp_servers.servers import McpServers
-
     with hushed(session):
         servers = McpServers(cache_directory() / "mcp", state_directory() / "logs")
     if servers.problem is not None:
@@ -68,14 +67,10 @@ def hushed(session: Session) -> Generator[None]:
 @pass_session
 def list_servers(session: Session) -> None:
     """List the servers, and how many tools each is known to have."""
-    from localmcp.config import servers_file
-
     listed = open_servers(session).servers.values()
     described = [describe(server) for server in listed]
-    session.answer(
-        {"file": str(servers_file()), "count": len(described), "servers": described},
-        lambda answer: _print_servers(session, answer),
-    )
+    answer = {"file": str(servers_file()), "count": len(described), "servers": described}
+    session.answer(answer, lambda _: _print_servers(session, described))
     _note_changes(session, listed)
 
 
@@ -96,8 +91,8 @@ def describe(server: McpServer) -> Json:
     }
 
 
-def _print_servers(session: Session, answer: Json) -> None:
-    if not answer["servers"]:
+def _print_servers(session: Session, described: Sequence[Json]) -> None:
+    if not described:
         terminal.echo("No servers yet. Begin with: localmcp servers import claude-desktop")
         return
     rows = [
@@ -107,13 +102,13 @@ def _print_servers(session: Session, answer: Json) -> None:
             "?" if server["tools"] is None else str(server["tools"]),
             _shown_where(server),
         )
-        for server in answer["servers"]
+        for server in described
     ]
     session.print_table(("server", "state", "tools", "where"), rows, right=(2,))
-    for server in answer["servers"]:
+    for server in described:
         if server["error"]:
             terminal.echo(terminal.warned(f"{server['name']}: {server['error']}"))
-    if any(server["tools"] is None for server in answer["servers"]):
+    if any(server["tools"] is None for server in described):
         session.note("Servers with ? were never asked for their tools: localmcp servers refresh")
 
 
@@ -146,8 +141,6 @@ def add(session: Session, name: str, command: tuple[str, ...], replace: bool, no
       localmcp servers add time -- uvx mcp-server-time
       localmcp servers add notes --url https://example.org/mcp --header 'Authorization=Bearer ${NOTES_TOKEN}'
     """
-    from localmcp.providers.mcp_servers.entries import parse_entry, write_entries
-
     entry = make_entry(command, options)
     problem = parse_entry(name, entry).problem
     if problem:
@@ -155,8 +148,8 @@ def add(session: Session, name: str, command: tuple[str, ...], replace: bool, no
     if not replace and name in open_servers(session).servers:
         raise InvalidInput(f"There is a server '{name}' already.", hint="Take its place with --replace.")
     path = write_entries({name: entry})
-    outcomes = {} if no_start else _refreshed(session, [name])
-    answer = {"name": name, "file": str(path), **_outcome(outcomes.get(name))}
+    outcome = {} if no_start else _refreshed(session, [name])[name]
+    answer = {"name": name, "file": str(path), **outcome}
     session.answer(answer, lambda value: _print_added(session, value))
 
 
@@ -203,13 +196,11 @@ def _print_added(session: Session, report: Json) -> None:
 @pass_session
 def remove(session: Session, names: tuple[str, ...]) -> None:
     """Remove servers from mcp.json, and what is remembered of their tools."""
-    from localmcp.providers.mcp_servers.entries import write_entries
-
     servers = open_servers(session)
     removed = [servers.server(name) for name in names]
     path = write_entries(dict.fromkeys(names))
-    for name in removed:
-        servers.forget(name.entry)
+    for server in removed:
+        servers.forget(server.entry)
     session.answer({"removed": list(names), "file": str(path)}, lambda _: terminal.echo(f"Removed {', '.join(names)}."))
 
 
@@ -236,10 +227,6 @@ def take_over(
     session: Session, theirs: dict[Path, Json], names: Sequence[str] = (), *, replace: bool = False, dry_run: bool
 ) -> Json:
     """Write servers of other files into the user's; returns what was done. Of one name the first file's counts."""
-    from localmcp.config import servers_file
-    from localmcp.providers.mcp_servers.adoption import plan_adoption
-    from localmcp.providers.mcp_servers.entries import write_entries
-
     ours = {name: server.entry.raw for name, server in open_servers(session).servers.items()}
     merged = {name: entry for table in reversed(theirs.values()) for name, entry in table.items()}
     plan = plan_adoption(merged, ours, only=names, replace=replace)
@@ -262,8 +249,6 @@ def read_source(source: str) -> dict[Path, dict[str, Any]]:
         NotFound: there is neither such a client nor such a file, or the client has no configuration here.
         ConfigurationError: a file cannot be read.
     """
-    from localmcp.providers.client_configuration import client_names, read_client, read_document, servers_in
-
     if source in client_names():
         return read_client(source)
     path = Path(source).expanduser()
@@ -347,15 +332,15 @@ def login(session: Session, name: str, no_browser: bool, timeout: float) -> int:
             click.launch(url)
 
     signed_in = asyncio.run(sign_in(open_servers(session).server(name).entry, show, timeout))
-    outcome = _outcome(_refreshed(session, [name])[name])
-    session.answer({"server": name, "signedIn": signed_in, **outcome}, lambda answer: _print_login(session, answer))
+    outcome = _refreshed(session, [name])[name]
+
+    def render(answer: Json) -> None:
+        shown = terminal.bold(name)
+        terminal.echo(f"Signed in to {shown}." if signed_in else f"{shown} asks for no sign-in.")
+        _print_outcomes(session, [{"name": name, **outcome}])
+
+    session.answer({"server": name, "signedIn": signed_in, **outcome}, render)
     return UNAVAILABLE if "error" in outcome else 0
-
-
-def _print_login(session: Session, answer: Json) -> None:
-    name = terminal.bold(answer["server"])
-    terminal.echo(f"Signed in to {name}." if answer["signedIn"] else f"{name} asks for no sign-in.")
-    _print_outcomes(session, [{"name": answer["server"], **answer}])
 
 
 @servers.command("logout")
@@ -385,19 +370,16 @@ def refresh(session: Session, names: tuple[str, ...]) -> int:
     chosen = names or tuple(name for name, server in servers.servers.items() if not server.entry.disabled)
     for name in chosen:
         servers.server(name)
-    outcomes = [{"name": name, **_outcome(outcome)} for name, outcome in _refreshed(session, chosen).items()]
-    session.answer({"servers": outcomes}, lambda value: _print_outcomes(session, value["servers"]))
+    outcomes = [{"name": name, **outcome} for name, outcome in _refreshed(session, chosen).items()]
+    session.answer({"servers": outcomes}, lambda _: _print_outcomes(session, outcomes))
     _note_changes(session, [servers.server(name) for name in chosen])
     return UNAVAILABLE if any(outcome.get("error") for outcome in outcomes) else 0
 
 
-def _refreshed(session: Session, names: tuple[str, ...] | list[str]) -> dict[str, int | LocalMCPError]:
-    servers = open_servers(session)
-    try:
-        with hushed(session):
-            return servers.refresh(names)
-    finally:
-        servers.close()
+def _refreshed(session: Session, names: Sequence[str]) -> dict[str, Json]:
+    """Start those servers once; return name -> how many tools it has, or why it does not run."""
+    with closing(open_servers(session)) as servers, hushed(session):
+        return {name: _outcome(outcome) for name, outcome in servers.refresh(names).items()}
 
 
 def _note_changes(session: Session, listed: Iterable[McpServer]) -> None:
@@ -408,10 +390,10 @@ def _note_changes(session: Session, listed: Iterable[McpServer]) -> None:
             session.note(terminal.warned(f"{what}: localmcp servers approve {server.entry.name}"))
 
 
-def _outcome(outcome: int | LocalMCPError | None) -> Json:
+def _outcome(outcome: int | LocalMCPError) -> Json:
     if isinstance(outcome, LocalMCPError):
         return {"error": outcome.message, "hint": outcome.hint}
-    return {} if outcome is None else {"tools": outcome}
+    return {"tools": outcome}
 
 
 def _print_outcomes(session: Session, outcomes: list[Json]) -> None:

@@ -37,6 +37,8 @@ class Session:
         self.verbosity = 0
         self.seconds_for_model = 120.0
         """How long a search waits for the model before it answers by words alone, here where no other follows."""
+        self.if_stopped: str | None = None
+        """What the person can do after stopping the command."""
         self.asked: Json = {}
         """The arguments of the tool that a command calls, for what shows its answer."""
         self.color = False if os.environ.get("NO_COLOR") else None
@@ -110,11 +112,11 @@ class Session:
 
     # ------------------------------------------------------------ answering
 
-    def answer(self, value: Json, show: Callable[[Json], None]) -> None:
-        """Print a result: as one JSON document, or as `show` prints it for people."""
+    def answer(self, value: Json, show: Callable[[Json], None] | None = None) -> None:
+        """Print a result: as one JSON document, or as `show` prints it for people; without `show` they see nothing."""
         if self.as_json:
             self.print_json(value)
-        else:
+        elif show is not None:
             show(value)
 
     def answer_tool(self, answer: Answer, show: Callable[[Session, Json], None]) -> int:
@@ -135,6 +137,10 @@ class Session:
         """Words about the work, on stderr; none with --quiet or --json."""
         if not self.quiet and not self.as_json:
             terminal.echo(text, err=True, color=self.color)
+
+    def note_step(self, step: str) -> None:
+        """Say which part of longer work begins."""
+        self.note(terminal.dim(f"{step} …"))
 
     def warn_all(self, notices: Sequence[str]) -> None:
         """Words about the work that should not be missed."""
@@ -183,9 +189,9 @@ class Session:
 
     # ------------------------------------------------------------ failing
 
-    def interrupted(self, hint: str | None) -> int:
+    def interrupted(self) -> int:
         """Report that the person stopped the command; returns the exit code."""
-        return self.fail("interrupted", "Stopped.", hint, INTERRUPTED)
+        return self.fail("interrupted", "Stopped.", self.if_stopped, INTERRUPTED)
 
     def fail(self, code: str, message: str, hint: str | None, exit_code: int) -> int:
         """Report an error on stderr, as a JSON object with --json; returns the exit code."""

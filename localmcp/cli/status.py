@@ -52,7 +52,7 @@ def _model(session: Session, check: bool) -> Json:
 
 def _print_status(session: Session, result: Json) -> None:
     file, model, stats = result["file"], result["model"], result["stats"]
-    rows = {
+    facts = {
         "file": f"{file['path']}  {terminal.dim(terminal.size(file['bytes']))}",
         "read-only": terminal.warned(file["whyReadOnly"] or ""),
         "holds": f"{terminal.counted(stats['totalSources'], 'document')}, "
@@ -64,13 +64,9 @@ def _print_status(session: Session, result: Json) -> None:
         "model": f"{model['setting']}  {terminal.dim(model.get('name', ''))}  {model['state']}",
         "problem": terminal.warned(model.get("problem", "")),
     }
-    for name, value in rows.items():
-        if terminal.plain(value):
-            terminal.echo(f"{terminal.dim(name.rjust(10))}  {value}")
-    for mount in stats.get("mounts", ()):
-        terminal.echo(f"{terminal.dim('mounted'.rjust(10))}  {mount['name']}: {contents(mount)}")
-    for copy in result["copies"]:
-        terminal.echo(f"{terminal.dim('milvus'.rjust(10))}  {_copy(copy)}")
+    mounts = [("mounted", f"{mount['name']}: {contents(mount)}") for mount in stats.get("mounts", ())]
+    copies = [("milvus", _copy(copy)) for copy in result["copies"]]
+    terminal.echo("\n".join(terminal.fact_lines([*facts.items(), *mounts, *copies])))
     collections = [(c["name"], f"{c['sources']:,}", f"{c['chunks']:,}", c["model"] or "") for c in stats["collections"]]
     if collections:
         terminal.echo()

@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +123,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[in
     widths = [max(cells(row[i]) for row in (head, *rows)) for i in range(len(head))]
     lines = [_row(row, widths, right) for row in (head, *rows)]
     return [dim(lines[0]), *lines[1:]]
+
+
+def fact_lines(facts: Iterable[tuple[str, str]], width: int = 10) -> list[str]:
+    """Return a line for each named value, the names dim and flush right; what has no value is left out."""
+    return [f"{dim(name.rjust(width))}  {value}" for name, value in facts if plain(value)]
 
 
 def _row(row: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> str:
