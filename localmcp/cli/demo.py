@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import click
 
@@ -22,7 +17,8 @@ from localmcp.cli.ingest import summary
 from localmcp.cli.progress import shown_progress
 from localmcp.cli.search import hit_lines
 from localmcp.cli.session import Session, command, pass_session
-from localmcp.errors import InvalidInput, Unavailable
+from localmcp.connect.entry import make_launch
+from localmcp.errors import InvalidInput
 from localmcp.files import database_bytes
 from localmcp.schemas import Json
 
@@ -37,8 +33,6 @@ SEARCHES = (
 )
 QUESTION = "one bad message crashes every worker that takes it"
 """What the assistant asks."""
-SECONDS_TO_ANSWER = 60
-SECONDS_TO_END = 10
 
 
 @command()
@@ -138,13 +132,16 @@ class Story:
     def ask_as_assistant(self) -> Json:
         self.chapter("An assistant asks over MCP")
         self.command("serve", "--db", self.database)
-        request = {"name": "search", "arguments": {"query": QUESTION, "limit": 1}}
-        self.tell(f"  {terminal.dim('→ tools/call')} {json.dumps(request)}")
-        with mcp_server(self.database) as server:
-            described = server.ask("initialize", _HANDSHAKE)["serverInfo"]
-            server.send("notifications/initialized")
-            result = server.ask("tools/call", request)["structuredContent"]
-        self.tell(f"  {terminal.dim('←')} {described['name']} {described['version']} answers:")
+        # The MCP SDK takes most of a second to import.
+        from localmcp.connect.trial import ask_server
+
+        arguments = {"query": QUESTION, "limit": 1}
+        self.tell(f"  {terminal.dim('→ tools/call')} {json.dumps({'name': 'search', 'arguments': arguments})}")
+        entry = make_launch(self.database).entry
+        result = ask_server("localmcp", entry, lambda server: server.call_tool("search", arguments))[
+            "structuredContent"
+        ]
+        self.tell(f"  {terminal.dim('←')} localmcp {__version__} answers:")
         for hit in result["results"]:
             self._quote(hit)
         self.tell()
@@ -190,61 +187,3 @@ def _failures(report: Report) -> str:
     """Missing extras are told once, not for every file."""
     reasons = sorted({reason for _, reason in report.problems})
     return f"{terminal.counted(report.failed, 'document')} left out. {' '.join(reasons)}"
-
-
-# ---------------------------------------------------------------- a client of the real server
-
-_HANDSHAKE: Json = {
-    "protocolVersion": "2025-11-25",
-    "capabilities": {},
-    "clientInfo": {"name": "localmcp demo", "version": __version__},
-}
-
-
-class McpServer:
-    """A running server and the JSON lines of an MCP client."""
-
-    def __init__(self, requests: IO[bytes], replies: IO[bytes]) -> None:
-        self._requests = requests
-        self._replies = replies
-        self._id = 0
-
-    def send(self, method: str, params: Json | None = None, request_id: int | None = None) -> None:
-        message: Json = {"jsonrpc": "2.0", "method": method}
-        message |= {"params": params} if params is not None else {}
-        message |= {"id": request_id} if request_id is not None else {}
-        self._requests.write(json.dumps(message).encode() + b"\n")
-        self._requests.flush()
-
-    def ask(self, method: str, params: Json) -> Json:
-        """Return the result of a request.
-
-        Raises:
-            Unavailable: the server ended, or it refused.
-        """
-        self._id += 1
-        self.send(method, params, self._id)
-        for line in self._replies:
-            reply = cast(Json, json.loads(line))
-            if reply.get("id") != self._id:
-                continue
-            if "result" not in reply or reply["result"].get("isError"):
-                raise Unavailable(f"The server refused {method}: {line.decode()[:300]}")
-            return reply["result"]
-        raise Unavailable(f"The server ended before it answered {method}.")
-
-
-@contextmanager
-def mcp_server(database: str) -> Generator[McpServer]:
-    """Run the stdio server in a separate process, as an assistant starts it."""
-    arguments = [sys.executable, "-m", "localmcp", "serve", "--db", database]
-    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ.copy()) as process:
-        watchdog = threading.Timer(SECONDS_TO_ANSWER, process.kill)
-        watchdog.start()
-        try:
-            yield McpServer(cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout))
-            cast("IO[bytes]", process.stdin).close()
-            process.wait(SECONDS_TO_END)
-        finally:
-            watchdog.cancel()
-            process.kill()

@@ -1,21 +1,34 @@
-"""Starting the server once with exactly the command that a client will use, and asking for its tools."""
+"""Starting the server once with exactly the command that a client will use, and asking it something."""
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from localmcp.config import state_directory
 from localmcp.errors import LocalMCPError, Unavailable
 
+if TYPE_CHECKING:
+    from localmcp.providers.mcp_servers.connection import Connection
+
 Json = dict[str, Any]
+Reply = TypeVar("Reply")
 
 
 def ask_for_tools(name: str, entry: Mapping[str, Any]) -> list[str]:
     """Return the names of the tools that the client will see, after a real handshake.
+
+    Raises:
+        Unavailable: it does not start, or does not answer.
+    """
+    tools = ask_server(name, entry, lambda connection: connection.list_tools())
+    return [str(tool["name"]) for tool in tools]
+
+
+def ask_server(name: str, entry: Mapping[str, Any], ask: Callable[[Connection], Awaitable[Reply]]) -> Reply:
+    """Return what `ask` gets from a server that is started for it.
 
     It is started in an empty folder and without the variables of this shell, as a desktop program does.
 
@@ -25,26 +38,25 @@ def ask_for_tools(name: str, entry: Mapping[str, Any]) -> list[str]:
     # Windows may hold the folder for a moment after the server has ended.
     with tempfile.TemporaryDirectory(prefix="localmcp-", ignore_cleanup_errors=True) as folder:
         try:
-            tools = asyncio.run(_ask(name, {**entry, "cwd": folder}))
+            return asyncio.run(_connect_and_ask(name, {**entry, "cwd": folder}, ask))
         except LocalMCPError as error:
             raise Unavailable(
                 f"The server does not start the way the client would start it: {error.message}", hint=error.hint
             ) from error
-    return [str(tool["name"]) for tool in tools]
 
 
-async def _ask(name: str, entry: Json) -> list[Json]:
+async def _connect_and_ask(name: str, entry: Json, ask: Callable[[Connection], Awaitable[Reply]]) -> Reply:
     # The MCP SDK takes most of a second to import.
     from localmcp.providers.mcp_servers.connection import Connection
     from localmcp.providers.mcp_servers.entries import parse_entry
     from localmcp.providers.mcp_servers.process import Guard, ServerLog
 
     guard = Guard()
-    server_log = ServerLog(Path(state_directory()) / "logs" / "connect.log")
+    server_log = ServerLog(state_directory() / "logs" / "connect.log")
     connection = Connection(parse_entry(name, entry), server_log, guard, lambda what: None)
     try:
         await connection.open()
-        return await connection.list_tools()
+        return await ask(connection)
     finally:
         await connection.close()
         guard.close()
