@@ -63,10 +63,10 @@ class Task:
 
     @property
     def nearest_without_rules(self) -> float:
-        """Mean cosine with the three requests without rules that are most like the task."""
+        """Mean cosine with the five requests without rules that are most like the task."""
         import numpy as np
 
-        return 0.0 if self.without_rules is None else float(np.sort(self.without_rules @ self.vector)[-3:].mean())
+        return 0.0 if self.without_rules is None else float(np.sort(self.without_rules @ self.vector)[-5:].mean())
 
     def views(self) -> list[tuple[Vector, float, int]]:
         """Return each vector that rules are compared with, its weight, and how many of the nearest it brings."""
