@@ -171,8 +171,8 @@ def usual_generality(workspace: Workspace, everyday: Any) -> float:
 
 
 EVERYDAY_PART = 0.7
-"""What the gate takes of the nearness to requests without rules beside the best similarity. Of `fresh`, `final`, `unseen`,
-`contexts` and `sixth`, with .8 silence in each, .746 find their rule with .3, .774 with .5, .796 with this."""
+"""What the gate takes of the nearness to requests without rules beside the best similarity: of `fresh`, `final`,
+`unseen`, `contexts` and `sixth`, with .8 silence in each, .746 find their rule with .3, .774 with .5, .796 with it."""
 
 
 def fit_gate(seen: list[Seen], start: Calibration) -> Calibration:
