@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 
 import apsw
 
-from localmcp.api_keys.key_info import RIGHTS, KeyInfo, moment_of
+from localmcp.api_keys.key_info import KeyInfo, moment_of
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
+from localmcp.profiles import RIGHTS
 from localmcp.schemas import shorten_value
 from localmcp.search.collections import Collection, choose_collections, visible_collections
 from localmcp.storage.migrations import utc_text

@@ -9,11 +9,10 @@ from typing import Any, cast
 
 import apsw
 
+from localmcp.profiles import RIGHTS
 from localmcp.storage.database import fetch_all
 from localmcp.tools import Json, Scope
 
-RIGHTS = {"read": {"read"}, "write": {"read", "write"}, "admin": {"read", "write", "admin"}}
-"""Scope of a key -> what it may do; each implies the ones before it."""
 WARNING = "Save this API key now. It will not be shown again."
 
 

@@ -5,22 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from localmcp.cli import terminal
-from localmcp.cli.files import read_bytes
+from localmcp.cli.files import parse_json, read_bytes
 from localmcp.cli.session import Group, Session, command, group, pass_session
 from localmcp.cli.tool_options import tool_command, tool_options
 from localmcp.errors import InvalidInput
 from localmcp.retriever.collections import Collections
+from localmcp.retriever.record_input import NewRecord, parse_change, parse_record
 from localmcp.retriever.records import Records
 from localmcp.retriever.search import Retriever
-from localmcp.schemas import Json
-
-if TYPE_CHECKING:
-    from localmcp.retriever.record_input import NewRecord
+from localmcp.schemas import Json, without_none
 
 AT_ONCE = 200
 """Records given to one call of the tool; each call is stored as a whole."""
@@ -51,7 +49,7 @@ def retrieve(session: Session, texts: list[str], filters: tuple[str, ...], **arg
     \b
       localmcp retrieve papers "neural networks" "deep learning" --filter '{"year": {"gte": 2020}}'
     """
-    arguments |= {"texts": texts, "filter": read_filters(filters), "matched_text": len(texts) > 1}
+    arguments |= {"texts": texts, "filter": _read_filters(filters), "matched_text": len(texts) > 1}
     return session.answer_tool(session.call("retriever", **arguments), _print_found)
 
 
@@ -69,7 +67,7 @@ def _print_found(session: Session, result: Json) -> None:
         session.note("Nothing there answers.")
 
 
-def read_filters(texts: Sequence[str]) -> Json | None:
+def _read_filters(texts: Sequence[str]) -> Json | None:
     """Return all of the conditions: each a JSON object, or `key=value`.
 
     Raises:
@@ -97,10 +95,7 @@ def _scalar(text: str) -> Any:
 
 
 def _read_object(text: str, name: str, example: str) -> Json:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise InvalidInput(f"{name}: {text!r} is not JSON: {error}.", hint=f"Write an object {example}.") from error
+    value = parse_json(text, f"{name}: {text!r} is", f"Write an object {example}.")
     if not isinstance(value, dict):
         raise InvalidInput(f"{name}: {text!r} is not an object.", hint=f"Write one {example}.")
     return value  # pyright: ignore[reportUnknownVariableType]
@@ -237,8 +232,6 @@ def insert(
 
     A file is checked as a whole before anything is stored: a line that cannot be used is named, and nothing is written.
     """
-    from localmcp.retriever.record_input import NewRecord, parse_record
-
     if bool(texts) == (file is not None):
         raise InvalidInput("Give either texts or --file.")
     common = _read_object(metadata, "--metadata", 'such as {"year": 2024}') if metadata else {}
@@ -283,12 +276,8 @@ def read_lines(file: str) -> Iterator[tuple[str, Any]]:
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{file} is not UTF-8: byte {error.start}.") from error
     for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            yield f"{name} line {number}", json.loads(line)
-        except ValueError as error:
-            raise InvalidInput(f"{name} line {number}: is not JSON: {error}.") from error
+        if line.strip():
+            yield f"{name} line {number}", parse_json(line, f"{name} line {number}: is")
 
 
 @collections.command("update")
@@ -304,8 +293,6 @@ def update(
     file: str | None,
 ) -> None:  # fmt: skip
     """Change the text or metadata of records; what is left out stays."""
-    from localmcp.retriever.record_input import parse_change
-
     if (record_id is None) == (file is None):
         raise InvalidInput("Give either an ID or --file.")
     if file is not None:
@@ -313,9 +300,7 @@ def update(
     else:
         change: Json = {"id": record_id, "text": text, "partition_name": partition}
         change["metadata"] = _read_object(metadata, "--metadata", 'such as {"year": 2024}') if metadata else None
-        changes = [
-            parse_change({key: value for key, value in change.items() if value is not None}, f"record {record_id}")
-        ]
+        changes = [parse_change(without_none(change), f"record {record_id}")]
     done: Json = dict(session.existing().records.update(name, changes))
     session.answer(done, lambda value: session.note(f"{terminal.counted(value['updated'], 'record')} changed."))
 
@@ -324,7 +309,7 @@ def _ask_deletion(session: Session, arguments: Json) -> str:
     session.existing()
     ids, filters = arguments["ids"], arguments.pop("filters")
     what = f"{len(ids)} records" if ids else f"everything that fulfils {' and '.join(filters) or 'nothing'}"
-    arguments["filter"] = read_filters(filters)
+    arguments["filter"] = _read_filters(filters)
     return f"Put {what} of '{arguments['collection_name']}' into the trash?"
 
 

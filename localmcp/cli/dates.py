@@ -13,29 +13,19 @@ _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_536
 FORM = "30min, 12h, 7d, 2w, 1y, a date like 2027-01-31, or a time like 2027-01-31T12:00"
 
 
-def from_now(option: str, text: str) -> str:
-    """Return the time that far ahead, or the time itself; ISO 8601 in UTC.
+def parse_time(option: str, text: str | None, *, ahead: bool) -> str | None:
+    """Return the time that far ahead or back, or the time itself; ISO 8601 in UTC. None if nothing was typed.
 
     Raises:
         InvalidInput: neither; names the option.
     """
-    return _read(option, text, 1)
-
-
-def until_now(option: str, text: str) -> str:
-    """Return the time that far back, or the time itself; ISO 8601 in UTC.
-
-    Raises:
-        InvalidInput: neither; names the option.
-    """
-    return _read(option, text, -1)
-
-
-def _read(option: str, text: str, direction: int) -> str:
+    if not text:
+        return None
     span = _SPAN.fullmatch(text.strip())
     try:
         if span:
-            moment = datetime.now(UTC) + direction * timedelta(seconds=int(span[1]) * _SECONDS[span[2].lower()])
+            distance = timedelta(seconds=int(span[1]) * _SECONDS[span[2].lower()])
+            moment = datetime.now(UTC) + (distance if ahead else -distance)
         else:
             # Without an offset it is the clock on the person's wall.
             moment = datetime.fromisoformat(text.strip()).astimezone(UTC)

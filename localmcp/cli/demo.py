@@ -18,6 +18,7 @@ from localmcp.cli.progress import shown_progress
 from localmcp.cli.search import hit_lines
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.connect.entry import make_launch
+from localmcp.connect.trial import ask_server
 from localmcp.errors import InvalidInput
 from localmcp.files import database_bytes
 from localmcp.schemas import Json
@@ -132,15 +133,11 @@ class Story:
     def ask_as_assistant(self) -> Json:
         self.chapter("An assistant asks over MCP")
         self.command("serve", "--db", self.database)
-        # The MCP SDK takes most of a second to import.
-        from localmcp.connect.trial import ask_server
-
         arguments = {"query": QUESTION, "limit": 1}
         self.tell(f"  {terminal.dim('→ tools/call')} {json.dumps({'name': 'search', 'arguments': arguments})}")
         entry = make_launch(self.database).entry
-        result = ask_server("localmcp", entry, lambda server: server.call_tool("search", arguments))[
-            "structuredContent"
-        ]
+        answer = ask_server("localmcp", entry, lambda server: server.call_tool("search", arguments))
+        result: Json = answer["structuredContent"]
         self.tell(f"  {terminal.dim('←')} localmcp {__version__} answers:")
         for hit in result["results"]:
             self._quote(hit)

@@ -43,7 +43,7 @@ def doctor(session: Session, fix: bool) -> int:
         "ok": wrong == 0,
         "failed": wrong,
         "warnings": sum(check.status == "warn" for check in checks),
-        "checks": [check.as_json() for check in checks],
+        "checks": [asdict(check) for check in checks],
     }
     if repaired is not None:
         result["repaired"] = asdict(repaired)

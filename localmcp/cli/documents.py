@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import uuid
 from typing import Any
 
 import click
@@ -15,6 +14,7 @@ from localmcp.cli.search import find_document, freshness_words
 from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.cli.tool_options import tool_options
 from localmcp.knowledge.documents import KnowledgeBase
+from localmcp.knowledge.origins import is_uuid
 from localmcp.schemas import Json
 
 
@@ -30,7 +30,7 @@ def show(session: Session, name: str, window: int, offset: int) -> int:
     was indexed.
     """
     document = find_document(session, name, offset=offset)
-    if "source" not in document and _is_id(name):
+    if "source" not in document and is_uuid(name):
         around = session.call("get_context", chunkId=name, window=window).value
         session.answer(around, lambda value: _print_context(session, value))
         return 0
@@ -40,14 +40,6 @@ def show(session: Session, name: str, window: int, offset: int) -> int:
         return session.fail("not_found", document["message"], hint, 1)
     session.answer(document, lambda value: _print_document(session, value))
     return 0 if "source" in document else 1
-
-
-def _is_id(name: str) -> bool:
-    try:
-        uuid.UUID(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _print_context(session: Session, result: Json) -> None:

@@ -1,9 +1,11 @@
-"""Read files that are named on the command line."""
+"""Read files that are named on the command line, and the JSON in them or typed there."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from localmcp.errors import InvalidInput, NotFound
 
@@ -35,3 +37,15 @@ def read_bytes(file: str) -> bytes:
         raise NotFound(f"There is no file {file}.") from error
     except OSError as error:
         raise InvalidInput(f"{file} cannot be read: {error.strerror}.") from error
+
+
+def parse_json(text: str | bytes, subject: str, hint: str | None = None) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        InvalidInput: it is not JSON; the message begins with `subject`, such as `notes.json is`.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{subject} not JSON: {error}.", hint=hint) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
@@ -20,11 +21,15 @@ from localmcp.cli.search import parse_metadata
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import NeedsConfirmation
 from localmcp.files import database_bytes
+from localmcp.knowledge.ledger import Entry, entries_below
+from localmcp.knowledge.report import Progress, Report
 from localmcp.schemas import camel_case
+from localmcp.search.collections import choose_collections, visible_collections
+from localmcp.search.vector_queue import waiting
+from localmcp.text.encodings import decode_text
 
 if TYPE_CHECKING:
-    from localmcp.knowledge.ledger import Entry
-    from localmcp.knowledge.report import Progress, Report
+    from localmcp.search.sources import Indexed
     from localmcp.workspace import Workspace
 
 SHOWN_REASONS = 6
@@ -48,7 +53,7 @@ SOURCE_TYPE = click.Choice(["text", "website", "docs", "qa", "notion"])
 @no_wait()
 @click.option("--allow-private", is_flag=True, help="Web pages of this machine and its network too.")
 @pass_session
-def add(session: Session, paths: tuple[str, ...], **options: Any) -> int:
+def add(session: Session, paths: tuple[str, ...], **options: Any) -> int | None:
     """Add files, folders, web pages, or text from stdin (-), and index them.
 
     Folders are remembered, and `localmcp refresh` looks at them again. Ignore files (.gitignore, .localmcpignore) are
@@ -64,6 +69,7 @@ def add(session: Session, paths: tuple[str, ...], **options: Any) -> int:
     common["metadata"] = parse_metadata(options["meta"])
     if paths == ("-",):
         return _add_stdin(session, common, replace=options["replace"])
+    # The HTTP client of the standard library, which most commands that add nothing need not import.
     from localmcp.knowledge.web_pages import is_url
 
     if pages := [path for path in paths if is_url(path)]:
@@ -84,34 +90,32 @@ def add(session: Session, paths: tuple[str, ...], **options: Any) -> int:
     return ingest.run(work, lambda: _entries(session.workspace, paths, options["collection"]))
 
 
-def _add_stdin(session: Session, options: dict[str, Any], *, replace: bool) -> int:
+def _add_stdin(session: Session, options: dict[str, Any], *, replace: bool) -> None:
     if not options["title"]:
         raise click.UsageError("Text on stdin needs a title: --title TITLE")
-    from localmcp.text.encodings import decode_text
-
     text, _ = decode_text(sys.stdin.buffer.read())
     indexed = session.workspace.library.add_text(text, replace=replace, **options)
     result = {"sourceId": indexed.uuid, "added": indexed.added, "kept": indexed.kept, "removed": indexed.removed}
+    session.answer(result, lambda _: _note_indexed(session, options["title"], indexed))
+
+
+def _note_indexed(session: Session, name: str, indexed: Indexed) -> None:
     changed = f"{terminal.counted(indexed.added, 'passage')} indexed" if indexed.added else "nothing new"
-    session.answer(result, lambda _: session.note(f"{options['title']}: {changed}  {terminal.dim(indexed.uuid)}"))
-    return 0
+    session.note(f"{name}: {changed}  {terminal.dim(indexed.uuid)}")
 
 
-def _add_pages(session: Session, urls: Iterable[str], options: dict[str, Any], *, allow_private: bool) -> int:
+def _add_pages(session: Session, urls: Iterable[str], options: dict[str, Any], *, allow_private: bool) -> None:
     """Fetch web pages, one after the other; the first that fails ends it."""
     from localmcp.knowledge.web_pages import add_page
 
-    results: list[dict[str, Any]] = []
+    library, results = session.workspace.library, list[dict[str, Any]]()
+    options["title"] = options["title"] or ""
     for url in urls:
         session.note(f"Fetching {url} from the network…")
-        common = {**options, "title": options["title"] or ""}
-        library = session.workspace.library
-        indexed = add_page(library, session.settings, url, allow_private=allow_private, **common)
+        indexed = add_page(library, session.settings, url, allow_private=allow_private, **options)
         results.append({"url": url, "sourceId": indexed.uuid, "added": indexed.added, "kept": indexed.kept})
-        changed = f"{terminal.counted(indexed.added, 'passage')} indexed" if indexed.added else "nothing new"
-        session.note(f"{url}: {changed}  {terminal.dim(indexed.uuid)}")
+        _note_indexed(session, url, indexed)
     session.answer({"status": "done", "pages": results})
-    return 0
 
 
 @command()
@@ -235,9 +239,6 @@ def ended_by_signals() -> Generator[None]:
 
 def finish_vectors(session: Session, collections: Iterable[str | None], *, wait: bool) -> None:
     """Read the meaning of what waits in those collections, and say how much still waits; None = all collections."""
-    from localmcp.search.collections import choose_collections
-    from localmcp.search.vector_queue import waiting
-
     workspace = session.existing()
     names = [name for name in collections if name is not None]
     with workspace.database.read() as connection:
@@ -320,20 +321,14 @@ def grouped(reasons: Counter[str]) -> str:
 
 def _entries(workspace: Workspace, paths: Iterable[str], collection: str | None) -> list[Entry]:
     """Return the ledger's entries of those paths and of what is in them."""
-    import os
-
-    from localmcp.knowledge.ledger import entries_below
-    from localmcp.search.collections import visible_collections
-
-    name = (collection or workspace.settings.collection).casefold() if collection else None
+    name = collection.casefold() if collection else None
+    folders = [os.path.realpath(os.path.expanduser(path)) for path in paths]
     with workspace.database.read() as connection:
+        searched = [c.id for c in visible_collections(connection) if name in (None, c.name.casefold())]
         entries = {
-            (existing.id, path): entry
-            for existing in visible_collections(connection)
-            if name is None or existing.name.casefold() == name
-            for path_given in paths
-            for path, entry in entries_below(
-                connection, existing.id, os.path.realpath(os.path.expanduser(path_given))
-            ).items()
+            (collection_id, path): entry
+            for collection_id in searched
+            for folder in folders
+            for path, entry in entries_below(connection, collection_id, folder).items()
         }
     return list(entries.values())

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localmcp.cli import terminal
-from localmcp.cli.dates import FORM, from_now
+from localmcp.cli.dates import FORM, parse_time
 from localmcp.cli.options import collection_option
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.humanize import local_time
+from localmcp.profiles import RIGHTS
 
 if TYPE_CHECKING:
     from localmcp.activity import Statistics
     from localmcp.api_keys import KeyInfo, NewKey
-
-SCOPES = ("read", "write", "admin")
 
 
 @group()
@@ -43,13 +42,9 @@ def _names(*options: str, **attributes: Any) -> Any:
 @keys.command("create")
 @click.option("--name", default="", help="What you will know it by.")
 @click.option(
-    "--scope",
-    "scopes",
-    multiple=True,
-    callback=_split,
-    metavar="|".join(SCOPES),
+    "--scope", "scopes", multiple=True, callback=_split, metavar="|".join(RIGHTS),
     help="What it may do; each implies the ones before it.  [default: read]",
-)
+)  # fmt: skip
 @_names("-c", "--collection", "collections", help="Open only these collections.")
 @_names("--tools", help="Open only these tools.")
 @_names("--providers", help="Open only the tools of these providers, besides localmcp's own.")
@@ -66,7 +61,7 @@ def create(session: Session, expires: str | None, **opens: Any) -> None:
         # Refuses a misspelled name, with the nearest one.
         workspace.registry.get(tool)
     opens["scopes"] = opens["scopes"] or ("read",)
-    made = workspace.api_keys.create(**opens, expires_at=from_now("--expires", expires) if expires else None)
+    made = workspace.api_keys.create(**opens, expires_at=parse_time("--expires", expires, ahead=True))
     session.answer(made.as_json(), lambda value: _print_new(session, made, value["warning"]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections.abc import Sequence
@@ -10,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localmcp.cli import terminal
-from localmcp.cli.dates import until_now
+from localmcp.cli.dates import parse_time
 from localmcp.cli.options import collection_option
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.errors import NotFound
 from localmcp.humanize import local_time
+from localmcp.knowledge.origins import is_uuid
 
 if TYPE_CHECKING:
-    from localmcp.activity import LogEntry, LogPage, Usage
+    from localmcp.activity import LogEntry, LogPage, Statistics, Usage
     from localmcp.workspace import Workspace
 
 FOLLOW_SECONDS = 0.5
@@ -56,7 +58,7 @@ def log(ctx: click.Context, session: Session, limit: int, offset: int, follow: b
 
 def _chosen(workspace: Workspace, key: str | None, since: str | None, **conditions: Any) -> dict[str, Any]:
     key_id = _caller(workspace, key) if key else None
-    return {**conditions, "key_id": key_id, "since": until_now("--since", since) if since else None}
+    return {**conditions, "key_id": key_id, "since": parse_time("--since", since, ahead=False)}
 
 
 def _caller(workspace: Workspace, key: str) -> str:
@@ -68,10 +70,8 @@ def _caller(workspace: Workspace, key: str) -> str:
     try:
         return workspace.api_keys.find(key).id
     except NotFound:
-        try:
+        if is_uuid(key):
             return str(uuid.UUID(key))
-        except ValueError:
-            pass
         raise
 
 
@@ -115,8 +115,6 @@ def _line(entry: LogEntry) -> str:
 
 
 def _brief(arguments: dict[str, Any], most: int = 80) -> str:
-    import json
-
     text = " ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
     return text if len(text) <= most else text[: most - 1] + "…"
 
@@ -138,18 +136,19 @@ def stats(session: Session, **conditions: Any) -> None:
     """
     workspace = session.existing()
     usage = workspace.activity.stats(**_chosen(workspace, **conditions))
-    if session.as_json:
-        session.print_json(usage.as_json())
-        return
+    session.answer(usage.as_json(), lambda _: _print_usage(session, usage))
+
+
+def _print_usage(session: Session, usage: Statistics) -> None:
     if not usage.calls:
         session.note("No calls.")
         return
-    _print_usage(session, "tool", usage.tools)
+    _print_usage_by(session, "tool", usage.tools)
     terminal.echo()
-    _print_usage(session, "caller", usage.callers)
+    _print_usage_by(session, "caller", usage.callers)
 
 
-def _print_usage(session: Session, what: str, usage: Sequence[Usage]) -> None:
+def _print_usage_by(session: Session, what: str, usage: Sequence[Usage]) -> None:
     rows = [
         (
             row.key_name or row.name,

@@ -13,6 +13,7 @@ from localmcp.cli import terminal
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.cli.tool_options import tool_options
 from localmcp.errors import InvalidInput, NotFound
+from localmcp.knowledge.origins import is_uuid
 from localmcp.knowledge.search import PassageSearch
 from localmcp.schemas import Json
 from localmcp.text.excerpt import Matcher, excerpt
@@ -74,10 +75,9 @@ def find_source_id(session: Session, name: str | None) -> str | None:
     """
     if name is None:
         return None
-    try:
+    if is_uuid(name):
         return str(uuid.UUID(name))
-    except ValueError:
-        document = find_document(session, name)
+    document = find_document(session, name)
     if "source" not in document:
         raise NotFound(document["message"], hint="List the documents with: localmcp sources")
     return document["source"]["id"]

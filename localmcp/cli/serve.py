@@ -45,7 +45,7 @@ def serve(session: Session, profile: str | None, http: bool, **options: Any) -> 
     from localmcp.server import handshake
 
     if session.verbosity:
-        os.environ["LOCALMCP_LOG_LEVEL"] = "info" if session.verbosity == 1 else "debug"
+        os.environ["LOCALMCP_LOG_LEVEL"] = session.log_level
     elif session.quiet:
         os.environ["LOCALMCP_LOG_LEVEL"] = "error"
     handshake.main(session.database, profile)
@@ -69,7 +69,7 @@ def serve_http(
     address = host or ("0.0.0.0" if allow_remote else "127.0.0.1")
     if not allow_remote and not is_loopback(address):
         raise click.UsageError(f"--host {address} can be reached from other machines; add --allow-remote to mean it.")
-    level = settings.log_level if session.verbosity == 0 else ("info", "debug")[session.verbosity > 1]
-    set_up_logging("json" if (log_format or settings.log_format) == "json" else "text", level, quiet=session.quiet)
+    form = "json" if (log_format or settings.log_format) == "json" else "text"
+    set_up_logging(form, session.log_level, quiet=session.quiet)
     chosen = settings.http_port if port is None else port
     run(Address(address, chosen), settings, lambda: Workspace(settings))

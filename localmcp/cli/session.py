@@ -67,16 +67,20 @@ class Session:
 
         from localmcp.workspace import Workspace
 
-        level = self.settings.log_level.upper() if self.verbosity == 0 else ("INFO", "DEBUG")[self.verbosity > 1]
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(VisibleFormatter("%(levelname)s %(name)s: %(message)s"))
-        logging.basicConfig(handlers=[handler], level="ERROR" if self.quiet else level)
+        logging.basicConfig(handlers=[handler], level="ERROR" if self.quiet else self.log_level.upper())
         if self.verbosity == 0:
             # The command's own error says what is wrong with the file; the log of calls is not what was asked for.
             logging.getLogger("localmcp.storage.write_behind").setLevel(logging.ERROR)
         workspace = Workspace(self.settings, embedder=self.embedder)
         workspace.embedder.patience = self.seconds_for_model
         return workspace
+
+    @property
+    def log_level(self) -> str:
+        """That of the settings, unless the person asked for more by -v."""
+        return ("info", "debug")[self.verbosity > 1] if self.verbosity else self.settings.log_level
 
     def reading(self) -> Workspace:
         """Return the workspace for a command that only reads: it never makes the file, nor fills an empty one."""

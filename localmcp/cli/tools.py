@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from localmcp.cli import terminal
-from localmcp.cli.files import read_bytes
+from localmcp.cli.files import parse_json, read_bytes
 from localmcp.cli.session import Session, command, group, pass_session
+from localmcp.config import config_directory
+from localmcp.discovery import NOTHING_FOUND, Profile, rank_tools, required_parameters
 from localmcp.errors import InvalidInput
-from localmcp.schemas import Json
+from localmcp.providers.fields import Problem
+from localmcp.providers.manifests import ManifestProvider, inspected_providers, opened_providers, read_manifest
+from localmcp.schemas import Json, describe_parameters
+from localmcp.tool_search.query import ToolDescription
+from localmcp.tools import Answer, Tool
 
 if TYPE_CHECKING:
-    from localmcp.providers.fields import Problem
-    from localmcp.providers.manifests import Inspected, ProviderState
-    from localmcp.tool_search.query import ToolDescription
-    from localmcp.tools import Answer, Provider, Tool
     from localmcp.workspace import Workspace
 
 WRONG = 4
@@ -73,8 +75,6 @@ def show(session: Session, name: str) -> None:
 
 
 def _describe(tool: Tool) -> Json:
-    from localmcp.schemas import describe_parameters
-
     mark, schema = tool.mark, tool.input_schema
     return {
         "name": tool.name,
@@ -90,8 +90,6 @@ def _describe(tool: Tool) -> Json:
 
 
 def _print_tool(tool: Json) -> None:
-    from localmcp.schemas import describe_parameters
-
     terminal.echo(f"{terminal.bold(tool['name'])}  {terminal.dim(tool['title'])}")
     terminal.echo(tool["description"])
     schema: Json = tool["inputSchema"]
@@ -116,20 +114,13 @@ def _print_tool(tool: Json) -> None:
 @click.option("--detail", is_flag=True, help="Show the whole input schemas.")
 @pass_session
 def search(
-    session: Session,
-    words: tuple[str, ...],
-    profile: Literal["best", "classic"],
-    limit: int,
-    catalog: str | None,
-    detail: bool,
+    session: Session, words: tuple[str, ...], profile: Profile, limit: int, catalog: str | None, detail: bool
 ) -> None:
     """Find tools by what they do, as an assistant would.
 
     classic is the plain ladder: name, keywords, description. best also weighs what the words mean, and says so when
     nothing fits.
     """
-    from localmcp.discovery import NOTHING_FOUND, rank_tools
-
     discovery = session.reading().discovery
     offered = read_catalog(catalog) if catalog else discovery.searchable()
     if profile == "best" and not discovery.finder.remembers:
@@ -152,8 +143,6 @@ def search(
 
 
 def _hit(tool: ToolDescription, score: float, detail: bool) -> Json:
-    from localmcp.discovery import required_parameters
-
     hit = {
         "name": tool.name,
         "description": tool.description,
@@ -265,21 +254,11 @@ def read_arguments(source: str) -> dict[str, Any]:
         InvalidInput: the file cannot be read, or its text is not a JSON object.
         NotFound: there is no such file.
     """
-    try:
-        value = json.loads(_read(source))
-    except ValueError as error:
-        raise InvalidInput(
-            f"The arguments are not JSON: {error}.", hint="""Write an object in quotes: '{"query": "..."}'"""
-        ) from error
+    text = read_bytes(source.removeprefix("@")) if source == "-" or source.startswith("@") else source
+    value = parse_json(text, "The arguments are", """Write an object in quotes: '{"query": "..."}'""")
     if not isinstance(value, dict):
         raise InvalidInput(f"The arguments must be a JSON object, not {type(value).__name__}.")
     return value  # pyright: ignore[reportUnknownVariableType]
-
-
-def _read(source: str) -> str:
-    if source == "-" or source.startswith("@"):
-        return read_bytes(source.removeprefix("@")).decode("utf-8-sig")
-    return source
 
 
 HINT = (
@@ -295,10 +274,7 @@ def read_catalog(file: str) -> list[ToolDescription]:
     Raises:
         InvalidInput: it cannot be read; the message names the entry and the field.
     """
-    try:
-        value: Any = json.loads(read_bytes(file).decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{file} is not JSON: {error}.", hint=HINT) from error
+    value = parse_json(read_bytes(file), f"{file} is", HINT)
     if isinstance(value, dict):
         value = cast(Json, value).get("tools")
     if not isinstance(value, list):
@@ -308,8 +284,6 @@ def read_catalog(file: str) -> list[ToolDescription]:
 
 
 def _tool_of(file: str, number: int, entry: Any) -> ToolDescription:
-    from localmcp.tool_search.query import ToolDescription
-
     if not isinstance(entry, dict):
         raise InvalidInput(f"{file}, entry {number}: must be an object, not {_kind(entry)}.", hint=HINT)
     fields = cast(Json, entry)
@@ -344,9 +318,7 @@ def _kind(value: Any) -> str:
 @pass_session
 def providers(session: Session) -> None:
     """Show where tools come from: programs, queries, HTTP calls, Python, other servers; nothing is started."""
-    from localmcp.config import config_directory
-
-    states = [state.state() for state in inspected(session.reading())]
+    states = [provider.state() for provider in inspected_providers(session.reading().providers)]
     if session.as_json:
         listed = [state.as_json() for state in states]
         session.print_json({"configDirectory": str(config_directory()), "count": len(states), "providers": listed})
@@ -354,16 +326,12 @@ def providers(session: Session) -> None:
     rows = [(state.name, state.state, str(state.tools), terminal.short_path(state.where)) for state in states]
     session.print_table(("provider", "state", "tools", "configured in"), rows, right=(2,))
     for state in states:
-        _tell_more(state)
+        if state.says:
+            terminal.echo(terminal.dim(f"  {state.name}: {state.says}"))
+        for problem in state.problems:
+            terminal.echo(f"  {_colored(problem)}")
     if any(state.problems for state in states):
         session.note("Look at every mistake with: localmcp tools check")
-
-
-def _tell_more(state: ProviderState) -> None:
-    if state.says:
-        terminal.echo(terminal.dim(f"  {state.name}: {state.says}"))
-    for problem in state.problems:
-        terminal.echo(f"  {_colored(problem)}")
 
 
 @tools.command("check", short_help="Look for mistakes in what brings tools.")
@@ -377,7 +345,8 @@ def check(session: Session, files: tuple[Path, ...]) -> int:
     workspace = session.reading()
     problems = _check_files(workspace, files) if files else check_all(workspace)
     errors = sum(problem.level == "error" for problem in problems)
-    checked = len(files) if files else _tools_of_providers(workspace)
+    offered = (provider.state().tools for provider in inspected_providers(workspace.providers))
+    checked = len(files) or sum(offered)
     value: dict[str, Any] = {
         "ok": errors == 0,
         "errors": errors,
@@ -401,32 +370,15 @@ def _colored(problem: Problem) -> str:
     return terminal.styled(text, fg="red") if problem.level == "error" else terminal.warned(text)
 
 
-def _opened(workspace: Workspace) -> list[Provider]:
-    return [getattr(provider, "opened", provider) for provider in workspace.providers]
-
-
-def inspected(workspace: Workspace) -> list[Inspected]:
-    from localmcp.providers.manifests import Inspected
-
-    return [opened for opened in _opened(workspace) if isinstance(opened, Inspected)]
-
-
-def _tools_of_providers(workspace: Workspace) -> int:
-    return sum(state.state().tools for state in inspected(workspace))
-
-
 def check_all(workspace: Workspace) -> list[Problem]:
-    problems = [
-        *workspace.configured_tools.manifests.problems(),
-        *(p for state in inspected(workspace) for p in state.check()),
-    ]
+    """Return every mistake in what brings tools, and the tools whose name another one has."""
+    problems = workspace.configured_tools.manifests.problems()
+    problems = [*problems, *(p for provider in inspected_providers(workspace.providers) for p in provider.check())]
     return [*dict.fromkeys(problems), *_shadowed(workspace)]
 
 
 def _shadowed(workspace: Workspace) -> list[Problem]:
     """Tools that nobody can call, because an earlier one has the name."""
-    from localmcp.providers.fields import Problem
-
     owners = {tool.name: tool for tool in workspace.registry.tools()}
     shadowed: list[Problem] = []
     for provider in workspace.configured_tools.providers:
@@ -439,10 +391,8 @@ def _shadowed(workspace: Workspace) -> list[Problem]:
 
 
 def _check_files(workspace: Workspace, files: tuple[Path, ...]) -> list[Problem]:
-    from localmcp.providers.fields import Problem
-    from localmcp.providers.manifests import ManifestProvider, read_manifest
-
-    readers = {opened.kind: opened for opened in _opened(workspace) if isinstance(opened, ManifestProvider)}
+    opened = opened_providers(workspace.providers)
+    readers = {provider.kind: provider for provider in opened if isinstance(provider, ManifestProvider)}
     problems: list[Problem] = []
     for path in files:
         read = read_manifest(path.absolute())

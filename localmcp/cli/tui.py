@@ -42,8 +42,7 @@ def tui(session: Session, file: Path | None, theme: str | None) -> int:
     from localmcp.tui.app import LocalMcpApp
     from localmcp.tui.logs import log_file, logging_to_file, separate_screen_stream
 
-    level = settings.log_level if session.verbosity == 0 else ("info", "debug")[session.verbosity > 1]
-    with logging_to_file(level), separate_screen_stream():
+    with logging_to_file(session.log_level), separate_screen_stream():
         app = LocalMcpApp(lambda: session.workspace, settings.database, theme or settings.theme, services())
         gc.freeze()
         app.run()

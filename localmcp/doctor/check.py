@@ -30,9 +30,6 @@ class Check:
     fix: str = ""
     """The command that fixes it; empty when nothing has to be done, or no command can."""
 
-    def as_json(self) -> dict[str, str]:
-        return {"name": self.name, "status": self.status, "says": self.says, "fix": self.fix}
-
 
 def ok(name: str, says: str) -> Check:
     """Nothing is wrong."""

@@ -141,16 +141,15 @@ def _is_program(command: str) -> bool:
 
 def check_tools(workspace: Workspace) -> Iterator[Check]:
     """Check the person's tool manifests and `providers.toml`, as `localmcp tools check` sees them."""
-    from localmcp.providers.manifests import Inspected
+    from localmcp.providers.manifests import inspected_providers
 
     configured = workspace.configured_tools
     if not configured.is_configured:
         return
-    opened = [getattr(provider, "opened", provider) for provider in configured.providers]
     problems = [
         *configured.manifests.problems(),
         *configured.switches.problems(),
-        *(problem for provider in opened if isinstance(provider, Inspected) for problem in provider.check()),
+        *(problem for provider in inspected_providers(configured.providers) for problem in provider.check()),
     ]
     for problem in dict.fromkeys(problems):
         where = problem.file if problem.line is None else f"{problem.file}:{problem.line}"

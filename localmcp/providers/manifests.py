@@ -14,8 +14,8 @@ import stat
 import threading
 import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
@@ -23,7 +23,7 @@ from localmcp.providers.fields import Fields, Problem, Source
 from localmcp.providers.parameters import Parameter, accept_arguments, input_schema, placeholders
 from localmcp.providers.switches import Switches
 from localmcp.schemas import Json, nearest
-from localmcp.tools import Answer, Tool, ToolMark
+from localmcp.tools import Answer, Provider, Tool, ToolMark
 
 log = logging.getLogger(__name__)
 
@@ -56,14 +56,7 @@ class ProviderState:
     problems: tuple[Problem, ...] = ()
 
     def as_json(self) -> Json:
-        return {
-            "name": self.name,
-            "state": self.state,
-            "tools": self.tools,
-            "where": self.where,
-            "says": self.says,
-            "problems": [problem.as_json() for problem in self.problems],
-        }
+        return {**asdict(self), "problems": [problem.as_json() for problem in self.problems]}
 
 
 @runtime_checkable
@@ -79,6 +72,16 @@ class Inspected(Protocol):
     def check(self) -> list[Problem]:
         """Return every mistake in its configuration, and everything on this machine that would make a call fail."""
         ...
+
+
+def opened_providers(providers: Iterable[Provider]) -> list[Provider]:
+    """Return the providers themselves, of those that are made when there is something configured for them."""
+    return [getattr(provider, "opened", provider) for provider in providers]
+
+
+def inspected_providers(providers: Iterable[Provider]) -> list[Inspected]:
+    """Return the providers that people can look into."""
+    return [provider for provider in opened_providers(providers) if isinstance(provider, Inspected)]
 
 
 # ---------------------------------------------------------------- one manifest

@@ -275,6 +275,6 @@ def test_allowing_one_package_allows_no_other(workspace: Workspace, package: str
 
 
 def states(workspace: Workspace) -> list[dict[str, Any]]:
-    from localmcp.cli.tools import inspected
+    from localmcp.providers.manifests import inspected_providers
 
-    return [each.state().as_json() for each in inspected(workspace)]
+    return [provider.state().as_json() for provider in inspected_providers(workspace.providers)]
