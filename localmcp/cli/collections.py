@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from localmcp.cli import terminal
-from localmcp.cli.files import parse_json, read_bytes
+from localmcp.cli.files import json_or_text, parse_json, read_bytes
 from localmcp.cli.session import Group, Session, command, group, pass_session
 from localmcp.cli.tool_options import tool_command, tool_options
 from localmcp.errors import InvalidInput
@@ -74,9 +74,7 @@ def _read_filters(texts: Sequence[str]) -> Json | None:
         InvalidInput: one is neither.
     """
     conditions = [_read_filter(text) for text in texts]
-    if len(conditions) > 1:
-        return {"and": conditions}
-    return conditions[0] if conditions else None
+    return {"and": conditions} if len(conditions) > 1 else next(iter(conditions), None)
 
 
 def _read_filter(text: str) -> Json:
@@ -87,10 +85,7 @@ def _read_filter(text: str) -> Json:
 
 
 def _scalar(text: str) -> Any:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return text
+    value = json_or_text(text)
     return value if isinstance(value, str | int | float) else text
 
 
@@ -301,8 +296,9 @@ def update(
         change: Json = {"id": record_id, "text": text, "partition_name": partition}
         change["metadata"] = _read_object(metadata, "--metadata", 'such as {"year": 2024}') if metadata else None
         changes = [parse_change(without_none(change), f"record {record_id}")]
-    done: Json = dict(session.existing().records.update(name, changes))
-    session.answer(done, lambda value: session.note(f"{terminal.counted(value['updated'], 'record')} changed."))
+    updated = session.existing().records.update(name, changes)
+    words = f"{terminal.counted(updated['updated'], 'record')} changed."
+    session.answer(dict(updated), lambda _: session.note(words))
 
 
 def _ask_deletion(session: Session, arguments: Json) -> str:

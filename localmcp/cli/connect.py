@@ -196,9 +196,9 @@ def _described(target: ClientFile) -> Json:
 
 def _print_clients(session: Session, report: Json) -> None:
     rows = [(client["client"], _state(client), terminal.short_path(client["path"])) for client in report["clients"]]
+    session.print_table(("client", "localmcp", "file"), rows)
     if not rows:
         terminal.echo("No client was found on this machine.")
-    session.print_table(("client", "localmcp", "file"), rows)
     session.note(f"Connect one with: localmcp connect CLIENT   ({', '.join(report['known'])}, or a FILE)")
 
 

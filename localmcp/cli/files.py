@@ -49,3 +49,11 @@ def parse_json(text: str | bytes, subject: str, hint: str | None = None) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{subject} not JSON: {error}.", hint=hint) from error
+
+
+def json_or_text(text: str) -> Any:
+    """Return the value of a JSON text, or the text itself where it is none."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

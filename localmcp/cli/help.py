@@ -29,8 +29,9 @@ def help(session: Session, subject: str | None) -> None:  # noqa: A001  (the nam
 
 def list_subjects() -> dict[str, str]:
     """Return subject -> title, in alphabetical order."""
-    pages = sorted(page.name for page in files("localmcp").joinpath("docs").iterdir() if page.name.endswith(".md"))
-    return {name.removesuffix(".md"): _title(read_page(name.removesuffix(".md"))) for name in pages}
+    pages = sorted(page.name for page in files("localmcp").joinpath("docs").iterdir())
+    subjects = [name.removesuffix(".md") for name in pages if name.endswith(".md")]
+    return {subject: read_page(subject).partition("\n")[0].removeprefix("# ") for subject in subjects}
 
 
 def read_page(subject: str) -> str:
@@ -47,15 +48,10 @@ def read_page(subject: str) -> str:
     raise InvalidInput(f"There is no page '{subject}'.", hint=hint)
 
 
-def _title(page: str) -> str:
-    return page.partition("\n")[0].removeprefix("# ")
-
-
 def _print_subjects(session: Session, subjects: dict[str, str]) -> None:
     session.print_table(("subject", "page"), list(subjects.items()))
-    terminal.echo(
-        f"\n{terminal.dim('$')} localmcp help search      {terminal.dim('and of a command:')} localmcp add --help"
-    )
+    of_command = terminal.dim("and of a command:")
+    terminal.echo(f"\n{terminal.dim('$')} localmcp help search      {of_command} localmcp add --help")
 
 
 def _print_page(session: Session, text: str) -> None:
@@ -71,11 +67,8 @@ def _print_page(session: Session, text: str) -> None:
     console.print(Markdown(text, hyperlinks=False, code_theme="ansi_dark"))
 
 
-SHELLS = ("bash", "zsh", "fish")
-
-
 @command()
-@click.argument("shell", type=click.Choice(SHELLS))
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the completion script of a shell.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import uuid
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import click
 
 from localmcp.cli import terminal
+from localmcp.cli.files import json_or_text
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.cli.tool_options import tool_options
 from localmcp.errors import InvalidInput, NotFound
@@ -41,7 +41,10 @@ def search(session: Session, page: int, meta: tuple[str, ...], explain: bool, **
     """
     if not (arguments["query"] or "").strip():
         raise InvalidInput("QUERY is empty.", hint='Say what to look for, such as: localmcp search "boiler fault"')
-    arguments["pathPrefix"] = _path_prefix(arguments["pathPrefix"])
+    path = os.path.expanduser(arguments["pathPrefix"] or "")
+    if os.path.exists(path):
+        # Any other may be a part of a path, such as `docs/api`.
+        arguments["pathPrefix"] = os.path.abspath(path)
     arguments["sourceId"] = find_source_id(session, arguments["sourceId"])
     arguments["metadata"] = parse_metadata(meta) or None
     # People see the words that matched, and those come with the explanation.
@@ -60,11 +63,6 @@ def _turn_to(session: Session, arguments: Json, page: int) -> Json:
             raise NotFound(f"There is no page {page}.", hint="Ask for an earlier page.")
         result = session.call("search", **{**arguments, "cursor": result["nextCursor"]}).value
     return result
-
-
-def _path_prefix(path: str | None) -> str | None:
-    """Return an existing path as absolute; any other may be a part of one, such as `docs/api`."""
-    return os.path.abspath(os.path.expanduser(path)) if path and os.path.exists(os.path.expanduser(path)) else path
 
 
 def find_source_id(session: Session, name: str | None) -> str | None:
@@ -101,10 +99,7 @@ def parse_metadata(pairs: tuple[str, ...]) -> Json:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
             raise InvalidInput(f"--meta: '{pair}' must be KEY=VALUE, such as author=Ada or year=2024.")
-        try:
-            metadata[key.strip()] = json.loads(value)
-        except ValueError:
-            metadata[key.strip()] = value
+        metadata[key.strip()] = json_or_text(value)
     return metadata
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from localmcp.cli import terminal
-from localmcp.cli.files import parse_json, read_bytes
+from localmcp.cli.files import json_or_text, parse_json, read_bytes
 from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.config import config_directory
 from localmcp.discovery import NOTHING_FOUND, Profile, rank_tools, required_parameters
@@ -154,11 +154,13 @@ def _hit(tool: ToolDescription, score: float, detail: bool) -> Json:
 
 # ---------------------------------------------------------------- call
 
+_text = click.option("--text", is_flag=True, help="Print the text that a model reads instead of the structured result.")
+
 
 @tools.command("call")
 @click.argument("name")
 @click.argument("arguments", nargs=-1, metavar="[JSON|@FILE|-|KEY=VALUE...]")
-@click.option("--text", is_flag=True, help="Print the text that a model reads instead of the structured result.")
+@_text
 @pass_session
 def call_by_name(session: Session, name: str, arguments: tuple[str, ...], text: bool) -> int:
     """Call any tool: with JSON as in `localmcp call`, or with key=value.
@@ -199,12 +201,7 @@ def _parameter(schema: Json, key: str) -> Json:
 
 
 def _read_value(value: str, spec: Json) -> Any:
-    if spec.get("type") == "string" or "enum" in spec:
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
+    return value if spec.get("type") == "string" or "enum" in spec else json_or_text(value)
 
 
 def _joined(values: list[Any], spec: Json) -> Any:
@@ -217,7 +214,7 @@ def _joined(values: list[Any], spec: Json) -> Any:
 @command()
 @click.argument("tool")
 @click.argument("arguments", default="{}", metavar="[JSON|@FILE|-]")
-@click.option("--text", is_flag=True, help="Print the text that a model reads instead of the structured result.")
+@_text
 @pass_session
 def call(session: Session, tool: str, arguments: str, text: bool) -> int:
     """Call any tool with JSON arguments: written here, in @FILE, or on stdin (-).
@@ -237,7 +234,7 @@ def call_tool(session: Session, tool: str, arguments: dict[str, Any], text: bool
         terminal.write(answer.text)
     else:
         session.print_json(_whole(answer))
-    return 1 if answer.is_error else 0
+    return int(answer.is_error)
 
 
 def _whole(answer: Answer) -> Any:
@@ -295,15 +292,13 @@ def _tool_of(file: str, number: int, entry: Any) -> ToolDescription:
     schema = fields.get("input_schema", fields.get("inputSchema"))
     if description is not None and not isinstance(description, str):
         raise InvalidInput(f"{place}: description must be a text, not {_kind(description)}.")
-    if keywords is not None and not _are_texts(keywords):
+    are_texts = isinstance(keywords, list) and all(isinstance(word, str) for word in cast("list[Any]", keywords))
+    if keywords is not None and not are_texts:
         raise InvalidInput(f"{place}: keywords must be a list of texts.")
     if schema is not None and not isinstance(schema, dict):
         raise InvalidInput(f"{place}: input_schema must be an object, not {_kind(schema)}.")
-    return ToolDescription(name, description or "", tuple(keywords or ()), schema=cast(Json, schema or {}))
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(entry, str) for entry in cast("list[Any]", value))
+    words = tuple(cast("list[str]", keywords or []))
+    return ToolDescription(name, description or "", words, schema=cast(Json, schema or {}))
 
 
 def _kind(value: Any) -> str:
@@ -328,8 +323,7 @@ def providers(session: Session) -> None:
     for state in states:
         if state.says:
             terminal.echo(terminal.dim(f"  {state.name}: {state.says}"))
-        for problem in state.problems:
-            terminal.echo(f"  {_colored(problem)}")
+        _print_problems(state.problems, "  ")
     if any(state.problems for state in states):
         session.note("Look at every mistake with: localmcp tools check")
 
@@ -354,15 +348,15 @@ def check(session: Session, files: tuple[Path, ...]) -> int:
         "checked": checked,
         "problems": [problem.as_json() for problem in problems],
     }
-    session.answer(value, lambda _: _print_problems(session, problems, checked, "file" if files else "tool"))
+    session.answer(value, lambda _: _print_problems(problems))
+    if not problems:
+        session.note(f"{terminal.counted(checked, 'file' if files else 'tool')}, no mistakes.")
     return WRONG if errors else 0
 
 
-def _print_problems(session: Session, problems: list[Problem], checked: int, noun: str) -> None:
+def _print_problems(problems: Iterable[Problem], margin: str = "") -> None:
     for problem in problems:
-        terminal.echo(_colored(problem))
-    if not problems:
-        session.note(f"{terminal.counted(checked, noun)}, no mistakes.")
+        terminal.echo(f"{margin}{_colored(problem)}")
 
 
 def _colored(problem: Problem) -> str:
