@@ -6,7 +6,6 @@ import json
 import logging
 import threading
 import time
-from datetime import UTC, datetime, timedelta
 
 import apsw
 
@@ -14,9 +13,9 @@ from localmcp.activity.entries import COLUMNS, LogEntry, LogPage, Statistics, Us
 from localmcp.activity.noted_call import NotedCall, note
 from localmcp.config import Settings
 from localmcp.errors import Interrupted, InvalidInput
-from localmcp.schemas import shorten_value
+from localmcp.schemas import shorten_value, without_none
 from localmcp.storage.database import Database, fetch_all, fetch_one
-from localmcp.storage.migrations import utc_text
+from localmcp.storage.migrations import utc_moment, utc_now, utc_text
 from localmcp.storage.write_behind import WriteBehind
 from localmcp.tools import CallRecord, Json, current_scope
 
@@ -76,9 +75,9 @@ class Activity:
         """
         recent: list[tuple[float, NotedCall]] = getattr(self._recent, "calls", [])
         inner = [call for noted_at, call in recent if noted_at >= now - noted.seconds and call.via == noted.tool]
-        kept_instead = noted.tool in PROXIES and bool(inner)
-        if kept_instead and not noted.success and all(call.success for call in inner):
-            kept_instead = False
+        # A proxy that failed although what it ran did not has an error that is only in its call.
+        explained = noted.success or not all(call.success for call in inner)
+        kept_instead = noted.tool in PROXIES and bool(inner) and explained
         if not kept_instead:
             recent = [*recent[-7:], (now, noted)]
         self._recent.calls = recent
@@ -100,10 +99,10 @@ class Activity:
             self._prune_by_size(connection)
 
     def _prune_by_age(self, connection: apsw.Connection) -> None:
-        oldest = datetime.now(UTC) - timedelta(days=self._settings.log_days)
+        oldest = utc_now(86_400 * self._settings.log_days)
         connection.execute(
             "delete from calls where id in (select id from calls where started_at < ? order by started_at limit ?)",
-            (utc_text(oldest), PRUNED_AT_ONCE),
+            (oldest, PRUNED_AT_ONCE),
         )
 
     def _prune_by_size(self, connection: apsw.Connection) -> None:
@@ -112,14 +111,13 @@ class Activity:
         stored = fetch_one(connection, "select coalesce(sum(stored_bytes), 0) from calls")
         if stored <= allowed:
             return
-        excess = stored - allowed * 0.9
         connection.execute(
             """
             with oldest as (select id, stored_bytes from calls order by id limit :most),
             running as (select id, sum(stored_bytes) over (order by id) - stored_bytes as before from oldest)
             delete from calls where id in (select id from running where before < :excess)
             """,
-            {"most": PRUNED_AT_ONCE, "excess": excess},
+            {"most": PRUNED_AT_ONCE, "excess": stored - allowed * 0.9},
         )
 
     # ------------------------------------------------------------ reading
@@ -160,7 +158,8 @@ class Activity:
             raise InvalidInput(f"limit: {limit} is not between 1 and {MOST_ENTRIES}.")
         if not 0 <= offset < 2**63:
             raise InvalidInput(f"offset: {offset} must be 0 or more.")
-        where, values = _conditions(key_id, collection, tool, errors, since, after, words, without_caller)
+        exact = {"key_id": key_id, "collection": collection, "tool": tool, "after": after}
+        where, values = _conditions(**exact, without_caller=without_caller, errors=errors, since=since, words=words)
         if not self._is_there():
             return LogPage([], 0)
         with self._database.read() as connection:
@@ -189,7 +188,7 @@ class Activity:
             InvalidInput: a value that cannot be used.
             FileUnavailable: the file cannot be read.
         """
-        where, values = _conditions(key_id, collection, tool, False, since, None)
+        where, values = _conditions(key_id=key_id, collection=collection, tool=tool, since=since)
         if not self._is_there():
             return Statistics([], [])
         with self._database.read() as connection:
@@ -243,37 +242,25 @@ _CONDITIONS = {
 
 
 def _conditions(
-    key_id: str | None,
-    collection: str | None,
-    tool: str | None,
-    errors: bool,
-    since: str | None,
-    after: int | None,
-    words: str | None = None,
-    without_caller: str | None = None,
+    *, since: str | None, errors: bool = False, words: str | None = None, **exact: str | int | None
 ) -> tuple[str, Json]:
-    """Return the SQL that chooses calls, and its bindings."""
+    """Return the SQL that chooses calls, and its bindings; `exact` are other keys of `_CONDITIONS`."""
     own = current_scope()
     values: Json = {
-        "key_id": key_id,
-        "collection": collection,
-        "tool": tool,
+        **exact,
         "since": None if since is None else _since(since),
-        "after": after,
         "words": words.lower() if words else None,
-        "without_caller": without_caller,
         "own_calls": None if "admin" in own.rights else own.caller,
         "own_collections": None if own.collections is None else json.dumps(sorted(own.collections)),
     }
-    bindings = {name: value for name, value in values.items() if value is not None}
+    bindings = without_none(values)
     conditions = [_CONDITIONS[name] for name in bindings] + (["success = 0"] if errors else [])
     return " and ".join(conditions) or "true", bindings
 
 
 def _since(text: str) -> str:
     try:
-        moment = datetime.fromisoformat(text)
-        return utc_text(moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC))
+        return utc_text(utc_moment(text))
     except (TypeError, ValueError, OverflowError) as error:
         form = "write it like 2026-01-31 or 2026-01-31T12:00Z"
         raise InvalidInput(f"since: {shorten_value(text)} is no date; {form}.") from error

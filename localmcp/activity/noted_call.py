@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from localmcp.errors import LocalMCPError
 from localmcp.masking import mask_secrets, mask_text
+from localmcp.storage.migrations import utc_text
 from localmcp.tools import Answer, CallRecord, Json, Scope, compact_json
 
 MOST_ARGUMENT_BYTES = 2048
@@ -82,7 +83,7 @@ class NotedCall:
             "via": self.via and _well_formed(self.via[:100]),
             "caller": _well_formed(self.caller[:100]),
             "collections": None if self.collections is None else _well_formed(compact_json(self.collections)),
-            "started_at": _iso(self.started_at),
+            "started_at": utc_text(datetime.fromtimestamp(self.started_at, UTC)),
             "seconds": self.seconds,
             "success": int(self.success),
             "argument_bytes": len(_encoded(_dumped(self.arguments))) if size is None else size,
@@ -282,7 +283,3 @@ def _encoded(text: str) -> bytes:
 def _well_formed(text: str) -> str:
     """SQLite stores no lone surrogates."""
     return _encoded(text).decode()
-
-
-def _iso(moment: float) -> str:
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 
 import apsw
 
-from localmcp.api_keys.key_info import KeyInfo, moment_of
+from localmcp.api_keys.key_info import KeyInfo
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.profiles import RIGHTS
 from localmcp.schemas import shorten_value
 from localmcp.search.collections import Collection, choose_collections, visible_collections
-from localmcp.storage.migrations import utc_text
+from localmcp.storage.migrations import utc_moment, utc_text
 from localmcp.tools import Scope, current_scope
 
 RULES = ("rules", "developer rules")
@@ -61,7 +61,7 @@ def _ends_later(end: str | None, own_end: str | None) -> bool:
     if own_end is None:
         return False
     try:
-        return end is None or moment_of(end) > moment_of(own_end)
+        return end is None or utc_moment(end) > utc_moment(own_end)
     except (TypeError, ValueError, OverflowError):
         return True
 
@@ -170,7 +170,7 @@ def checked_expiry(text: str | None, own: Scope) -> str | None:
     if text is None:
         return own.expires_at
     try:
-        moment = moment_of(text)
+        moment = utc_moment(text)
     except (TypeError, ValueError, OverflowError) as error:
         form = "write it like 2027-01-31 or 2027-01-31T12:00Z"
         raise InvalidInput(f"expires_at: {shorten_value(text)} is no date; {form}.") from error

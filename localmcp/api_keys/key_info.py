@@ -11,6 +11,7 @@ import apsw
 
 from localmcp.profiles import RIGHTS
 from localmcp.storage.database import fetch_all
+from localmcp.storage.migrations import utc_moment
 from localmcp.tools import Json, Scope
 
 WARNING = "Save this API key now. It will not be shown again."
@@ -154,21 +155,11 @@ def _id_of(bound: Json) -> int:
 # ---------------------------------------------------------------- times and lists
 
 
-def moment_of(text: str) -> datetime:
-    """Return a time in UTC; one without an offset is taken as UTC.
-
-    Raises:
-        ValueError, OverflowError: not ISO 8601.
-    """
-    moment = datetime.fromisoformat(text)
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-
-
 def _is_over(expires_at: str | None) -> bool:
     if expires_at is None:
         return False
     try:
-        return moment_of(expires_at) <= datetime.now(UTC)
+        return utc_moment(expires_at) <= datetime.now(UTC)
     except (ValueError, OverflowError):
         # A time that cannot be read must not mean "never".
         return True

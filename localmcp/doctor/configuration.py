@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import socket
 import tomllib
@@ -20,6 +19,9 @@ from localmcp.errors import ConfigurationError, LocalMCPError
 from localmcp.language_models import parse_address
 from localmcp.profiles import profiles_file, read_profile
 from localmcp.providers.client_configuration import client_files, read_document, servers_in
+from localmcp.providers.fields import line_of
+from localmcp.providers.mcp_servers.adoption import is_localmcp
+from localmcp.schemas import nearest
 
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace
@@ -48,9 +50,10 @@ def _file_problems(path: Path) -> Iterator[str]:
         yield f"{path}: {error}"
         return
     for name, raw in table.items():
-        where = f"{path}:{line_of(text, name)}"
+        where = f"{path}:{line_of(text, (name,)) or 1}"
         if name not in config.setting_names():
-            yield f"{where}: unknown setting '{name}'.{_nearest(name, config.setting_names())}"
+            near = nearest(name, config.setting_names())
+            yield f"{where}: unknown setting '{name}'." + (f" Did you mean '{near}'?" if near else "")
             continue
         try:
             config.parse_setting(name, raw, where)
@@ -67,19 +70,6 @@ def _variable_problems() -> Iterator[str]:
             config.parse_setting(setting["name"], raw, f"the variable {setting['env']}")
         except ConfigurationError as error:
             yield error.message
-
-
-def _nearest(name: str, candidates: list[str]) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, candidates, 1)
-    return f" Did you mean '{near[0]}'?" if near else ""
-
-
-def line_of(text: str, key: str) -> int:
-    """Return the first line (from 1) of a TOML text that has a key or table of that name; 1 when there is none."""
-    pattern = re.compile(rf"""^\s*\[?\s*["']?{re.escape(key)}["']?\s*[=.\]]""")
-    return next((number for number, line in enumerate(text.splitlines(), 1) if pattern.match(line)), 1)
 
 
 # ---------------------------------------------------------------- profiles, servers, tools
@@ -102,7 +92,7 @@ def check_profiles() -> Iterator[Check]:
             read_profile(name)
         except ConfigurationError as error:
             wrong += 1
-            yield fail("profiles", f"{path}:{line_of(text, name)}: {error.message}", error.hint or "")
+            yield fail("profiles", f"{path}:{line_of(text, (name,)) or 1}: {error.message}", error.hint or "")
     if not wrong:
         yield ok("profiles", f"{len(names)} in {path}")
 
@@ -176,7 +166,7 @@ def check_clients() -> Iterator[Check]:
             yield warn("clients", f"{client_file.title}: {error.message}")
             continue
         for name, entry in entries.items():
-            if _starts_localmcp(entry):
+            if isinstance(entry, dict) and is_localmcp(cast("dict[str, Any]", entry)):
                 using.append(client_file.title)
                 yield from _startable(client_file.title, name, cast("dict[str, Any]", entry))
     if using:
@@ -186,15 +176,6 @@ def check_clients() -> Iterator[Check]:
         yield ok(
             "clients", f"no MCP client on this machine starts localmcp yet{seen}; connect one with `localmcp connect`"
         )
-
-
-def _starts_localmcp(entry: Any) -> bool:
-    if not isinstance(entry, dict):
-        return False
-    entry = cast("dict[str, Any]", entry)
-    args: Any = entry.get("args")
-    words = [entry.get("command"), *(cast("list[Any]", args) if isinstance(args, list) else [])]
-    return any(isinstance(word, str) and "localmcp" in Path(word).name for word in words)
 
 
 def _startable(client: str, name: str, entry: dict[str, Any]) -> Iterator[Check]:

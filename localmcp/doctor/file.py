@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -30,16 +29,6 @@ TIMES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
-    """What the first hundred bytes say."""
-
-    version: int
-    application_id: int
-    pages: int
-    page_size: int
-
-
 def check_file(path: Path) -> Iterator[Check]:
     """Everything about the file as such; the last check fails when nothing of it can be read."""
     if not path.exists():
@@ -60,27 +49,18 @@ def check_file(path: Path) -> Iterator[Check]:
 
 
 def _header(path: Path) -> Check:
-    header = read_header(path)
-    if header is None:
-        return fail("file", f"{path} is not a SQLite database", f"localmcp restore BACKUP --db {path}")
-    if header.application_id != APPLICATION_ID:
-        return fail("file", f"{path} is a SQLite database, but not one of localmcp's", "localmcp --db OTHER doctor")
-    if header.version > schema_version():
-        says = f"{path} was written by a newer localmcp (version {header.version}, this one knows {schema_version()})"
-        return fail("file", says, "pip install --upgrade localmcp")
-    return ok("file", f"{path}: {size(path.stat().st_size)}")
-
-
-def read_header(path: Path) -> Header | None:
-    """Return the header of a SQLite file; None when it has none."""
+    """Look at the first hundred bytes: https://www.sqlite.org/fileformat.html#the_database_header."""
     with path.open("rb") as file:
         first = file.read(100)
     if len(first) < 100 or not first.startswith(MAGIC):
-        return None
-    (page_size,) = struct.unpack(">H", first[16:18])
-    (pages,) = struct.unpack(">I", first[28:32])
+        return fail("file", f"{path} is not a SQLite database", f"localmcp restore BACKUP --db {path}")
     version, application_id = struct.unpack(">I4xI", first[60:72])
-    return Header(version, application_id, pages, 65536 if page_size == 1 else page_size)
+    if application_id != APPLICATION_ID:
+        return fail("file", f"{path} is a SQLite database, but not one of localmcp's", "localmcp --db OTHER doctor")
+    if version > schema_version():
+        says = f"{path} was written by a newer localmcp (version {version}, this one knows {schema_version()})"
+        return fail("file", says, "pip install --upgrade localmcp")
+    return ok("file", f"{path}: {size(path.stat().st_size)}")
 
 
 def _version(connection: apsw.Connection) -> Check:

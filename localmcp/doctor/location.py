@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+from operator import itemgetter
 from pathlib import Path
 
 from localmcp.doctor.check import Check, fail, ok, warn
@@ -83,9 +86,14 @@ def _network(path: Path) -> Check:
     return ok("file system", f"a disk of this machine ({kind})")
 
 
+def _existing(folder: Path) -> Path:
+    """Return the folder, or the nearest one above it that is there."""
+    return next((parent for parent in (folder, *folder.parents) if parent.exists()), folder)
+
+
 def file_system(folder: Path) -> str | None:
     """Return the kind of file system, as the system names it; None when it does not tell."""
-    there = next((parent for parent in (folder, *folder.parents) if parent.exists()), folder)
+    there = _existing(folder)
     if sys.platform == "win32":
         return _windows_kind(there)
     if sys.platform == "darwin":
@@ -98,16 +106,19 @@ def file_system(folder: Path) -> str | None:
 
 def _linux_kind(folder: Path, table: str) -> str | None:
     """From mountinfo: the kind of the deepest mount above the folder; later mounts hide earlier ones."""
-    deepest, kind = -1, None
+    mounts: list[tuple[str, str]] = []
     for line in table.splitlines():
         left, _, right = line.partition(" - ")
-        fields, mount_fields = left.split(" "), right.split(" ")
-        if len(fields) < 5 or not mount_fields[0]:
-            continue
-        mounted = Path(fields[4].replace("\\040", " "))
-        if folder.is_relative_to(mounted) and len(mounted.parts) >= deepest:
-            deepest, kind = len(mounted.parts), mount_fields[0]
-    return kind
+        fields, kind = left.split(" "), right.split(" ")[0]
+        if len(fields) >= 5 and kind:
+            mounts.append((fields[4].replace("\\040", " "), kind))
+    return _kind_above(folder, mounts)
+
+
+def _kind_above(folder: Path, mounts: Iterable[tuple[str, str]]) -> str | None:
+    above = [(len(Path(place).parts), kind) for place, kind in mounts if folder.is_relative_to(place)]
+    # Sorting is stable, so of two mounts at one place the later one is last.
+    return sorted(above, key=itemgetter(0))[-1][1] if above else None
 
 
 def _mount_command_kind(folder: Path) -> str | None:
@@ -115,13 +126,9 @@ def _mount_command_kind(folder: Path) -> str | None:
         output = subprocess.run(["/sbin/mount"], capture_output=True, text=True, timeout=3, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return None
-    deepest, kind = -1, None
-    for line in output.splitlines():
-        _, _, rest = line.partition(" on ")
-        place, _, options = rest.rpartition(" (")
-        if place and folder.resolve().is_relative_to(place) and len(Path(place).parts) >= deepest:
-            deepest, kind = len(Path(place).parts), options.partition(",")[0].rstrip(")")
-    return kind
+    listed = [line.partition(" on ")[2].rpartition(" (") for line in output.splitlines()]
+    mounts = [(place, options.partition(",")[0].rstrip(")")) for place, _, options in listed if place]
+    return _kind_above(folder.resolve(), mounts)
 
 
 def _windows_kind(folder: Path) -> str | None:
@@ -137,10 +144,7 @@ def _windows_kind(folder: Path) -> str | None:
 
 
 def _free(path: Path) -> Check:
-    import shutil
-
-    there = next((parent for parent in (path.parent, *path.parent.parents) if parent.exists()), path.parent)
-    free = shutil.disk_usage(there).free
+    free = shutil.disk_usage(_existing(path.parent)).free
     used = path.stat().st_size if path.is_file() else 0
     if free < LEAST_FREE:
         return fail("disk", f"only {size(free)} left: writing may fail, though nothing is lost then")
@@ -186,8 +190,6 @@ def copies_beside(path: Path) -> list[Path]:
 
 
 def _matching(path: Path, patterns: tuple[str, ...]) -> list[Path]:
-    from fnmatch import fnmatchcase
-
     globs = [pattern.format(name=path.name, stem=path.stem, suffix=path.suffix) for pattern in patterns]
     names = sorted(os.listdir(path.parent)) if path.parent.is_dir() else []
     return [path.with_name(name) for name in names if any(fnmatchcase(name, glob) for glob in globs)]

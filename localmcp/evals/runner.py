@@ -6,7 +6,9 @@ import hashlib
 import json
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -92,20 +94,16 @@ def evaluate(
     """
     chosen = tuple(modes)
     runs: dict[Mode, _Run] = {mode: _Run() for mode in chosen}
-    try:
+    # Without a model the answers tell that they come from words alone.
+    with suppress(ModelUnavailable):
         embedder.get()
-    except ModelUnavailable:
-        # The answers then tell that they come from words alone.
-        pass
     for number, question in enumerate(questions):
         for mode in chosen:
             # Another mode's answer of the same question must not find the embedding ready.
             embedder.forget_queries()
             runs[mode].ask(index, question, mode, collections)
         progress(number + 1, len(questions))
-    kinds: dict[str, int] = {}
-    for question in questions:
-        kinds[question.kind] = kinds.get(question.kind, 0) + 1
+    kinds = dict(Counter(question.kind for question in questions))
     notices = dict.fromkeys(notice for run in runs.values() for notice in run.notices)
     results = {mode: run.result() for mode, run in runs.items()}
     return Evaluation(settings, _digest(questions), kinds, results, list(notices))
@@ -126,7 +124,8 @@ class _Run:
     """What one mode has shown so far."""
 
     def __init__(self) -> None:
-        self.scores: dict[str, list[tuple[float, float, float]]] = {}
+        self.scores: dict[str, list[tuple[float, ...]]] = {}
+        """Kind of question -> nDCG, recall and reciprocal rank of each."""
         self.ndcg_scores: list[float] = []
         self.milliseconds: list[float] = []
         self.laps: dict[str, list[float]] = {}
@@ -146,7 +145,7 @@ class _Run:
             return
         ranking = _ranking(outcome.hits, question.by_passage)
         measured = tuple(measure(ranking, question.grades, DEPTH) for measure in (ndcg, recall, reciprocal_rank))
-        self.scores.setdefault(question.kind, []).append((measured[0], measured[1], measured[2]))
+        self.scores.setdefault(question.kind, []).append(measured)
         self.ndcg_scores.append(measured[0])
 
     def result(self) -> ModeResult:
@@ -167,11 +166,9 @@ def _ranking(hits: Sequence[Hit], by_passage: bool) -> list[str]:
     return list(dict.fromkeys(keys))
 
 
-def _measures(scores: Sequence[tuple[float, float, float]]) -> Measures:
-    if not scores:
-        return Measures(0, 0.0, 0.0, 0.0)
-    means = [round(statistics.fmean(column), 4) for column in zip(*scores, strict=True)]
-    return Measures(len(scores), means[0], means[1], means[2])
+def _measures(scores: Sequence[tuple[float, ...]]) -> Measures:
+    means = [round(statistics.fmean(column), 4) for column in zip(*scores, strict=True)] or [0.0, 0.0, 0.0]
+    return Measures(len(scores), *means)
 
 
 # ---------------------------------------------------------------- comparing
