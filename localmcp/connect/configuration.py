@@ -25,7 +25,7 @@ BYTE_ORDER_MARK = "\ufeff"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What becomes of one file."""
+    """A planned change of one file."""
 
     target: ClientFile
     name: str
@@ -96,7 +96,7 @@ def _read(path: Path) -> tuple[Json, bytes | None, str]:
         before = path.read_bytes()
         return document, before, before.decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} cannot be read: {error}.", hint="Mend or move the file.") from error
+        raise ConfigurationError(f"{path} cannot be read: {error}.", hint="Fix or move the file.") from error
 
 
 def _table(document: Json, target: ClientFile) -> Json:
@@ -104,7 +104,7 @@ def _table(document: Json, target: ClientFile) -> Json:
     if not isinstance(table, dict):
         raise ConfigurationError(
             f"{target.path}: '{target.table}' must be an object, not {type(table).__name__}.",
-            hint="Mend it by hand; the file was left untouched.",
+            hint="Fix it by hand; the file was left untouched.",
         )
     return cast(Json, table)
 

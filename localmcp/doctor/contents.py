@@ -28,7 +28,7 @@ MOST_FILES = 50_000
 """Files whose size and time are compared with the disk."""
 ABANDONED_SECONDS = 120.0
 """A heartbeat older than this belongs to a process that is gone."""
-MEND = "localmcp doctor --fix"
+FIX = "localmcp doctor --fix"
 
 
 def check_contents(workspace: Workspace) -> Iterator[Check]:
@@ -56,14 +56,14 @@ def _indexes(connection: apsw.Connection) -> Iterator[Check]:
     for problem in wrong:
         # Passages that are torn or lost cannot be made again from the file itself.
         lost = "passages do not continue" in problem or "another number of passages" in problem
-        yield fail("indexes", problem, "localmcp restore BACKUP" if lost else MEND)
+        yield fail("indexes", problem, "localmcp restore BACKUP" if lost else FIX)
     if not wrong:
         yield ok("indexes", "keywords, vectors and sign codes agree with the documents")
 
 
 def _counts(connection: apsw.Connection) -> Iterator[Check]:
     if wrong := count_wrong_counts(connection):
-        yield fail("counts", f"{wrong} counts of words or kinds of text are wrong", MEND)
+        yield fail("counts", f"{wrong} counts of words or kinds of text are wrong", FIX)
 
 
 def count_wrong_counts(connection: apsw.Connection) -> int:
@@ -102,7 +102,7 @@ def _jobs(connection: apsw.Connection) -> Iterator[Check]:
     stuck = fetch_one(connection, STUCK_JOBS, {"before": utc_now(ABANDONED_SECONDS), "ours": reembedding.KIND})
     if stuck:
         says = f"{counted(stuck, 'job')} that nobody works on; a server carries on with what it can"
-        yield warn("jobs", says, MEND)
+        yield warn("jobs", says, FIX)
 
 
 STUCK_JOBS = """

@@ -199,7 +199,7 @@ def read_document(path: Path) -> Json:
         text = path.read_text(encoding="utf-8-sig")
         value: Any = tomllib.loads(text) if path.suffix == ".toml" else _loads_patiently(text)
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{path} cannot be read: {error}.", hint="Mend or move the file.") from error
+        raise ConfigurationError(f"{path} cannot be read: {error}.", hint="Fix or move the file.") from error
     if not isinstance(value, dict):
         raise ConfigurationError(f"{path} must hold a JSON object, not {type(value).__name__}.")
     return cast(Json, value)

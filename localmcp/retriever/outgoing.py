@@ -189,7 +189,7 @@ class Sender:
                     self._renew(connection, collection_id)
                     replicas.write_complete(connection, collection_id)
                 return remote_count
-            self._mend(replica)
+            self._repair(replica)
         raise Unavailable(
             f"The copy in Milvus has {remote_count:,} of {expected:,} vectors, and other programs keep changing "
             "one of them.",
@@ -215,7 +215,7 @@ class Sender:
                 return False
         return True
 
-    def _mend(self, replica: Replica) -> None:
+    def _repair(self, replica: Replica) -> None:
         """Compare every id; send what lacks and delete what is too much. If no id differs, send everything again."""
         theirs = {row_id for ids in self._milvus.ids(replica.name) for row_id in ids}
         ours: set[int] = set()

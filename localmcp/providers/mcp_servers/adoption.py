@@ -22,7 +22,7 @@ _OURSELVES = re.compile(r"localmcp(\[[^\]]*\])?([=@<>~!].*)?")
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """What becomes of one server of the other client."""
+    """What is planned for one server of the other client."""
 
     name: str
     action: Action
