@@ -144,7 +144,7 @@ def backup(session: Session, target: Path | None) -> None:
 @keep_options
 @YES
 @pass_session
-def restore(session: Session, file: Path, other: bool, yes: bool, **keep: bool) -> int:
+def restore(session: Session, file: Path, other: bool, yes: bool, **keep: bool) -> None:
     """Bring back what a backup holds; what is in the file now is kept beside it.
 
     The backup is checked first. Programs that have the file open need not be stopped: they see the old content until
@@ -154,14 +154,13 @@ def restore(session: Session, file: Path, other: bool, yes: bool, **keep: bool) 
     path = session.settings.database
     existing_file(file, hint=f"Backups are beside {path}, or where you put them.")
     _check_backup(file)
-    if path.exists() and not session.confirmed(f"Replace what is in {path}?", yes):
-        return 1
+    if path.exists():
+        session.confirm(f"Replace what is in {path}?", yes)
     restored = backups.restore(path, file, other=other, powers=_powers(keep))
     lines = [f"{path} holds what {file} holds.", *_dropped_lines(restored.dropped)]
     session.answer(asdict(restored), lambda _: terminal.echo("\n".join(lines)))
     if restored.kept:
         session.note(f"What was in it is kept in {restored.kept}")
-    return 0
 
 
 def _check_backup(file: Path) -> None:

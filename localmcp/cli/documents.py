@@ -102,11 +102,10 @@ def _print_sources(session: Session, result: Json) -> None:
 @command()
 @click.argument("path")
 @pass_session
-def why(session: Session, path: str) -> int:
+def why(session: Session, path: str) -> None:
     """Say why a file was indexed, skipped or failed, or that it is missing or was never seen."""
     explained = session.existing().library.why(os.path.abspath(os.path.expanduser(path)))
     session.answer(dict(explained), _print_explanation)
-    return 0
 
 
 def _print_explanation(explained: Json) -> None:
@@ -133,7 +132,7 @@ def _print_explanation(explained: Json) -> None:
 @collection_option("Only in this collection.")
 @YES
 @pass_session
-def remove(session: Session, targets: tuple[str, ...], collection: str | None, yes: bool) -> int:
+def remove(session: Session, targets: tuple[str, ...], collection: str | None, yes: bool) -> None:
     """Put documents into the trash, by id, path or title.
 
     A folder goes with everything in it and is no longer looked at. The files themselves are not touched. The trash
@@ -142,13 +141,11 @@ def remove(session: Session, targets: tuple[str, ...], collection: str | None, y
     library = session.existing().library
     removed = {row.id for target in targets for row in library.removable(target, collection=collection)}
     documents = terminal.counted(len(removed), "document")
-    if not session.confirmed(f"Put {documents} ({', '.join(targets)}) into the trash?", yes):
-        return 1
+    session.confirm(f"Put {documents} ({', '.join(targets)}) into the trash?", yes)
     report = library.remove(targets, collection=collection)
     removed_words = f"{terminal.counted(report.removed, 'document')} put into the trash."
     session.answer({"removed": report.removed}, lambda _: session.note(removed_words))
     session.note(terminal.dim("Bring one back with: localmcp trash restore ID   (localmcp trash list)"))
-    return 0
 
 
 @group()
@@ -186,12 +183,10 @@ def restore(session: Session, ids: tuple[str, ...]) -> None:
 @click.option("--older-than", "days", type=click.FloatRange(0), default=0, metavar="DAYS", help="Only what is older.")
 @YES
 @pass_session
-def empty(session: Session, days: float, yes: bool) -> int:
+def empty(session: Session, days: float, yes: bool) -> None:
     """Delete what is in the trash for good."""
     library = session.existing().library
-    if not session.confirmed("Delete what is in the trash for good?", yes):
-        return 1
+    session.confirm("Delete what is in the trash for good?", yes)
     purged = library.empty_trash(days)
     words = f"{terminal.counted(purged, 'document')} deleted for good."
     session.answer({"purged": purged}, lambda _: session.note(words))
-    return 0

@@ -170,7 +170,7 @@ def execute(session: Session, arguments: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return session.interrupted()
     except OSError as error:
-        return _unwritten(session, error) if _is_full(error) else _refused(session, error)
+        return _refused(session, error)
     except Exception as error:
         return _unexpected(session, error)
     return code if isinstance(code, int) else 0
@@ -184,24 +184,17 @@ def _usage(session: Session, error: click.UsageError) -> int:
     return session.fail("usage", error.format_message(), f"See: {command} --help", error.exit_code)
 
 
-def _is_full(error: OSError) -> bool:
-    """Return whether a stream, which has no name, could not be written; errors of files name them."""
-    return error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-
-
 def _refused(session: Session, error: OSError) -> int:
-    """Report a file or folder that may not be read or written; any other error of the system is unexpected."""
+    """Report a stream or file that cannot be used; any other error of the system is unexpected."""
+    # Errors of files name them; a stream has no name.
+    if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+        hint = "Free space where it goes, or send it somewhere else."
+        return session.fail("output", f"The output cannot be written: {error.strerror}.", hint, 1)
     if error.filename is None or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
         return _unexpected(session, error)
-    hint = (
-        "Check who may write there, or name other folders: LOCALMCP_CONFIG_DIR, LOCALMCP_STATE_DIR, LOCALMCP_CACHE_DIR."
-    )
+    folders = "LOCALMCP_CONFIG_DIR, LOCALMCP_STATE_DIR, LOCALMCP_CACHE_DIR"
+    hint = f"Check who may write there, or name other folders: {folders}."
     return session.fail("unavailable", f"{error.filename} cannot be used: {error.strerror}.", hint, 3)
-
-
-def _unwritten(session: Session, error: OSError) -> int:
-    message = f"The output cannot be written: {error.strerror}."
-    return session.fail("output", message, "Free space where it goes, or send it somewhere else.", 1)
 
 
 def _unexpected(session: Session, error: Exception) -> int:

@@ -28,7 +28,7 @@ GOES_ON = "What was copied is kept. The same command goes on."
 @pass_session
 def push(
     session: Session, collection: str, place: str, name: str | None, stop: bool, drop: bool, yes: bool, no_wait: bool
-) -> int:
+) -> None:
     """Copy a collection's vectors to Milvus, and search them there from then on.
 
     Texts, metadata and the model's identity go with them; the file keeps everything. Later changes follow. The same
@@ -43,7 +43,8 @@ def push(
         raise InvalidInput("--drop goes with --stop.")
     replication = session.existing().replication
     if stop:
-        return _stop(session, collection, drop, yes)
+        _stop(session, collection, drop, yes)
+        return
     session.if_stopped = GOES_ON
     finish_vectors(session, (collection,), wait=not no_wait)
     with shown_counts(session, f"copying {collection} to {place}") as show:
@@ -61,7 +62,6 @@ def push(
     session.answer(result, lambda _: session.note(_pushed_words(result)))
     if not copied.indexed:
         session.note(terminal.warned("Milvus has not indexed all of it yet; until it has, searches find less."))
-    return 0
 
 
 def _pushed_words(result: dict[str, Any]) -> str:
@@ -73,15 +73,14 @@ def _pushed_words(result: dict[str, Any]) -> str:
     )
 
 
-def _stop(session: Session, collection: str, drop: bool, yes: bool) -> int:
-    if drop and not session.confirmed(f"Delete the copy of '{collection}' in Milvus?", yes):
-        return 1
+def _stop(session: Session, collection: str, drop: bool, yes: bool) -> None:
+    if drop:
+        session.confirm(f"Delete the copy of '{collection}' in Milvus?", yes)
     replica = session.existing().replication.stop(collection, drop=drop)
     result = {"collection": replica.collection, "name": replica.name, "dropped": drop}
     what = "deleted" if drop else "left as it is"
     words = f"'{replica.collection}' is searched in the file again; the copy '{replica.name}' was {what}."
     session.answer(result, lambda _: session.note(words))
-    return 0
 
 
 @command()

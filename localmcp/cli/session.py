@@ -179,17 +179,17 @@ class Session:
         """Whether bars are drawn: a person looks at stderr, and wants more than data."""
         return not self.quiet and not self.as_json and sys.stderr.isatty()
 
-    def confirmed(self, question: str, yes: bool) -> bool:
-        """Return the answer to a question; it is asked only where a person can answer.
+    def confirm(self, question: str, yes: bool) -> None:
+        """Ask a question unless the answer is known, only where a person can answer.
 
         Raises:
             NeedsConfirmation: none can, and --yes was not given.
+            Exit: the person said no, which ends the command with exit code 1.
         """
-        if yes:
-            return True
-        if not self.can_ask:
+        if not yes and not self.can_ask:
             raise NeedsConfirmation(f"{question} Nothing was done.", hint="Say yes with --yes.")
-        return terminal.confirm(question)
+        if not yes and not terminal.confirm(question):
+            raise click.exceptions.Exit(1)
 
     # ------------------------------------------------------------ failing
 

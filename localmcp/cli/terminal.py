@@ -12,6 +12,7 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,21 +68,11 @@ def columns() -> int:
     return min(shutil.get_terminal_size().columns, MOST_COLUMNS) if sys.stdout.isatty() else PIPED_COLUMNS
 
 
-def bold(text: str) -> str:
-    return styled(text, bold=True)
-
-
-def dim(text: str) -> str:
-    return styled(text, dim=True)
-
-
-def highlighted(text: str) -> str:
-    """Return a matched word."""
-    return styled(text, fg="yellow", bold=True)
-
-
-def warned(text: str) -> str:
-    return styled(text, fg="yellow")
+bold = partial(styled, bold=True)
+dim = partial(styled, dim=True)
+warned = partial(styled, fg="yellow")
+highlighted = partial(styled, fg="yellow", bold=True)
+"""A matched word."""
 
 
 def score_bar(score: float, width: int = 8) -> str:
@@ -108,13 +99,8 @@ def cells(text: str) -> int:
     text = plain(text)
     if text.isascii():
         return len(text)
-    return sum(_cells_of(character) for character in text)
-
-
-def _cells_of(character: str) -> int:
-    if unicodedata.combining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    shown = (character for character in text if not unicodedata.combining(character))
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in shown)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:

@@ -61,8 +61,8 @@ def tool_command(
             agreed: bool = arguments.pop("yes", False)
             if prepare is not None:
                 arguments = prepare(session, arguments)
-            if ask is not None and not session.confirmed(ask(session, arguments), agreed):
-                return 1
+            if ask is not None:
+                session.confirm(ask(session, arguments), agreed)
             session.asked = arguments
             answer = session.call_in(session.workspace if makes else session.existing(), tool, arguments)
             return session.answer_tool(answer, show)
