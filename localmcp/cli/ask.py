@@ -56,14 +56,14 @@ def print_response(session: Session, response: Json) -> None:
     sure = f"{response['certainty']:.0%} sure, {response['router']}"
     if "tool_result" in response:
         call = f"{response['tool_result']['tool']} {json.dumps(response['arguments'], ensure_ascii=False)}"
-        session.note(terminal.dim(f"{call}  ({sure})"))
+        session.remark(f"{call}  ({sure})")
         _print_data(session, response["tool_result"]["tool"], response["tool_result"]["data"])
     if "message" in response:
-        session.note(terminal.warned(response["message"]))
+        session.warn(response["message"])
     if "proposed" in response:
         proposed = response["proposed"]
         arguments = json.dumps(proposed["arguments"], ensure_ascii=False)
         terminal.write(f"localmcp call {proposed['tool']} '{arguments}'")
     elif response["status"] == "no_tool_call":
         nearest = ", ".join(candidate["tool"] for candidate in response["candidates"])
-        session.note(terminal.dim(f"Nearest: {nearest}"))
+        session.remark(f"Nearest: {nearest}")

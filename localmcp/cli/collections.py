@@ -54,7 +54,7 @@ def retrieve(session: Session, texts: list[str], filters: tuple[str, ...], **arg
 
 
 def _print_found(session: Session, result: Json) -> None:
-    session.warn_all(result.get("notices", ()))
+    session.warn(*result.get("notices", ()))
     for hit in result["data"]["results"]:
         bar = terminal.styled(terminal.score_bar(hit["score"] * 100), fg="green")
         text = " ".join(hit["text"].split())
@@ -116,7 +116,7 @@ NAME = {"collection_name": "NAME"}
 @tool_command(collections, "list", Collections.list_collections)
 def list_collections(session: Session, result: Json) -> None:
     """List the collections, with their partitions."""
-    session.warn_all(result.get("notices", ()))
+    session.warn(*result.get("notices", ()))
     rows = [
         (
             collection["name"],
@@ -252,10 +252,10 @@ def _insert(session: Session, records: Sequence[NewRecord], shared: Json) -> lis
             ids += session.call_in(session.workspace, "insert_records", arguments).value["ids"]
         except BaseException:
             if start:
-                session.note(terminal.warned(f"Stored up to {records[start - 1].place}; the rest is not."))
+                session.warn(f"Stored up to {records[start - 1].place}; the rest is not.")
             raise
         if len(records) > AT_ONCE:
-            session.note(terminal.dim(f"{min(start + AT_ONCE, len(records)):,} of {len(records):,}"))
+            session.remark(f"{min(start + AT_ONCE, len(records)):,} of {len(records):,}")
     return ids
 
 
@@ -318,4 +318,4 @@ def delete(session: Session, value: Json) -> None:
     """Put records, and whole documents, into the trash."""
     session.note(f"{terminal.counted(value['deleted'], 'passage')} put into the trash.")
     if value.get("notFound"):
-        session.note(terminal.warned(f"Not found: {', '.join(map(str, value['notFound']))}"))
+        session.warn(f"Not found: {', '.join(map(str, value['notFound']))}")

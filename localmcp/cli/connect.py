@@ -91,7 +91,7 @@ def connect_client(session: Session, client: str, name: str, launch: Launch, dry
     changes = [plan_connection(target, name, launch.entry) for target in targets]
     absence = _absence(targets)
     if start:
-        session.note(terminal.dim("Starting the server once, as the client will …"))
+        session.remark("Starting the server once, as the client will …")
     tools = ask_for_tools(name, launch.entry) if start else None
     files = _written(changes, dry_run)
     answer = {
@@ -124,12 +124,12 @@ def _print_connected(session: Session, report: Json, targets: list[ClientFile], 
         session.note(f"  with your {', '.join(report['carried'])}")
     if report["withheld"]:
         names = ", ".join(report["withheld"])
-        session.note(terminal.warned(f"Not written, because secret: {names}. Keep them by: localmcp config set"))
+        session.warn(f"Not written, because secret: {names}. Keep them by: localmcp config set")
     if report["tools"] is not None:
         tools = terminal.counted(len(report["tools"]), "tool")
         session.note(f"It starts, and offers {tools}: {', '.join(report['tools'])}.")
     if absence:
-        session.note(terminal.warned(absence))
+        session.warn(absence)
     changed = any(file["action"] in ("added", "updated") for file in report["files"])
     if changed and not report["dryRun"]:
         restart = RESTART.get(targets[0].client, "Restart the program that reads this file.")
@@ -142,7 +142,7 @@ def _print_files(session: Session, report: Json, targets: list[ClientFile]) -> N
         terminal.echo(f"{words[file['action']]}: {terminal.bold(target.title)} as {report['name']}")
         session.note(f"  {terminal.short_path(file['path'])}")
         if file["backup"]:
-            session.note(terminal.dim(f"  before: {terminal.short_path(file['backup'])}"))
+            session.remark(f"  before: {terminal.short_path(file['backup'])}")
     if report["dryRun"]:
         session.note("Nothing was changed (--dry-run).")
 
@@ -166,7 +166,7 @@ def print_block(session: Session, client: str | None, name: str, launch: Launch)
     answer = {"name": name, "entry": launch.entry, "block": block, "files": [str(target.path) for target in targets]}
     session.answer(answer, lambda _: terminal.echo(block))
     for target in targets:
-        session.note(terminal.dim(f"It belongs into {target.path}"))
+        session.remark(f"It belongs into {target.path}")
 
 
 def disconnect(session: Session, client: str, name: str, dry_run: bool) -> None:
@@ -215,7 +215,7 @@ def import_from(session: Session, client: str | None, dry_run: bool) -> None:
     """Read the servers of one client, or of all that are found, into localmcp's own mcp.json."""
     theirs, problems = (read_source(client), []) if client else _read_every_client()
     answer = {**take_over(session, theirs, dry_run=dry_run), "problems": problems}
-    session.warn_all(problems)
+    session.warn(*problems)
     session.answer(answer, lambda value: print_import(session, value))
 
 

@@ -134,8 +134,8 @@ def backup(session: Session, target: Path | None) -> None:
     made = backups.back_up(session.existing().database, target)
     size = terminal.dim(terminal.size(made.bytes))
     session.answer(asdict(made), lambda _: terminal.echo(f"{made.path}  {size}"))
-    session.warn_all([f"It is complete, but as in the file: {problem}." for problem in made.problems])
-    session.note(terminal.dim(f"Back again with: localmcp restore {terminal.quoted([str(made.path)])}"))
+    session.warn(*(f"It is complete, but as in the file: {problem}." for problem in made.problems))
+    session.remark(f"Back again with: localmcp restore {terminal.quoted([str(made.path)])}")
 
 
 @command()
@@ -190,7 +190,7 @@ def optimize(session: Session) -> None:
     if done.removed:
         sizes += f", {terminal.counted(done.removed, 'row')} that belonged to nothing deleted"
     session.answer(asdict(done), lambda _: terminal.echo(sizes))
-    session.warn_all(done.notes)
+    session.warn(*done.notes)
 
 
 @command()

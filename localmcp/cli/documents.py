@@ -46,7 +46,7 @@ def _print_context(session: Session, result: Json) -> None:
     session.note(terminal.bold(result["sourceTitle"]) + "  " + terminal.dim(result["citation"]["label"]))
     for chunk in result["chunks"]:
         mark = "this passage" if chunk["isTarget"] else f"{chunk['relativePosition']:+d}"
-        session.note(terminal.dim(f"── {chunk['chunkIndex'] + 1} of {result['chunkTotal']}: {mark} ──"))
+        session.remark(f"── {chunk['chunkIndex'] + 1} of {result['chunkTotal']}: {mark} ──")
         terminal.write(chunk["content"].strip("\n"))
 
 
@@ -145,7 +145,7 @@ def remove(session: Session, targets: tuple[str, ...], collection: str | None, y
     report = library.remove(targets, collection=collection)
     removed_words = f"{terminal.counted(report.removed, 'document')} put into the trash."
     session.answer({"removed": report.removed}, lambda _: session.note(removed_words))
-    session.note(terminal.dim("Bring one back with: localmcp trash restore ID   (localmcp trash list)"))
+    session.remark("Bring one back with: localmcp trash restore ID   (localmcp trash list)")
 
 
 @group()

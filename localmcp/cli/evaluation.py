@@ -65,7 +65,7 @@ def evaluate_search(session: Session, queries: Path | None, **options: Any) -> i
     result = {**evaluation.as_json(), "compared": compared, "regressed": bool(lost)}
     session.answer(result, lambda _: _print(session, evaluation, differences))
     if lost:
-        session.note(terminal.warned(f"Hybrid search lost {-lost[0].change:.3f} nDCG@10."))
+        session.warn(f"Hybrid search lost {-lost[0].change:.3f} nDCG@10.")
     return int(bool(lost))
 
 
@@ -100,10 +100,8 @@ def _changed(settings: Settings, changes: tuple[str, ...]) -> Settings:
 
 def _warn_of_no_effect(session: Session, changed: Settings) -> None:
     if changed.adaptive_weight and changed.semantic_weight != session.settings.semantic_weight:
-        advice = "For all text: --with adaptive_weight=false"
-        session.note(
-            terminal.warned(f"semantic_weight counts only for text on which the model was not measured yet. {advice}")
-        )
+        limit = "semantic_weight counts only for text on which the model was not measured yet."
+        session.warn(f"{limit} For all text: --with adaptive_weight=false")
 
 
 # ---------------------------------------------------------------- baselines and pages
@@ -145,7 +143,7 @@ def _write_page(path: Path, evaluation: Evaluation, differences: list[Difference
 
 
 def _print(session: Session, evaluation: Evaluation, differences: list[Difference]) -> None:
-    session.warn_all(evaluation.notices)
+    session.warn(*evaluation.notices)
     rows = [(mode, *mode_cells(result)) for mode, result in evaluation.modes.items()]
     head = ("mode", "nDCG@10", "recall@10", "MRR", "unanswerable answered", "p50 ms", "p95 ms")
     session.print_table(head, rows, right=range(1, 7))

@@ -250,7 +250,7 @@ def finish_vectors(session: Session, collections: Iterable[str | None], *, wait:
         left = sum(report.waiting for report in made)
     if left:
         passages = terminal.counted(left, "passage")
-        session.note(terminal.warned(f"{passages} found by word only: their meaning has not been read."))
+        session.warn(f"{passages} found by word only: their meaning has not been read.")
 
 
 def report_json(report: Report) -> dict[str, Any]:
@@ -267,19 +267,19 @@ def tell(session: Session, report: Report, entries: Iterable[Entry]) -> None:
     if report.skipped:
         session.note(f"Skipped {report.skipped:,}: {grouped(skipped)}")
     if report.failed:
-        session.note(terminal.warned(f"Failed {report.failed:,}:"))
+        session.warn(f"Failed {report.failed:,}:")
     failed = dict(report.problems) or {e.path: e.reason for e in entries if e.status == "failed"}
     for line in failure_lines(dict(list(failed.items())[:SHOWN_PROBLEMS])):
         session.note(f"  {line}")
     if report.failed > SHOWN_PROBLEMS:
-        session.note(terminal.dim("  …   localmcp why PATH tells of each"))
-    session.warn_all(report.notices)
+        session.remark("  …   localmcp why PATH tells of each")
+    session.warn(*report.notices)
     if report.waiting:
         passages = terminal.counted(report.waiting, "passage")
         session.note(f"{passages} found by word only so far. Their meaning is read when localmcp runs, or now with:")
         session.note("  localmcp refresh")
     if report.indexed:
-        session.note(terminal.dim('Search it with: localmcp search "…"'))
+        session.remark('Search it with: localmcp search "…"')
 
 
 def summary(report: Report, file_bytes: int) -> str:

@@ -69,7 +69,7 @@ def _print_new(session: Session, made: NewKey, warning: str) -> None:
     terminal.echo(made.key)
     created = f"Created {_called(made.info)} with scope {_opened(made.info)}, {_expiry(made.info)}."
     session.note(f"{created} {terminal.warned(warning)}")
-    session.note(terminal.dim(f"Revoke it with: localmcp keys revoke {made.info.id}"))
+    session.remark(f"Revoke it with: localmcp keys revoke {made.info.id}")
 
 
 @keys.command("list")

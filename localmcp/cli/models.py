@@ -218,7 +218,7 @@ def _print_models(session: Session, result: Json, everything: bool) -> None:
     rows = [("*" if m["inUse"] else "", m["spec"], m["state"], m["says"]) for m in result["models"]]
     session.print_table(("", "model", "state", "what it is"), rows)
     if not everything:
-        session.note(terminal.dim("More that can be downloaded: localmcp models list --all"))
+        session.remark("More that can be downloaded: localmcp models list --all")
 
 
 GOES_ON = "What was embedded is kept, and the old vectors answer. The same command goes on."
@@ -277,7 +277,7 @@ def _set(session: Session, spec: str) -> None:
     path = config.write_setting("model", spec)
     session.note(f"The model in use is {spec} ({path}). Restart the clients that have localmcp open.")
     if os.environ.get("LOCALMCP_MODEL", spec) != spec:
-        session.note(terminal.warned("LOCALMCP_MODEL is set in this shell, and counts more."))
+        session.warn("LOCALMCP_MODEL is set in this shell, and counts more.")
 
 
 def _chosen(workspace: Workspace, name: str | None) -> list[Collection]:
@@ -327,7 +327,7 @@ def _print_reembedded(session: Session, done: list[Reembedded], rules: int) -> N
             session.note(f"{copy.collection}: {made} made, all of {copy.model}.")
         else:
             session.note(f"{copy.collection}: has the vectors of {copy.model} already.")
-        session.warn_all(copy.notes)
+        session.warn(*copy.notes)
     if rules:
         session.note(f"{terminal.counted(rules, 'rule')} read.")
     if not done and not rules:
@@ -338,8 +338,7 @@ def _note_setting(session: Session, spec: str, switched: bool) -> None:
     if spec != session.settings.model:
         session.note(f"Searches need the same model: localmcp config set model {terminal.quoted([spec])}")
     if switched:
-        back, clean = "localmcp reembed --rollback", "localmcp reembed --clean"
-        session.note(terminal.dim(f"Back: {back}   Delete the old vectors: {clean}"))
+        session.remark("Back: localmcp reembed --rollback   Delete the old vectors: localmcp reembed --clean")
 
 
 # ---------------------------------------------------------------- and back
@@ -367,10 +366,10 @@ def _roll_back_all(workspace: Workspace, collections: list[Collection]) -> list[
 def _print_rolled_back(session: Session, done: list[Reembedded]) -> None:
     for reembedded in done:
         session.note(f"{reembedded.collection}: the vectors of {reembedded.model} answer again.")
-        session.warn_all(reembedded.notes)
+        session.warn(*reembedded.notes)
     spec = reembedding.spec_of(done[0].model)
     session.note(f"Searches need the same model: localmcp config set model {spec}")
-    session.note(terminal.dim("Then, for rules and for what has no vector: localmcp rules reembed && localmcp refresh"))
+    session.remark("Then, for rules and for what has no vector: localmcp rules reembed && localmcp refresh")
 
 
 def _clean(session: Session, workspace: Workspace, collections: list[Collection]) -> None:
@@ -378,4 +377,4 @@ def _clean(session: Session, workspace: Workspace, collections: list[Collection]
     total = sum(removed.values())
     session.answer({"removed": removed}, lambda _: session.note(f"{terminal.counted(total, 'old vector')} deleted."))
     if total:
-        session.note(terminal.dim("The space is given back by: localmcp optimize"))
+        session.remark("The space is given back by: localmcp optimize")

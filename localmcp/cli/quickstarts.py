@@ -61,9 +61,9 @@ def _print_report(session: Session, report: Json) -> None:
         terminal.echo(f"{terminal.warned('left out')} {skipped['where']}: {skipped['problem']}", err=True)
     warnings = report["warnings"]
     for warning in warnings[:MOST_WARNINGS]:
-        session.note(terminal.dim(f"{warning['where']}: {warning['problem']}"))
+        session.remark(f"{warning['where']}: {warning['problem']}")
     if len(warnings) > MOST_WARNINGS:
-        session.note(terminal.dim(f"… and {len(warnings) - MOST_WARNINGS} more (--json lists all)"))
+        session.remark(f"… and {len(warnings) - MOST_WARNINGS} more (--json lists all)")
 
 
 def _check_search(_session: Session, arguments: Json) -> Json:
@@ -75,7 +75,7 @@ def _check_search(_session: Session, arguments: Json) -> Json:
 @tool_command(quickstarts, "search", Quickstarts.search, prepare=_check_search, arguments={"displayName": "[WORDS]..."})
 def print_found(session: Session, value: Json) -> None:
     """Search by words of the title; typing errors and another word order are forgiven."""
-    session.warn_all(value.get("notices", ()))
+    session.warn(*value.get("notices", ()))
     if not value["results"]:
         session.note(value["message"])
         return
@@ -101,7 +101,7 @@ def list_catalog(session: Session, value: Json) -> None:
     ]
     session.print_table(("", "name", "title", "status", "tags"), rows)
     if value["total"] > value["count"]:
-        session.note(terminal.dim(f"{value['count']} of {value['total']:,}; see --limit and --offset"))
+        session.remark(f"{value['count']} of {value['total']:,}; see --limit and --offset")
     if not value["total"]:
         empty = "No quick starts. Begin with: localmcp quickstarts import --samples"
         session.note("No quick start is like that." if value["tags"] else empty)

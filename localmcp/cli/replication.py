@@ -61,7 +61,7 @@ def push(
     }
     session.answer(result, lambda _: session.note(_pushed_words(result)))
     if not copied.indexed:
-        session.note(terminal.warned("Milvus has not indexed all of it yet; until it has, searches find less."))
+        session.warn("Milvus has not indexed all of it yet; until it has, searches find less.")
 
 
 def _pushed_words(result: dict[str, Any]) -> str:
@@ -107,8 +107,7 @@ def _print_pulled(session: Session, result: dict[str, Any]) -> None:
     vectors = terminal.counted(result["read"], "vector")
     session.note(f"{vectors} read into '{result['collection']}'. Documents: {terminal.bold(', '.join(parts))}.")
     if result["empty"]:
-        session.note(terminal.warned(f"{terminal.counted(result['empty'], 'vector')} without text left out."))
+        session.warn(f"{terminal.counted(result['empty'], 'vector')} without text left out.")
     if result["incomplete"]:
-        words = f"{terminal.counted(result['incomplete'], 'document')} taken with some passages missing."
-        session.note(terminal.warned(words))
-    session.warn_all(result["notices"])
+        session.warn(f"{terminal.counted(result['incomplete'], 'document')} taken with some passages missing.")
+    session.warn(*result["notices"])

@@ -54,7 +54,7 @@ def rules() -> None:
 )
 def search_rules(session: Session, result: Json) -> None:
     """Find the rules that a task needs, and say why."""
-    session.warn_all(result.get("notices", ()))
+    session.warn(*result.get("notices", ()))
     if not result["rules"]:
         terminal.echo("No rule fits this task.")
     for rule in result["rules"]:
@@ -65,9 +65,9 @@ def search_rules(session: Session, result: Json) -> None:
     _print_more("For every task:", result.get("always", []))
     _print_more("Often applied together with these:", result.get("combinations", []))
     if result.get("omitted"):
-        session.note(terminal.dim(f"{result['omitted']} more did not fit into --max-tokens."))
+        session.remark(f"{result['omitted']} more did not fit into --max-tokens.")
     if result.get("uncalibrated"):
-        session.note(terminal.warned("This model is not calibrated: relevance is the cosine. Try --threshold 0.4."))
+        session.warn("This model is not calibrated: relevance is the cosine. Try --threshold 0.4.")
 
 
 def _print_more(title: str, listed: list[Json]) -> None:
@@ -82,7 +82,7 @@ def _print_more(title: str, listed: list[Json]) -> None:
 def _changed(session: Session, answer: Json) -> None:
     session.note(answer["message"])
     if answer.get("notice"):
-        session.note(terminal.warned(answer["notice"]))
+        session.warn(answer["notice"])
 
 
 @rules.command("add")
@@ -125,7 +125,7 @@ def import_rules(session: Session, paths: tuple[Path, ...], project: str | None)
 
 def _print_import(session: Session, report: Json) -> None:
     for skipped in report["skipped"]:
-        session.note(terminal.warned(f"{terminal.short_path(skipped['where'])}: {skipped['problem']}"))
+        session.warn(f"{terminal.short_path(skipped['where'])}: {skipped['problem']}")
     unchanged = f", {report['known']} known already" if report["known"] else ""
     files = terminal.counted(len(report["files"]), "file")
     session.note(f"{terminal.counted(report['added'], 'rule')} added from {files}{unchanged}.")

@@ -108,19 +108,19 @@ def parse_metadata(pairs: tuple[str, ...]) -> Json:
 
 def print_results(session: Session, result: Json, explain: bool, before: int = 0) -> None:
     """The hits on stdout, counted on from those `before`; what the person should know about them on stderr."""
-    session.warn_all(result.get("notices", ()))
+    session.warn(*result.get("notices", ()))
     for repair in result.get("repairs", ()):
         session.note(f"Searched for '{repair['replacement']}' instead of '{repair['word']}'.")
     if not result["count"]:
         terminal.echo(result["message"])
     elif result.get("lowConfidence"):
-        session.note(terminal.warned("Probably not in your documents; these passages are the nearest."))
+        session.warn("Probably not in your documents; these passages are the nearest.")
     for number, hit in enumerate(result["results"], before + 1):
         terminal.echo("\n".join(hit_lines(number, hit, result, explain)))
     if explain:
         terminal.echo("\n".join(_query_lines(result)))
     if "nextCursor" in result:
-        session.note(terminal.dim(f"There are more: --page {before // result['count'] + 2}"))
+        session.remark(f"There are more: --page {before // result['count'] + 2}")
 
 
 def hit_lines(number: int, hit: Json, result: Json, explain: bool = False) -> list[str]:

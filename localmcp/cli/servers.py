@@ -261,7 +261,7 @@ def read_source(source: str) -> dict[Path, dict[str, Any]]:
 def print_import(session: Session, report: Json) -> None:
     """Tell what was, or would be, taken over from which files."""
     for path in report["from"]:
-        session.note(terminal.dim(f"from {terminal.short_path(path)}"))
+        session.remark(f"from {terminal.short_path(path)}")
     if not report["servers"]:
         terminal.echo("There are no servers to take over.")
     for server in report["servers"]:
@@ -387,7 +387,7 @@ def _note_changes(session: Session, listed: Iterable[McpServer]) -> None:
     for server in listed:
         if server.usable and (count := len(server.changes())):
             what = f"{server.entry.name}: {terminal.counted(count, 'tool')} changed since you approved it; see"
-            session.note(terminal.warned(f"{what}: localmcp servers approve {server.entry.name}"))
+            session.warn(f"{what}: localmcp servers approve {server.entry.name}")
 
 
 def _outcome(outcome: int | LocalMCPError) -> Json:
@@ -405,4 +405,4 @@ def _print_outcomes(session: Session, outcomes: list[Json]) -> None:
             continue
         terminal.echo(terminal.warned(outcome["error"]))
         if outcome["hint"]:
-            session.note(terminal.dim(f"  {outcome['hint']}"))
+            session.remark(f"  {outcome['hint']}")

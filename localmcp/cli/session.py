@@ -142,11 +142,15 @@ class Session:
         if not self.quiet and not self.as_json:
             terminal.echo(text, err=True, color=self.color)
 
+    def remark(self, text: str) -> None:
+        """Words about the work that may be missed."""
+        self.note(terminal.dim(text))
+
     def note_step(self, step: str) -> None:
         """Say which part of longer work begins."""
-        self.note(terminal.dim(f"{step} …"))
+        self.remark(f"{step} …")
 
-    def warn_all(self, notices: Sequence[str]) -> None:
+    def warn(self, *notices: str) -> None:
         """Words about the work that should not be missed."""
         for notice in notices:
             self.note(terminal.warned(notice))
@@ -163,7 +167,7 @@ class Session:
     def note_page(self, shown: int, total: int, empty: str) -> None:
         """Say how to see the rest of a list of which the first `shown` were printed, or that there is nothing."""
         if shown < total:
-            self.note(terminal.dim(f"{shown:,} of {total:,}; more: --offset {shown}"))
+            self.remark(f"{shown:,} of {total:,}; more: --offset {shown}")
         elif not total:
             self.note(empty)
 

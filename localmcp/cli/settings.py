@@ -33,7 +33,7 @@ def show_settings(session: Session) -> None:
         return
     rows = [(setting["name"], _shown(setting["value"]), setting["from"], setting["says"]) for setting in described]
     session.print_table(("setting", "value", "from", "what it does"), rows)
-    session.note(terminal.dim(f"Change one with: localmcp config set NAME VALUE   ({configuration.config_file()})"))
+    session.remark(f"Change one with: localmcp config set NAME VALUE   ({configuration.config_file()})")
 
 
 @config.command("get")
@@ -56,7 +56,7 @@ def set_setting(session: Session, name: str, value: str) -> None:
     session.answer({name: _value(session, name), "file": str(path)}, lambda _: session.note(f"Written to {path}"))
     where = _origin(session, name)
     if where not in ("config.toml", "default"):
-        session.note(terminal.warned(f"{where} is set as well, and wins."))
+        session.warn(f"{where} is set as well, and wins.")
 
 
 def _check_model(name: str, value: str) -> None:

@@ -124,7 +124,7 @@ def search(
     discovery = session.reading().discovery
     offered = read_catalog(catalog) if catalog else discovery.searchable()
     if profile == "best" and not discovery.finder.remembers:
-        session.note(terminal.dim("Reading what every tool does; the next search remembers it …"))
+        session.remark("Reading what every tool does; the next search remembers it …")
     ranked = rank_tools(" ".join(words), offered, discovery.finder, profile, PATIENCE)
     hits = [_hit(hit, score, detail) for hit, score in ranked.hits[:limit]]
     if not hits:
