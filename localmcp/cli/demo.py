@@ -7,7 +7,6 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -21,10 +20,9 @@ from localmcp.connect.entry import make_launch
 from localmcp.connect.trial import ask_server
 from localmcp.errors import InvalidInput
 from localmcp.files import database_bytes
+from localmcp.knowledge.report import Report
 from localmcp.schemas import Json
-
-if TYPE_CHECKING:
-    from localmcp.knowledge.report import Report
+from localmcp.text.excerpt import Matcher, excerpt
 
 SEARCHES = (
     ("A code: found by the word itself.", "boiler E110"),
@@ -53,10 +51,8 @@ def demo(session: Session, keep: str | None) -> None:
     searches = [story.search(why, query) for why, query in SEARCHES]
     answer = story.ask_as_assistant()
     story.end()
-    if session.as_json:
-        session.print_json(
-            {"file": session.database, "indexed": report.indexed, "searches": searches, "assistant": answer}
-        )
+    answers = {"searches": searches, "assistant": answer}
+    session.answer({"file": session.database, "indexed": report.indexed, **answers})
 
 
 def _new_file(keep: str | None) -> Path:
@@ -145,8 +141,6 @@ class Story:
         return result
 
     def _quote(self, hit: Json) -> None:
-        from localmcp.text.excerpt import Matcher, excerpt
-
         self.tell(f"    {terminal.bold(hit['sourceTitle'])}  {hit['citation']['label']}")
         for line in excerpt(hit["content"], Matcher((), "english"), terminal.columns() - 6, 6):
             self.tell(f"    {terminal.dim('│')} {line}")

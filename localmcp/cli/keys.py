@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from localmcp.activity import Statistics
+from localmcp.api_keys import KeyInfo, NewKey
 from localmcp.cli import terminal
 from localmcp.cli.dates import FORM, parse_time
 from localmcp.cli.options import collection_option
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.humanize import local_time
 from localmcp.profiles import RIGHTS
-
-if TYPE_CHECKING:
-    from localmcp.activity import Statistics
-    from localmcp.api_keys import KeyInfo, NewKey
 
 
 @group()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from localmcp.activity.entries import INTERFACES, LogEntry, LogPage, Statistics, Usage
 from localmcp.cli import terminal
 from localmcp.cli.dates import parse_time
 from localmcp.cli.options import collection_option
@@ -19,7 +20,6 @@ from localmcp.humanize import local_time
 from localmcp.knowledge.origins import is_uuid
 
 if TYPE_CHECKING:
-    from localmcp.activity import LogEntry, LogPage, Statistics, Usage
     from localmcp.workspace import Workspace
 
 FOLLOW_SECONDS = 0.5
@@ -63,8 +63,6 @@ def _chosen(workspace: Workspace, key: str | None, since: str | None, **conditio
 
 def _caller(workspace: Workspace, key: str) -> str:
     """Return an interface, or the id of a key; a deleted key can still be named by its id."""
-    from localmcp.activity.entries import INTERFACES
-
     if key in INTERFACES:
         return key
     try:

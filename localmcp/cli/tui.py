@@ -32,10 +32,7 @@ def tui(session: Session, file: Path | None, theme: str | None) -> int:
     if file is not None:
         session.database = str(file)
     settings = session.settings
-    need_terminal("tui", "localmcp search, sources, rules, … do the same without one.")
-    honour_no_color()
-    # What is typed is searched again when the model is there.
-    session.seconds_for_model = 0.0
+    _prepare_screen(session, "tui", "localmcp search, sources, rules, … do the same without one.")
     # Modules stay as they are: collections that look at them take 7 % of the first paint, after which they begin.
     gc.disable()
     # textual takes 160 ms to import.
@@ -51,18 +48,17 @@ def tui(session: Session, file: Path | None, theme: str | None) -> int:
     return 0
 
 
-def need_terminal(name: str, hint: str) -> None:
-    """Refuse to draw where there is no terminal.
+def _prepare_screen(session: Session, name: str, hint: str) -> None:
+    """Refuse to draw where there is no terminal, and let searches answer by words until the model is there.
 
     Raises:
         Unavailable: stdin or stderr is not a terminal.
     """
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise Unavailable(f"localmcp {name} needs a terminal.", hint=hint)
-
-
-def honour_no_color() -> None:
-    """Textual takes an empty NO_COLOR for a wish too; no-color.org does not."""
+    # What is typed is searched again when the model is there.
+    session.seconds_for_model = 0.0
+    # Textual takes an empty NO_COLOR for a wish too; no-color.org does not.
     if os.environ.get("NO_COLOR") == "":
         del os.environ["NO_COLOR"]
 
@@ -102,10 +98,7 @@ def find(session: Session, query: tuple[str, ...], mode: str, what: str) -> int:
     nothing is printed and the exit code is 130.
     """
     settings = session.settings
-    need_terminal("find", 'Use: localmcp search "…"')
-    honour_no_color()
-    # What is typed is searched again when the model is there.
-    session.seconds_for_model = 0.0
+    _prepare_screen(session, "find", 'Use: localmcp search "…"')
     # textual takes 160 ms to import.
     from localmcp.tui.logs import logging_to_file, separate_screen_stream
     from localmcp.tui.picker import PickerApp
