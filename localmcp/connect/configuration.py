@@ -91,12 +91,8 @@ def _read(path: Path) -> tuple[Json, bytes | None, str]:
     """Return the file as a table, as bytes (None when there is none), and as text."""
     if not path.exists():
         return {}, None, ""
-    document = read_document(path)
-    try:
-        before = path.read_bytes()
-        return document, before, before.decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} cannot be read: {error}.", hint="Fix or move the file.") from error
+    document, before = read_document(path), path.read_bytes()
+    return document, before, before.decode()
 
 
 def _table(document: Json, target: ClientFile) -> Json:
@@ -114,9 +110,8 @@ def _ours(old: Any, name: str, target: ClientFile) -> Json:
         return {}
     if isinstance(old, dict) and is_localmcp(cast(Json, old)):
         return cast(Json, old)
-    raise InvalidInput(
-        f"'{name}' in {target.path} is another program, not localmcp.", hint="Choose another name with --name."
-    )
+    message = f"'{name}' in {target.path} is another program, not localmcp."
+    raise InvalidInput(message, hint="Choose another name with --name.")
 
 
 def _merged(old: Json, entry: Json) -> Json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from typing import Any
 from localmcp.config import APP, describe_settings, is_secret, read_variable
 from localmcp.errors import ConfigurationError
 from localmcp.profiles import read_profile
-from localmcp.providers.client_configuration import CODEX_SERVERS, SERVERS, ClientFile
+from localmcp.providers.client_configuration import CODEX_SERVERS, MCP_SERVERS, SERVERS, ClientFile
 
 Json = dict[str, Any]
 
@@ -103,12 +104,9 @@ def entry_for(target: ClientFile, entry: Mapping[str, Any]) -> Json:
 
 def block_for(target: ClientFile | None, name: str, entry: Mapping[str, Any]) -> str:
     """Return the block as a person pastes it into the client's file; None = the form that most clients read."""
-    import json
-
-    if target is None:
-        return json.dumps({"mcpServers": {name: dict(entry)}}, ensure_ascii=False, indent=2)
-    if target.table == CODEX_SERVERS:
+    block = {target.table: {name: entry_for(target, entry)}} if target else {MCP_SERVERS: {name: dict(entry)}}
+    if CODEX_SERVERS in block:
         import tomlkit
 
-        return tomlkit.dumps({target.table: {name: entry_for(target, entry)}}).rstrip("\n")
-    return json.dumps({target.table: {name: entry_for(target, entry)}}, ensure_ascii=False, indent=2)
+        return tomlkit.dumps(block).rstrip("\n")
+    return json.dumps(block, ensure_ascii=False, indent=2)

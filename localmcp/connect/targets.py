@@ -39,10 +39,8 @@ def find_targets(client_or_file: str) -> list[ClientFile]:
     if not (path.suffix.lower() in _ENDINGS or os.sep in client_or_file or "/" in client_or_file or path.is_file()):
         near = nearest(client_or_file, client_names())
         choices = f"Clients: {', '.join(client_names())}. A file ends with .json or .toml."
-        raise InvalidInput(
-            f"'{client_or_file}' is neither a client that is known nor a file.",
-            hint=f"Did you mean '{near}'? {choices}" if near else choices,
-        )
+        hint = f"Did you mean '{near}'? {choices}" if near else choices
+        raise InvalidInput(f"'{client_or_file}' is neither a client that is known nor a file.", hint=hint)
     if path.is_dir():
         raise InvalidInput(f"{path} is a folder.", hint="Name the file in it, such as mcp.json.")
     return [file_target(path.absolute())]
@@ -76,12 +74,11 @@ def _table_of(path: Path) -> str:
         return CODEX_SERVERS
     if path.is_file():
         document = read_document(path)
-        for table in TABLES:
-            if table in document:
-                if not isinstance(document[table], dict):
-                    kind = type(document[table]).__name__
-                    raise ConfigurationError(f"{path}: '{table}' must be an object, not {kind}.")
-                return table
+        if table := next((table for table in TABLES if table in document), None):
+            if not isinstance(document[table], dict):
+                kind = type(document[table]).__name__
+                raise ConfigurationError(f"{path}: '{table}' must be an object, not {kind}.")
+            return table
     if path.parent.name in (".vscode", "User"):
         return SERVERS
     return CONTEXT_SERVERS if path.parent.name in ("zed", ".zed") else MCP_SERVERS

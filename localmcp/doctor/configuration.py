@@ -17,10 +17,14 @@ from localmcp.doctor.check import Check, fail, ok, warn
 from localmcp.embeddings import parse_spec
 from localmcp.errors import ConfigurationError, LocalMCPError
 from localmcp.language_models import parse_address
+from localmcp.milvus.client import read_server
 from localmcp.profiles import profiles_file, read_profile
 from localmcp.providers.client_configuration import client_files, read_document, servers_in
 from localmcp.providers.fields import line_of
+from localmcp.providers.manifests import inspected_providers
 from localmcp.providers.mcp_servers.adoption import is_localmcp
+from localmcp.providers.mcp_servers.entries import read_entries
+from localmcp.providers.mcp_servers.servers import McpServers
 from localmcp.schemas import nearest
 
 if TYPE_CHECKING:
@@ -54,22 +58,22 @@ def _file_problems(path: Path) -> Iterator[str]:
         if name not in config.setting_names():
             near = nearest(name, config.setting_names())
             yield f"{where}: unknown setting '{name}'." + (f" Did you mean '{near}'?" if near else "")
-            continue
-        try:
-            config.parse_setting(name, raw, where)
-        except ConfigurationError as error:
-            yield error.message
+        else:
+            yield from _value_problems(name, raw, where)
 
 
 def _variable_problems() -> Iterator[str]:
     for setting in config.describe_settings():
         raw = os.environ.get(setting["env"], "").strip()
-        if not raw or raw.startswith("${"):
-            continue
-        try:
-            config.parse_setting(setting["name"], raw, f"the variable {setting['env']}")
-        except ConfigurationError as error:
-            yield error.message
+        if raw and not raw.startswith("${"):
+            yield from _value_problems(setting["name"], raw, f"the variable {setting['env']}")
+
+
+def _value_problems(name: str, raw: Any, where: str) -> Iterator[str]:
+    try:
+        config.parse_setting(name, raw, where)
+    except ConfigurationError as error:
+        yield error.message
 
 
 # ---------------------------------------------------------------- profiles, servers, tools
@@ -99,9 +103,6 @@ def check_profiles() -> Iterator[Check]:
 
 def check_servers() -> Iterator[Check]:
     """Check the entries of `mcp.json`."""
-    from localmcp.providers.mcp_servers.entries import read_entries
-    from localmcp.providers.mcp_servers.servers import McpServers
-
     path = config.servers_file()
     if not path.exists():
         return
@@ -110,9 +111,8 @@ def check_servers() -> Iterator[Check]:
     wrong = [entry for entry in entries if entry.problem]
     for server in wrong:
         at = next((n for n, line in enumerate(text.splitlines(), 1) if f'"{server.name}"' in line), 1)
-        yield fail(
-            "mcp servers", f"{path}:{at}: '{server.name}' {server.problem}", f"localmcp servers remove {server.name}"
-        )
+        says = f"{path}:{at}: '{server.name}' {server.problem}"
+        yield fail("mcp servers", says, f"localmcp servers remove {server.name}")
     for server in entries:
         if server.command and not server.disabled and not server.problem and not _is_program(server.command):
             says = f"the program '{server.command}' of '{server.name}' is not on this machine"
@@ -131,8 +131,6 @@ def _is_program(command: str) -> bool:
 
 def check_tools(workspace: Workspace) -> Iterator[Check]:
     """Check the person's tool manifests and `providers.toml`, as `localmcp tools check` sees them."""
-    from localmcp.providers.manifests import inspected_providers
-
     configured = workspace.configured_tools
     if not configured.is_configured:
         return
@@ -169,13 +167,9 @@ def check_clients() -> Iterator[Check]:
             if isinstance(entry, dict) and is_localmcp(cast("dict[str, Any]", entry)):
                 using.append(client_file.title)
                 yield from _startable(client_file.title, name, cast("dict[str, Any]", entry))
-    if using:
-        yield ok("clients", f"localmcp is set up in {', '.join(dict.fromkeys(using))}")
-    else:
-        seen = f" ({', '.join(dict.fromkeys(present))} found)" if present else ""
-        yield ok(
-            "clients", f"no MCP client on this machine starts localmcp yet{seen}; connect one with `localmcp connect`"
-        )
+    seen = f" ({', '.join(dict.fromkeys(present))} found)" if present else ""
+    says = f"no MCP client on this machine starts localmcp yet{seen}; connect one with `localmcp connect`"
+    yield ok("clients", f"localmcp is set up in {', '.join(dict.fromkeys(using))}" if using else says)
 
 
 def _startable(client: str, name: str, entry: dict[str, Any]) -> Iterator[Check]:
@@ -205,8 +199,6 @@ def check_endpoints(settings: Settings) -> Iterator[Check]:
 
 
 def _milvus_url(settings: Settings) -> str:
-    from localmcp.milvus.client import read_server
-
     server = read_server(settings)
     return server.uri if server else ""
 
