@@ -290,7 +290,7 @@ def read_config_file() -> Mapping[str, Any]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigurationError(f"{path} cannot be read: {error}.", hint="Fix or remove the file.") from error
     for name in table:
-        _known(name, str(path))
+        _check_name(name, str(path))
     return table
 
 
@@ -303,7 +303,7 @@ def write_setting(name: str, raw: str | None) -> Path:
     import tomlkit
     from tomlkit import TOMLDocument
 
-    _known(name, "the command line")
+    _check_name(name, "the command line")
     path = config_file()
     # Reading it first refuses a broken file with its line.
     present = read_config_file()
@@ -327,7 +327,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _known(name: str, where: str) -> None:
+def _check_name(name: str, where: str) -> None:
     if name in setting_names():
         return
     import difflib

@@ -214,7 +214,7 @@ class Discovery:
         whole = max_results if detail == "full" else int(sure and bool(query.strip()))
         least = WEAK_SHARE * ranked[0][1]
         hits = [
-            _told(ranked_tool, score, full=place < whole, asked=detail == "full", weak=score < least)
+            _as_hit(ranked_tool, score, full=place < whole, asked=detail == "full", weak=score < least)
             for place, (ranked_tool, score) in enumerate(ranked)
         ]
         text = compact_json(hits)
@@ -271,7 +271,7 @@ def _full(hit_tool: Tool, score: float) -> ToolHit:
     return hit if schema is None else {**hit, "input_schema": schema, "inputSchema": schema}
 
 
-def _told(hit_tool: Tool, score: float, *, full: bool, asked: bool, weak: bool) -> ToolHit:
+def _as_hit(hit_tool: Tool, score: float, *, full: bool, asked: bool, weak: bool) -> ToolHit:
     """One hit as tool_search tells it: with its schema, a very long one only if `asked`, or in one line."""
     hit: ToolHit = {"name": hit_tool.name, "description": hit_tool.description, "score": round(score, 4)}
     if hit_tool.notice:

@@ -29,7 +29,7 @@ def message_of(call: Said) -> str:
     return call["message"]
 
 
-def known_count_type(_name: str, value: Any) -> Any:
+def check_count_type(_name: str, value: Any) -> Any:
     """Refuse an unknown type in words of your choice; without this check the schema's enumeration answers."""
     if value not in get_args(CountType):
         raise InvalidInput(f"invalid count_type: {value}. Must be 'words', 'characters', or 'lines'")
@@ -95,7 +95,7 @@ class Examples:
             "how many {count_type} are in {text}",
             "how many {count_type} does {text} have",
         ),
-        accepts={"count_type": known_count_type},
+        accepts={"count_type": check_count_type},
         text=message_of,
     )
     def analyze_text(

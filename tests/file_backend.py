@@ -32,7 +32,8 @@ from localmcp.search.records import RecordText, draft_whole
 from localmcp.search.sources import put_source, restore_source, trash_sources
 from localmcp.search.vector import nearest_chunks, remove_signs, remove_vectors, vector_id
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
-from localmcp.storage.migrations import VECTOR_ID_BITS, utc_now
+from localmcp.storage.migrations import VECTOR_ID_BITS
+from localmcp.storage.times import utc_now
 
 Vectors = NDArray[np.float32]
 

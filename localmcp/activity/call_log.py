@@ -15,7 +15,7 @@ from localmcp.config import Settings
 from localmcp.errors import Interrupted, InvalidInput
 from localmcp.schemas import shorten_value, without_none
 from localmcp.storage.database import Database, fetch_all, fetch_one
-from localmcp.storage.migrations import utc_moment, utc_now, utc_text
+from localmcp.storage.times import utc_moment, utc_now, utc_text
 from localmcp.storage.write_behind import WriteBehind
 from localmcp.tools import CallRecord, Json, current_scope
 

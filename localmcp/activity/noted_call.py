@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from localmcp.errors import LocalMCPError
 from localmcp.masking import mask_secrets, mask_text
-from localmcp.storage.migrations import utc_text
+from localmcp.storage.times import utc_text
 from localmcp.tools import Answer, CallRecord, Json, Scope, compact_json
 
 MOST_ARGUMENT_BYTES = 2048

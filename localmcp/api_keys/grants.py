@@ -14,7 +14,7 @@ from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.profiles import RIGHTS
 from localmcp.schemas import shorten_value
 from localmcp.search.collections import Collection, choose_collections, visible_collections
-from localmcp.storage.migrations import utc_moment, utc_text
+from localmcp.storage.times import utc_moment, utc_text
 from localmcp.tools import Scope, current_scope
 
 RULES = ("rules", "developer rules")

@@ -11,7 +11,7 @@ import apsw
 
 from localmcp.profiles import RIGHTS
 from localmcp.storage.database import fetch_all
-from localmcp.storage.migrations import utc_moment
+from localmcp.storage.times import utc_moment
 from localmcp.tools import Json, Scope
 
 WARNING = "Save this API key now. It will not be shown again."

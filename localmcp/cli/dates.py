@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 from localmcp.errors import InvalidInput
-from localmcp.storage.migrations import utc_text
+from localmcp.storage.times import utc_text
 
 _SPAN = re.compile(r"(\d{1,6})\s*(s|min|h|d|w|y)", re.IGNORECASE)
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_536_000}

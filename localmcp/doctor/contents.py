@@ -18,7 +18,7 @@ from localmcp.search.consistency import disagreements
 from localmcp.search.model_languages import unread_languages
 from localmcp.search.vector_queue import waiting, word_only_passages
 from localmcp.storage.database import fetch_all, fetch_one
-from localmcp.storage.migrations import utc_now
+from localmcp.storage.times import utc_now
 
 if TYPE_CHECKING:
     from localmcp.embeddings import ModelIdentity

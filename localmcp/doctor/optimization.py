@@ -15,7 +15,7 @@ from localmcp.files import database_bytes
 from localmcp.search.reembedding import KIND as REEMBED
 from localmcp.search.reembedding import forget_unused_models
 from localmcp.storage.database import Database, fetch_one, open_copy
-from localmcp.storage.migrations import utc_now
+from localmcp.storage.times import utc_now
 
 INDEXES = ("chunks_fts", "quickstarts_fts", "rules_fts")
 MERGED_PAGES = 300

@@ -22,7 +22,7 @@ from localmcp.search.reembedding import KIND as REEMBED
 from localmcp.search.reembedding import rebuild_signs
 from localmcp.search.vector_queue import requeue_collection
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
-from localmcp.storage.migrations import utc_now
+from localmcp.storage.times import utc_now
 
 AT_ONCE = 2000
 """Chunks whose words are counted together."""

@@ -199,7 +199,7 @@ class FolderEmbedder(OnnxEmbedder):
         # Large models keep their weights in a second file beside the graph.
         beside = [path / f"{model_file}{ending}" for ending in ("_data", ".data")]
         with explained(str(path), "If its output is one vector a text already, set the option pooling=disabled."):
-            pooling = _known_pooling(pooling or _read_pooling(path))
+            pooling = _check_pooling(pooling or _read_pooling(path))
             prompts = _read_prompts(path)
             load = partial(_load_custom, f"localmcp/{model_file}-{pooling}", path, model_file, pooling)
             super().__init__(
@@ -362,7 +362,7 @@ def _find_model_file(path: Path) -> str:
     return model_file
 
 
-def _known_pooling(pooling: str) -> str:
+def _check_pooling(pooling: str) -> str:
     if pooling in _POOLINGS:
         return pooling
     raise ConfigurationError(f"pooling is '{pooling}', but must be one of {', '.join(_POOLINGS)}.")

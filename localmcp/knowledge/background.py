@@ -18,7 +18,7 @@ from localmcp.search.collections import visible_collections
 from localmcp.search.reembedding import KIND as REEMBED
 from localmcp.search.replicas import replicas
 from localmcp.storage.database import Database, fetch_all, fetch_one
-from localmcp.storage.migrations import utc_now
+from localmcp.storage.times import utc_now
 
 Kind = Literal["words", "meaning", "scans", "model", "push"]
 WORDS: Literal["words"] = "words"

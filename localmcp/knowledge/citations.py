@@ -337,13 +337,13 @@ def _look(
         cited = _cited_passages(connection, identity) if identity else []
         for passage in cited:
             if holds_quote(passage.text, quote):
-                return True, _found(index, origin, passage, "exact", quote)
+                return True, _verification(index, origin, passage, "exact", quote)
         at_home = {passage.chunk_id for passage in cited}
         for source_id in dict.fromkeys([*(p.source_id for p in cited), *_likely_sources(index, quote)]):
             passage = _passage_holding(passages_of_source(connection, source_id), quote)
             if passage:
                 exact = not has_place or passage.chunk_id in at_home
-                return bool(cited), _found(index, origin, passage, "exact" if exact else "moved", quote)
+                return bool(cited), _verification(index, origin, passage, "exact" if exact else "moved", quote)
     return bool(cited), None
 
 
@@ -353,7 +353,7 @@ def _likely_sources(index: Index, quote: str) -> list[int]:
     return [hit.passage.source_id for hit in index.search(request).hits]
 
 
-def _found(index: Index, origin: str | None, passage: Passage, verdict: Verdict, quote: str) -> Verification:
+def _verification(index: Index, origin: str | None, passage: Passage, verdict: Verdict, quote: str) -> Verification:
     adopted = index.database.adopted
     freshness = check_freshness(passage.uri, passage.size, passage.mtime_ns, passage.sha256, adopted)
     if verdict == "exact" and freshness in ("changed", "missing"):

@@ -46,7 +46,7 @@ from localmcp.search.model_languages import unread_languages
 from localmcp.search.sources import Indexed, put_source
 from localmcp.search.vector_queue import BEHIND, FRONT, MOST_BATCH, MOST_BEHIND, QueueWorker, waiting
 from localmcp.storage.database import Database, fetch_one
-from localmcp.storage.migrations import utc_now
+from localmcp.storage.times import utc_now
 from localmcp.text.document import Document
 from localmcp.text.ocr import installed_engine
 

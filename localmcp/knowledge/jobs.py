@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, cast
 
 from localmcp.errors import Interrupted, LocalMCPError, NotFound
 from localmcp.storage.database import Database, fetch_all, fetch_one
-from localmcp.storage.migrations import utc_now
+from localmcp.storage.times import utc_now
 from localmcp.tools import EVERYTHING, Json, ReportProgress, Scope, current_scope, progress_listener, use_scope
 
 log = logging.getLogger(__name__)

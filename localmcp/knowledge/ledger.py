@@ -16,7 +16,7 @@ from localmcp.knowledge.walk import below, prefix_of
 from localmcp.search.collections import Collection
 from localmcp.search.drafts import WORD_ONLY
 from localmcp.storage.database import fetch_all, fetch_one
-from localmcp.storage.migrations import utc_now
+from localmcp.storage.times import utc_now
 from localmcp.text.data_text import RULE as WORD_ONLY_RULE
 
 Status = Literal["indexed", "skipped", "failed", "missing", "moved", "removed", "kept"]

@@ -109,7 +109,7 @@ def make_root(
     )
 
 
-def said_of(root: Root) -> tuple[Any, ...]:
+def values_of(root: Root) -> tuple[Any, ...]:
     """Return what is stored with every source of a root."""
     return (root.partition_id, root.title, root.source_type, root.metadata)
 

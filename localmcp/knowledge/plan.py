@@ -11,7 +11,7 @@ from pathlib import Path
 from localmcp.humanize import counted
 from localmcp.knowledge.drafting import CANNOT_BE_READ, REACHED_BY_LINK
 from localmcp.knowledge.ledger import Entry, Kind, Root, entries_below, roots_of
-from localmcp.knowledge.options import Options, find_partition, make_root, owner_of, said_of
+from localmcp.knowledge.options import Options, find_partition, make_root, owner_of, values_of
 from localmcp.knowledge.reading import Task
 from localmcp.knowledge.walk import Found, Passed, WalkRules, below, stat_file, walk
 from localmcp.search.collections import Collection
@@ -84,7 +84,7 @@ def plan_adding(
             continue
         owner = owner_of(path, roots)
         root = make_root(path, kind, collection, options, partition_id, owner)
-        forced = owner is not None and said_of(root) != said_of(owner)
+        forced = owner is not None and values_of(root) != values_of(owner)
         at_home = owner is not None and owner.path == path
         entries = entries_by_path[path]
         entry = entries.get(path)
@@ -171,7 +171,7 @@ def _look(root: Root, rules: WalkRules) -> Iterable[Found | Passed]:
     return (stat_file(root.path),) if os.path.lexists(root.path) else ()
 
 
-def _is_wanted_now(root: Root, file: Found) -> bool:
+def _is_readable(root: Root, file: Found) -> bool:
     from localmcp.text.readers import why_skipped  # 60 ms: every reader
 
     return why_skipped(Path(file.path), archive=root.kind == "file") is None
@@ -182,7 +182,7 @@ def _compare(plan: Plan, file: Found, entry: Entry | None, again: bool, forced: 
     status = entry.status if entry and same else None
     if status == "indexed" and not forced:
         plan.unchanged.append(file.path)
-    elif status == "skipped" and not (again and _is_wanted_now(plan.root, file)):
+    elif status == "skipped" and not (again and _is_readable(plan.root, file)):
         plan.skipped += 1
     elif status == "failed" and entry and not again and not _is_readable_now(entry):
         plan.failed += 1

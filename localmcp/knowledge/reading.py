@@ -84,7 +84,7 @@ def _steps(tasks: Sequence[Task], readings: Iterable[tuple[int, Reading | None]]
             if before is not None:
                 yield Step(tasks[number], before, last=False)
         else:
-            yield Step(tasks[number], before or _given_up(tasks[number], "it holds no document"), last=True)
+            yield Step(tasks[number], before or _failed_reading(tasks[number], "it holds no document"), last=True)
 
 
 def _read(tasks: Sequence[Task], chunker: Chunker, settings: Settings) -> Iterator[tuple[int, Reading | None]]:
@@ -102,7 +102,7 @@ def _read(tasks: Sequence[Task], chunker: Chunker, settings: Settings) -> Iterat
             if answer.finished:
                 yield number, None
             else:
-                yield number, answer.value or _given_up(tasks[number], answer.failure, answer.member)
+                yield number, answer.value or _failed_reading(tasks[number], answer.failure, answer.member)
 
 
 def limits_of(settings: Settings) -> Limits:
@@ -151,5 +151,5 @@ def _read_task(number: int, task: Task) -> ReadTask:
     return ReadTask(number, origin, archive=root.kind == "file")
 
 
-def _given_up(task: Task, reason: str, member: str = "") -> Reading:
+def _failed_reading(task: Task, reason: str, member: str = "") -> Reading:
     return Reading(size=task.file.size, mtime_ns=task.file.mtime_ns, failed=reason, member=member)

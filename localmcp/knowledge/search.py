@@ -120,7 +120,7 @@ class SearchResult(TypedDict):
     explain: NotRequired[dict[str, Any]]
 
 
-def known_mode(_name: str, value: Any) -> Any:
+def mode_or_hybrid(_name: str, value: Any) -> Any:
     """Return the mode; an unknown one means hybrid, as in the original."""
     return value if value in MODES else "hybrid"
 
@@ -156,7 +156,7 @@ class PassageSearch:
             "where did I write about {query}",
             "do I have anything about|on {query}",
         ),
-        accepts={"mode": known_mode, "limit": integer_or_string, "maxChars": integer_or_string},
+        accepts={"mode": mode_or_hybrid, "limit": integer_or_string, "maxChars": integer_or_string},
         says={"query required": "Query parameter is required"},
         lean=lean_search,
     )

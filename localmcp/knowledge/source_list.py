@@ -13,7 +13,7 @@ from localmcp.search.collections import choose_collections
 from localmcp.search.filters import path_condition
 from localmcp.search.passages import read_metadata
 from localmcp.storage.database import Database, fetch_all, fetch_one
-from localmcp.storage.migrations import utc_text
+from localmcp.storage.times import utc_text
 
 SOURCE = """
     select sources.id, uuid, title, source_type, metadata, sources.created_at, updated_at, collections.name,

@@ -17,7 +17,7 @@ from localmcp.knowledge.walk import below, prefix_of
 from localmcp.search.collections import Collection
 from localmcp.search.sources import purge_sources, restore_source, trash_sources
 from localmcp.storage.database import fetch_all, fetch_one
-from localmcp.storage.migrations import utc_text
+from localmcp.storage.times import utc_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def find_removal(connection: apsw.Connection, collections: Sequence[Collection],
     matching = [
         row for row in live if row.uri == target or row.id in inside or (row.uri is not None and below(row.uri, path))
     ]
-    if matching or _is_known(connection, collections, path):
+    if matching or _is_of_collections(connection, collections, path):
         return Removal(matching, path)
     matching = [row for row in live if row.title == target]
     if len(matching) > 1:
@@ -110,7 +110,7 @@ def _live_sources(connection: apsw.Connection, collections: Sequence[Collection]
     return [SourceRow(*row) for row in fetch_all(connection, sql) if row[2] in collection_ids]
 
 
-def _is_known(connection: apsw.Connection, collections: Sequence[Collection], path: str) -> bool:
+def _is_of_collections(connection: apsw.Connection, collections: Sequence[Collection], path: str) -> bool:
     collection_ids = {collection.id for collection in collections}
     if any(below(root.path, path) for root in roots_of(connection, collection_ids)):
         return True

@@ -16,7 +16,7 @@ from localmcp.config import Settings
 from localmcp.errors import AccessDenied, InvalidInput, Unavailable, UnreadableDocument
 from localmcp.http import Deadline
 from localmcp.knowledge.reading import limits_of
-from localmcp.storage.migrations import utc_now
+from localmcp.storage.times import utc_now
 from localmcp.text.document import Document
 from localmcp.text.worker_pool import Limits, WorkerPool
 

@@ -205,7 +205,7 @@ class MilvusBackend:
         """
         shape = self._shape(collection)
         check_dimension(shape, collection, queries.shape[1])
-        names = [self._known_partition(shape, partition)] if partition is not None else None
+        names = [self._require_partition(shape, partition)] if partition is not None else None
         limit = min(limit, DEEPEST)
         search = Question(shape, names, condition, exact, self._is_lite() if condition else False)
         neighbors_by_query: list[list[Neighbor]] = [[] for _ in queries]
@@ -311,7 +311,7 @@ class MilvusBackend:
             )
         return shape
 
-    def _known_partition(self, shape: Shape, partition: str) -> str:
+    def _require_partition(self, shape: Shape, partition: str) -> str:
         """Return the partition's encoded name. Lite finds nothing, without a word, in one that is not there."""
         encoded = encode_name(partition, "partition")
         names = [str(name) for name in self._client.call("list_partitions", shape.name)]

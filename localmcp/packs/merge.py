@@ -155,7 +155,7 @@ class Merge:
             own = OwnContents.of(connection, collection.name)
         group: list[Incoming] = []
         for incoming in read_incoming(theirs, collection.id, report.skipped):
-            if not self._is_wanted(incoming, own, report):
+            if not self._is_new(incoming, own, report):
                 continue
             group.append(incoming)
             if sum(len(source.chunks) for source in group) >= CHUNKS_TOGETHER:
@@ -192,7 +192,7 @@ class Merge:
             report.note(f"Without vectors for now: {error.message}")
             return None
 
-    def _is_wanted(self, incoming: Incoming, own: OwnContents, report: MergeReport) -> bool:
+    def _is_new(self, incoming: Incoming, own: OwnContents, report: MergeReport) -> bool:
         """False for a document that is here; one of the same place or title and other content is a conflict."""
         if own.has(incoming):
             report.known += 1

@@ -20,7 +20,7 @@ from localmcp.packs.manifest import read_manifest
 from localmcp.search.candidates import Mode
 from localmcp.search.index import MODEL_WAIT_SECONDS, Index
 from localmcp.storage.database import Database, fetch_all, fetch_one
-from localmcp.storage.migrations import utc_now
+from localmcp.storage.times import utc_now
 
 log = logging.getLogger(__name__)
 

@@ -36,7 +36,7 @@ class OwnContents:
 
     def has(self, incoming: Incoming) -> bool:
         """Return whether the same content is there; records, which share texts, must share what is said of them too."""
-        return (incoming.sha256, _said(incoming)) in self.contents
+        return (incoming.sha256, _record_metadata(incoming)) in self.contents
 
     def namesake(self, incoming: Incoming) -> str | None:
         """Return a document of the same place, or of the same title where one of the two has no place."""
@@ -51,7 +51,7 @@ class OwnContents:
 
     def note(self, incoming: Incoming) -> None:
         """Count an incoming document among them."""
-        self._add(incoming.sha256, _said(incoming), incoming.uri, incoming.title)
+        self._add(incoming.sha256, _record_metadata(incoming), incoming.uri, incoming.title)
 
     def _add(self, sha256: str, metadata_text: str, uri: str | None, title: str) -> None:
         self.contents.add((sha256, metadata_text))
@@ -61,7 +61,7 @@ class OwnContents:
             self.places.setdefault(_name(place), []).append(place)
 
 
-def _said(incoming: Incoming) -> str:
+def _record_metadata(incoming: Incoming) -> str:
     return json.dumps(incoming.metadata, ensure_ascii=False) if incoming.format == FORMAT else ""
 
 

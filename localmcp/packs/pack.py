@@ -19,7 +19,8 @@ from localmcp.packs.manifest import Manifest, count_contents, seal_of
 from localmcp.packs.places import hide_places
 from localmcp.search.collections import choose_collections
 from localmcp.storage.database import Database, fetch_all
-from localmcp.storage.migrations import apply_migrations, expected_schema, schema_of, schema_version, utc_now
+from localmcp.storage.migrations import apply_migrations, expected_schema, schema_of, schema_version
+from localmcp.storage.times import utc_now
 from localmcp.text.chunking import CHUNKER_VERSION
 
 PRIVATE_TABLES = (

@@ -16,7 +16,7 @@ from localmcp.quickstarts.documents import Draft, Json, Tag, Unreadable, read_co
 from localmcp.quickstarts.search import document_text, tagged_ids
 from localmcp.search.federation import shown_name
 from localmcp.storage.database import bump_generations, fetch_all, fetch_one
-from localmcp.storage.migrations import utc_now
+from localmcp.storage.times import utc_now
 from localmcp.tools import compact_json
 
 

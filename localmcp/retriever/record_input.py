@@ -45,7 +45,7 @@ def parse_record(raw: Any, place: str) -> NewRecord:
     entries = _entries(raw, place, _FIELDS)
     if not isinstance(entries.get("text"), str):
         raise InvalidInput(f"{place}: text: {'must be text' if 'text' in entries else 'required'}")
-    metadata, partition = _said(entries, place)
+    metadata, partition = _check_entries(entries, place)
     return NewRecord(clean_text(entries["text"], f"{place}: text"), metadata or {}, partition, place)
 
 
@@ -56,7 +56,7 @@ def parse_change(raw: Any, place: str) -> Change:
         raise InvalidInput(f"{place}: id: {'must be an integer' if 'id' in entries else 'required'}")
     if text is not None and not isinstance(text, str):
         raise InvalidInput(f"{place}: text: must be text")
-    metadata, partition = _said(entries, place)
+    metadata, partition = _check_entries(entries, place)
     if text is None and metadata is None and partition is None:
         raise InvalidInput(f"{place}: nothing to change; give text, metadata or partition_name.")
     return Change(identity, None if text is None else clean_text(text, f"{place}: text"), metadata, partition, place)
@@ -73,7 +73,7 @@ def _entries(raw: Any, place: str, names: Sequence[str]) -> Json:
     return entries
 
 
-def _said(entries: Json, place: str) -> tuple[Json | None, str | None]:
+def _check_entries(entries: Json, place: str) -> tuple[Json | None, str | None]:
     metadata, partition = entries.get("metadata"), entries.get("partition_name")
     if metadata is not None and not isinstance(metadata, dict):
         raise InvalidInput(f"{place}: metadata: must be an object")

@@ -188,10 +188,10 @@ class ReplicationTools:
         for copy in copies:
             task = self._tasks.get(("push", copy["collection"].casefold()))
             if task is not None and not task.finished.is_set():
-                copy["running"] = task.told()
+                copy["running"] = task.describe()
         scope = current_scope().collections
         pulls = [
-            {"collection": name, **task.told()}
+            {"collection": name, **task.describe()}
             for (kind, name), task in self._tasks.items()
             if kind == "pull" and (scope is None or name in scope)
         ]
@@ -238,7 +238,7 @@ class _Task:
         # The thread works in the context of the call that began it.
         progress_listener()(done, total, "copying vectors")
 
-    def told(self) -> Json:
+    def describe(self) -> Json:
         status = "failed" if self.error else "done" if self.finished.is_set() else "running"
         progress: Json = {"status": status, "done": self.done, "total": self.total}
         return {**progress, "problem": str(self.error)} if self.error else progress

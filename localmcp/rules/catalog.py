@@ -180,7 +180,7 @@ class RuleCatalog:
             rulebook.count_instruction(
                 connection, twin.rule.id, draft.instruction or draft.rule_text, draft.context, draft.origin
             )
-            rule = known_rule(connection, twin.rule.id)
+            rule = require_rule(connection, twin.rule.id)
         return {
             "success": True,
             "message": f"Counted towards rule {rule.id}, which says the same.",
@@ -384,7 +384,7 @@ class RuleCatalog:
     def answer(self, rule_id: int, message: str) -> RuleAnswer:
         """Status of a rule."""
         with self.database.read() as connection:
-            return {"success": True, "message": message, "rule": shown_rule(known_rule(connection, rule_id))}
+            return {"success": True, "message": message, "rule": shown_rule(require_rule(connection, rule_id))}
 
 
 def shown_rule(rule: Rule) -> ShownRule:
@@ -413,7 +413,7 @@ def check_draft(draft: RuleDraft) -> None:
         raise InvalidInput(f"category: '{draft.category[:40]}…' is too long; usual are {category_names}.")
 
 
-def known_rule(connection: apsw.Connection, rule_id: int) -> Rule:
+def require_rule(connection: apsw.Connection, rule_id: int) -> Rule:
     """Return the rule of that id.
 
     Raises:

@@ -15,7 +15,7 @@ from localmcp.rules.catalog import (
     RuleAnswer,
     RuleCatalog,
     check_draft,
-    known_rule,
+    require_rule,
 )
 from localmcp.search.federation import never_changed
 from localmcp.tools import Param, hidden_change, integer_or_string, without_none
@@ -92,7 +92,7 @@ class RuleEditor:
         if not changes:
             raise InvalidInput("Nothing to change: give at least one of the fields besides id.")
         with self._database.write() as connection:
-            rule = known_rule(connection, id)
+            rule = require_rule(connection, id)
             draft = rulebook.draft_of(rule, **changes)
             check_draft(draft)
             rulebook.change_rule(connection, rule, draft)
@@ -116,7 +116,7 @@ class RuleEditor:
         if source == target:
             raise InvalidInput(f"source and target are both {source}; name two rules.")
         with self._database.write() as connection:
-            gone, kept = known_rule(connection, source), known_rule(connection, target)
+            gone, kept = require_rule(connection, source), require_rule(connection, target)
             rulebook.move_history(connection, gone, kept)
             if gone.retired_at is None:
                 rulebook.retire_rule(connection, source)
@@ -133,7 +133,7 @@ class RuleEditor:
     def retire_rule(self, id: Annotated[int, Param("Id of the rule")]) -> RuleAnswer:  # noqa: A002
         """Take a rule out of use; it can be restored."""
         with self._database.write() as connection:
-            if known_rule(connection, id).retired_at is None:
+            if require_rule(connection, id).retired_at is None:
                 rulebook.retire_rule(connection, id)
         return self._catalog.answer(id, f"Rule {id} is retired.")
 
@@ -148,7 +148,7 @@ class RuleEditor:
     def restore_rule(self, id: Annotated[int, Param("Id of the rule")]) -> RuleAnswer:  # noqa: A002
         """Bring a retired rule back into use."""
         with self._database.write() as connection:
-            if known_rule(connection, id).retired_at is not None:
+            if require_rule(connection, id).retired_at is not None:
                 rulebook.restore_rule(connection, id)
         self._catalog.embed_missing_or_say()
         return self._catalog.answer(id, f"Rule {id} is in force again.")
@@ -165,7 +165,7 @@ class RuleEditor:
     def delete_rule(self, id: Annotated[int, Param("Id of the rule")]) -> RuleAnswer:  # noqa: A002
         """Delete a rule for good, with the record of its use; to set it aside, retire it instead."""
         with self._database.write() as connection:
-            rule = known_rule(connection, id)
+            rule = require_rule(connection, id)
             rulebook.delete_rule(connection, id)
         return {"success": True, "message": f"Rule {id} was deleted: “{rule.rule_text}”."}
 
@@ -187,7 +187,7 @@ class RuleEditor:
         """Report which rules a task applied, or which did not help: those that are applied come first next time, and
         those applied together are suggested together."""
         with self._database.write() as connection:
-            ids = [known_rule(connection, row_id).id for row_id in dict.fromkeys(ruleIds)]
+            ids = [require_rule(connection, row_id).id for row_id in dict.fromkeys(ruleIds)]
             rulebook.record_use(connection, ids, uuid.uuid4().hex, task, useful)
-            weights = {str(row_id): round(known_rule(connection, row_id).weight, 2) for row_id in ids}
+            weights = {str(row_id): round(require_rule(connection, row_id).weight, 2) for row_id in ids}
         return {"success": True, "recorded": ids, "weights": weights}

@@ -270,7 +270,7 @@ class RuleLearner:
             answer = self._catalog.add(draft, "count")
         except LocalMCPError as error:
             raise ModelUnavailable(f"Failed to create rule with embedding: {error.message}", hint=error.hint) from error
-        return self._told(answer.get("rule", {}), "similarity" in answer)
+        return self._stored_answer(answer.get("rule", {}), "similarity" in answer)
 
     def _generalized(self, instruction: str, context: str) -> Generalized:
         try:
@@ -290,7 +290,7 @@ class RuleLearner:
             return Generalized(None, "it says too little")
         return Generalized(rule, reason)
 
-    def _told(self, rule: Any, counted: bool) -> RememberAnswer:
+    def _stored_answer(self, rule: Any, counted: bool) -> RememberAnswer:
         instruction_id = self._catalog.latest_instruction(rule["id"])
         answer: RememberAnswer = {
             "success": True,

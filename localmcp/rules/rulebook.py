@@ -15,7 +15,7 @@ from localmcp.search.collections import Collection, claim_collection, ensure_col
 from localmcp.search.federation import shown_name
 from localmcp.search.passages import read_texts
 from localmcp.storage.database import bump_generations, fetch_all, fetch_one
-from localmcp.storage.migrations import utc_now
+from localmcp.storage.times import utc_now
 from localmcp.tools import without_none
 from localmcp.wording.languages import detect_language
 from localmcp.wording.normalize import fold

@@ -10,7 +10,7 @@ import apsw
 from localmcp.embeddings.multilingual_model import MULTILINGUAL_NAME
 from localmcp.errors import InvalidInput, ModelMismatch, NotFound
 from localmcp.storage.database import fetch_all, fetch_one
-from localmcp.storage.migrations import utc_now
+from localmcp.storage.times import utc_now
 from localmcp.tools import current_scope, nearest
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from localmcp.search.vector_queue import (
     write_batch,
 )
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
-from localmcp.storage.migrations import utc_now
+from localmcp.storage.times import utc_now
 
 KIND = "reembed"
 """`jobs.kind` of the row that remembers which model a collection had; it stays until the old vectors are deleted."""

@@ -14,7 +14,8 @@ from typing import Any, Literal
 import apsw
 
 from localmcp.storage.database import fetch_all, fetch_one
-from localmcp.storage.migrations import VECTOR_ID_BITS, utc_now
+from localmcp.storage.migrations import VECTOR_ID_BITS
+from localmcp.storage.times import utc_now
 
 
 @dataclass(frozen=True, slots=True)

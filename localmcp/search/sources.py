@@ -21,7 +21,7 @@ from localmcp.search.lexicon import add_to_index, indexed_texts, remove_from_ind
 from localmcp.search.replicas import note_changes
 from localmcp.search.vector_queue import requeue
 from localmcp.storage.database import bump_generations, fetch_all, fetch_one
-from localmcp.storage.migrations import utc_now
+from localmcp.storage.times import utc_now
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ from localmcp.search.drafts import WORD_ONLY
 from localmcp.search.lexicon import EMBEDDED_TITLE
 from localmcp.search.vector import write_vectors
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
-from localmcp.storage.migrations import utc_now
+from localmcp.storage.times import utc_now
 from localmcp.text.chunking import shorten_prefix
 
 QUEUE_VERSION = 7

@@ -38,7 +38,7 @@ def cached_offers(database: str | None = None, profile: str | None = None) -> tu
 
 
 def _entry(database: str | None, profile: str | None) -> dict[str, Any]:
-    entry = _known_sessions().get(_database_key(database, profile))
+    entry = _read_sessions().get(_database_key(database, profile))
     return {**entry} if type(entry) is dict else {}
 
 
@@ -51,7 +51,7 @@ def remember_session(database: str | None, text: str, profile: str | None = None
     import threading
 
     path, key = _instructions_file(), _database_key(database, profile)
-    others = {name: old for name, old in _known_sessions().items() if name != key}
+    others = {name: old for name, old in _read_sessions().items() if name != key}
     kept = {**dict(list(others.items())[-19:]), key: {"instructions": text[:MAX_INSTRUCTIONS], "offers": [*offers]}}
     os.makedirs(os.path.dirname(path), exist_ok=True)
     part = f"{path}.{os.getpid()}-{threading.get_ident()}"
@@ -60,7 +60,7 @@ def remember_session(database: str | None, text: str, profile: str | None = None
     os.replace(part, path)
 
 
-def _known_sessions() -> dict[str, Any]:
+def _read_sessions() -> dict[str, Any]:
     try:
         with open(_instructions_file(), encoding="utf-8") as file:
             sessions: dict[str, Any] = json.load(file)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
 
 import apsw
+
+from localmcp.storage.times import utc_now
 
 APPLICATION_ID = 0x6C6D6370
 """`lmcp`: the four bytes at offset 68 of the file by which `file(1)` and we know it."""
@@ -22,26 +23,6 @@ migration = MIGRATIONS.append
 def schema_version() -> int:
     """Return the version this program writes."""
     return len(MIGRATIONS)
-
-
-def utc_text(moment: datetime) -> str:
-    """ISO 8601 UTC with milliseconds, as every time in the file is written."""
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def utc_moment(text: str) -> datetime:
-    """Return a time in UTC; one without an offset is taken as UTC.
-
-    Raises:
-        TypeError, ValueError, OverflowError: not ISO 8601.
-    """
-    moment = datetime.fromisoformat(text)
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-
-
-def utc_now(ago: float = 0.0) -> str:
-    """Return the time so many seconds ago, as it is written in the file."""
-    return utc_text(datetime.now(UTC) - timedelta(seconds=ago))
 
 
 def apply_migrations(connection: apsw.Connection, version: int) -> None:

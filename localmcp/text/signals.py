@@ -99,10 +99,10 @@ _POSING = (
 
 def signals(*texts: str) -> list[str]:
     """Return what stands out in the texts, each kind once; empty for ordinary ones. About 10 µs for a passage."""
-    return list(dict.fromkeys(_found(texts)))
+    return list(dict.fromkeys(_signals_in(texts)))
 
 
-def _found(texts: Iterable[str]) -> Iterable[str]:
+def _signals_in(texts: Iterable[str]) -> Iterable[str]:
     for text in texts:
         text = text[:_LOOKED_AT]
         if not _PLAIN.fullmatch(text):

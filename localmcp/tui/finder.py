@@ -87,13 +87,13 @@ class FinderPane(Pane):
     def reload(self) -> None:
         if self.session.is_open:
             text = self.text
-            self.ask("look up", lambda: self.find(text), self.show_found)
+            self.ask("look up", lambda: self.find(text), self.show_answer)
 
     def find(self, text: str) -> Any:
         """Return what fits the text; for a thread that may wait."""
         raise NotImplementedError
 
-    def show_found(self, answer: Any) -> None:
+    def show_answer(self, answer: Any) -> None:
         """Show what `find` returned."""
         self.show_rows(answer)
 

@@ -206,10 +206,10 @@ class McpServer:
         self._runtime.follow_file()
         if not self.usable:
             return ()
-        tools_by_name = self._known()
+        tools_by_name = self._cached_tools()
         if tools_by_name is None or self.failure is not None:
             self._runtime.wait_for_listing(self)
-            tools_by_name = self._known()
+            tools_by_name = self._cached_tools()
         return () if tools_by_name is None or self.failure is not None else tuple(tools_by_name.values())
 
     def find(self, name: str) -> Tool | None:
@@ -226,10 +226,10 @@ class McpServer:
             return None
         if self.entry.problem:
             raise self._unusable()
-        tools_by_name = self._known()
+        tools_by_name = self._cached_tools()
         if (tools_by_name is None or name not in tools_by_name) and not self._asked:
             self.refresh()
-            tools_by_name = self._known()
+            tools_by_name = self._cached_tools()
         return None if tools_by_name is None else tools_by_name.get(name)
 
     def call(
@@ -253,7 +253,7 @@ class McpServer:
         if self.entry.problem:
             raise self._unusable()
         self._runtime.run(self._supervisor().refresh())
-        return len(self._known() or ())
+        return len(self._cached_tools() or ())
 
     def start(self) -> None:
         """Begin to start it and go on; a server that rests after failures is left alone."""
@@ -275,14 +275,14 @@ class McpServer:
     @property
     def known_tools(self) -> int | None:
         """How many tools it is known to offer; None when it was never listed."""
-        tools_by_name = self._known() if self.usable else {}
+        tools_by_name = self._cached_tools() if self.usable else {}
         return None if tools_by_name is None else len(tools_by_name)
 
     def introduced(self) -> Introduced:
         """Return what assistants are told of it."""
         from localmcp.providers.mcp_servers.introduction import Introduced
 
-        names = [tool.raw["name"] for tool in (self._known() or {}).values()]
+        names = [tool.raw["name"] for tool in (self._cached_tools() or {}).values()]
         return Introduced(self.entry.name, names, self.entry.description)
 
     def state(self) -> ProviderState:
@@ -314,7 +314,7 @@ class McpServer:
                 error = missing
         if error:
             return [Problem(str(servers_file()), None, error.message, error.hint)]
-        tools_by_name = (self._known() or {}) if self.usable else {}
+        tools_by_name = (self._cached_tools() or {}) if self.usable else {}
         changed = [tool.name for tool in tools_by_name.values() if tool.approved is not None]
         if not changed:
             return []
@@ -331,7 +331,7 @@ class McpServer:
 
     # ------------------------------------------------------------ what is known of it
 
-    def _known(self) -> dict[str, RemoteTool] | None:
+    def _cached_tools(self) -> dict[str, RemoteTool] | None:
         with self._lock:
             if self._tools is None:
                 stored = self._cache.load(self.entry.digest)
@@ -377,7 +377,7 @@ class McpServer:
         """Return the difference to what was approved, for each tool that has changed: name -> lines."""
         from localmcp.providers.mcp_servers.approval import definitions, difference
 
-        tools = [tool for tool in (self._known() or {}).values() if tool.approved is not None]
+        tools = [tool for tool in (self._cached_tools() or {}).values() if tool.approved is not None]
         return {
             tool.name: difference(tool.name, tool.approved or {}, definitions([tool.raw])[tool.raw["name"]])
             for tool in tools
@@ -389,23 +389,23 @@ class McpServer:
         Raises:
             OSError: the state directory cannot be written.
         """
-        self._approved.approve(self.entry.digest, [tool.raw for tool in (self._known() or {}).values()])
+        self._approved.approve(self.entry.digest, [tool.raw for tool in (self._cached_tools() or {}).values()])
         with self._lock:
             self._flag_changes()
 
     def offered(self, kind: str) -> list[Json]:
         """Return the `resources`, `resourceTemplates` or `prompts` that it is known to have, without starting it."""
         needed = {"resources": "uri", "resourceTemplates": "uriTemplate", "prompts": "name"}[kind]
-        return [offer for offer in self._known_offers().get(kind, []) if isinstance(offer.get(needed), str)]
+        return [offer for offer in self._cached_offers().get(kind, []) if isinstance(offer.get(needed), str)]
 
-    def _known_offers(self) -> dict[str, list[Json]]:
+    def _cached_offers(self) -> dict[str, list[Json]]:
         if self._offers is None:
             self._offers = self._cache.load_offers(self.entry.digest)
         return self._offers
 
     def learn_offers(self, offers: dict[str, list[Json]]) -> None:
         """The server told its resources and prompts; called in the background loop."""
-        old, self._offers = self._known_offers(), offers
+        old, self._offers = self._cached_offers(), offers
         if offers == old:
             return
         self._cache.save_offers(self.entry.digest, offers)

@@ -142,11 +142,11 @@ class McpServers:
         if SEPARATOR not in name:
             return None
         matching_tool = next((tool for provider in self.follow_file() if (tool := provider.find(name))), None)
-        if matching_tool is None and self.problem is not None and not self._is_known(name):
+        if matching_tool is None and self.problem is not None and not self._has_server_of(name):
             raise self.problem
         return matching_tool
 
-    def _is_known(self, name: str) -> bool:
+    def _has_server_of(self, name: str) -> bool:
         return any(name.startswith(server.prefix) for server in self.servers.values())
 
     def state(self) -> ProviderState:

@@ -82,7 +82,7 @@ class QuickstartsPane(FinderPane):
             if not self.only_favourites or hit["name"] in by_name
         ]
 
-    def show_found(self, answer: list[Row]) -> None:
+    def show_answer(self, answer: list[Row]) -> None:
         self.show_rows(answer)
         self.say_aside("★ only" if self.only_favourites else "")
 

@@ -85,7 +85,7 @@ class RulesPane(FinderPane):
         rows = [row for title, rules in parts.items() if rules for row in (title, *rules)]
         return rows, " ".join(answer.get("notices", []))
 
-    def show_found(self, answer: tuple[list[Any], str]) -> None:
+    def show_answer(self, answer: tuple[list[Any], str]) -> None:
         rows, note = answer
         self.show_rows(rows)
         self.say_aside("retired" if self.retired else "for a task" if self.text else "")
