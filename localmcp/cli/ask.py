@@ -42,9 +42,9 @@ def _print_data(session: Session, tool: str, data: Any) -> None:
         # `ask` turns no pages.
         print_results(session, {key: value for key, value in data.items() if key != "nextCursor"}, explain=False)
     elif sys.stdout.isatty() and tool == "searchQuickstarts" and "results" in data:
-        from localmcp.cli.quickstarts import print_found
+        from localmcp.cli.quickstarts import print_quickstarts
 
-        print_found(session, data)
+        print_quickstarts(session, data)
     elif sys.stdout.isatty() and (write := session.workspace.registry.get(tool).mark.lean):
         terminal.write(write(data).text)
     else:

@@ -50,10 +50,10 @@ def retrieve(session: Session, texts: list[str], filters: tuple[str, ...], **arg
       localmcp retrieve papers "neural networks" "deep learning" --filter '{"year": {"gte": 2020}}'
     """
     arguments |= {"texts": texts, "filter": _read_filters(filters), "matched_text": len(texts) > 1}
-    return session.answer_tool(session.call("retriever", **arguments), _print_found)
+    return session.answer_tool(session.call("retriever", **arguments), _print_hits)
 
 
-def _print_found(session: Session, result: Json) -> None:
+def _print_hits(session: Session, result: Json) -> None:
     session.warn(*result.get("notices", ()))
     for hit in result["data"]["results"]:
         bar = terminal.styled(terminal.score_bar(hit["score"] * 100), fg="green")

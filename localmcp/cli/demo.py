@@ -175,6 +175,6 @@ _CLAUDE_CODE = ["claude", "mcp", "add", "localmcp", "--", sys.executable, "-m", 
 
 
 def _failures(report: Report) -> str:
-    """Missing extras are told once, not for every file."""
+    """Return how many documents were left out, and each reason once."""
     reasons = sorted({reason for _, reason in report.problems})
     return f"{terminal.counted(report.failed, 'document')} left out. {' '.join(reasons)}"

@@ -149,7 +149,7 @@ def refresh(session: Session, collection: str | None, confirmed: bool, no_wait: 
         return ingest.run(lambda show: work(show, confirmed=True), entries)
 
 
-# ---------------------------------------------------------------- running, and telling
+# ---------------------------------------------------------------- running, and the summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class Ingest:
     wait: bool = True
 
     def run(self, work: Callable[[Show | None], Report], entries: Callable[[], list[Entry]]) -> int:
-        """Run it and tell what it came to. The exit code is 1 if a file failed; a skipped one is no failure."""
+        """Run it and print a summary. The exit code is 1 if a file failed; a skipped one is no failure."""
         report, stopped = None, False
         with shown_progress(self.session) as show, ended_by_signals():
             try:
@@ -177,7 +177,7 @@ class Ingest:
         if self.session.as_json:
             self.session.print_json(report_json(report))
         else:
-            tell(self.session, report, entries() if report.skipped or report.failed else [])
+            print_summary(self.session, report, entries() if report.skipped or report.failed else [])
         if self.wait:
             self._read_scans(stopped=stopped)
         return 1 if report.failed else 0
@@ -260,7 +260,7 @@ def report_json(report: Report) -> dict[str, Any]:
     return {"status": "done", **counts, "problems": problems}
 
 
-def tell(session: Session, report: Report, entries: Iterable[Entry]) -> None:
+def print_summary(session: Session, report: Report, entries: Iterable[Entry]) -> None:
     """The summary, on stderr."""
     session.note(summary(report, database_bytes(session.workspace.database.path)))
     skipped = Counter(entry.reason for entry in entries if entry.status == "skipped")

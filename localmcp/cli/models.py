@@ -45,7 +45,7 @@ def models() -> None:
 @pass_session
 def list_models(session: Session, everything: bool) -> None:
     """List the models on this machine; the star marks the one in use."""
-    listed = [*_shipped(), *_known_to_fastembed(everything)]
+    listed = [*_shipped(), *_fastembed_models(everything)]
     chosen = session.settings.model
     for model in listed:
         model["inUse"] = model["spec"] == chosen
@@ -200,7 +200,7 @@ def _is_multilingual_here() -> bool:
     return True
 
 
-def _known_to_fastembed(everything: bool) -> list[Json]:
+def _fastembed_models(everything: bool) -> list[Json]:
     """fastembed's models: those on this machine, or all of them."""
     here = {path.name.lower() for path in config.models_directory().glob("*") if path.is_dir()}
     if not everything and not here:

@@ -73,7 +73,7 @@ def _check_search(_session: Session, arguments: Json) -> Json:
 
 
 @tool_command(quickstarts, "search", Quickstarts.search, prepare=_check_search, arguments={"displayName": "[WORDS]..."})
-def print_found(session: Session, value: Json) -> None:
+def print_quickstarts(session: Session, value: Json) -> None:
     """Search by words of the title; typing errors and another word order are forgiven."""
     session.warn(*value.get("notices", ()))
     if not value["results"]:

@@ -11,6 +11,7 @@ from localmcp import config as configuration
 from localmcp.cli import terminal
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.errors import ConfigurationError
+from localmcp.schemas import nearest
 
 
 @group()
@@ -41,7 +42,7 @@ def show_settings(session: Session) -> None:
 @pass_session
 def get_setting(session: Session, name: str) -> None:
     """Print one setting's value."""
-    value = _value(session, _known(name))
+    value = _value(session, _checked_name(name))
     session.answer({name: value}, lambda _: terminal.echo(_shown(value)))
 
 
@@ -51,7 +52,7 @@ def get_setting(session: Session, name: str) -> None:
 @pass_session
 def set_setting(session: Session, name: str, value: str) -> None:
     """Write one setting to config.toml; its comments and order are kept."""
-    _check_model(_known(name), value)
+    _check_model(_checked_name(name), value)
     path = configuration.write_setting(name, value)
     session.answer({name: _value(session, name), "file": str(path)}, lambda _: session.note(f"Written to {path}"))
     where = _origin(session, name)
@@ -78,7 +79,7 @@ def _check_model(name: str, value: str) -> None:
 @pass_session
 def unset_setting(session: Session, name: str) -> None:
     """Remove one setting from config.toml, so that its default holds."""
-    path = configuration.write_setting(_known(name), None)
+    path = configuration.write_setting(_checked_name(name), None)
     session.answer({name: _value(session, name), "file": str(path)}, lambda _: session.note(f"Removed from {path}"))
 
 
@@ -90,11 +91,10 @@ def print_path(session: Session) -> None:
     session.answer({"file": str(path), "exists": path.exists()}, lambda _: terminal.echo(str(path)))
 
 
-def _known(name: str) -> str:
+def _checked_name(name: str) -> str:
+    """Return the name of a setting, if it is one; an error names the nearest."""
     if name in configuration.setting_names():
         return name
-    from localmcp.tools import nearest
-
     near = nearest(name, configuration.setting_names())
     hint = f"Did you mean '{near}'?" if near else f"There is: {', '.join(configuration.setting_names())}."
     raise ConfigurationError(f"Unknown setting '{name}'.", hint=hint)

@@ -238,7 +238,7 @@ def call_tool(session: Session, tool: str, arguments: dict[str, Any], text: bool
 
 
 def _whole(answer: Answer) -> Any:
-    """Return the structured result; what another MCP server answered is told whole, pictures too."""
+    """Return the structured result; the answer of another MCP server whole, pictures too."""
     if answer.content is None:
         return answer.value
     return {"content": list(answer.content), "structuredContent": answer.value or None, "isError": answer.is_error}

@@ -1,4 +1,4 @@
-"""What a client is told: the program, its arguments and its variables, so that it finds the same file and settings."""
+"""How a client starts localmcp: program, arguments and variables, so that it finds the same file and settings."""
 
 from __future__ import annotations
 

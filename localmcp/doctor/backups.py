@@ -75,7 +75,7 @@ def name_beside(path: Path, note: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a restore came to."""
+    """What a restore has done."""
 
     path: Path
     kept: Path | None

@@ -89,7 +89,7 @@ def _model_alone(workspace: Workspace) -> Iterator[Check]:
 
 
 def table_sizes(workspace: Workspace) -> list[tuple[str, int]]:
-    """(table with its indexes, bytes), the largest first; empty when it cannot be told."""
+    """(table with its indexes, bytes), the largest first; empty when SQLite cannot measure them."""
     sql = """
         select tbl_name, sum(pgsize) from dbstat join sqlite_schema on sqlite_schema.name = dbstat.name
         where aggregate = 1 group by 1 order by 2 desc limit 8

@@ -18,7 +18,7 @@ from localmcp.storage.migrations import APPLICATION_ID, schema_version
 from localmcp.storage.provenance import is_adopted
 
 MAGIC = b"SQLite format 3\0"
-MOST_TOLD = 20
+MOST_DAMAGES = 20
 CLOCK_SLACK = timedelta(minutes=5)
 BEFORE_EVERYTHING = datetime(2025, 1, 1, tzinfo=UTC)
 """A clock that is earlier than the program is wrong."""
@@ -72,7 +72,7 @@ def _version(connection: apsw.Connection) -> Check:
 
 
 def _damage(connection: apsw.Connection, path: Path) -> Iterator[Check]:
-    messages = [row[0] for row in fetch_all(connection, f"pragma integrity_check({MOST_TOLD})")]
+    messages = [row[0] for row in fetch_all(connection, f"pragma integrity_check({MOST_DAMAGES})")]
     only_indexes = all("fts" in message.casefold() or "inverted index" in message.casefold() for message in messages)
     if messages == ["ok"]:
         yield ok("integrity", "every page is whole")

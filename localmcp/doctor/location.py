@@ -79,7 +79,7 @@ def _synced(path: Path) -> Check:
 def _network(path: Path) -> Check:
     kind = file_system(path.parent)
     if kind is None:
-        return ok("file system", "the kind of disk is not told")
+        return ok("file system", "the kind of disk is unknown")
     if kind in NETWORK_KINDS:
         says = f"{path.parent} is on another machine's disk ({kind}): SQLite's locks may not hold there"
         return warn("file system", says, "localmcp config set database PATH")

@@ -21,7 +21,7 @@ from localmcp.wording.normalize import fold, stop_words
 
 KINDS = ("known item", "typo", "shuffled", "partial", "heading", "unanswerable")
 LEAST_WORDS = 12
-"""Shorter passages make no question that could be told from another."""
+"""Shorter passages make no question that points to one passage."""
 QUOTED_WORDS = 8
 PARTIAL_WORDS = 3
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -1,4 +1,4 @@
-"""Asking every question in every mode, and what came of it."""
+"""Every question asked in every mode, and the measures of the answers."""
 
 from __future__ import annotations
 
