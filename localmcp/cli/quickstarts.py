@@ -10,6 +10,7 @@ import click
 from localmcp.cli import terminal
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.cli.tool_options import tool_command
+from localmcp.config import sample_directory
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.quickstarts.catalog import Quickstarts
 from localmcp.schemas import Json
@@ -39,8 +40,6 @@ def import_files(session: Session, paths: tuple[str, ...], samples: bool) -> int
     Quick starts that are known by name are updated. A file that cannot be read is reported and left out.
     """
     if samples:
-        from localmcp.config import sample_directory
-
         paths = (*paths, str(sample_directory() / "quickstarts"))
     if not paths:
         raise InvalidInput("Name a file or folder, or say --samples.")

@@ -10,17 +10,15 @@ import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from localmcp import __version__
 from localmcp.cli import terminal
 from localmcp.cli.session import COMMON, Session, command, pass_session
-from localmcp.config import packaged_data
-
-if TYPE_CHECKING:
-    from localmcp.tools import MethodTool
+from localmcp.config import Settings, default_database, describe_settings, packaged_data
+from localmcp.tools import MethodTool
 
 EXIT_CODES = (
     (0, "Done; a search without hits too."),
@@ -133,15 +131,9 @@ def _table(head: tuple[str, ...], rows: Any) -> Iterator[str]:
 
 
 def _settings() -> Iterator[str]:
-    from localmcp.config import default_database, describe_settings
-
+    database = default_database()
     rows = [
-        (
-            f"`{setting['name']}`",
-            f"`{setting['env']}`",
-            _default(setting["default"], default_database()),
-            setting["says"],
-        )
+        (f"`{setting['name']}`", f"`{setting['env']}`", _default(setting["default"], database), setting["says"])
         for setting in describe_settings()
     ]
     yield from _table(("setting", "variable", "default", "what it decides"), rows)
@@ -157,8 +149,6 @@ def _default(value: Any, database: Path) -> str:
 
 
 def _tools() -> Iterator[str]:
-    from localmcp.config import Settings
-    from localmcp.tools import MethodTool
     from localmcp.workspace import Workspace
 
     # Making a workspace opens no file; the person's own tools and other servers are no part of the reference.
@@ -166,15 +156,14 @@ def _tools() -> Iterator[str]:
     own = [tool for tool in registry.tools(for_listing=True) if isinstance(tool, MethodTool)]
     yield "Those marked `*` are in tools/list; the others are found by `tool_search` and run by `execute_tool`."
     yield ""
-    for option in own:
-        yield from _tool(option)
+    yield from map(_tool, own)
 
 
-def _tool(tool: MethodTool) -> Iterator[str]:
+def _tool(tool: MethodTool) -> str:
     mark = tool.mark
     kind = "reads" if mark.read_only else "destroys" if mark.destructive else "changes"
     says = _plain(tool.description).rstrip(".")
-    yield f"- `{tool.name}`{'*' if mark.visible else ''} ({kind}): {says}. Parameters: {tool.signature()}."
+    return f"- `{tool.name}`{'*' if mark.visible else ''} ({kind}): {says}. Parameters: {tool.signature()}."
 
 
 def write_reference() -> Path:
