@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 LONGEST_CHUNK = 254
 """Tokens of an embedded text, also for models that read more: shorter passages answer more exactly."""
 DEFAULT_LANGUAGE = "english"
+_MAIL_HEADER = re.compile(r"(?:(?:From|To|Cc|Date|Attachments): .*\n)+\n")
+"""As the reader of mail writes it."""
 CODE_SAMPLES = 6
 """Passages of code that decide which language its words are in."""
 CANNOT_BE_READ = "cannot be read"
@@ -245,7 +247,7 @@ def draft_source(document: Document, chunker: Chunker, origin: Origin) -> Source
         target=min(200, chunker.limit),
     )
     is_code = document.markup == "code"
-    language = (_code_language(chunks) if is_code else detect_language(document.text)) or DEFAULT_LANGUAGE
+    language = (_code_language(chunks) if is_code else detect_language(_prose(document.text))) or DEFAULT_LANGUAGE
     return SourceDraft(
         collection_id=origin.collection_id,
         partition_id=origin.partition_id,
@@ -272,9 +274,15 @@ def _code_language(chunks: Sequence[Chunk]) -> str | None:
     return max(votes, key=votes.__getitem__, default=None)
 
 
+def _prose(text: str) -> str:
+    """Return a text without the header of a mail, which looks English in every language."""
+    header = _MAIL_HEADER.match(text)
+    return text[header.end() :] if header else text
+
+
 def _draft_chunk(chunk: Chunk, title: str, document_language: str, by_word_only: bool, lists: WordLists) -> ChunkDraft:
     # Of code, half the passages are undecided, and one in 200 was taken for a language that is not in it.
-    language = (chunk.kind != "code" and detect_language(chunk.text)) or document_language
+    language = (chunk.kind != "code" and detect_language(_prose(chunk.text))) or document_language
     kind = WORD_ONLY if by_word_only or is_data(chunk.text) else chunk.kind
     heading = heading_of(title, chunk.headings)
     return ChunkDraft(
