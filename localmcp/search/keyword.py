@@ -34,6 +34,8 @@ TYPICAL_FREQUENCY = 3.0
 """The weighted frequency of a term for which the change from one `b` to the other is exact."""
 SATURATION = 1.2
 """The `k1` of FTS5's bm25: how soon further mentions of a term add little."""
+HEAVIEST = 8
+"""Words by which a question is measured: paragraphs hold many that no answer repeats."""
 MOST_FACTORS = 20_000
 """Lengths for which the change is remembered."""
 NEIGHBOR_SHARE = 0.4
@@ -110,6 +112,13 @@ class _Counts:
 
     everywhere: dict[str, int] = field(default_factory=dict[str, int])
     visible: dict[str, int] = field(default_factory=dict[str, int])
+
+
+def attainable(query: KeywordQuery) -> float:
+    """Return the bm25 score that a text with the heaviest words of a query approaches; absent words count too."""
+    idf = {term.word: term.idf for term in query.terms}
+    idf |= {word: query.missing_idf for word, reason in query.dropped if reason == ABSENT}
+    return (1 + SATURATION) * sum(sorted(idf.values(), reverse=True)[:HEAVIEST])
 
 
 def build_query(

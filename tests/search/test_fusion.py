@@ -14,6 +14,7 @@ from localmcp.search.fusion import (
     match_type,
     semantic_score,
 )
+from localmcp.search.keyword import ABSENT, KeywordQuery, Term
 
 SCORES = st.dictionaries(st.integers(1, 50), st.floats(-1, 1), max_size=30)
 BM25 = st.dictionaries(st.integers(1, 50), st.floats(0.001, 40), max_size=30)
@@ -74,4 +75,15 @@ def test_words_it_cannot_hold_do_not_put_a_passage_in_another_language_behind(re
     arms = Arms(100, {1: 0.5, 2: 0.48}, {2: 3.0}, {1: 1, 2: 2}, {2: 1}, other_language=frozenset({1}))
     arms.reads_all = reads_all
     found = Found(SearchRequest("Wo ist der Vertrag?"), SearchOutcome([], 0), "hybrid", 0.25, arms)
+    assert [hit.id for hit in found.order(6.0)] == order
+
+
+@pytest.mark.parametrize(("missing", "order"), [(0, [2, 1]), (4, [1, 2])])
+def test_the_best_hit_by_one_word_of_many_is_no_full_hit_where_the_model_reads_all(
+    missing: int, order: list[int]
+) -> None:
+    arms = Arms(100, {1: 0.5, 2: 0.35}, {2: 6.0}, {1: 1, 2: 2}, {2: 1}, reads_all=True)
+    words = tuple((f"word{number}", ABSENT) for number in range(missing))
+    query = KeywordQuery((Term("vertrag", (("vertrag",),), 3, 4.0),), ("german",), words, missing_idf=6.0)
+    found = Found(SearchRequest("Vertrag"), SearchOutcome([], 0, query), "hybrid", 0.25, arms)
     assert [hit.id for hit in found.order(6.0)] == order
