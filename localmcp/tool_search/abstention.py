@@ -1,7 +1,7 @@
 """How likely a tool serves a request: an order of the tools, then whether one that serves is among the first five.
 
-Fitted by `tests/benchmarks/discovery_fit.py --weights` to queries over whole catalogs, over parts of them, and over
-catalogs without the very tools that would serve.
+Fitted by `tests/benchmarks/discovery_fit.py --weights`: the order to queries over whole catalogs, the rest also to
+queries over parts of them and over catalogs without the very tools that would serve.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-SIGNS = ("bias", "relevance", "lead", "verb_missing", "words", "out_of_scope")
-"""Of the most relevant tool: its relevance, how far the sixth is behind it, and whether it lacks the query's verb; and
-of the query: how many words it has, and whether it is rather meant for other programs."""
+SIGNS = ("bias", "relevance", "lead", "verb_not_in_name", "words", "out_of_scope")
+"""Of the most relevant tool: its relevance, how far the sixth is behind it, and whether its name lacks the verb of the
+query; and of the query: how many words it has, and whether it is rather meant for other programs."""
+OPPOSED = 2.0
+"""What a tool loses in relevance that does the opposite of what is asked for."""
 FIRST = 5
 """Tools that are looked at: it is enough that one of them serves."""
 
@@ -37,24 +39,24 @@ class Weights:
 
 
 WITH_MODEL = Weights(
-    order=(7.44, 6.05, 2.14, 0.67, -0.08, -0.34, -1.2, 8.99, 13.26, -13.62),
-    right=(-1.98, 0.31, 0.15, -0.43, 0.1, -2.86),
+    order=(4.64, 5.89, 1.27, 0.12, 0.65, -0.25, -0.47, 8.17, 11.78, -11.08, -0.95),
+    right=(-1.99, 0.27, 0.24, -0.57, 0.11, -2.24),
     possible=-2.0,
-    sure=0.2,
+    sure=0.0,
 )
 WITHOUT_MODEL = Weights(
-    order=(0.0, 0.0, 0.0, 2.82, 4.26, -0.59, -1.73, 0.0, 0.0, 0.0),
+    order=(0.0, 0.0, 0.0, 2.82, 4.26, -0.59, -1.73, 0.0, 0.0, 0.0, 0.0),
     right=(-2.41, 0.59, 0.05, -0.2, 0.06, 0.0),
     possible=-2.2,
     sure=1.2,
 )
 
 
-def relevance(rows: NDArray[np.float32], weights: Weights) -> NDArray[np.float32]:
+def relevance(features: Features, weights: Weights) -> NDArray[np.float32]:
     """Return rows x weights: only differences mean anything, how much likelier in log odds one tool is than another."""
     import numpy as np
 
-    return rows @ np.array(weights.order, np.float32)
+    return features.rows @ np.array(weights.order, np.float32) - features.opposed * np.float32(OPPOSED)
 
 
 def signs_of(relevances: NDArray[np.float32], features: Features) -> tuple[float, ...]:
@@ -63,7 +65,7 @@ def signs_of(relevances: NDArray[np.float32], features: Features) -> tuple[float
 
     best, behind = int(relevances.argmax()), max(0, len(relevances) - FIRST - 1)
     lead = float(relevances[best] - np.partition(relevances, behind)[behind])
-    missing = float(features.rows[best, FEATURES.index("verb_missing")])
+    missing = float(features.rows[best, FEATURES.index("verb_not_in_name")])
     return 1.0, float(relevances[best]), lead, missing, float(features.words), features.out_of_scope
 
 
@@ -82,7 +84,7 @@ class Judgment:
 def judge(features: Features) -> Judgment:
     """Weigh what speaks for each tool."""
     weights = WITH_MODEL if features.with_model else WITHOUT_MODEL
-    relevances = relevance(features.rows, weights)
+    relevances = relevance(features, weights)
     signs = signs_of(relevances, features)
     right = sum(weight * sign for weight, sign in zip(weights.right, signs, strict=True))
     if features.opposed[relevances.argmax()]:

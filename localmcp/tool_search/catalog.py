@@ -124,16 +124,20 @@ class ToolCatalog:
         """Stem -> places of the tools with such a word in their name."""
         return _places_by_stem([stem(part, "english") for part in tool.parts] for tool in self.tools)
 
-    def doers(self, verbs: frozenset[str]) -> NDArray[np.bool_]:
-        """Return which tools have one of these stems as their verb, or speak of one: shape (tools,)."""
+    def named_by(self, verbs: frozenset[str]) -> NDArray[np.bool_]:
+        """Return which tools have one of these stems as their verb: shape (tools,)."""
         import numpy as np
 
-        doing = np.zeros(len(self.tools), bool)
-        for verb in verbs:
-            if (places := self._having_the_verb.get(verb)) is not None:
-                doing[places] = True
-            if (held := self.holders.get(verb)) is not None:
-                doing[held[0]] = True
+        named = np.zeros(len(self.tools), bool)
+        for verb in verbs & self._having_the_verb.keys():
+            named[self._having_the_verb[verb]] = True
+        return named
+
+    def doers(self, verbs: frozenset[str]) -> NDArray[np.bool_]:
+        """Return which tools have one of these stems as their verb, or speak of one: shape (tools,)."""
+        doing = self.named_by(verbs)
+        for verb in verbs & self.holders.keys():
+            doing[self.holders[verb][0]] = True
         return doing
 
     def opposed(self, opposites: frozenset[str], verbs: frozenset[str]) -> NDArray[np.bool_]:

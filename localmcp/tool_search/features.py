@@ -22,10 +22,11 @@ WORDS = ("known", "strength", "other_action", "verb_missing")
 strength: how much weight of words that is, 1 - exp(-weight / 3); other_action: 1 if the query asks for a kind of
 action and the name only for others; verb_missing: 1 if the query has a verb that the tool lacks."""
 COMPARED = (*COSINES, *WORDS)
-FEATURES = (*COMPARED, "saying", "capability", "hubness")
+FEATURES = (*COMPARED, "saying", "capability", "hubness", "verb_not_in_name")
 """saying: cosine of the query with what people say for such tools; capability: of the tool with what tools for such
 queries are called; for a model without an adapter the cosine of query and tool, and half of it; hubness: how near the
-tool is to requests in general, which says nothing about this one."""
+tool is to requests in general, which says nothing about this one; verb_not_in_name: 1 if the command has a verb that is
+neither in the tool's name nor first in its description."""
 CLAUSE_SHARE = 0.5
 """How much the mean of a request's clauses counts beside the whole."""
 MOST_WORDS = 15
@@ -64,10 +65,11 @@ def word_features(query: Query, catalog: ToolCatalog) -> Features:
     asked = action_bits(query.actions)
     other_action = (catalog.actions != 0) & bool(asked) & ((catalog.actions & asked) == 0)
     missing = ~catalog.doers(query.verbs) if query.verbs else np.zeros(size, bool)
+    unnamed = ~catalog.named_by(query.verbs) if query.verbs and query.is_command else np.zeros(size, bool)
     none = np.zeros(size, np.float32)
     by_words = (weights / possible, 1 - np.exp(-weights / 3), other_action, missing)
-    rows = np.stack([none, none, none, *by_words, none, none, none], axis=1)
-    opposed = catalog.opposed(query.opposites, query.verbs)
+    rows = np.stack([none, none, none, *by_words, none, none, none, unnamed], axis=1)
+    opposed = catalog.opposed(query.opposites, query.verbs) & query.is_command
     return Features(rows.astype(np.float32), opposed, min(len(query.words), MOST_WORDS))
 
 
@@ -103,7 +105,7 @@ def all_features(query: NDArray[np.float32], vectors: ToolVectors, by_words: Fea
     rows, adapter = by_words.rows.copy(), vectors.adapter
     freedom = adapter.freedom(query) if adapter else 1.0
     row = adapter.adapt(query, freedom) if adapter and adapted else query
-    saying, capability, hubness = range(len(COMPARED), len(FEATURES))
+    saying, capability, hubness = range(len(COMPARED), len(COMPARED) + 3)
     rows[:, 0] = vectors.to_scale(vectors.first @ row)
     rows[:, saying] = freedom * (vectors.sayings @ (query @ adapter.axes) if adapter else rows[:, 0])
     rows[:, capability] = freedom * (vectors.on_axes @ adapter.capability_for(query)) if adapter else rows[:, 0] / 2

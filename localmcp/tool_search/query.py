@@ -195,6 +195,8 @@ class Query:
     """Stems of the verbs that a tool for it may have; empty where no verb is asked for."""
     opposites: frozenset[str] = frozenset()
     """Stems of verbs that do the opposite of what is asked for."""
+    is_command: bool = True
+    """Whether it is a single clause: of several, the first verb need not be that of what is asked for."""
 
 
 def take_query_apart(query: str) -> Query:
@@ -210,7 +212,7 @@ def take_query_apart(query: str) -> Query:
     chosen = telling or tuple(item for item in words_by_stem.values() if item.surface not in function_words())
     spoken = [fold(token.text) for token in tokens if token.kind == "word"]
     verbs = verbs_asked(spoken)
-    return Query(query.strip(), chosen, _first_actions(tokens), verbs, opposites_of(spoken, verbs))
+    return Query(query.strip(), chosen, _first_actions(tokens), verbs, opposites_of(spoken, verbs), not clauses(query))
 
 
 def clauses(text: str) -> list[str]:

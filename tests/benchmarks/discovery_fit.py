@@ -2,7 +2,7 @@
 
 python tests/benchmarks/discovery_fit.py --adapter      write what people say for tools; --refit: fit the map too
 python tests/benchmarks/discovery_fit.py --weights      print the weights, each request moved by an adapter that
-                                                        was fitted without its server
+                                                        was fitted without its server or, of LEFT_OUT, its catalog
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from localmcp.tool_search.abstention import FIRST, SIGNS, signs_of
 from localmcp.tool_search.background_requests import out_of_scope_margin
 from localmcp.tool_search.catalog import ToolCatalog, ToolVectors, relate
 from localmcp.tool_search.features import (
-    COMPARED,
-    COSINES,
     FEATURES,
     MOST_WORDS,
     WORDS,
@@ -35,10 +33,12 @@ from localmcp.tool_search.features import (
 from localmcp.tool_search.query import Query, clauses, take_apart, take_query_apart
 from localmcp.tool_search.request_adapter import FILE, Adapter, shipped_adapter
 
+BY_WORDS = [FEATURES.index(name) for name in (*WORDS, "verb_not_in_name")]
 TOOL_LIKE, WORDING_PENALTY = (0.4, 2.9), 2.0
 """Log odds between which the wording of a request passes from people's to that of tools."""
-PARTS = (0.15, 0.3, 0.5, 0.7, 0.3, 0.5)
-"""Shares of the servers that a part of the catalogue keeps in fitting."""
+PART = 0.3
+"""Share of the servers that a part of the catalogue keeps in fitting."""
+LEFT_OUT = ("final", "public", "fourth", "fifth", "sixth")
 WITHOUT, FOLDS = 8, 5
 PENALTY, STAGE_PENALTY, ADAPTER_PENALTY, SMALL_STEP = 0.002, 0.01, 0.01, 0.002
 ASSISTANT = "assistant"
@@ -65,11 +65,11 @@ class Pairs:
     vectors: ToolVectors
     queries: list[Query]
     words: Any
-    """Word features (requests, tools, WORDS)."""
+    """Word features (requests, tools, BY_WORDS)."""
     good: Any
     """Which tools serve which request: (requests, tools)."""
     folds: Any
-    """A number of 0 .. FOLDS - 1 for each request: that of the server it asks for."""
+    """A number for each request: 0 .. FOLDS - 1 by the server it asks for, or from FOLDS on that of its catalog."""
 
     def targets(self) -> Any:
         """What a request should come near to: rows (tools, dimension), on the scale of the odds."""
@@ -94,11 +94,13 @@ def read_pairs(half: str, embedder: LazyEmbedder) -> Pairs:
     vectors = catalog.vectors(embedder.get(LONGEST_WAIT), TextVectors(CACHE), LONGEST_WAIT, insist=True)
     assert vectors is not None
     queries = [catalog.repair(take_query_apart(row["query"])) for row in rows]
-    words = np.stack([word_features(query, catalog).rows[:, len(COSINES) : len(COMPARED)] for query in queries])
+    words = np.stack([word_features(query, catalog).rows[:, BY_WORDS] for query in queries])
     good = np.array([[tool["name"] in row["tools"] for tool in tools] for row in rows])
     servers = {tool["name"]: tool["server"] for tool in tools}
     asked = [servers[row["tools"][0]] if row["tools"] else row["query"] for row in rows]
     folds = np.array([zlib.crc32(server.encode()) % FOLDS for server in asked])
+    if half in LEFT_OUT:
+        folds[:] = FOLDS + LEFT_OUT.index(half)
     requests = np.stack(
         [request_vector(embedder.embed_queries([query.text, *clauses(query.text)])) for query in queries]
     )
@@ -117,7 +119,7 @@ def fit_adapter(halves: Sequence[Pairs], without: int | None = None) -> tuple[An
 
     random_numbers = np.random.default_rng(0)
     parts = [
-        (pairs, pairs.targets(), pairs.words @ np.array(WORD_WEIGHTS, np.float32),
+        (pairs, pairs.targets(), pairs.words[..., : len(WORDS)] @ np.array(WORD_WEIGHTS, np.float32),
          np.flatnonzero(pairs.good.any(1) & (pairs.folds != without)))
         for pairs in halves
     ]  # fmt: skip
@@ -284,17 +286,16 @@ class Sample:
 
 
 def parts_of(pairs: Pairs) -> Iterable[tuple[Any, Any, float]]:
-    """Masks of tools and of requests, and what they are worth in the fit: the whole catalog; parts as other people
-    would have them, without whole servers; and without the very tools that some requests want, but with the like of
+    """Masks of tools and of requests, and what they are worth in the fit: the whole catalog; a part as other people
+    would have it, without whole servers; and without the very tools that some requests want, but with the like of
     them."""
     import numpy as np
 
     all_rows = np.ones(len(pairs.rows), bool)
     yield np.ones(len(pairs.tools), bool), all_rows, 1.0
     servers = sorted({tool["server"] for tool in pairs.tools})
-    for seed, share in enumerate(PARTS):
-        kept = set(random.Random(seed).sample(servers, max(1, int(len(servers) * share))))
-        yield np.array([tool["server"] in kept for tool in pairs.tools]), all_rows, 0.25
+    kept = set(random.Random(0).sample(servers, max(1, int(len(servers) * PART))))
+    yield np.array([tool["server"] in kept for tool in pairs.tools]), all_rows, 0.35
     served = np.flatnonzero(pairs.good.any(1))
     np.random.default_rng(7).shuffle(served)
     for places in np.array_split(served, WITHOUT):
@@ -317,7 +318,8 @@ def compare(pairs: Pairs, adapters: Sequence[Adapter]) -> Any:
         said = freedom * (vectors.sayings @ (request @ adapter.axes))
         hubness = (1 + freedom) / 2 * vectors.hubness
         asked = freedom * (vectors.on_axes @ adapter.capability_for(request))
-        rows.append(np.c_[vectors.first @ moved, others, vectors.named @ moved, words, said, asked, hubness])
+        cosines = (vectors.first @ moved, others, vectors.named @ moved)
+        rows.append(np.c_[*cosines, words[:, : len(WORDS)], said, asked, hubness, words[:, len(WORDS) :]])
     return np.stack(rows)
 
 
@@ -346,18 +348,19 @@ def print_weights(embedder: LazyEmbedder) -> None:
     halves = {half: read_pairs(half, embedder) for half in FITTED}
     parts, written = list(halves.values()), read_sayings(embedder)
     wording = fit_wording(parts, written)
-    adapters = [make_adapter(*fit_adapter(parts, fold), *bank(parts, written, fold), wording) for fold in range(FOLDS)]
+    folds = range(FOLDS + len(LEFT_OUT))
+    adapters = [make_adapter(*fit_adapter(parts, fold), *bank(parts, written, fold), wording) for fold in folds]
     compared = list(samples(halves, adapters))
-    useful = [sample for sample in compared if sample.served]
+    useful = [sample for sample in compared if sample.served and sample.worth == 1.0]
     found = [sample for sample in compared if sample.half != ASSISTANT]
     served = np.array([sample.served for sample in found], float)
     worth = np.array([sample.worth for sample in found])
-    for names, last in ((FEATURES, len(SIGNS)), (WORDS, len(SIGNS) - 1)):
-        columns, order = [FEATURES.index(name) for name in names], np.zeros(len(FEATURES), np.float32)
+    for columns, last in ((list(range(len(FEATURES))), len(SIGNS)), (BY_WORDS, len(SIGNS) - 1)):
+        order = np.zeros(len(FEATURES), np.float32)
         order[columns] = fit_choice(
             [sample.features.rows[:, columns].astype(float) for sample in useful],
             [sample.good for sample in useful],
-            np.array([sample.worth for sample in useful]),
+            np.ones(len(useful)),
             PENALTY,
         )
         rows = [sample.features.rows @ order for sample in found]
