@@ -479,7 +479,8 @@ def test_the_real_model_indexes_and_no_chunk_is_too_long_for_it(database: Databa
 def test_a_mail_is_in_the_language_of_its_text_not_of_its_header(
     library: Library, database: Database, tmp_path: Path
 ) -> None:
-    header = "From: Lola Campos <lola.campos@mail.example>\nTo: Nuria Prieto <nuria@home.example>\nSubject: Pedido\n"
+    people = "Nuria Prieto <nuria.prieto@home.example>, Hugo Otero <hugo.otero@home.example>"
+    header = f"From: Lola Campos <lola.campos@mail.example>\nTo: {people}\nCc: {people}\nSubject: Pedido\n"
     body = "Buenos días:\n\nLas botas son dos números más pequeñas. Por favor, las cambien por el 43.\n"
     mail = f"{header}Date: Sun, 18 Jul 2021 17:41:00 +0000\nMessage-ID: <1@mail.example>\n\n{body}"
     library.add_paths([write(tmp_path / "order.eml", mail)])
