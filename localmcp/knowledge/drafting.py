@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 from localmcp.errors import LocalMCPError, ScannedDocument, UnreadableDocument
 from localmcp.search.drafts import WORD_ONLY, ChunkDraft, SourceDraft, WordLists, heading_of, index_words
-from localmcp.text.chunking import Chunk, TokenCounter, split
+from localmcp.text.chunking import MAIL_HEADER, Chunk, TokenCounter, split
 from localmcp.text.data_text import is_data, is_data_file
 from localmcp.text.document import Document
 from localmcp.wording.languages import detect_language
@@ -29,8 +29,6 @@ log = logging.getLogger(__name__)
 LONGEST_CHUNK = 254
 """Tokens of an embedded text, also for models that read more: shorter passages answer more exactly."""
 DEFAULT_LANGUAGE = "english"
-_MAIL_HEADER = re.compile(r"(?:(?:From|To|Cc|Date|Attachments): .*\n)+\n")
-"""As the reader of mail writes it."""
 CODE_SAMPLES = 6
 """Passages of code that decide which language its words are in."""
 CANNOT_BE_READ = "cannot be read"
@@ -276,7 +274,7 @@ def _code_language(chunks: Sequence[Chunk]) -> str | None:
 
 def _prose(text: str) -> str:
     """Return a text without the header of a mail, which looks English in every language."""
-    header = _MAIL_HEADER.match(text)
+    header = MAIL_HEADER.match(text)
     return text[header.end() :] if header else text
 
 

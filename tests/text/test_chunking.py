@@ -213,3 +213,10 @@ def test_odd_large_documents_are_cut_like_any_other(text: str, markup: Markup):
 def test_a_target_that_is_not_positive_is_refused():
     with pytest.raises(InvalidInput, match="0"):
         split_checked("text", target=0)
+
+
+def test_addresses_and_the_date_of_a_mail_are_not_embedded_and_stay_in_its_text() -> None:
+    header = "From: Lola Campos <lola@mail.example>\nTo: Nuria <nuria@home.example>\nDate: Sun, 18 Jul 2021 17:41\n"
+    (chunk,) = split_checked(f"{header}\nWrite to <shop@mail.example>.", "plain", "Boots")
+    assert "lola@mail.example" in chunk.text
+    assert chunk.embedded_text("Boots") == "Boots\nFrom: Lola Campos\nTo: Nuria\n\nWrite to <shop@mail.example>."
