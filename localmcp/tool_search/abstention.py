@@ -1,6 +1,6 @@
 """How likely a tool serves a request: an order of the tools, then whether one that serves is among the first five.
 
-Fitted by `tests/benchmarks/discovery_fit.py --weights`: the order to queries over whole catalogs, the rest also to
+Fitted as `tests/benchmarks/discovery_fit.py --weights` does: the order to queries over whole catalogs, the rest also to
 queries over parts of them and over catalogs without the very tools that would serve.
 """
 

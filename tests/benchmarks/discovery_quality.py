@@ -15,7 +15,7 @@ packages list them, calibre and tmdb as their README tells). They are in no othe
 requests that were written before any of their results was looked at. `kind` tells plain requests, chatty ones, and of
 those that no tool serves the near misses and the far ones; `assistant` is the same intent as an assistant puts it, by
 verb and object.
-The adapter and the weights are fitted to all of them but `seventh`.
+The weights are fitted to all of them but `seventh`, the shipped adapter to all but `sixth` and `seventh`.
 
 hit@1 and hit@5 count what is shown, whether surely or as the nearest; "sure" counts answers that are marked sure, and
 "right" how many of these hold a tool that serves among the first five.
