@@ -52,13 +52,6 @@ WITHOUT_MODEL = Weights(
 )
 
 
-def relevance(features: Features, weights: Weights) -> NDArray[np.float32]:
-    """Return rows x weights: only differences mean anything, how much likelier in log odds one tool is than another."""
-    import numpy as np
-
-    return features.rows @ np.array(weights.order, np.float32) - features.opposed * np.float32(OPPOSED)
-
-
 def signs_of(relevances: NDArray[np.float32], features: Features) -> tuple[float, ...]:
     """Return the values that the weights of SIGNS belong to."""
     import numpy as np
@@ -83,8 +76,11 @@ class Judgment:
 
 def judge(features: Features) -> Judgment:
     """Weigh what speaks for each tool."""
+    import numpy as np
+
     weights = WITH_MODEL if features.with_model else WITHOUT_MODEL
-    relevances = relevance(features, weights)
+    # Only differences mean anything: how much likelier in log odds one tool is than another.
+    relevances = features.rows @ np.array(weights.order, np.float32) - features.opposed * np.float32(OPPOSED)
     signs = signs_of(relevances, features)
     right = sum(weight * sign for weight, sign in zip(weights.right, signs, strict=True))
     if features.opposed[relevances.argmax()]:
