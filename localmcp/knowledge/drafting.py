@@ -294,7 +294,7 @@ def _draft_chunk(chunk: Chunk, title: str, document_language: str, by_word_only:
         last_page=chunk.last_page,
         language=language,
         kind=kind,
-        digest=_digest([language, kind, heading, chunk.embedded_text(title)]),
+        digest=_digest([language, kind, heading, chunk.whole_text(title)]),
         words=index_words(heading, chunk.text, language, lists),
     )
 

@@ -138,7 +138,7 @@ def draft_split(record: RecordText, collection_id: int, window: Window) -> tuple
 
 def _piece(chunk: Chunk, record: RecordText, language: str) -> ChunkDraft:
     language = detect_language(chunk.text) or language
-    parts = [language, chunk.kind, heading_of(record.shown_title, chunk.headings), chunk.embedded_text(record.title)]
+    parts = [language, chunk.kind, heading_of(record.shown_title, chunk.headings), chunk.whole_text(record.title)]
     digest = hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).digest()
     return ChunkDraft(
         chunk.start, chunk.stop, chunk.text, chunk.headings, chunk.first_line, chunk.last_line, None, None, language,

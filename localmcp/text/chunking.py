@@ -60,9 +60,16 @@ class Chunk:
     kind: Kind
 
     def embedded_text(self, title: str) -> str:
-        """Return what is embedded and indexed: title, heading path, then the stripped text, one below the other."""
-        prefix, text = shorten_prefix(title, self.headings), without_addresses(self.text.strip())
-        return f"{prefix}\n{text}" if prefix else text
+        """Return title, heading path, then the stripped text, one below the other; of a mail, without its addresses."""
+        return _below(shorten_prefix(title, self.headings), without_addresses(self.text.strip()))
+
+    def whole_text(self, title: str) -> str:
+        """Return the same with the addresses, which are found by word: it differs where anything indexed does."""
+        return _below(shorten_prefix(title, self.headings), self.text.strip())
+
+
+def _below(prefix: str, text: str) -> str:
+    return f"{prefix}\n{text}" if prefix else text
 
 
 class TokenCounter(Protocol):

@@ -487,6 +487,22 @@ def test_a_mail_is_in_the_language_of_its_text_not_of_its_header(
     assert column(database, "select language from groups where chunks > 0") == ["spanish"]
 
 
+def test_a_mail_whose_sender_alone_has_changed_is_found_by_the_new_one(
+    library: Library, database: Database, tmp_path: Path
+) -> None:
+    mail = (
+        "From: Lola <{}@mail.example>\nSubject: Boots\nDate: Sun, 18 Jul 2021 17:41:00 +0000\n\nThe boots are small.\n"
+    )
+    path = write(tmp_path / "order.eml", mail.format("firstbox"))
+    library.add_paths([path])
+    write(path, mail.format("secondbox"))
+    assert library.refresh().updated == 1
+    sql = "select count(*) from chunks_fts where chunks_fts match ?"
+    with database.read() as connection:
+        counts = [fetch_one(connection, sql, (word,)) for word in ("secondbox", "firstbox")]
+    assert (counts, disagreements(database)) == ([1, 0], [])
+
+
 def test_code_is_in_the_language_of_its_comments_as_a_whole(
     library: Library, database: Database, tmp_path: Path
 ) -> None:
