@@ -99,6 +99,8 @@ def find_damage(path: Path) -> Damage:
 def _copy(database: Database) -> Path:
     target = name_beside(database.path, "before-repair")
     part = target.with_name(f"{target.name}.part")
+    # A repair that was killed within this second has left its own.
+    part.unlink(missing_ok=True)
     try:
         database.copy_to(part)
     except FileUnavailable:

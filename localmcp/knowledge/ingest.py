@@ -381,7 +381,7 @@ class Library:
         uri: str | None = None,
         replace: bool = False,
     ) -> Indexed:
-        """Add a text that comes from no file. The same text under the same title (or `uri`) again changes nothing.
+        """Add a text that comes from no file. Under the same title (or `uri`) again, it gets the vectors that it lacks.
 
         An empty title is taken from the text. A text with a `uri` replaces the one that came from there before.
 
@@ -403,14 +403,14 @@ class Library:
             place.id, partition_id, uri, hashlib.sha256(data).hexdigest(), len(data),
             source_type=options.source_type, metadata=options.metadata,
         )  # fmt: skip
-        if before and before.sha256 == origin.sha256:
-            return before.unchanged()
-        if before and not replace and uri is None:
+        is_there = before is not None and before.sha256 == origin.sha256
+        if before and not is_there and not replace and uri is None:
             raise InvalidInput(
                 f"'{document.title}' is already in collection '{place.name}' with another text.",
                 hint="Ask for it to be replaced (replace: true), or choose another title.",
             )
-        indexed = self._put_text(place, document, origin)
+        indexed = before.unchanged() if before and is_there else self._put_text(place, document, origin)
+        # Also of a text that is there: who added it may have been killed before it had vectors.
         self._work_off(Run(), [place], sources=[indexed.source_id])
         return indexed
 

@@ -503,6 +503,16 @@ def test_a_mail_whose_sender_alone_has_changed_is_found_by_the_new_one(
     assert (counts, disagreements(database)) == ([1, 0], [])
 
 
+def test_a_text_that_is_there_without_vectors_gets_them_when_it_is_added_again(database: Database) -> None:
+    def fail() -> Embedder:
+        raise ModelUnavailable("The model is not here.")
+
+    for open_model, vectors in ((fail, 0), (lambda: open_embedder("hash:64"), 1)):
+        library = Library(database, LazyEmbedder(open_model), Settings())
+        library.add_text("Bees sleep in winter.", "Bees", uri="https://bees.example/winter")
+        assert column(database, "select count(*) from vectors") == [vectors]
+
+
 def test_code_is_in_the_language_of_its_comments_as_a_whole(
     library: Library, database: Database, tmp_path: Path
 ) -> None:
