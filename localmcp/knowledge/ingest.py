@@ -403,13 +403,15 @@ class Library:
             place.id, partition_id, uri, hashlib.sha256(data).hexdigest(), len(data),
             source_type=options.source_type, metadata=options.metadata,
         )  # fmt: skip
-        is_there = before is not None and before.sha256 == origin.sha256
-        if before and not is_there and not replace and uri is None:
+        if before and before.sha256 == origin.sha256:
+            indexed = before.unchanged()
+        elif before and not replace and uri is None:
             raise InvalidInput(
                 f"'{document.title}' is already in collection '{place.name}' with another text.",
                 hint="Ask for it to be replaced (replace: true), or choose another title.",
             )
-        indexed = before.unchanged() if before and is_there else self._put_text(place, document, origin)
+        else:
+            indexed = self._put_text(place, document, origin)
         # Also of a text that is there: who added it may have been killed before it had vectors.
         self._work_off(Run(), [place], sources=[indexed.source_id])
         return indexed

@@ -171,7 +171,7 @@ def _look(root: Root, rules: WalkRules) -> Iterable[Found | Passed]:
     return (stat_file(root.path),) if os.path.lexists(root.path) else ()
 
 
-def _is_readable(root: Root, file: Found) -> bool:
+def _has_reader(root: Root, file: Found) -> bool:
     from localmcp.text.readers import why_skipped  # 60 ms: every reader
 
     return why_skipped(Path(file.path), archive=root.kind == "file") is None
@@ -182,7 +182,7 @@ def _compare(plan: Plan, file: Found, entry: Entry | None, again: bool, forced: 
     status = entry.status if entry and same else None
     if status == "indexed" and not forced:
         plan.unchanged.append(file.path)
-    elif status == "skipped" and not (again and _is_readable(plan.root, file)):
+    elif status == "skipped" and not (again and _has_reader(plan.root, file)):
         plan.skipped += 1
     elif status == "failed" and entry and not again and not _is_readable_now(entry):
         plan.failed += 1

@@ -29,7 +29,7 @@ from localmcp.search.lexicon import EMBEDDED_TITLE
 from localmcp.search.vector import write_vectors
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
 from localmcp.storage.times import utc_now
-from localmcp.text.chunking import shorten_prefix, without_addresses
+from localmcp.text.chunking import put_below, shorten_prefix, without_addresses
 
 QUEUE_VERSION = 7
 """Files of an older schema, which may be mounted read-only, have no queue."""
@@ -222,9 +222,8 @@ def passages_lacking(connection: apsw.Connection, collection_id: int, model_id: 
 def _passage(
     chunk_id: int, source_id: int, collection_id: int, title: str, headings: str, text: str, characters: int
 ) -> Passage:
-    prefix = shorten_prefix(title, tuple(json.loads(headings)))
     bare = without_addresses(text.strip())
-    embedded = f"{prefix}\n{bare}" if prefix else bare
+    embedded = put_below(shorten_prefix(title, tuple(json.loads(headings))), bare)
     return Passage(
         chunk_id, source_id, collection_id, embedded, _key(bare if len(bare) >= SHARED_FROM else embedded), characters
     )

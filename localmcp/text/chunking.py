@@ -61,14 +61,15 @@ class Chunk:
 
     def embedded_text(self, title: str) -> str:
         """Return title, heading path, then the stripped text, one below the other; of a mail, without its addresses."""
-        return _below(shorten_prefix(title, self.headings), without_addresses(self.text.strip()))
+        return put_below(shorten_prefix(title, self.headings), without_addresses(self.text.strip()))
 
     def whole_text(self, title: str) -> str:
         """Return the same with the addresses, which are found by word: it differs where anything indexed does."""
-        return _below(shorten_prefix(title, self.headings), self.text.strip())
+        return put_below(shorten_prefix(title, self.headings), self.text.strip())
 
 
-def _below(prefix: str, text: str) -> str:
+def put_below(prefix: str, text: str) -> str:
+    """Return the text below its title and headings, if it has any."""
     return f"{prefix}\n{text}" if prefix else text
 
 
@@ -175,7 +176,6 @@ def _cut_sections(sections: Iterable[Section], borders: Sequence[int]) -> Iterat
             yield Section(start, stop, section.path, continued=number > 0)
 
 
-@lru_cache(maxsize=256)
 def without_addresses(text: str) -> str:
     """Return a text without the addresses and the date in the header of a mail, which outweigh a short one.
 
@@ -185,6 +185,7 @@ def without_addresses(text: str) -> str:
     return _ADDRESSES.sub("", header[0]) + text[header.end() :] if header else text
 
 
+@lru_cache(maxsize=256)
 def shorten_prefix(title: str, headings: Path) -> str:
     """Title and heading path as they are before an embedded text, at most `PREFIX_BYTES` long.
 
