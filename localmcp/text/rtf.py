@@ -51,7 +51,7 @@ def read_rtf(data: bytes, name: str) -> Document:
     writer = _Writer(name)
     for match in _TOKEN.finditer(data):
         writer.take(match)
-    writer.end_paragraph()
+    writer.end_document()
     text = "\n\n".join(writer.blocks).replace("\n\n\0", "\n")
     return office_document(name, "rtf", text, set_fields(**writer.properties()))
 
@@ -197,6 +197,13 @@ class _Writer:
             text = ("\0" if self._in_list else "") + "- " + " ".join(text.split())
         self._in_list = self._listed and self._level is None
         self.blocks.append(text)
+
+    def end_document(self) -> None:
+        """Write what is still open: a file may end with the last row of a table, and nothing after it."""
+        if self._row:
+            self._rows.append(self._row)
+        self._in_table = False
+        self.end_paragraph()
 
     def properties(self) -> dict[str, str | None]:
         """Return title, author and times."""

@@ -119,6 +119,13 @@ def test_a_note_of_rtf_ends_where_it_ends() -> None:
     assert read_bytes(rb"{\rtf1 Price{\footnote without tax} is 5.\par}", "a.rtf").text == "Price (without tax) is 5."
 
 
+def test_a_table_of_rtf_with_nothing_after_it_is_read() -> None:
+    table = rb"{\rtf1 Prices\par\trowd\cellx1\cellx2\intbl Oats\cell 5\cell\row\intbl Rye\cell 7\cell"
+    text = "Prices\n\n| Oats | 5 |\n| --- | --- |\n| Rye | 7 |"
+    assert read_bytes(table + rb"\row}", "a.rtf").text == text
+    assert read_bytes(table, "a.rtf").text == text
+
+
 @pytest.mark.parametrize(
     ("cell", "shown"),
     [
