@@ -170,7 +170,7 @@ def _read(data: bytes, name: str, max_bytes: int) -> Document:
         raise UnreadableDocument(f"{name} cannot be read: {reason}.", hint=_HINTS.get(suffix_of(name)))
     if suffix_of(name) == ".gz":
         data, name = _gunzip(data, name, max_bytes), name[:-3]
-    reader = _reader_for(name) or _reader_of(data) or _read_plain
+    reader = _reader_of(data, _reader_for(name)) or _read_plain
     try:
         return reader(data, name)
     except LocalMCPError:
@@ -184,10 +184,12 @@ def _reader_for(name: str) -> Reader | None:
     return NAMES.get(name.lower()) or FORMATS.get(suffix_of(name))
 
 
-def _reader_of(data: bytes) -> Reader | None:
-    """Return the reader for content that announces itself, such as a download or standard input without a suffix."""
+def _reader_of(data: bytes, named: Reader | None) -> Reader | None:
+    """Return the reader for content that announces itself: a download without a suffix, and a PDF under any name."""
     if data.startswith(b"%PDF-"):
         return read_pdf
+    if named:
+        return named
     return read_html if re.match(rb"\s*<(!doctype\s+html|html)\b", data[:HEAD], re.I) else None
 
 

@@ -10,7 +10,7 @@ from email.message import EmailMessage
 
 import docx
 import pytest
-from made_files import make_zip
+from made_files import make_pdf, make_zip
 
 from localmcp.text.document import Document
 from localmcp.text.readers import read_bytes, read_documents
@@ -124,6 +124,11 @@ def test_a_table_of_rtf_with_nothing_after_it_is_read() -> None:
     text = "Prices\n\n| Oats | 5 |\n| --- | --- |\n| Rye | 7 |"
     assert read_bytes(table + rb"\row}", "a.rtf").text == text
     assert read_bytes(table, "a.rtf").text == text
+
+
+@pytest.mark.parametrize("name", ["paper.txt", "paper.md", "paper.docx", "paper"])
+def test_a_pdf_is_read_as_one_under_any_name(name: str) -> None:
+    assert "sixty degrees" in read_bytes(make_pdf([["sixty degrees"]]), name).text
 
 
 @pytest.mark.parametrize(
