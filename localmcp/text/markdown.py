@@ -45,7 +45,9 @@ def _note_metadata(front: dict[str, Any], text: str) -> dict[str, Any]:
 def markdown_head(text: str) -> tuple[dict[str, Any], str]:
     """Return the front matter, and the title it names or else the first heading."""
     front, start = _front_matter(text)
-    return front, str(front.get("title") or "") or first_heading(text[start : start + 10_000])
+    title = front.get("title")
+    named = str(title) if title and not isinstance(title, list | dict) else ""
+    return front, named or first_heading(text[start : start + 10_000])
 
 
 def _front_matter(text: str) -> tuple[dict[str, Any], int]:

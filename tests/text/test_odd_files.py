@@ -131,6 +131,10 @@ def test_a_pdf_is_read_as_one_under_any_name(name: str) -> None:
     assert "sixty degrees" in read_bytes(make_pdf([["sixty degrees"]]), name).text
 
 
+def test_a_title_that_is_a_list_is_no_title() -> None:
+    assert read_bytes(b"---\ntitle:\n- a\n- b\n---\n\n# Oats\n", "a.md").title == "Oats"
+
+
 @pytest.mark.parametrize(
     ("cell", "shown"),
     [
