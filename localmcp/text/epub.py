@@ -2,7 +2,6 @@
 
 import logging
 import posixpath
-from collections.abc import Iterator
 from urllib.parse import unquote
 
 from localmcp.errors import UnreadableDocument
@@ -38,16 +37,15 @@ def _epub_root(package: Package) -> str:
     return next(element.attributes["full-path"] for element in container if element.tag == "rootfile")
 
 
-def _spine(elements: list[XmlElement]) -> Iterator[str]:
-    """Yield the chapters of a book, relative to its package file, in reading order."""
+def _spine(elements: list[XmlElement]) -> list[str]:
+    """Return the chapters of a book, relative to its package file, in reading order; as listed where none is given."""
     pages = {
         element.attributes["id"]: unquote(element.attributes["href"])
         for element in elements
         if element.tag == "item" and "html" in element.attributes.get("media-type", "html")
     }
-    for element in elements:
-        if element.tag == "itemref" and (href := pages.get(element.attributes["idref"])):
-            yield href
+    order = [element.attributes["idref"] for element in elements if element.tag == "itemref"]
+    return [pages[page] for page in order or pages if page in pages]
 
 
 def _refuse_drm(package: Package, chapters: list[str]) -> None:

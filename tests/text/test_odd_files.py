@@ -135,6 +135,16 @@ def test_a_title_that_is_a_list_is_no_title() -> None:
     assert read_bytes(b"---\ntitle:\n- a\n- b\n---\n\n# Oats\n", "a.md").title == "Oats"
 
 
+def test_a_book_without_an_order_is_read_as_its_chapters_are_listed() -> None:
+    parts = {
+        "META-INF/container.xml": '<container><rootfiles><rootfile full-path="c.opf"/></rootfiles></container>',
+        "c.opf": '<package><manifest><item id="b" href="b.html"/><item id="a" href="a.html"/></manifest></package>',
+        "a.html": "<p>second</p>",
+        "b.html": "<p>first</p>",
+    }
+    assert read_bytes(make_zip(parts), "a.epub").text == "first\n\nsecond"
+
+
 @pytest.mark.parametrize(
     ("cell", "shown"),
     [
