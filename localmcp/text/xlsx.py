@@ -18,6 +18,7 @@ EXCEL_COLUMNS = 16_384
 _DATE_FORMATS = frozenset([*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)])
 """Numbers of the formats for dates and times that every workbook has (ECMA-376, 18.8.30)."""
 _PERCENT_FORMATS = frozenset((9, 10))
+_DURATION_FORMAT = "46"
 _LAST_DAY = 2_958_465
 """9999-12-31 as Excel counts."""
 
@@ -110,7 +111,9 @@ class _Book:
             return self._date(number)
         if shown_as == "percent":
             return f"{100 * number:.12g} %"
-        return str(int(number)) if number.is_integer() and abs(number) < 1e15 else f"{number:.15g}"
+        if shown_as == "duration" and abs(number) <= _LAST_DAY:
+            return _duration(number)
+        return _plain_number(value, number)
 
     def _date(self, days: float) -> str:
         if days < 1 and not self.from_1904:
@@ -127,6 +130,19 @@ class _Book:
         for cell, text in self._package.walk_all(paths, _CommentReader()).comments:
             comments.setdefault(_row(cell), []).append(f"comment on {cell}: {text}")
         return comments
+
+
+def _plain_number(value: str, number: float) -> str:
+    """Return a number without an exponent where it is whole: people search for the digits of a card or an account."""
+    if re.fullmatch(r"-?\d{1,20}", value):
+        return value
+    return f"{number:.0f}" if number.is_integer() and abs(number) < 1e20 else f"{number:.15g}"
+
+
+def _duration(days: float) -> str:
+    """Return hours, which may be more than a day, minutes and seconds."""
+    seconds = round(abs(days) * 86_400)
+    return f"{'-' if days < 0 else ''}{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
 class _SheetReader:
@@ -254,16 +270,15 @@ class _CommentReader(_StringReader):
 
 
 def _number_styles(package: Package, paths: list[str]) -> dict[int, str]:
-    """Return number of a cell style -> `date` or `percent`, where it shows a number as such."""
+    """Return number of a cell style -> `date`, `duration` or `percent`, where it shows a number as such."""
     styles: dict[int, str] = {}
     formats = dict.fromkeys(map(str, _DATE_FORMATS), "date") | dict.fromkeys(map(str, _PERCENT_FORMATS), "percent")
+    formats[_DURATION_FORMAT] = "duration"
     for path in paths:
         in_cells, number = False, 0
         for element in package.elements(path):
             if element.tag == "numFmt":
-                code = re.sub(r'"[^"]*"|\\.|\[[^\]]*\]', "", element.attributes.get("formatCode", ""))
-                dated = "date" if re.search(r"[ymdhs]", code, re.I) else ""
-                formats[element.attributes.get("numFmtId", "")] = dated or ("percent" if "%" in code else "")
+                formats[element.attributes.get("numFmtId", "")] = _shown_as(element.attributes.get("formatCode", ""))
             elif element.tag in ("cellXfs", "cellStyleXfs"):
                 in_cells = element.tag == "cellXfs"
             elif element.tag == "cellStyles":
@@ -272,3 +287,14 @@ def _number_styles(package: Package, paths: list[str]) -> dict[int, str]:
                 styles[number] = formats.get(element.attributes.get("numFmtId", "0"), "")
                 number += 1
     return styles
+
+
+def _shown_as(format_code: str) -> str:
+    """Return what a cell of that format shows its number as; "" for a number."""
+    code = re.sub(r'"[^"]*"|\\.', "", format_code)
+    if re.search(r"\[(h+|m+|s+)\]", code, re.I):
+        return "duration"
+    code = re.sub(r"\[[^\]]*\]", "", code)
+    if re.search(r"[ymdhs]", code, re.I):
+        return "date"
+    return "percent" if "%" in code else ""

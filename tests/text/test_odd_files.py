@@ -151,6 +151,10 @@ def test_a_book_without_an_order_is_read_as_its_chapters_are_listed() -> None:
         ('<c r="B2" s="1"><v>0.125</v></c>', "Value: 12.5 %"),
         ('<c r="B2"><f>D2*2</f></c>', "Value: =D2*2"),
         ('<c r="B2"><f>D2*2</f><v>8</v></c>', "Value: 8"),
+        ('<c r="B2"><v>4539578763621486</v></c>', "Value: 4539578763621486"),
+        ('<c r="B2"><v>1.2345678901234E+16</v></c>', "Value: 12345678901234000"),
+        ('<c r="B2" s="2"><v>1.25</v></c>', "Value: 30:00:00"),
+        ('<c r="B2" s="2"><v>1e999</v></c>', "Value: inf"),
     ],
 )
 def test_cells_are_read_as_they_are_shown(cell: str, shown: str) -> None:
@@ -164,8 +168,9 @@ def test_cells_are_read_as_they_are_shown(cell: str, shown: str) -> None:
         "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{listed}">'
         f'<Relationship Id="r1" Type="{relations}/worksheet" Target="sheet.xml"/>'
         f'<Relationship Id="r2" Type="{relations}/styles" Target="styles.xml"/></Relationships>',
-        "xl/styles.xml": f'<styleSheet xmlns="{main}"><numFmts><numFmt numFmtId="170" formatCode="0.0%"/></numFmts>'
-        '<cellXfs><xf numFmtId="0"/><xf numFmtId="170"/></cellXfs></styleSheet>',
+        "xl/styles.xml": f'<styleSheet xmlns="{main}"><numFmts><numFmt numFmtId="170" formatCode="0.0%"/>'
+        '<numFmt numFmtId="171" formatCode="[hh]:mm:ss"/></numFmts>'
+        '<cellXfs><xf numFmtId="0"/><xf numFmtId="170"/><xf numFmtId="171"/></cellXfs></styleSheet>',
         "xl/sheet.xml": f'<worksheet xmlns="{main}"><sheetData>{rows}</sheetData></worksheet>',
     }
     assert shown in read_bytes(make_zip(parts), "book.xlsx").text
