@@ -260,7 +260,22 @@ class Explanation(TypedDict):
 def explain(connection: apsw.Connection, collections: Sequence[Collection], path: str) -> Explanation:
     """Everything that is known about an absolute path, as far as those collections go."""
     names = {collection.id: collection.name for collection in collections}
-    rows = fetch_all(
+    rows = _rows_of(connection, path)
+    if not rows and (container := _container_of(connection, names, path)):
+        return _explain_member(connection, explain(connection, collections, container), names, path)
+    entries = [_path_entry(path, names[row[0]], row) for row in rows if row[0] in names]
+    words = "; ".join(_sentence(entry) for entry in entries) or _unknown(connection, names, path)
+    return {
+        "path": path,
+        "exists": os.path.lexists(path),
+        "explanation": words,
+        "entries": entries,
+        "nearest": [] if entries else _nearest(connection, names, path),
+    }
+
+
+def _rows_of(connection: apsw.Connection, path: str) -> list[tuple[Any, ...]]:
+    return fetch_all(
         connection,
         """
         select ledger.collection_id, ledger.status, ledger.reason, sources.title, sources.uuid, ledger.chunks,
@@ -273,16 +288,29 @@ def explain(connection: apsw.Connection, collections: Sequence[Collection], path
         """,
         {"path": path, "word_only": WORD_ONLY},
     )
-    entries = [_path_entry(path, names[row[0]], row) for row in rows if row[0] in names]
-    nearest_paths = [] if entries else _nearest(connection, names, path)
-    words = "; ".join(_sentence(entry) for entry in entries) or _unknown(connection, names, path)
-    return {
-        "path": path,
-        "exists": os.path.lexists(path),
-        "explanation": words,
-        "entries": entries,
-        "nearest": nearest_paths,
-    }
+
+
+def _container_of(connection: apsw.Connection, names: Mapping[int, str], path: str) -> str | None:
+    """Return the offered file in which a document with the path `FILE#MEMBER` would be."""
+    for end in (index for index, sign in enumerate(path) if sign == "#"):
+        rows = fetch_all(connection, "select collection_id from ledger where path = ?", (path[:end],))
+        if any(collection_id in names for (collection_id,) in rows):
+            return path[:end]
+    return None
+
+
+def _explain_member(
+    connection: apsw.Connection, container: Explanation, names: Mapping[int, str], path: str
+) -> Explanation:
+    """Tell whether a document in a mail or an archive is indexed, and what became of the file that it is in."""
+    sql = "select collection_id, title, uuid from sources where uri = ? and trashed_at is null"
+    stored = {names[row[0]]: row[1:] for row in fetch_all(connection, sql, (path,)) if row[0] in names}
+    for entry in container["entries"]:
+        entry.pop("title", None), entry.pop("sourceId", None)
+        if entry["collection"] in stored:
+            entry["title"], entry["sourceId"] = stored[entry["collection"]]
+    words = f"{'indexed' if stored else 'not indexed'}; {container['path']} was {container['explanation']}"
+    return {**container, "path": path, "explanation": words}
 
 
 def _path_entry(path: str, collection: str, row: tuple[Any, ...]) -> PathEntry:
