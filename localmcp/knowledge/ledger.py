@@ -306,7 +306,8 @@ def _explain_member(
     sql = "select collection_id, title, uuid from sources where uri = ? and trashed_at is null"
     stored = {names[row[0]]: row[1:] for row in fetch_all(connection, sql, (path,)) if row[0] in names}
     for entry in container["entries"]:
-        entry.pop("title", None), entry.pop("sourceId", None)
+        entry.pop("title", None)
+        entry.pop("sourceId", None)
         if entry["collection"] in stored:
             entry["title"], entry["sourceId"] = stored[entry["collection"]]
     words = f"{'indexed' if stored else 'not indexed'}; {container['path']} was {container['explanation']}"

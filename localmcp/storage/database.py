@@ -49,6 +49,10 @@ class Generations:
     tools: int
 
 
+JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
+"""Begins a rollback journal of SQLite, and ends one that names another file."""
+
+
 class Database:
     """One SQLite file. Constructing it touches nothing; the first `read` or `write` opens, creates or migrates it."""
 
@@ -311,9 +315,13 @@ class Database:
 
     def _first_connection(self) -> apsw.Connection:
         try:
-            connection = self._connect(apsw.SQLITE_OPEN_READONLY)
-            connection.pragma("application_id")
-            return connection
+            return self._read_only_connection()
+        except apsw.ReadOnlyError:
+            if not self._may_take_back():
+                raise
+            with closing(self._connect(apsw.SQLITE_OPEN_READWRITE)) as connection:
+                connection.pragma("application_id")
+            return self._read_only_connection()
         except apsw.CantOpenError:
             # A file in WAL mode on a write-protected folder can be read only if nobody else may write it, and all of
             # it is in the file itself.
@@ -322,6 +330,25 @@ class Database:
                 raise
             self._immutable = True
             return self._connect(apsw.SQLITE_OPEN_READONLY)
+
+    def _read_only_connection(self) -> apsw.Connection:
+        connection = self._connect(apsw.SQLITE_OPEN_READONLY)
+        connection.pragma("application_id")
+        return connection
+
+    def _may_take_back(self) -> bool:
+        """Whether a change that a killed process began before the file was in WAL mode may be taken back now.
+
+        Not for a journal that ends with the name of another file, which SQLite would delete.
+        """
+        if self.read_only or self._foreign or not os.access(self.path, os.W_OK):
+            return False
+        try:
+            return not self.path.with_name(f"{self.path.name}-journal").read_bytes().endswith(JOURNAL_MAGIC)
+        except FileNotFoundError:
+            return True  # Another process has taken it back meanwhile.
+        except OSError:
+            return False
 
     def _migrate(self) -> None:
         with closing(self._connect(apsw.SQLITE_OPEN_READWRITE)) as connection:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import sqlite3
 import stat
+import struct
 import subprocess
 import sys
 import threading
@@ -213,6 +215,44 @@ def test_an_exported_copy_is_live_again_when_it_is_opened(tmp_path: Path) -> Non
     with database.read() as connection:
         assert connection.pragma("journal_mode") == "wal"
     database.close()
+
+
+def killed_in_the_middle(path: Path) -> Path:
+    """A copy of a file while a program without a write-ahead log changes it, as a kill leaves it."""
+    connection = apsw.Connection(str(path))
+    if path.stat().st_size:
+        connection.pragma("journal_mode", "delete")
+    connection.pragma("cache_size", 1)
+    connection.execute("begin immediate; create table half (x)")
+    connection.executemany("insert into half values (zeroblob(8000))", [()] * 50)
+    copy = path.with_name("killed.localmcp")
+    for suffix in ("", "-journal"):
+        shutil.copy(f"{path}{suffix}", f"{copy}{suffix}")
+    connection.close()
+    return copy
+
+
+@pytest.mark.parametrize("begun", ["nothing", "a file"])
+def test_what_a_kill_left_outside_of_wal_mode_is_taken_back(tmp_path: Path, begun: str) -> None:
+    path = tmp_path / "a.localmcp"
+    database = Database(killed_in_the_middle(made(path) if begun == "a file" else path))
+    with database.write() as connection:
+        assert len(fetch_all(connection, "select * from collections")) == (begun == "a file")
+        assert not fetch_all(connection, "select * from sqlite_schema where name = 'half'")
+    database.close()
+
+
+def test_a_journal_that_names_another_file_is_left_alone(tmp_path: Path) -> None:
+    path = killed_in_the_middle(made(tmp_path / "a.localmcp"))
+    other = tmp_path / "other"
+    other.write_text("kept")
+    name = os.fsencode(other)
+    end = struct.pack(">II", len(name), sum(name)) + bytes.fromhex("d9d505f920a163d7")
+    with path.with_name(f"{path.name}-journal").open("ab") as journal:
+        journal.write(name + end)
+    with pytest.raises(FileUnavailable), Database(path).read():
+        pass
+    assert other.read_text() == "kept"
 
 
 @pytest.mark.parametrize("file_id", ["../../escape", "x" * 5000, "", "ABC"])
