@@ -263,7 +263,7 @@ def report_json(report: Report) -> dict[str, Any]:
 def print_summary(session: Session, report: Report, entries: Iterable[Entry]) -> None:
     """The summary, on stderr."""
     session.note(summary(report, database_bytes(session.workspace.database.path)))
-    skipped = Counter(entry.reason for entry in entries if entry.status == "skipped")
+    skipped = Counter(reason for entry in entries if (reason := _why_skipped(entry)))
     if report.skipped:
         session.note(f"Skipped {report.skipped:,}: {grouped(skipped)}")
     if report.failed:
@@ -280,6 +280,13 @@ def print_summary(session: Session, report: Report, entries: Iterable[Entry]) ->
         session.note("  localmcp refresh")
     if report.indexed:
         session.remark('Search it with: localmcp search "…"')
+
+
+def _why_skipped(entry: Entry) -> str:
+    """Return why a file was left out; "" for one that was not, or that was removed and is gone from the disk too."""
+    if entry.status == "removed" and os.path.lexists(entry.path):
+        return "removed by you"
+    return entry.reason if entry.status == "skipped" else ""
 
 
 def summary(report: Report, file_bytes: int) -> str:

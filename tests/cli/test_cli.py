@@ -135,6 +135,12 @@ def test_add_tells_on_stderr_what_became_of_the_files(cli, notes: Path) -> None:
     assert "localmcp search" in ran.err
 
 
+def test_a_refresh_says_which_files_it_left_out_because_they_were_removed(filled, notes: Path) -> None:
+    removed = next(path for path in sorted(notes.rglob("*.md")) if not path.name.startswith("."))
+    assert filled("remove", "-y", str(removed)).code == 0
+    assert "× removed by you" in filled("refresh").err
+
+
 def test_add_again_reads_nothing_again(filled, notes: Path) -> None:
     report = filled("add", str(notes), "--json").json
     assert (report["unchanged"], report["indexed"], report["chunksAdded"]) == (3, 0, 0)
