@@ -1,0 +1,187 @@
+"""A mixed library: English code and notes, Italian letters, German manuals, Spanish mail; questions in four languages.
+
+    python tests/benchmarks/mixed_library.py --workdir DIR [--model multilingual]
+
+`mixed_library.txt` holds 160 documents written for this, with their questions: the first question of a document is in
+its own language, the second in another one. Beside them stand letters, mails, notes and manuals put together from
+paragraphs of everyday life, manual pages of this machine in three languages, and functions of the standard library:
+about 1,000 files. Printed for each kind of question: the share with the right document first, and among the first
+three. `chosen` are 100 questions, a third across languages, `all` every one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import json
+import os
+import random
+import re
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from make_sets import MANUALS, manual_pages
+
+from localmcp.config import Settings
+from localmcp.search.candidates import SearchRequest
+from localmcp.workspace import Workspace
+
+WRITTEN = Path(__file__).with_suffix(".txt")
+FILLED = {"it": 170, "es": 140, "de": 90, "en": 110}
+PAGES = {"it": 40, "es": 70, "de": 80}
+FUNCTIONS = 185
+MODULES = """
+    argparse ast base64 calendar configparser csv datetime difflib email.utils filecmp fileinput fnmatch
+    fractions ftplib functools getpass gettext glob gzip heapq html imaplib inspect ipaddress json.decoder
+    linecache locale logging mailbox mimetypes netrc nntplib ntpath optparse os pathlib pdb pickletools
+    pkgutil platform plistlib poplib posixpath pprint profile py_compile pyclbr quopri random re reprlib sched
+    shelve shlex shutil smtplib sndhdr socket statistics string subprocess sysconfig tarfile tempfile textwrap
+    timeit tokenize trace traceback turtle types typing unittest.mock urllib.parse urllib.request uuid
+    warnings wave webbrowser xml.dom.minidom zipfile zipimport
+""".split()
+ENDINGS = {"it": "txt", "es": "eml", "de": "md", "en": "md"}
+NAMES = "Adele Bruno Clara Dario Elena Fabio Greta Hugo Irene Jonas Karin Luis Mina Nora Oskar Paula Quim Rita".split()
+DAYS = {"it": "maggio", "es": "mayo", "de": "Mai", "en": "May"}
+OPENINGS = {"it": "Cara {name},", "es": "Hola, {name}:", "de": "# {name} {m}", "en": "# Notes, {d}"}
+
+
+class Question(NamedTuple):
+    language: str
+    text: str
+    document: str
+    """Name of the file that answers."""
+
+    @property
+    def kind(self) -> str:
+        written_in = "en" if self.document.startswith("code.") else self.document[:2]
+        return "one language" if written_in == self.language else "across"
+
+
+def parse(text: str) -> tuple[dict[str, tuple[str, str]], list[Question], dict[str, list[str]]]:
+    """Return title and text by name of what was written, the questions, and the paragraphs by language."""
+    written, _, rest = text.partition("## ")
+    documents: dict[str, tuple[str, str]] = {}
+    questions: list[Question] = []
+    for part in written.split("=== ")[1:]:
+        head, _, body = part.partition("\n")
+        name, title = (field.strip() for field in head.split("|"))
+        lines = body.strip().split("\n")
+        documents[name] = (title, "\n".join(line for line in lines if not line.startswith("?")))
+        questions += [Question(line[1:3], line[4:], name) for line in lines if line.startswith("?")]
+    parts = (part.split("\n", 1) for part in f"## {rest}".split("## ")[1:])
+    return documents, questions, {head.strip(): body.strip().split("\n") for head, body in parts}
+
+
+def functions(names: list[str], dice: random.Random) -> Iterator[tuple[str, str]]:
+    """Yield the functions asked for, and others of the standard library."""
+    for name in names:
+        module, _, function = name.removeprefix("code.").rpartition(".")
+        yield name, inspect.getsource(getattr(importlib.import_module(module), function))
+    sources = short_functions()
+    others = sorted(sources.keys() - names)
+    yield from ((name, sources[name]) for name in dice.sample(others, FUNCTIONS))
+
+
+def short_functions() -> dict[str, str]:
+    """Return the source of every function of some modules that is neither very short nor long."""
+    sources: dict[str, str] = {}
+    for module in MODULES:
+        for name, value in inspect.getmembers(importlib.import_module(module), inspect.isfunction):
+            try:
+                source = inspect.getsource(value)
+            except (OSError, TypeError):
+                # Made while the module was imported, or written in C.
+                continue
+            if value.__module__ == module and 300 < len(source) < 2500:
+                sources[f"code.{module}.{name}"] = source
+    return sources
+
+
+def filled(language: str, paragraphs: list[str], dice: random.Random) -> tuple[str, str]:
+    """Return the title and text of a document of two to four paragraphs."""
+    chosen = [OPENINGS[language], *dice.sample(paragraphs, dice.randint(2, 4))]
+
+    def slots() -> dict[str, str]:
+        values = {"name": dice.choice(NAMES), "n": str(dice.randint(2, 9)), "m": str(dice.randint(40, 900))}
+        return values | {"d": f"{dice.randint(1, 28)} {DAYS[language]}", "h": str(dice.randint(10, 22))}
+
+    parts = [re.sub(r"\{(\w+)\}", lambda match: slots()[match[1]], part) for part in chosen]
+    return " ".join(parts[1].split()[:5]), "\n\n".join(part[0].upper() + part[1:] for part in parts)
+
+
+def as_mail(title: str, text: str, dice: random.Random) -> str:
+    sender, receiver = dice.sample(NAMES, 2)
+    head = f"From: {sender} <{sender.lower()}@ejemplo.es>\nTo: {receiver} <{receiver.lower()}@ejemplo.es>\n"
+    date = f"Date: Tue, {dice.randint(1, 28)} May 2026 10:{dice.randint(10, 59)}:00 +0200\n"
+    plain = 'MIME-Version: 1.0\nContent-Type: text/plain; charset="utf-8"\nContent-Transfer-Encoding: 8bit\n'
+    return f"{head}{date}Subject: {title}\n{plain}\n{text}\n"
+
+
+def write(folder: Path) -> list[Question]:
+    """Write the files of the library; returns its questions."""
+    dice = random.Random(5)
+    documents, questions, paragraphs = parse(WRITTEN.read_text(encoding="utf-8"))
+    code = dict(functions([name for name in documents if name.startswith("code.")], dice))
+    texts = {name: document for name, document in documents.items() if name not in code}
+    for language, count in FILLED.items():
+        texts |= {f"{language}.{n}": filled(language, paragraphs[language], dice) for n in range(count)}
+    for language, count in PAGES.items():
+        for name, purpose, text in manual_pages(MANUALS / language, count, dice):
+            texts[f"{language}.page.{name}"] = (f"{name}: {purpose}", text)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, source in code.items():
+        (folder / f"{name}.py").write_text(source, encoding="utf-8")
+    for name, (title, text) in texts.items():
+        whole = as_mail(title, text, dice) if name.startswith("es.") else f"{title}\n\n{text}\n"
+        (folder / f"{name}.{ENDINGS[name[:2]]}").write_text(whole, encoding="utf-8")
+    print(f"{len(code) + len(texts)} documents, {len(questions)} questions")
+    return questions
+
+
+def choose(questions: list[Question]) -> list[Question]:
+    """Return 100 questions, 33 of them across languages, as evenly over the languages of the documents as they are."""
+    dice = random.Random(100)
+    kinds = {kind: [q for q in questions if q.kind == kind] for kind in ("one language", "across")}
+    return [*dice.sample(kinds["one language"], 67), *dice.sample(kinds["across"], 33)]
+
+
+def places(workspace: Workspace, questions: list[Question]) -> dict[Question, int]:
+    """Return the rank of the right document, from 1; 1000 where it is not among the first hundred passages."""
+    ranks: dict[Question, int] = {}
+    for question in questions:
+        hits = workspace.index.search(SearchRequest(question.text, limit=100)).hits
+        names = list(dict.fromkeys(Path(hit.passage.uri or "").stem for hit in hits))
+        ranks[question] = names.index(question.document) + 1 if question.document in names else 1000
+    return ranks
+
+
+def show(label: str, ranks: list[int]) -> None:
+    first, three = (statistics.fmean(rank <= most for rank in ranks) for most in (1, 3))
+    print(f"{label:24} {len(ranks):4} questions: first {first:.2f}, among three {three:.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workdir", type=Path, required=True)
+    parser.add_argument("--model", default="multilingual")
+    parser.add_argument("--json", type=Path, help="write the rank of every question there")
+    options = parser.parse_args()
+    os.environ.setdefault("LOCALMCP_STATE_DIR", str(options.workdir / "state"))
+    questions = write(options.workdir / "library")
+    with Workspace(Settings(database=options.workdir / f"{options.model}.localmcp", model=options.model)) as workspace:
+        workspace.library.add_paths([options.workdir / "library"])
+        ranks = places(workspace, questions)
+    for label, asked in (("chosen", choose(questions)), ("all", questions)):
+        show(label, [ranks[question] for question in asked])
+        for kind in ("one language", "across"):
+            show(f"{label}, {kind}", [ranks[question] for question in asked if question.kind == kind])
+    if options.json:
+        rows = [{**question._asdict(), "rank": rank} for question, rank in ranks.items()]
+        options.json.write_text(json.dumps(rows, ensure_ascii=False, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
