@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from localmcp.config import packaged_data
 from localmcp.embeddings.default_model import DEFAULT_SHA256, DefaultEmbedder
 from localmcp.embeddings.e5_model import E5_SHA256, E5Embedder
 from localmcp.embeddings.embedder import ModelIdentity, unit_rows
@@ -100,6 +102,30 @@ def multilingual_half(question: NDArray[np.float32]) -> NDArray[np.float32]:
     half = question.copy()
     half[len(half) // 2 :] = np.float32(0)
     return unit_rows(half[None])[0]
+
+
+def without_language(question: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the unit vector of a question less the directions in which translations of one text differ.
+
+    Passages in its own language are then not nearer for that alone, and need not lose them too (hybrid search, nDCG@10
+    of questions in the language of the passage and in another one: XQuAD half English, half Spanish .991 -> .990,
+    .871 -> .909; manuals and code in four languages .834 -> .818, .670 -> .751).
+    """
+    import numpy as np
+
+    width, directions = len(question) // 2, _translation_directions()
+    many = question[:width]
+    rest = unit_rows((many - (many @ directions.T) @ directions)[None])[0] * np.linalg.norm(many)
+    return np.concatenate([rest, question[width:]]).astype(np.float32, copy=False)
+
+
+@cache
+def _translation_directions() -> NDArray[np.float32]:
+    """Return unit vectors of shape (n, dimension of the multilingual half), at right angles."""
+    import numpy as np
+
+    with np.load(packaged_data() / "multilingual_common.npz", allow_pickle=False) as stored:
+        return stored["translations"]
 
 
 def _weight_of(question: str) -> float:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import apsw
 
 from localmcp.embeddings import LazyEmbedder
-from localmcp.embeddings.multilingual_model import HALF_LENGTH, multilingual_half
+from localmcp.embeddings.multilingual_model import HALF_LENGTH, multilingual_half, without_language
 from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.search.adaptation import DEEP, MULTILINGUAL_TRUST, READ_LANGUAGE, Trust, trust_of, weight_for
 from localmcp.search.candidates import ARM_DEPTH, Arms, Clock, Found, SearchOutcome, SearchRequest
@@ -24,7 +24,7 @@ from localmcp.search.filters import Filters, allowed_sources
 from localmcp.search.fusion import Weights
 from localmcp.search.fuzzy import Vocabulary
 from localmcp.search.highlight import sentences
-from localmcp.search.keyword import KeywordQuery, build_query, mix_neighbors, search_words
+from localmcp.search.keyword import KeywordQuery, build_query, holds_several_languages, mix_neighbors, search_words
 from localmcp.search.vector import Block, SignIndex, exact_cosines, nearest_chunks
 from localmcp.search.vector_queue import waiting
 from localmcp.storage.database import Database, Generations, fetch_all, fetch_one, read_generations
@@ -194,16 +194,21 @@ class Index:
         clock.lap("filters")
         arms = Arms(_depth(request))
         ours = self._with_our_vectors(connection, request, collections, outcome) if vector is not None else None
+        trust = trust_of(self.embedder.get().identity.name) if ours is not None else None
+        arms.reads_all = trust is MULTILINGUAL_TRUST
         if request.mode != "semantic" or ours is None:
             self._keyword_arm(connection, request, collections, generations, allowed, arms, outcome)
             clock.lap("keyword")
         floor = DEFAULT_FLOOR
         if vector is not None and ours is not None:
+            sentences = embedded.sentences
+            if arms.reads_all and holds_several_languages(connection, ours.collection_ids):
+                vector, *sentences = map(without_language, (vector, *sentences))
             floor = _floor(connection, ours.model_id)
             near = _live(connection, remote_hits, ours, allowed) if remote_hits.near else []
             blocks = self._blocks(connection, ours, remote_hits, generations, outcome)
             _vector_arm(connection, request, ours.model_id, blocks, vector, allowed, arms, near)
-            _count_sentences(connection, ours.model_id, embedded.sentences, arms)
+            _count_sentences(connection, ours.model_id, sentences, arms)
             clock.lap("vector")
         _count_neighbors(connection, arms)
         if request.mode != "keyword":
@@ -211,16 +216,14 @@ class Index:
         if ours is not None and request.mode == "hybrid":
             language = detect_language(request.text)
             arms.other_language = _in_other_language(connection, language, [*arms.cosines])
-            trust = trust_of(self.embedder.get().identity.name)
-            if language == READ_LANGUAGE and trust is MULTILINGUAL_TRUST and vector is not None:
+            if language == READ_LANGUAGE and arms.reads_all and vector is not None:
                 _compare_other_languages(connection, ours.model_id, vector, arms)
             if self.adaptive and trust:
                 outcome.weights = self._adapted(connection, arms, trust, outcome.query)
         if ours is None:
             return Found(request, outcome, "keyword", floor, arms)
         identity = self.embedder.get().identity
-        trust = trust_of(identity.name)
-        arms.reads_all, signals = trust is MULTILINGUAL_TRUST, trust.signals if trust else None
+        signals = trust.signals if trust else None
         return Found(request, outcome, request.mode, floor, arms, identity.fingerprint, signals)
 
     def _cover(

@@ -45,7 +45,8 @@ of a reference .790 -> .803, German XQuAD .947 -> .954, manuals in eight languag
 MOST_CORRECTIONS = 3
 """Likely corrections of a word that are looked up."""
 MIXED_SHARE = 0.1
-"""A query in no known language is stemmed by every language that holds this share of the chunks."""
+"""A query in no known language is stemmed by every language that holds this share of the chunks; a file is mixed where
+those that are not in its main language do."""
 
 COMPOUNDING = frozenset("danish dutch finnish german hungarian norwegian swedish turkish".split())
 COMPOUND_LETTERS = 6
@@ -183,6 +184,12 @@ def _language_sizes(connection: apsw.Connection, collection_ids: Sequence[int]) 
         group by language order by 2 desc, 1
     """
     return dict(fetch_all(connection, sql, tuple(collection_ids)))
+
+
+def holds_several_languages(connection: apsw.Connection, collection_ids: Sequence[int]) -> bool:
+    """Return whether a good part of the chunks is in other languages than most are."""
+    sizes = [*_language_sizes(connection, collection_ids).values()]
+    return sum(sizes[1:]) >= MIXED_SHARE * sum(sizes) > 0
 
 
 def _alternatives(unit: tuple[str, ...], languages: Sequence[str]) -> tuple[Stems, ...]:

