@@ -28,6 +28,8 @@ def reason_of(error: OSError | ValueError) -> str:
         return "permission denied"
     if isinstance(error, FileNotFoundError):
         return "no such file"
+    if isinstance(error, UnicodeDecodeError):
+        return f"not text in UTF-8 (byte {error.start + 1:,})"
     return ((error.strerror if isinstance(error, OSError) else None) or str(error)).lower()
 
 

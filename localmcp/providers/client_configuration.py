@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from localmcp.errors import ConfigurationError, InvalidInput, NotFound
+from localmcp.files import reason_of
 
 Json = dict[str, Any]
 
@@ -199,7 +200,8 @@ def read_document(path: Path) -> Json:
         text = path.read_text(encoding="utf-8-sig")
         value: Any = tomllib.loads(text) if path.suffix == ".toml" else _loads_patiently(text)
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{path} cannot be read: {error}.", hint="Fix or move the file.") from error
+        reason = reason_of(error) if isinstance(error, OSError | UnicodeDecodeError) else error
+        raise ConfigurationError(f"{path} cannot be read: {reason}.", hint="Fix or move the file.") from error
     if not isinstance(value, dict):
         raise ConfigurationError(f"{path} must hold a JSON object, not {type(value).__name__}.")
     return cast(Json, value)

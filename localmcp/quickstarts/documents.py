@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from localmcp.files import reason_of
 from localmcp.quickstarts.validation import check_quickstart, is_quickstart, mapping_of
 from localmcp.schemas import Json
 
@@ -71,7 +72,9 @@ def read_file(path: Path, shown: str) -> Reading:
         if path.stat().st_size > MOST_BYTES:
             raise Unreadable(f"larger than {MOST_BYTES // 1_000_000} MB")
         reading = read_text(path.read_text(encoding="utf-8-sig"), path.suffix.lower(), shown)
-    except (OSError, UnicodeDecodeError, Unreadable) as error:
+    except (OSError, UnicodeDecodeError) as error:
+        return Reading(problems=[Problem(shown, reason_of(error))])
+    except Unreadable as error:
         return Reading(problems=[Problem(shown, str(error))])
     try:
         _add_metadata(reading, _metadata_beside(path), shown)

@@ -163,6 +163,7 @@ def test_a_file_that_is_no_configuration_is_refused_with_its_name(tmp_path: Path
     with pytest.raises(ConfigurationError) as caught:
         servers_in(read_document(path), path)
     assert str(path) in caught.value.message
+    assert ("not text in UTF-8 (byte 1)" in caught.value.message) == (text == "\udce4")
 
 
 # ---------------------------------------------------------------- taking over

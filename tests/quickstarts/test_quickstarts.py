@@ -447,12 +447,13 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("a.yml", BOMB, "too large"),
         ("a.json", "[" * 100_000, "deep"),
         ("a.yml", "a: &a\n  b: *a\n", "deep"),
+        ("a.yml", "kind: \udce9", "not text in UTF-8 (byte 7)"),
     ],
 )  # fmt: skip
 def test_a_broken_file_is_reported_and_left_out_whole(
     quickstarts: Quickstarts, tmp_path: Path, name: str, text: str, said: str
 ) -> None:
-    (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / name).write_text(text, encoding="utf-8", errors="surrogateescape")
     (tmp_path / "z-good.json").write_text(json.dumps(row("good", "Good")), encoding="utf-8")
     report: Any = quickstarts.import_path(tmp_path)
     assert report["added"] == 1
