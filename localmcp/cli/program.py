@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from importlib import import_module
 from types import FrameType
@@ -128,6 +129,7 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
         _speak_utf8(stream)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
+        sys.unraisablehook = _interrupt_again
     session = Session()
     try:
         code = execute(session, sys.argv[1:] if arguments is None else arguments)
@@ -145,6 +147,15 @@ def _interrupt(signal_number: int, frame: FrameType | None) -> NoReturn:
     """Stop the command at the first Ctrl-C; end the process at the second, without a traceback."""
     signal.signal(signal.SIGINT, _end_now)
     raise KeyboardInterrupt
+
+
+def _interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:
+    """Repeat a Ctrl-C that came while Python collected garbage or imported, where no exception gets through."""
+    if unraisable.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(unraisable)
+        return
+    signal.signal(signal.SIGINT, _interrupt)
+    threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
 
 
 def _end_now(signal_number: int, frame: FrameType | None) -> NoReturn:

@@ -1,8 +1,12 @@
-"""A search that nobody waits for is stopped from another thread."""
+"""A search that nobody waits for is stopped from another thread, a command by Ctrl-C."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -73,3 +77,23 @@ def test_counters_tell_that_another_process_wrote(database: Database) -> None:
     after = database.counters()
     assert after["content"] == before["content"] + 1
     assert {**after, "content": 0} == {**before, "content": 0}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no signal that a process sends to itself as Ctrl-C does")
+def test_ctrl_c_while_python_collects_garbage_stops_the_command(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("# Heron\n\nFrogs.\n")
+    script = """
+import gc, signal, sys
+from localmcp.cli.program import run
+def interrupt(phase, facts):
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        gc.callbacks.remove(interrupt)
+        signal.raise_signal(signal.SIGINT)
+gc.callbacks.append(interrupt)
+run(sys.argv[1:])
+"""
+    file = str(tmp_path / "a.localmcp")
+    ran = subprocess.run(
+        [sys.executable, "-c", script, "--db", file, "add", str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert "Stopped." in ran.stderr and "Traceback" not in ran.stderr
