@@ -195,12 +195,19 @@ def _usage(session: Session, error: click.UsageError) -> int:
     return session.fail("usage", error.format_message(), f"See: {command} --help", error.exit_code)
 
 
+_NO_PLACE = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
+"""Errors of a path that can be no file, or no folder, where one was named."""
+
+
 def _refused(session: Session, error: OSError) -> int:
     """Report a stream or file that cannot be used; any other error of the system is unexpected."""
     # Errors of files name them; a stream has no name.
     if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
         hint = "Free space where it goes, or send it somewhere else."
         return session.fail("output", f"The output cannot be written: {error.strerror}.", hint, 1)
+    if error.filename is not None and error.errno in _NO_PLACE:
+        hint = "Name another file or folder."
+        return session.fail("unavailable", f"{error.filename} cannot be used: {error.strerror}.", hint, 3)
     if error.filename is None or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
         return _unexpected(session, error)
     folders = "LOCALMCP_CONFIG_DIR, LOCALMCP_STATE_DIR, LOCALMCP_CACHE_DIR"

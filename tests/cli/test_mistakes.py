@@ -93,6 +93,15 @@ def test_a_missing_file_has_one_exit_code(filled, words: tuple[str, ...]) -> Non
     assert "/nope" in ran.err and "Errno" not in ran.err
 
 
+@pytest.mark.parametrize("place", ["file", "file/below", "x" * 300])
+def test_a_folder_that_can_be_none_is_told_with_a_next_step(cli, tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "rules.md").write_text("- Name things by what they are.\n")
+    assert cli("rules", "import", str(tmp_path / "rules.md")).code == 0
+    ran = cli("rules", "export", "--to", str(tmp_path / place))
+    assert ran.code == 3 and "cannot be used" in ran.err and "Name another" in ran.err and "Unexpected" not in ran.err
+
+
 def test_rules_without_a_rule_are_told_with_a_reason(cli, tmp_path: Path) -> None:
     (tmp_path / "car.md").write_text("My car is red and was built in 1998.\n")
     ran = cli("rules", "import", "car.md")
