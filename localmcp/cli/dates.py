@@ -14,12 +14,13 @@ FORM = "30min, 12h, 7d, 2w, 1y, a date like 2027-01-31, or a time like 2027-01-3
 
 
 def parse_time(option: str, text: str | None, *, ahead: bool) -> str | None:
-    """Return the time that far ahead or back, or the time itself; ISO 8601 in UTC. None if nothing was typed.
+    """Return the time that far ahead or back, or the time itself; ISO 8601 in UTC. None if the option was not given:
+    an empty time, from a shell variable that is not set, must not make a key that never ends.
 
     Raises:
         InvalidInput: neither; names the option.
     """
-    if not text:
+    if text is None:
         return None
     span = _SPAN.fullmatch(text.strip())
     try:

@@ -209,7 +209,9 @@ def test_a_file_that_is_locked_is_told_once(filled, tmp_path: Path) -> None:
     assert "WARNING" not in ran.err
 
 
-EMPTY = (("add", ""), ("remove", "", "--yes"), ("quickstarts", "import", ""), ("rules", "import", ""), ("backup", ""))
+EMPTY = (
+    ("add", ""), ("remove", "", "--yes"), ("quickstarts", "import", ""), ("rules", "import", ""), ("backup", ""),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("words", EMPTY, ids=" ".join)
@@ -225,10 +227,11 @@ UNFIT = (
     (("search", "oven", "--type", "docx"), "No source type 'docx'"),
     (("add", "ftp://example.org/a.txt"), "only http:// and https:// are fetched"),
     (("config", "set", "model", "folder:/none"), "there is no folder /none"),
+    (("keys", "create", "--expires", ""), "'' is no time; write 30min"),
 )
 
 
-@pytest.mark.parametrize(("words", "advice"), UNFIT, ids=["dash", "locale", "type", "ftp", "folder"])
+@pytest.mark.parametrize(("words", "advice"), UNFIT, ids=["dash", "locale", "type", "ftp", "folder", "time"])
 def test_what_cannot_be_meant_is_refused_with_what_would_be_accepted(
     filled, words: tuple[str, ...], advice: str
 ) -> None:
