@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -239,6 +240,12 @@ COMMON: tuple[click.Option, ...] = (
 class Command(click.Command):
     """A command that also takes the options of `COMMON`."""
 
+    def _has_empty_path(self, args: list[str]) -> bool:
+        """Return whether an option that takes a path is given an empty one."""
+        names = {name for option in self.params if isinstance(option.type, click.Path) for name in option.opts}
+        typed = {f"{before}={after}" for before, after in pairwise(args)}.union(args)
+        return not typed.isdisjoint(f"{name}=" for name in names)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse an empty path: a shell variable that is not set must not mean the current folder.
 
@@ -246,7 +253,7 @@ class Command(click.Command):
         """
         arguments = [p.make_metavar(ctx) for p in super().get_params(ctx) if isinstance(p, click.Argument)]
         takes_paths = any("PATH" in metavar or "FILE" in metavar for metavar in arguments)
-        if "" in args and takes_paths:
+        if ("" in args and takes_paths) or self._has_empty_path(args):
             raise click.UsageError("A path is empty (''). Is a shell variable not set?", ctx)
         if arguments and not takes_paths and re.search("[\udc80-\udcff]", " ".join(args)):
             raise click.UsageError("The locale cannot hold letters of an argument. Set LC_ALL=C.UTF-8.", ctx)

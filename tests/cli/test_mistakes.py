@@ -211,6 +211,7 @@ def test_a_file_that_is_locked_is_told_once(filled, tmp_path: Path) -> None:
 
 EMPTY = (
     ("add", ""), ("remove", "", "--yes"), ("quickstarts", "import", ""), ("rules", "import", ""), ("backup", ""),
+    ("rules", "export", "--to", ""), ("rules", "export", "--to="), ("quickstarts", "export", "-o", ""),
 )  # fmt: skip
 
 
