@@ -154,9 +154,14 @@ def progress(_session: Session, value: Json) -> None:
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write this file; its ending says the form.")
 @click.option("--format", "form", type=click.Choice(["yaml", "json", "jsonl"]), help="Form; yaml if nothing says.")
 @click.option("--tag", help="Only with this tag: VALUE or KIND:VALUE.")
+@click.option("--force", is_flag=True, help="A file that is there may be replaced.")
 @pass_session
-def export(session: Session, names: tuple[str, ...], output: Path | None, form: str | None, tag: str | None) -> None:
+def export(
+    session: Session, names: tuple[str, ...], output: Path | None, form: str | None, tag: str | None, force: bool
+) -> None:
     """Print quick starts, all or the named ones, so that `import` reads them back without a difference."""
+    if output and output.is_file() and not force:
+        raise InvalidInput(f"{output} is there already.", hint="Name another file, or replace it with --force.")
     chosen = form or (FORMATS.get(output.suffix.lower(), "yaml") if output else "yaml")
     exported = session.call("exportQuickstarts", names=list(names) or None, format=chosen, tag=tag).value
     if output is None:

@@ -222,6 +222,16 @@ def test_an_empty_path_is_refused_and_does_not_mean_the_current_folder(filled, w
     assert filled("sources", "--json").json["total"] == 3
 
 
+def test_an_export_of_quick_starts_replaces_a_file_only_with_force(cli, tmp_path: Path) -> None:
+    assert cli("quickstarts", "import", "--samples").code == 0
+    place = tmp_path / "mine.yaml"
+    place.write_text("kept")
+    refused = cli("quickstarts", "export", "-o", str(place))
+    assert refused.code == 2 and "is there already" in refused.err and place.read_text() == "kept"
+    assert cli("quickstarts", "export", "-o", str(place), "--force").code == 0
+    assert "QuickStarts" in place.read_text()
+
+
 UNFIT = (
     (("search", "-word"), "comes after --: localmcp search -- …"),
     (("search", "gr\udcc3\udcbcn"), "Set LC_ALL=C.UTF-8"),
