@@ -154,9 +154,13 @@ def _running_text(text: str) -> str:
     return " ".join(" ".join(kept).split()) or " ".join(text.split())
 
 
+_BETWEEN_CELLS = re.compile(r"(?<!\\)\|")
+
+
 def _cells(row: str) -> str:
     """Return a row of a table: `| Flour | 400 g |` as `Flour · 400 g`."""
-    return " · ".join(filter(None, (cell.strip() for cell in row.split("|"))))
+    cells = (cell.replace("\\|", "|").strip() for cell in _BETWEEN_CELLS.split(row))
+    return " · ".join(filter(None, cells))
 
 
 def cut_right(text: str, columns: int) -> str:

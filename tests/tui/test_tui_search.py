@@ -149,10 +149,10 @@ def test_the_line_of_a_passage_shows_most_of_the_words(text: str, shown: str) ->
 
 
 async def test_a_table_is_shown_without_its_rules_in_the_list(tui: RunningTui, tmp_path: Path) -> None:
-    write(tmp_path / "docs" / "loaf.md", "# Loaf\n\n| What | Weight |\n|---|---|\n| Spelt flour | 400 g |\n")
+    write(tmp_path / "docs" / "loaf.md", "# Loaf\n\n| What | Weight |\n|---|---|\n| Spelt\\|rye flour | 400 g |\n")
     tui.app.session.workspace.library.refresh()
     await tui.type("spelt")
-    await tui.until(lambda: "What · Weight Spelt flour · 400 g" in tui.text(), "the row")
+    await tui.until(lambda: "What · Weight Spelt|rye flour · 400 g" in tui.text(), "the row")
 
 
 async def test_nothing_found_empties_the_list(tui: RunningTui) -> None:
