@@ -316,20 +316,22 @@ class Database:
     def _first_connection(self) -> apsw.Connection:
         try:
             return self._read_only_connection()
-        except apsw.ReadOnlyError:
-            if not self._may_take_back():
+        except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
+            if self.path.is_file() and not os.access(self.path.parent, os.W_OK):
+                return self._immutable_connection(error)
+            if isinstance(error, apsw.CantOpenError) or not self._may_take_back():
                 raise
             with closing(self._connect(apsw.SQLITE_OPEN_READWRITE)) as connection:
                 connection.pragma("application_id")
             return self._read_only_connection()
-        except apsw.CantOpenError:
-            # A file in WAL mode on a write-protected folder can be read only if nobody else may write it, and all of
-            # it is in the file itself.
-            log_file = self.path.with_name(f"{self.path.name}-wal")
-            if not self.path.is_file() or os.access(self.path.parent, os.W_OK) or log_file.exists():
-                raise
-            self._immutable = True
-            return self._connect(apsw.SQLITE_OPEN_READONLY)
+
+    def _immutable_connection(self, error: apsw.Error) -> apsw.Connection:
+        """A file in WAL mode on a write-protected folder can be read only if nobody else may write it, and all of it
+        is in the file itself."""
+        if any(self.path.with_name(f"{self.path.name}-{log}").exists() for log in ("wal", "journal")):
+            raise error
+        self._immutable = True
+        return self._connect(apsw.SQLITE_OPEN_READONLY)
 
     def _read_only_connection(self) -> apsw.Connection:
         connection = self._connect(apsw.SQLITE_OPEN_READONLY)
@@ -345,10 +347,8 @@ class Database:
             return False
         try:
             return not self.path.with_name(f"{self.path.name}-journal").read_bytes().endswith(JOURNAL_MAGIC)
-        except FileNotFoundError:
-            return True  # Another process has taken it back meanwhile.
-        except OSError:
-            return False
+        except OSError as error:
+            return isinstance(error, FileNotFoundError)  # Another process has taken it back meanwhile.
 
     def _migrate(self) -> None:
         with closing(self._connect(apsw.SQLITE_OPEN_READWRITE)) as connection:

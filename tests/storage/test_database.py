@@ -338,22 +338,39 @@ def test_tables_that_a_person_added_are_left_alone(tmp_path: Path) -> None:
     database.close()
 
 
-@pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="the superuser may write everywhere")
+IS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
+AS_A_PERSON = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if IS_ROOT else []
+"""The superuser may write everywhere, but for this."""
+
+
+@pytest.mark.skipif(IS_ROOT and not shutil.which("setpriv"), reason="the superuser may write everywhere")
 def test_a_write_protected_folder_can_be_searched(tmp_path: Path) -> None:
     folder = tmp_path / "shelf"
     folder.mkdir()
     path = made(folder / "a.localmcp")
+    script = """
+import sys
+from pathlib import Path
+from localmcp.errors import FileUnavailable
+from localmcp.storage.database import Database, fetch_one
+database = Database(Path(sys.argv[1]))
+with database.read() as connection:
+    print(fetch_one(connection, "select name from collections"))
+try:
+    with database.write():
+        pass
+except FileUnavailable as error:
+    print(error)
+database.close()
+"""
     mode = folder.stat().st_mode
     folder.chmod(stat.S_IRUSR | stat.S_IXUSR)
     try:
-        database = Database(path)
-        with database.read() as connection:
-            assert fetch_one(connection, "select name from collections") == "default"
-        with pytest.raises(FileUnavailable, match="write-protected"), database.write():
-            pass
-        database.close()
+        command = [*AS_A_PERSON, sys.executable, "-c", script, str(path)]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
     finally:
         folder.chmod(mode)
+    assert ran.stdout.startswith("default\n") and "write-protected" in ran.stdout, ran.stderr
 
 
 # ---------------------------------------------------------------- versions
