@@ -117,8 +117,7 @@ def _print_keys(session: Session, keys: Sequence[KeyInfo], used: Statistics) -> 
 def revoke(session: Session, key: str) -> None:
     """Make a key useless at once, also for servers that are running; it stays in the list."""
     api_keys = session.existing().api_keys
-    info = api_keys.revoke(api_keys.find(key).id)
-    _print_done(session, info, "API key revoked successfully", "is revoked")
+    _answer_ended(session, api_keys.revoke(api_keys.find(key).id), "revoked")
 
 
 @keys.command("delete")
@@ -127,13 +126,12 @@ def revoke(session: Session, key: str) -> None:
 def delete(session: Session, key: str) -> None:
     """Remove a key for good; its calls stay in the log."""
     api_keys = session.existing().api_keys
-    info = api_keys.delete(api_keys.find(key).id)
-    _print_done(session, info, "API key deleted successfully", "is deleted")
+    _answer_ended(session, api_keys.delete(api_keys.find(key).id), "deleted")
 
 
-def _print_done(session: Session, info: KeyInfo, message: str, done: str) -> None:
-    value = {"success": True, "message": message, "keyInfo": info.as_json()}
-    session.answer(value, lambda _: session.note(f"The {_called(info)} ({info.prefix}…) {done}."))
+def _answer_ended(session: Session, info: KeyInfo, state: str) -> None:
+    value = {"success": True, "message": f"API key {state} successfully", "keyInfo": info.as_json()}
+    session.answer(value, lambda _: session.note(f"The {_called(info)} ({info.prefix}…) is {state}."))
 
 
 # ---------------------------------------------------------------- words

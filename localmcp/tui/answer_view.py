@@ -10,6 +10,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
+from textual.getters import query_one
 from textual.widgets import ContentSwitcher, Static
 
 from localmcp.errors import LocalMCPError
@@ -32,6 +33,7 @@ class AnswerView(Vertical):
     AnswerView DataTable { height: 1fr; background: $background; }
     """
 
+    switcher = query_one(ContentSwitcher)
     as_json = ""
     is_filled = False
 
@@ -42,10 +44,6 @@ class AnswerView(Vertical):
                 yield Static(id="json-text")
             with VerticalScroll(id="text"):
                 yield Static(Content.styled("ctrl+r runs the tool.", "$muted"), id="plain-text")
-
-    @property
-    def switcher(self) -> ContentSwitcher:
-        return self.query_one(ContentSwitcher)
 
     def clear(self) -> None:
         """Say how to run the tool."""

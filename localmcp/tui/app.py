@@ -14,6 +14,7 @@ from textual import on
 from textual.app import ComposeResult, SystemCommand
 from textual.binding import ActiveBinding, BindingType
 from textual.driver import Driver
+from textual.getters import query_one
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher
@@ -126,21 +127,11 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
 
     # ------------------------------------------------------------ parts
 
-    @property
-    def top(self) -> TopLine:
-        return self.screen_stack[0].query_one(TopLine)
-
-    @property
-    def job_strip(self) -> JobStrip:
-        return self.screen_stack[0].query_one(JobStrip)
-
-    @property
-    def error_line(self) -> ErrorLine:
-        return self.screen_stack[0].query_one(ErrorLine)
-
-    @property
-    def switcher(self) -> ContentSwitcher:
-        return self.screen_stack[0].query_one(ContentSwitcher)
+    top = query_one(TopLine)
+    job_strip = query_one(JobStrip)
+    tab_bar = query_one(TabBar)
+    error_line = query_one(ErrorLine)
+    switcher = query_one("#panes", ContentSwitcher)
 
     @property
     def pane(self) -> Pane:
@@ -153,7 +144,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
             module = import_module(f"localmcp.tui.panes.{name}")
             await self.switcher.mount(getattr(module, PANES[name][1])(id=name))
         self.switcher.current = name
-        self.screen_stack[0].query_one(TabBar).show_active(name)
+        self.tab_bar.show_active(name)
         self.pane.come_to_front()
         return self.pane
 

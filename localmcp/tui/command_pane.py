@@ -10,6 +10,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
+from textual.getters import query_one
 from textual.timer import Timer
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
@@ -31,6 +32,7 @@ class CommandPane(Pane):
     """Group -> what reads its further rows."""
     LOOK_SECONDS: ClassVar[float] = 0.0
     """How often those are read again while the pane is in front; 0 = when something has changed."""
+    list = query_one("#commands", Choices)
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -52,10 +54,6 @@ class CommandPane(Pane):
         self._fill()
         if self.LOOK_SECONDS:
             self.set_interval(self.LOOK_SECONDS, self._look)
-
-    @property
-    def list(self) -> Choices:
-        return self.query_one("#commands", Choices)
 
     @property
     def chosen(self) -> Entry | None:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from textual.app import App
-from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
+from textual.command import CommandPalette, Hit, Hits, Provider
 from textual.fuzzy import Matcher
 from textual.system_commands import SystemCommandsProvider
 from textual.widget import Widget
@@ -53,20 +53,6 @@ def set_theme(widget: Widget, name: str) -> None:
     session_of(widget).services.save_theme(name)
 
 
-class ThemeCommands(Provider):
-    """Chooses a theme."""
-
-    async def discover(self) -> Hits:
-        for name in theme.theme_names():
-            yield DiscoveryHit(name, partial(set_theme, self.screen, name))
-
-    async def search(self, query: str) -> Hits:
-        matcher = self.matcher(query)
-        for name in theme.theme_names():
-            if (score := matcher.match(name)) > 0:
-                yield Hit(score, matcher.highlight(name), partial(set_theme, self.screen, name))
-
-
 def open_palette(app: App[Any]) -> None:
     """Open the palette of commands and documents."""
     if not CommandPalette.is_open(cast("App[object]", app)):
@@ -76,4 +62,5 @@ def open_palette(app: App[Any]) -> None:
 
 def open_theme_palette(app: App[Any]) -> None:
     """Open the palette of themes."""
-    app.push_screen(CommandPalette(providers=[ThemeCommands], placeholder="Choose the colors…"))
+    commands = [(name, partial(set_theme, app.screen, name)) for name in theme.theme_names()]
+    app.search_commands(commands, "Choose the colors…")

@@ -11,6 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
+from textual.getters import query_one
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -37,6 +38,9 @@ ROWS = 12
 class Picker(Vertical, Asking):
     """A line, the passages that fit, and what is going on."""
 
+    line = query_one(Input)
+    choices = query_one(Choices)
+
     def __init__(self, query: str, mode: str) -> None:
         super().__init__()
         self._query, self._mode = query, mode
@@ -49,9 +53,8 @@ class Picker(Vertical, Asking):
         yield Static(id="says")
 
     def on_mount(self) -> None:
-        line = self.query_one(Input)
-        line.focus()
-        line.cursor_position = len(line.value)
+        self.line.focus()
+        self.line.cursor_position = len(self.line.value)
         self.say("◌ opening")
 
     def say(self, text: str) -> None:
@@ -64,14 +67,14 @@ class Picker(Vertical, Asking):
 
     def search(self) -> None:
         """Search for what is in the line."""
-        line = self.query_one(Input).value
+        line = self.line.value
         if not self.session.is_open:
             return
         if not self.session.exists:
             self.say("There are no documents yet: localmcp add FOLDER")
             return
         if not parse_query_line(line).words:
-            self.query_one(Choices).clear_options()
+            self.choices.clear_options()
             self.say("enter picks · esc gives up")
             return
         self.ask("search", lambda: self._find(line), self.show)
@@ -85,27 +88,26 @@ class Picker(Vertical, Asking):
         self.draft = draft
         result = self.result = draft.answer.value
         hits = result["results"]
-        choices = self.query_one(Choices)
         if hits:
             options = enumerate(HitLines(number, hit, matcher_of(result, hit)) for number, hit in enumerate(hits))
-            choices.set_options(Option(lines, id=str(number)) for number, lines in options)
-            choices.highlighted = 0
+            self.choices.set_options(Option(lines, id=str(number)) for number, lines in options)
+            self.choices.highlighted = 0
         else:
-            choices.clear_options()
+            self.choices.clear_options()
         words = ((repair["replacement"], repair["word"]) for repair in result.get("repairs", ()))
         repairs = "".join(f" · {replacement} instead of {word}" for replacement, word in words)
         self.say((f"{counted(len(hits), 'passage')}{repairs}" if hits else "Nothing fits.") + " · enter picks")
 
     def move(self, step: int) -> None:
         """Move in the list while the cursor stays in the line."""
-        choices = self.query_one(Choices)
-        if choices.option_count:
-            choices.highlighted = max(0, min((choices.highlighted or 0) + step, choices.option_count - 1))
+        if self.choices.option_count:
+            place = (self.choices.highlighted or 0) + step
+            self.choices.highlighted = max(0, min(place, self.choices.option_count - 1))
 
     @property
     def chosen(self) -> Json | None:
         """The passage that is highlighted."""
-        number = self.query_one(Choices).highlighted
+        number = self.choices.highlighted
         return self.result["results"][number] if number is not None and self.result.get("results") else None
 
 
@@ -125,6 +127,7 @@ class PickerApp(theme.ThemedApp[Json]):
     #passages:nocolor > .option-list--option-highlighted {{ text-style: bold underline; }}
     #says {{ height: 1; padding: 0 1; }}
     """
+    picker = query_one(Picker)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,ctrl+c,ctrl+q", "give_up", priority=True), Binding("enter", "pick", priority=True),
         Binding("down,ctrl+n", "move(1)", priority=True), Binding("up", "move(-1)", priority=True),
@@ -147,10 +150,6 @@ class PickerApp(theme.ThemedApp[Json]):
 
     def on_unmount(self) -> None:
         self.session.close()
-
-    @property
-    def picker(self) -> Picker:
-        return self.query_one(Picker)
 
     @on(Opened)
     def opened(self, message: Opened) -> None:

@@ -13,6 +13,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.geometry import Size
+from textual.getters import query_one
 from textual.message import Message
 from textual.screen import Screen
 from textual.scroll_view import ScrollView
@@ -87,6 +88,7 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
     """A document, from one of its passages on."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("reader")
+    view = query_one(ReadingView)
 
     def __init__(
         self, chunk_id: str, matcher: Matcher | None = None, freshness: str = "fresh", *, hits: Sequence[str] = (),
@@ -117,10 +119,6 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         self.query_one("#outline").border_title = "Outline"
         self._open_at(self.target)
         self.view.focus()
-
-    @property
-    def view(self) -> ReadingView:
-        return self.query_one(ReadingView)
 
     # ------------------------------------------------------------ loading
 

@@ -10,6 +10,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.getters import query_one
 from textual.widgets import ContentSwitcher, DataTable, Input, Static
 
 from localmcp.activity import LogPage, Statistics
@@ -50,6 +51,9 @@ class ActivityPane(Pane):
         "whole, r runs it again; / and e choose among them; s shows what they add up to by tool and by key."
     )
 
+    views = query_one("#activity-views", ContentSwitcher)
+    calls = query_one("#calls", Table)
+    usage = query_one("#usage", Table)
     with_own = only_errors = False
     entries: Sequence[LogEntry] = ()
     _shown: tuple[Any, ...] = ()
@@ -65,22 +69,20 @@ class ActivityPane(Pane):
 
     def on_mount(self) -> None:
         self.columns: dict[str, int] = {}
-        self.query_one("#calls").border_title = "Calls"
-        usage = self.query_one("#usage", Table)
-        usage.border_title = "What they add up to"
-        usage.add_columns("tool or key", "calls", "errors", "median", "95 %", "answers", "last")
+        self.calls.border_title = "Calls"
+        self.usage.border_title = "What they add up to"
+        self.usage.add_columns("tool or key", "calls", "errors", "median", "95 %", "answers", "last")
         self.set_interval(LOOK_SECONDS, self._look)
 
     def on_resize(self) -> None:
         """Give the columns the width there is."""
-        table = self.query_one("#calls", Table)
-        row = table.cursor_row
-        table.clear(columns=True)
+        row = self.calls.cursor_row
+        self.calls.clear(columns=True)
         self.columns = column_widths(self.size.width)
         for name, cells in self.columns.items():
-            table.add_column(name, width=cells, key=name)
+            self.calls.add_column(name, width=cells, key=name)
         self._show_calls()
-        table.move_cursor(row=row)
+        self.calls.move_cursor(row=row)
 
     # ------------------------------------------------------------ looking
 
@@ -112,12 +114,11 @@ class ActivityPane(Pane):
         if sign == self._shown:
             return
         self._shown = sign
-        views = self.query_one("#activity-views", ContentSwitcher)
         self.query_one("#no-calls-text", Static).update(
             Content.from_markup(NONE_MATCHES if self.words or self.only_errors else EMPTY)
         )
-        if views.current != "usage":
-            views.current = "calls" if self.entries else "no-calls"
+        if self.views.current != "usage":
+            self.views.current = "calls" if self.entries else "no-calls"
         self._show_calls()
         self._show_usage(statistics)
         words = f"{counted(statistics.calls, 'call')}, {counted(statistics.errors, 'error')} in the log"
@@ -130,7 +131,7 @@ class ActivityPane(Pane):
             self.keep_focus()
 
     def _show_calls(self) -> None:
-        table = self.query_one("#calls", Table)
+        table = self.calls
         follow = table.cursor_row == 0
         before = str(table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value) if table.row_count else ""
         rows = [(_cells(entry), str(entry.id), "" if entry.success else "error") for entry in self.entries]
@@ -139,22 +140,21 @@ class ActivityPane(Pane):
             table.move_cursor(row=table.get_row_index(before))
 
     def _show_usage(self, statistics: Statistics) -> None:
-        table = self.query_one("#usage", Table)
-        table.clear()
+        self.usage.clear()
         for usage in statistics.tools:
-            table.put(_usage_cells(usage))
+            self.usage.put(_usage_cells(usage))
         for usage in statistics.callers:
-            table.put(_usage_cells(usage, by=True), tone="secondary")
+            self.usage.put(_usage_cells(usage, by=True), tone="secondary")
 
     def focus_first(self) -> None:
         """Focus the view in front."""
-        self.query_one(f"#{self.query_one('#activity-views', ContentSwitcher).current}").focus()
+        self.query_one(f"#{self.views.current}").focus()
 
     # ------------------------------------------------------------ actions
 
     def action_statistics(self) -> None:
-        views = self.query_one("#activity-views", ContentSwitcher)
-        views.current = "usage" if views.current != "usage" else "calls" if self.entries else "no-calls"
+        calls = "calls" if self.entries else "no-calls"
+        self.views.current = "usage" if self.views.current != "usage" else calls
         self.focus_first()
 
     def action_mine(self) -> None:
@@ -164,7 +164,7 @@ class ActivityPane(Pane):
     @property
     def chosen(self) -> LogEntry | None:
         """The call that is highlighted."""
-        return self.query_one("#calls", Table).chosen(self.entries)
+        return self.calls.chosen(self.entries)
 
     def action_errors(self) -> None:
         self.only_errors = not self.only_errors

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.getters import query_one
 from textual.widgets import ContentSwitcher, Static
 
 from localmcp.errors import InvalidInput
@@ -53,6 +54,8 @@ class KeysPane(Pane):
         "only a hash of it. A key that is revoked is refused at once, in every process."
     )
 
+    views = query_one("#keys-views", ContentSwitcher)
+    table = query_one("#key-table", Table)
     keys: Sequence[KeyInfo] = ()
     """Those that are shown."""
 
@@ -64,18 +67,17 @@ class KeysPane(Pane):
         yield FilterLine("Only keys that hold…", id="key-filter")
 
     def on_mount(self) -> None:
-        table = self.query_one(Table)
-        table.border_title = "API keys"
-        table.add_columns("name", "begins with", "may", "opens", "state", "used", "last", "ends")
+        self.table.border_title = "API keys"
+        self.table.add_columns("name", "begins with", "may", "opens", "state", "used", "last", "ends")
 
     def focus_first(self) -> None:
         """Focus the table, or what to do when there is none."""
-        self.query_one(f"#{self.query_one('#keys-views', ContentSwitcher).current}").focus()
+        self.query_one(f"#{self.views.current}").focus()
 
     @property
     def chosen(self) -> KeyInfo | None:
         """The key that is highlighted."""
-        return self.query_one(Table).chosen(self.keys)
+        return self.table.chosen(self.keys)
 
     # ------------------------------------------------------------ showing
 
@@ -85,8 +87,8 @@ class KeysPane(Pane):
 
     def _show(self, keys: list[KeyInfo]) -> None:
         self.keys = [key for key in keys if self.words.casefold() in " ".join(_cells(key)).casefold()]
-        self.query_one(Table).refill((_cells(key), key.id, STATUS_TONES.get(key.status, "")) for key in self.keys)
-        self.query_one("#keys-views", ContentSwitcher).current = "key-table" if keys else "no-keys"
+        self.table.refill((_cells(key), key.id, STATUS_TONES.get(key.status, "")) for key in self.keys)
+        self.views.current = "key-table" if keys else "no-keys"
         self.refresh_bindings()
         if not self.words:
             self.keep_focus()

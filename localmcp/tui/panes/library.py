@@ -10,6 +10,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
+from textual.getters import query_one
 from textual.widgets import ContentSwitcher, Static, Tree
 from textual.widgets.tree import TreeNode
 
@@ -95,9 +96,7 @@ class LibraryPane(Pane):
 
     # ------------------------------------------------------------ parts
 
-    @property
-    def tree_view(self) -> LibraryTree:
-        return self.query_one(LibraryTree)
+    tree_view = query_one(LibraryTree)
 
     @property
     def chosen(self) -> Any:

@@ -9,6 +9,7 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.content import Content
+from textual.getters import query_one
 from textual.widgets import ContentSwitcher, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -78,17 +79,9 @@ class SearchPane(Pane):
 
     # ------------------------------------------------------------ parts
 
-    @property
-    def line(self) -> Input:
-        return self.query_one("#query", Input)
-
-    @property
-    def results(self) -> Choices:
-        return self.query_one("#results", Choices)
-
-    @property
-    def view(self) -> PassageView:
-        return self.query_one(PassageView)
+    line = query_one("#query", Input)
+    results = query_one("#results", Choices)
+    view = query_one(PassageView)
 
     @property
     def row(self) -> Row | None:

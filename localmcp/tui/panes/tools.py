@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
+from textual.getters import query_one
 from textual.widget import Widget
 from textual.widgets import OptionList, Static
 
@@ -50,6 +51,9 @@ class ToolsPane(FinderPane):
         "v turns the answer between table, JSON and text. p shows where tools come from."
     )
 
+    answer_view = query_one(AnswerView)
+    _shown = ""
+
     def compose_right(self) -> Iterable[Widget]:
         with Vertical(id="tool"), VerticalScroll(classes="framed", id="tool-form", can_focus=False):
             yield Static(id="tool-says")
@@ -57,10 +61,8 @@ class ToolsPane(FinderPane):
             yield Static(id="tool-wrong")
         yield AnswerView(classes="framed", id="answer")
 
-    _shown = ""
-
     def on_mount(self) -> None:
-        self.query_one("#answer").border_title = "Answer"
+        self.answer_view.border_title = "Answer"
 
     # ------------------------------------------------------------ finding
 
@@ -102,7 +104,7 @@ class ToolsPane(FinderPane):
         await fields.remove_children()
         await fields.mount(ToolForm(schema))
         self.query_one("#tool-wrong", Static).update("")
-        self.query_one(AnswerView).clear()
+        self.answer_view.clear()
 
     def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
         """Enter: into the form; over the whole screen where there is no space beside the list."""
@@ -111,7 +113,7 @@ class ToolsPane(FinderPane):
         if self.app.size.width < 100:
             self.toggle_class("-form")
             # The list is hidden; without fields, ctrl+r would reach nobody.
-            self.query_one(AnswerView).focus_view()
+            self.answer_view.focus_view()
         for form in self.query(ToolForm):
             form.focus_first()
 
@@ -124,7 +126,7 @@ class ToolsPane(FinderPane):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action in ("view", "copy"):
-            return self.query_one(AnswerView).is_filled if self.is_mounted else False
+            return self.answer_view.is_filled if self.is_mounted else False
         return super().check_action(action, parameters)
 
     def action_run(self) -> None:
@@ -144,22 +146,21 @@ class ToolsPane(FinderPane):
             self._run(mark.name, arguments)
 
     def _run(self, name: str, arguments: Json) -> None:
-        self.query_one(AnswerView).wait()
+        self.answer_view.wait()
         call = partial(self.session.answer, name, **arguments)
         self.ask("run", call, self._show_answer, name, failed=self._show_answer)
 
     def _show_answer(self, answer: Any) -> None:
-        view = self.query_one(AnswerView)
-        view.show(answer)
-        if view.is_filled:
-            view.focus_view()
+        self.answer_view.show(answer)
+        if self.answer_view.is_filled:
+            self.answer_view.focus_view()
         self.refresh_bindings()
 
     def action_view(self) -> None:
-        self.query_one(AnswerView).turn()
+        self.answer_view.turn()
 
     def action_copy(self) -> None:
-        self.copy(self.query_one(AnswerView).as_json, "The answer is copied as JSON.")
+        self.copy(self.answer_view.as_json, "The answer is copied as JSON.")
 
     # ------------------------------------------------------------ providers
 
