@@ -15,6 +15,8 @@ Writes one folder in BEIR form per set, as `quality.py` reads them:
   languages, a third of them asked in another language than the page that answers;
 - parallel: with `--parallel FOLDER ...`, collections in BEIR form that hold the same documents in several languages
   (such as XQuAD): each document in one of them, among those of the library; 100 questions, a third in another one;
+- alternating_same and alternating_across: with `--alternating FOLDER FOLDER`, two collections that hold the same
+  documents in two languages: every second document in the other one, asked for in its own language, and in the other;
 - translated: with `--translated FOLDER ...`, Markdown manuals whose translated headings have the same `{ #anchors }`:
   each section in one language, asked for by its first sentence, which it no longer holds; a third in another language.
 
@@ -234,6 +236,24 @@ def write_parallel(folder: Path, library: Path, parallel: Sequence[Path], dice: 
     print(f"{folder.name}: {len(rows)} documents among those of {library.name}, {len(asked)} questions")
 
 
+def write_alternating(folder: Path, first: Path, second: Path) -> None:
+    """Write documents of which every second one is in another language, and the questions about them in either."""
+    documents = [{row["_id"]: row for row in _read_lines(source / "corpus.jsonl")} for source in (first, second)]
+    questions = [{row["_id"]: row for row in _read_lines(source / "queries.jsonl")} for source in (first, second)]
+    lines = (first / "qrels.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    judged = [line.split("\t")[:2] for line in lines]
+    language = {name: number % 2 for number, name in enumerate(documents[0])}
+    rows = [documents[language[name]][name] for name in language]
+    for kind, shift in (("same", 0), ("across", 1)):
+        place = folder.with_name(f"{folder.name}_{kind}")
+        place.mkdir(parents=True, exist_ok=True)
+        _write_lines(place / "corpus.jsonl", rows)
+        asked = [questions[(language[document] + shift) % 2][question] for question, document in judged]
+        _write_lines(place / "queries.jsonl", asked)
+        (place / "qrels.tsv").write_text((first / "qrels.tsv").read_text(encoding="utf-8"), encoding="utf-8")
+        print(f"{place.name}: {len(rows)} documents, {len(asked)} questions")
+
+
 def write_sections(folder: Path, manual: Path) -> None:
     """Write the sections of one language's Markdown manual; the first sentence of each asks for the rest."""
     sections: dict[str, tuple[str, str]] = {}
@@ -280,8 +300,12 @@ def main() -> None:
     parser.add_argument("--workdir", type=Path, required=True)
     parser.add_argument("--documents", type=int, default=600, help="most documents of a set")
     parser.add_argument("--parallel", type=Path, nargs="*", help="the same collection in several languages")
+    parser.add_argument("--alternating", type=Path, nargs=2, help="the same collection in two languages")
     parser.add_argument("--translated", type=Path, nargs="*", help="the same Markdown manual in several languages")
     options = parser.parse_args()
+    if options.alternating:
+        write_alternating(options.workdir / "alternating", *options.alternating)
+        return
     if options.translated:
         folders = [options.workdir / f"translated_{number}" for number, _ in enumerate(options.translated)]
         for folder, manual in zip(folders, options.translated, strict=True):
