@@ -155,7 +155,7 @@ def _interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:
         sys.__unraisablehook__(unraisable)
         return
     signal.signal(signal.SIGINT, _interrupt)
-    threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
 
 
 def _end_now(signal_number: int, frame: FrameType | None) -> NoReturn:
