@@ -91,8 +91,8 @@ def manifest(unpacked: Path) -> dict[str, Any]:
 
 def test_one_command_writes_both(dist: Path) -> None:
     assert sorted(each.name for each in dist.iterdir()) == [f"localmcp-{__version__}.mcpb", "server.json"]
-    # A third of it tells languages apart.
-    assert (dist / f"localmcp-{__version__}.mcpb").stat().st_size < 6 * MEGABYTE
+    # Most of it are the vectors that tools and rules are ranked by; a model or a library would be far larger.
+    assert (dist / f"localmcp-{__version__}.mcpb").stat().st_size < 8 * MEGABYTE
 
 
 def test_the_server_file_is_as_the_registry_wants_it(dist: Path) -> None:

@@ -662,7 +662,7 @@ class TestLazyLoading:
             time.sleep(0.01)
         assert not lazy.loaded
         assert np.array_equal(lazy.get().embed_query("text"), first)
-        assert len(opened) == 2
+        assert len(opened) > 1
 
     def test_a_closed_file_does_not_keep_its_model(self, tmp_path: Path) -> None:
         workspace = open_workspace(tmp_path / "a.localmcp", model="hash")
