@@ -71,7 +71,7 @@ def list_tools(session: Session) -> None:
 @pass_session
 def show(session: Session, name: str) -> None:
     """Show one tool: what it does, its parameters, and what it may change."""
-    session.answer(_describe(session.reading().registry.get(name)), _print_tool)
+    session.answer(_describe(_tool(session, name)), _print_tool)
 
 
 def _describe(tool: Tool) -> Json:
@@ -175,7 +175,7 @@ def call_by_name(session: Session, name: str, arguments: tuple[str, ...], text: 
     elif len(arguments) == 1 and (arguments[0] == "-" or arguments[0][:1] in ("{", "[", "@")):
         values = read_arguments(arguments[0])
     else:
-        values = read_pairs(arguments, session.reading().registry.get(name).input_schema)
+        values = read_pairs(arguments, _tool(session, name).input_schema)
     return call_tool(session, name, values, text)
 
 
@@ -227,7 +227,7 @@ def call(session: Session, tool: str, arguments: str, text: bool) -> int:
 
 def call_tool(session: Session, tool: str, arguments: dict[str, Any], text: bool) -> int:
     """Call a tool and print its result, or the text that a model reads; the exit code."""
-    reads = session.reading().registry.get(tool).mark.read_only
+    reads = _tool(session, tool).mark.read_only
     session.workspace.database.may_create = not reads
     answer = session.call_in(session.workspace, tool, arguments)
     if text and not session.as_json:
@@ -235,6 +235,17 @@ def call_tool(session: Session, tool: str, arguments: dict[str, Any], text: bool
     else:
         session.print_json(_whole(answer))
     return int(answer.is_error)
+
+
+def _tool(session: Session, name: str) -> Tool:
+    """Return the tool of that name.
+
+    Raises:
+        LocalMCPError: its server does not start, or its manifest is wrong.
+        UnknownTool: no such tool; the message names the nearest.
+    """
+    registry = session.reading().registry
+    return registry.find(name) or registry.get(name)
 
 
 def _whole(answer: Answer) -> Any:

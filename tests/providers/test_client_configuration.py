@@ -263,6 +263,20 @@ def test_a_server_that_does_not_run_is_kept_and_told(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
+    "words", [("call", "gone__x"), ("tools", "call", "gone__x", "a=b"), ("tools", "show", "gone__x")]
+)
+def test_a_tool_of_a_server_that_does_not_run_says_why_instead_of_unknown(
+    run: Run, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    run("add", "gone", "--", "no-such-program-anywhere")
+    session = Session()
+    assert execute(session, list(words)) == 3
+    session.close()
+    says = capsys.readouterr().err
+    assert "Error: The MCP server 'gone' cannot be started" in says and "Traceback" not in says
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         (("x",), "This server has neither a command nor a url."),
