@@ -24,7 +24,7 @@ from localmcp.errors import InvalidInput, ModelUnavailable, NotFound
 from localmcp.schemas import Json
 from localmcp.search import reembedding
 from localmcp.search.adaptation import adapt_weights
-from localmcp.search.collections import Collection, choose_collections
+from localmcp.search.collections import Collection, choose_collections, spec_of
 from localmcp.search.reembedding import Reembedded
 
 if TYPE_CHECKING:
@@ -367,7 +367,7 @@ def _print_rolled_back(session: Session, done: list[Reembedded]) -> None:
     for reembedded in done:
         session.note(f"{reembedded.collection}: the vectors of {reembedded.model} answer again.")
         session.warn(*reembedded.notes)
-    spec = reembedding.spec_of(done[0].model)
+    spec = spec_of(done[0].model)
     session.note(f"Searches need the same model: localmcp config set model {spec}")
     session.remark("Then, for rules and for what has no vector: localmcp rules reembed && localmcp refresh")
 

@@ -14,6 +14,7 @@ from localmcp.embeddings import describe_arithmetic
 from localmcp.errors import ConfigurationError, LocalMCPError
 from localmcp.humanize import counted
 from localmcp.search import reembedding
+from localmcp.search.collections import spec_of
 from localmcp.search.consistency import disagreements
 from localmcp.search.model_languages import unread_languages
 from localmcp.search.vector_queue import waiting, word_only_passages
@@ -174,5 +175,5 @@ def _foreign_collections(connection: apsw.Connection, identity: ModelIdentity) -
         if kind == "rules":
             yield warn("model", f"the vectors of rules {says}", "localmcp rules reembed")
         else:
-            fix = f"localmcp config set model {reembedding.spec_of(model, dimension)}, or: localmcp reembed"
+            fix = f"localmcp config set model {spec_of(model, dimension)}, or: localmcp reembed"
             yield warn("model", f"the vectors of '{name}' {says}", fix)

@@ -14,7 +14,7 @@ from localmcp.search.backend_choice import Place, Places
 from localmcp.search.candidates import SearchRequest
 from localmcp.search.chunk_rows import find_partition, load_rows
 from localmcp.search.collection_vectors import find_part
-from localmcp.search.collections import Collection, find_model
+from localmcp.search.collections import Collection, advise_model, find_model
 from localmcp.search.conditions import Condition, comparisons, parse_condition
 from localmcp.search.dates import parse_range
 from localmcp.search.filters import Filters, allowed_sources
@@ -244,7 +244,7 @@ def require_our_model(connection: apsw.Connection, collection: Collection, ours:
     raise ModelMismatch(
         f"collection '{collection.name}' holds vectors of '{theirs}' ({dimension} dimensions), the model at hand is "
         f"'{ours.name}' ({ours.dimension}).",
-        hint=f"Set the model to '{theirs}', or use another collection.",
+        hint=f"{advise_model(theirs, dimension)}   (or use another collection)",
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
+from localmcp.embeddings.default_model import DEFAULT_NAME
 from localmcp.embeddings.multilingual_model import MULTILINGUAL_NAME
 from localmcp.errors import InvalidInput, ModelMismatch, NotFound
 from localmcp.storage.database import fetch_all, fetch_one
@@ -140,6 +141,21 @@ def find_model(connection: apsw.Connection, identity: ModelIdentity) -> int | No
     return fetch_one(connection, "select id from models where fingerprint = ?", (identity.fingerprint,))
 
 
+def spec_of(name: str, dimension: int = 0) -> str:
+    """The setting that chooses a model by the name that a file gives it, which is returned when it is unknown."""
+    existing_ids = {
+        DEFAULT_NAME: "default",
+        MULTILINGUAL_NAME: "multilingual",
+        "hash": f"hash:{dimension}" if dimension else "hash",
+    }
+    return existing_ids.get(name) or (f"fastembed:{name}" if name.count("/") == 1 else name)
+
+
+def advise_model(name: str, dimension: int) -> str:
+    """The command that makes the model of a collection's vectors the one in use."""
+    return f"Set their model with: localmcp config set model {spec_of(name, dimension)}"
+
+
 def claim_collection(connection: apsw.Connection, collection: Collection, model_id: int) -> Collection:
     """Bind an unbound collection to a model; a bound one must already be bound to it. Part of the write transaction.
 
@@ -150,12 +166,12 @@ def claim_collection(connection: apsw.Connection, collection: Collection, model_
     if bound is None:
         connection.execute("update collections set model_id = ? where id = ?", (model_id, collection.id))
     elif bound != model_id:
-        theirs, ours = (
-            fetch_one(connection, "select name from models where id = ?", (their_model,))
+        (theirs, dimension), (ours, _) = (
+            fetch_one(connection, "select name, dimension from models where id = ?", (their_model,))
             for their_model in (bound, model_id)
         )
         raise ModelMismatch(
             f"Collection '{collection.name}' holds vectors of '{theirs}', not of '{ours}'; they cannot be mixed.",
-            hint=f"Set the model back to '{theirs}', or use another --collection.",
+            hint=f"{advise_model(theirs, dimension)}   (or use another --collection)",
         )
     return Collection(collection.id, collection.name, collection.description, model_id)

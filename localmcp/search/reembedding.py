@@ -14,10 +14,8 @@ from typing import Any
 import apsw
 
 from localmcp.embeddings import Embedder, ModelIdentity
-from localmcp.embeddings.default_model import DEFAULT_NAME
-from localmcp.embeddings.multilingual_model import MULTILINGUAL_NAME
 from localmcp.errors import ModelMismatch, NotFound
-from localmcp.search.collections import Collection, ensure_model, visible_collections
+from localmcp.search.collections import Collection, ensure_model, spec_of, visible_collections
 from localmcp.search.replicas import replica_of
 from localmcp.search.vector import add_signs, vector_id
 from localmcp.search.vector_queue import (
@@ -370,13 +368,3 @@ def spec_in_use(connection: apsw.Connection, collection: Collection) -> str:
     sql = "select models.name, dimension from models join collections on models.id = model_id where collections.id = ?"
     name, dimension = fetch_one(connection, sql, (collection.id,))
     return spec_of(name, dimension)
-
-
-def spec_of(name: str, dimension: int = 0) -> str:
-    """The setting that chooses a model by the name that a file gives it, which is returned when it is unknown."""
-    existing_ids = {
-        DEFAULT_NAME: "default",
-        MULTILINGUAL_NAME: "multilingual",
-        "hash": f"hash:{dimension}" if dimension else "hash",
-    }
-    return existing_ids.get(name) or (f"fastembed:{name}" if name.count("/") == 1 else name)

@@ -192,8 +192,9 @@ class TestInserting:
     def test_vectors_of_two_models_are_never_mixed(self, workspace: Workspace, call: Any) -> None:
         call("insert_records", texts=["one"])
         with Workspace(Settings(database=workspace.settings.database, model="hash:64")) as other:
-            with pytest.raises(ModelMismatch, match="'papers' holds vectors of 'hash'"):
+            with pytest.raises(ModelMismatch, match="'papers' holds vectors of 'hash'") as caught:
                 other.registry.call("insert_records", {"collection_name": "papers", "texts": ["two"]})
+        assert "localmcp config set model hash:384" in str(caught.value.hint)
         assert texts_of(call, "one") == {"one"}
 
 
