@@ -23,7 +23,8 @@ from localmcp.config import servers_file
 
 INSTALL_SECONDS = 240
 PACKAGES = {
-    "time": ["mcp-server-time==2026.10.19"],
+    # What else it needs is beside localmcp already.
+    "time": ["--no-deps", "mcp-server-time==2026.10.19", "tzlocal", "tzdata"],
     # Made for the SDK of the generation before ours, so it brings that along.
     "sqlite": ["mcp-server-sqlite==2025.4.25", "mcp<2"],
 }
@@ -49,7 +50,8 @@ def install(words: list[str], folder: Path) -> Path:
     if folder.exists():
         return folder
     beside = folder.with_name(f"{folder.name}.{os.getpid()}")
-    options = ["--quiet", "--disable-pip-version-check", "--no-input", "--target", str(beside)]
+    # Most of what they bring is never imported, so that compiling it would be half of the work.
+    options = ["--quiet", "--disable-pip-version-check", "--no-input", "--no-compile", "--target", str(beside)]
     command = [sys.executable, "-m", "pip", "install", *options, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS)
     if done.returncode != 0:
