@@ -167,10 +167,10 @@ def list_trash(session: Session) -> None:
 
 
 @trash.command("restore")
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.argument("ids", nargs=-1, required=True, metavar="ID|PATH|TITLE...")
 @pass_session
 def restore(session: Session, ids: tuple[str, ...]) -> None:
-    """Bring documents back, with their vectors."""
+    """Bring documents back by id, path or title, with their vectors."""
     library = session.existing().library
     restored = [library.restore(id_) for id_ in ids]
     for row in restored:

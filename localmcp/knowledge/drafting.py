@@ -9,6 +9,7 @@ import os
 import re
 import stat
 import time
+from codecs import BOM_UTF8, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -171,13 +172,16 @@ def open_regular(path: Path) -> Generator[BinaryIO]:
         yield file
 
 
+_BLANK = b" \t\n\r\v\f\0" + BOM_UTF8 + BOM_UTF16_LE
+
+
 def _digest_of(file: BinaryIO) -> tuple[str, bool]:
     """SHA-256 of a file, and whether it is only white space."""
     file.seek(0)
     digest, blank = hashlib.sha256(), True
     while block := file.read(BLOCK):
         digest.update(block)
-        blank = blank and not block.strip()
+        blank = blank and not block.strip(_BLANK)
     file.seek(0)
     return digest.hexdigest(), blank
 

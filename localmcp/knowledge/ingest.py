@@ -456,7 +456,7 @@ class Library:
             return trash.find_removal(connection, collections, target).sources
 
     def restore(self, source: str) -> SourceRow:
-        """Bring a source back from the trash by its id, with its vectors.
+        """Bring a source back from the trash by its id, path or title, with its vectors.
 
         Raises:
             NotFound: it is not in the trash.

@@ -11,7 +11,7 @@ import apsw
 
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.knowledge.ledger import Status, forget_purged, forget_root, forget_roots, mark, roots_of
-from localmcp.knowledge.names import nearest_source
+from localmcp.knowledge.names import find_source, nearest_source
 from localmcp.knowledge.origins import is_uuid
 from localmcp.knowledge.walk import below, prefix_of
 from localmcp.search.collections import Collection
@@ -182,13 +182,15 @@ def trashed_sources(connection: apsw.Connection, collections: Sequence[Collectio
 
 
 def bring_back(connection: apsw.Connection, collections: Sequence[Collection], source: str) -> SourceRow:
-    """Restore a source by its UUID. Part of the write transaction.
+    """Restore a source by its id, path or title. Part of the write transaction.
 
     Raises:
+        Ambiguous: several documents in the trash have that name; the hint lists them.
         NotFound: it is not in the trash.
         InvalidInput: another version of the same file has been added meanwhile.
     """
-    row = next((row for row, _ in trashed_sources(connection, collections) if row.uuid == source.lower()), None)
+    meant = find_source(connection, source, trashed=True)
+    row = next((row for row, _ in trashed_sources(connection, collections) if meant and row.id == meant.row_id), None)
     if row is None:
         raise NotFound(f"No document '{source}' in the trash.")
     sql = "select uuid from sources where collection_id = ? and uri = ? and trashed_at is null"

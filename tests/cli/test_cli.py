@@ -326,8 +326,10 @@ def test_removed_documents_go_to_the_trash_and_come_back(filled) -> None:
     trashed = filled("trash", "list", "--json").json["sources"]
     assert [each["title"] for each in trashed] == ["Tomatoes"]
     assert trashed[0]["id"] in filled("trash", "list").out
-    assert filled("trash", "restore", trashed[0]["id"]).code == 0
-    assert filled("search", "calcium", "-m", "keyword", "--json").json["count"] == 1
+    for name in (trashed[0]["id"], "tomatoes", "notes/garden.md"):
+        assert filled("trash", "restore", name).code == 0
+        assert filled("search", "calcium", "-m", "keyword", "--json").json["count"] == 1
+        assert filled("remove", "notes/garden.md", "--yes").code == 0
 
 
 def test_what_is_asked_in_a_sentence_is_answered_for_reading_in_a_terminal(filled, monkeypatch) -> None:

@@ -232,6 +232,8 @@ def test_every_file_that_is_not_taken_has_its_reason(library: Library, folder: P
         "photo.gif": ("skipped", "binary file (GIF image)"),
         "empty.md": ("skipped", "empty file"),
         "blank.txt": ("skipped", "only white space"),
+        "mark.txt": ("skipped", "only white space"),
+        "wide.txt": ("skipped", "only white space"),
         "a.log": ("skipped", "ignored by .gitignore: *.log"),
         "build": ("skipped", "ignored by .gitignore: build/"),
         "big.txt": ("skipped", "larger than 1 MB (setting max_file_mb)"),
@@ -242,6 +244,8 @@ def test_every_file_that_is_not_taken_has_its_reason(library: Library, folder: P
     }
     write(folder / "empty.md", "")
     write(folder / "blank.txt", " \n\t\n")
+    write(folder / "mark.txt", "\ufeff")
+    (folder / "wide.txt").write_bytes("\ufeff \r\n".encode("utf-16-le"))
     write(folder / "big.txt", "many words " * 100_000)
     write(folder / "old.doc", "x")
     for name in ("a.log", ".env", "build/x.md", "node_modules/x.md"):
