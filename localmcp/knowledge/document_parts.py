@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from localmcp.errors import InvalidInput
 from localmcp.search.passages import Passage
+from localmcp.text.outline import headings_in
 from localmcp.tools import compact_json
 
 DOCUMENT_CHARS = 8_000
@@ -163,7 +164,9 @@ def fitting_entries(entries: Sequence[dict[str, Any]], budget: int | None) -> in
     used = 0
     for number, entry in enumerate(entries):
         used += len(entry["heading"]) + entry["level"] + ENTRY_LINE
-        if number and budget is not None and used > budget:
+        # The rest is asked for by its passage: one that holds several headings is not cut.
+        begins = number and entry["offset"] != entries[number - 1]["offset"]
+        if begins and budget is not None and used > budget:
             return number
     return len(entries)
 
@@ -171,15 +174,35 @@ def fitting_entries(entries: Sequence[dict[str, Any]], budget: int | None) -> in
 def outline_of(passages: Sequence[Passage]) -> list[dict[str, Any]]:
     """Return the headings in order, each with its level (from 0), its lines and its first chunk."""
     entries: list[dict[str, Any]] = []
-    for path, group in groupby(passages, key=lambda passage: passage.headings):
-        members = list(group)
-        entries.append(
-            {
-                "heading": path[-1] if path else "(beginning)",
-                "level": max(0, len(path) - 1),
-                "startLine": members[0].first_line,
-                "endLine": members[-1].last_line,
-                "offset": members[0].position,
-            }
-        )
+    last_path: tuple[str, ...] | None = None
+    for passage in passages:
+        for line, path in _sections_in(passage):
+            if entries and line > entries[-1]["startLine"]:
+                entries[-1]["endLine"] = line - 1
+            if path != last_path or line != passage.first_line:
+                entries.append(
+                    {
+                        "heading": path[-1] if path else "(beginning)",
+                        "level": max(0, len(path) - 1),
+                        "startLine": line,
+                        "endLine": line,
+                        "offset": passage.position,
+                    }
+                )
+            last_path = path
+        entries[-1]["endLine"] = passage.last_line
     return entries
+
+
+_ONE_SECTION = frozenset(("code", "json", "jsonl", "csv", "xlsx", "ods", "subtitles"))
+"""Formats whose passages hold no headings of their own, or whose lines are rows."""
+
+
+def _sections_in(passage: Passage) -> list[tuple[int, tuple[str, ...]]]:
+    """Return the first line and the heading path of each part of a passage that is under another heading."""
+    path, body = tuple(passage.headings), passage.text.strip()
+    if passage.format in _ONE_SECTION:
+        return [(passage.first_line, path)]
+    inside = headings_in(body, path, underlined=passage.format in ("text", "rst", "mail"))
+    parts = inside if inside and inside[0][0] == 0 else [(0, path), *inside]
+    return [(passage.first_line + line, path) for line, path in parts]

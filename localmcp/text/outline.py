@@ -93,11 +93,16 @@ def _nest(text: str, headings: Iterable[_Heading], line_starts: list[int]) -> li
         if text[start:stop].strip():
             sections.append(Section(start, stop, path))
             start = stop
-        while open_headings and open_headings[-1].level >= heading.level:
-            open_headings.pop()
-        open_headings.append(heading)
-        path = tuple(parent.title for parent in open_headings if parent.title)
+        path = _open_path(heading, open_headings)
     return [*sections, Section(start, len(text), path)]
+
+
+def _open_path(heading: _Heading, open_headings: list[_Heading]) -> Path:
+    """Close what ends at a heading, open it, and return the path of what is open."""
+    while open_headings and open_headings[-1].level >= heading.level:
+        open_headings.pop()
+    open_headings.append(heading)
+    return tuple(parent.title for parent in open_headings if parent.title)
 
 
 _MARKDOWN_BLOCK = re.compile(r"(?m)^[ ]{0,3}(?:#|=|-|```|~~~)")
@@ -149,17 +154,26 @@ def _scan_markdown(lines: str) -> tuple[list[_Heading], list[tuple[int, int]]]:
 
 
 def path_at(text: str, offset: int, path: Path, *, underlined: bool = False) -> Path:
-    """Return the heading path of an offset in a chunk that begins under `path`: the nearest heading above it counts.
+    """Return the heading path of an offset in a chunk that begins under `path`: the nearest heading above it counts."""
+    headings = headings_in(text[:offset], path, underlined=underlined)
+    return headings[-1][1] if headings else path
+
+
+def headings_in(text: str, path: Path, *, underlined: bool = False) -> list[tuple[int, Path]]:
+    """Return the line, from 0, and the path of every heading in a chunk that begins under `path`.
 
     `underlined`: headings are lines above a row of punctuation signs, as in reStructuredText, else `#` lines.
     """
-    above = text[:offset]
-    line_starts = [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", above))]
-    headings = list(_read_plain(above, line_starts, _SECOND_LEVEL)) if underlined else _scan_markdown(above)[0]
-    if not headings or (len(headings) == 1 and path[-1:] == (headings[0].title,)):
-        return path
-    inner = _nest(above, headings, line_starts)[-1].path
-    return (*path[:-1], *(inner[1:] if path[-2:-1] == inner[:1] else inner))
+    line_starts = [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", text))]
+    headings = _read_plain(text, line_starts, _SECOND_LEVEL) if underlined else _scan_markdown(text)[0]
+    open_headings = list[_Heading]()
+    return [(heading.line, _joined(path, _open_path(heading, open_headings))) for heading in headings]
+
+
+def _joined(path: Path, inner: Path) -> Path:
+    """Return the path of headings inside a chunk that begins under `path`: one that is in it is not repeated."""
+    depth = max((depth for depth, title in enumerate(path) if (title,) == inner[:1]), default=max(0, len(path) - 1))
+    return (*path[:depth], *inner)
 
 
 @cache

@@ -225,6 +225,22 @@ def test_lines_and_an_outline_of_a_document_are_read_alone(ask: Callable[..., An
         ask("get_document", sourceId="Boiler manual 2", lines=f"1{' ' * 500_000}x")
 
 
+def test_an_outline_has_every_heading_also_where_several_share_a_passage(
+    desk: Desk, ask: Callable[..., Answer]
+) -> None:
+    names = [f"{'#' * (2 + number % 2)} Step {number}" for number in range(40)]
+    desk.add_text("Manual", "# Manual\n\n" + "\n\n".join(f"{name}\n\nTurn it." for name in names))
+    expected = [(1, "Manual", 0)] + [(3 + 4 * n, f"Step {n}", 1 + n % 2) for n in range(40)]
+    for budget in (10_000, 200):
+        offset: int | None = 0
+        seen: list[tuple[int, str, int]] = []
+        while offset is not None:
+            result = ask("get_document", sourceId="Manual", outline=True, offset=offset, maxChars=budget).value
+            seen += [(entry["startLine"], entry["heading"], entry["level"]) for entry in result["outline"]]
+            offset = result.get("nextOffset")
+        assert seen == expected
+
+
 def test_the_section_of_a_passage_ends_at_the_next_heading(ask: Callable[..., Answer]) -> None:
     hit = ask("search", query="valve 22", mode="keyword", limit=1).value["results"][0]
     text = ask("get_context", chunkId=hit["id"][:8], section=True).text
