@@ -109,7 +109,7 @@ def _print_servers(session: Session, described: Sequence[Json]) -> None:
         if server["error"]:
             terminal.echo(terminal.warned(f"{server['name']}: {server['error']}"))
     if any(server["tools"] is None for server in described):
-        session.note("Servers with ? were never asked for their tools: localmcp servers refresh")
+        session.note("Servers with ? have not told their tools yet: localmcp servers refresh")
 
 
 def _shown_where(server: Json) -> str:

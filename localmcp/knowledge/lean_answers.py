@@ -230,7 +230,11 @@ def lean_document(result: Any) -> Answer:
     if "outline" in result:
         head += " | first line and heading of each section"
         return _answer(structured, "\n".join([head, *map(_outline_line, result["outline"]), *_read_on(result)]))
-    return _answer(structured, "\n".join([head, source["content"].rstrip(), *_read_on(result)]))
+    text = (
+        source["content"].rstrip()
+        or "Nothing begins at this offset: offsets come from nextOffset, they count passages."
+    )
+    return _answer(structured, "\n".join([head, text, *_read_on(result)]))
 
 
 def _lean_source(source: Json) -> Json:

@@ -218,6 +218,7 @@ def test_lines_and_an_outline_of_a_document_are_read_alone(ask: Callable[..., An
     lines = f"{part['startLine']}-{part['startLine'] + 2}"
     answer = ask("get_document", sourceId="Boiler manual 2", lines=lines)
     assert answer.value["source"]["content"] == f"## Part 2\n\n{SENTENCE.format(22) * 6}\n"
+    assert "Nothing begins at this offset" in ask("get_document", sourceId="Boiler manual 2", offset=8000).text
     with pytest.raises(InvalidInput, match="lines"):
         ask("get_document", sourceId="Boiler manual 2", lines="ten")
     with pytest.raises(InvalidInput, match="no range of lines"):
