@@ -43,7 +43,15 @@ def check_contents(workspace: Workspace) -> Iterator[Check]:
         yield from _jobs(connection)
         yield from _documents(connection)
         yield from _languages(connection)
+    yield from _mounts(workspace)
     yield from check_model(workspace)
+
+
+def _mounts(workspace: Workspace) -> Iterator[Check]:
+    for mount in workspace.mounts.described():
+        if mount["problem"]:
+            says = f"'{mount['name']}' ({mount['path']}) is not searched: {mount['problem']}"
+            yield warn("mounted", says, f"localmcp unmount {mount['name']}")
 
 
 def _held(connection: apsw.Connection) -> Check:

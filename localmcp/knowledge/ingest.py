@@ -35,6 +35,7 @@ from localmcp.knowledge.trash import SourceRow
 from localmcp.search.adaptation import adapt_weights
 from localmcp.search.collections import (
     Collection,
+    advise_model,
     choose_collections,
     ensure_collection,
     ensure_partition,
@@ -310,13 +311,13 @@ class Library:
             run.report.add_notice(_no_model_notice(error))
             return None
         with self._database.read() as connection:
-            sql = "select name, id from models where id = (select model_id from collections where id = ?)"
+            sql = "select name, dimension, id from models where id = (select model_id from collections where id = ?)"
             bound = fetch_one(connection, sql, (collection.id,))
-            if bound and bound[1] != find_model(connection, embedder.identity):
+            if bound and bound[2] != find_model(connection, embedder.identity):
                 raise ModelMismatch(
                     f"Collection '{collection.name}' holds vectors of '{bound[0]}', not of "
                     f"'{embedder.identity.name}'; they cannot be mixed.",
-                    hint=f"Set the model back to '{bound[0]}', or use another collection.",
+                    hint=f"{advise_model(bound[0], bound[1])}   (or use another collection)",
                 )
         return embedder
 

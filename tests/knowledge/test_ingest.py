@@ -442,8 +442,9 @@ def test_another_model_is_refused_before_anything_is_read(library: Library, data
         lambda: other.add_text("Some text.", "Text"),
         lambda: other.add_paths([write(folder.parent / "another" / "a.md", "A.")]),
     ):
-        with pytest.raises(ModelMismatch, match="holds vectors of 'hash'"):
+        with pytest.raises(ModelMismatch, match="holds vectors of 'hash'") as caught:
             attempt()
+        assert "localmcp config set model hash:64 " in str(caught.value.hint)
     assert len(titles(database)) == 3
     assert [root.path for root in library.roots()] == [str(folder)]
     assert other.add_paths([folder], collection="other").indexed == 4

@@ -415,6 +415,9 @@ def test_mounting_listing_and_unmounting(
     bees.unlink()
     assert cli("mounts") == 0
     assert "it is not there" in capsys.readouterr().out
+    assert cli("doctor", "--json") in (0, 1)
+    [check] = [check for check in json.loads(capsys.readouterr().out)["checks"] if check["name"] == "mounted"]
+    assert (check["status"], check["fix"]) == ("warn", "localmcp unmount bees") and "it is not there" in check["says"]
     assert cli("unmount", "bees") == 0
     capsys.readouterr()
     assert cli("mounts", "--json") == 0
