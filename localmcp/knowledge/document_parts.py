@@ -20,6 +20,8 @@ MOST_DOCUMENT_BYTES = 400_000
 """A document beyond this is cut for everybody, with the offset of the rest."""
 MOST_SENT_BYTES = 900_000
 """Structured answer and text block together: clients refuse results of 1 MB."""
+BEGINNING = "(beginning)"
+"""What an outline calls the text above the first heading."""
 ENTRY_LINE = 7
 """Characters that the first line of an entry of an outline takes, about."""
 _READ = 10_000_000
@@ -182,7 +184,7 @@ def outline_of(passages: Sequence[Passage]) -> list[dict[str, Any]]:
             if path != last_path or line != passage.first_line:
                 entries.append(
                     {
-                        "heading": path[-1] if path else "(beginning)",
+                        "heading": path[-1] if path else BEGINNING,
                         "level": max(0, len(path) - 1),
                         "startLine": line,
                         "endLine": line,

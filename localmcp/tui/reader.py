@@ -21,7 +21,8 @@ from textual.strip import Strip
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
-from localmcp.knowledge.inventory import Item, PassageLine
+from localmcp.knowledge.document_parts import BEGINNING
+from localmcp.knowledge.inventory import Item
 from localmcp.search.federation import shown_name, split_name
 from localmcp.text.excerpt import Matcher
 from localmcp.tui.editor import open_in_editor
@@ -47,6 +48,14 @@ class NearEdge(Message):
     """The person scrolls towards what is not loaded yet."""
 
     at_end: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A line of the outline, and the passage that holds it."""
+
+    text: str
+    passage_id: str
 
 
 class ReadingView(ScrollView, can_focus=True):
@@ -101,7 +110,7 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         self.hits = list(hits)
         self.about: Json = {}
         self.passages: list[Json] = []
-        self.headings: list[PassageLine] = []
+        self.headings: list[Heading] = []
         self.term = ""
         """What is searched for inside."""
         self._matching: list[tuple[int, str]] = []
@@ -206,20 +215,23 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
 
     # ------------------------------------------------------------ outline
 
-    def _read_headings(self) -> list[PassageLine]:
+    def _read_headings(self) -> list[Heading]:
         origin = self.about.get("origin")
         source_id = split_name(self.about["sourceId"])[1]
         inventory = inventory_of(self.session.workspace, origin)
         lines = self.session.look(lambda _: inventory.passages(source_id, limit=MOST_HEADINGS))
+        passage_ids = {line.position: shown_name(line.id, origin) for line in lines}
+        document = self.session.look(lambda w: w.knowledge.get_document(self.about["sourceId"], outline=True))
         return [
-            line for number, line in enumerate(lines)
-            if line.heading and (number == 0 or lines[number - 1].heading != line.heading)
-        ]  # fmt: skip
+            Heading(entry["heading"], passage_ids[entry["offset"]])
+            for entry in document["outline"]
+            if entry["heading"] != BEGINNING and entry["offset"] in passage_ids
+        ]
 
-    def _show_headings(self, headings: list[PassageLine]) -> None:
+    def _show_headings(self, headings: list[Heading]) -> None:
         self.headings = headings
         outline = self.query_one("#outline", Choices)
-        outline.set_options(Option(Content(line.heading), id=str(n)) for n, line in enumerate(headings))
+        outline.set_options(Option(Content(heading.text), id=str(n)) for n, heading in enumerate(headings))
         if len(headings) > 2 and self.size.width >= COLUMN + 30:
             self._show_outline(True)
 
@@ -239,9 +251,7 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
 
     @on(OptionList.OptionSelected, "#outline")
     def open_heading(self, message: OptionList.OptionSelected) -> None:
-        origin = self.about.get("origin")
-        line = self.headings[int(message.option_id or 0)]
-        self._go_to(shown_name(line.id, origin))
+        self._go_to(self.headings[int(message.option_id or 0)].passage_id)
         self.view.focus()
 
     # ------------------------------------------------------------ finding

@@ -68,6 +68,13 @@ async def test_a_heading_of_the_outline_leads_to_its_passage(tui: RunningTui) ->
     assert "The lamp of chapter 2." in tui.text()
 
 
+async def test_the_outline_has_headings_that_share_a_passage(tmp_path: Path) -> None:
+    async with open_tui(make_library(tmp_path)) as tui:
+        await tui.type("consumer lags")
+        await tui.press("enter", "enter")
+        assert [heading.text for heading in reader(tui).headings] == ["Kafka lag", "Fix"]
+
+
 async def test_the_place_is_kept_when_a_document_is_left(tui: RunningTui) -> None:
     await tui.press("G")
     await tui.press("escape")
