@@ -42,9 +42,10 @@ class UnreadLanguages:
 
 
 def unread_languages(connection: apsw.Connection) -> UnreadLanguages | None:
-    """Return the languages that the models of the file do not know; None where they are few, or all are known."""
-    models = {name for (name,) in fetch_all(connection, "select distinct name from models")}
-    if models != {DEFAULT_NAME}:
+    """Return the languages that the models in use do not know; None where they are few, or all are known."""
+    # A model that was tried and given up is still in the table, and answers nothing.
+    sql = "select distinct models.name from models join collections on models.id = model_id where kind = 'documents'"
+    if {name for (name,) in fetch_all(connection, sql)} != {DEFAULT_NAME}:
         return None
     sql = "select language, sum(chunks) from groups where chunks > 0 group by 1 order by 2 desc"
     passages: dict[str, int] = dict(fetch_all(connection, sql))

@@ -224,7 +224,7 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         document = self.session.look(lambda w: w.knowledge.get_document(self.about["sourceId"], outline=True))
         return [
             Heading(entry["heading"], passage_ids[entry["offset"]])
-            for entry in document["outline"]
+            for entry in document.get("outline", ())
             if entry["heading"] != BEGINNING and entry["offset"] in passage_ids
         ]
 

@@ -11,6 +11,7 @@ from folders import CountingEmbedder, write
 from localmcp.config import Settings
 from localmcp.embeddings import LazyEmbedder
 from localmcp.knowledge.ingest import Library
+from localmcp.search.collections import ensure_model
 from localmcp.search.model_languages import unread_languages
 from localmcp.storage.database import Database
 
@@ -45,3 +46,11 @@ def test_nothing_is_said_of_a_few_texts_or_a_model_that_knows_them(
     assert library_of(database, model).add_paths([tmp_path / "docs"]).notices == []
     with database.read() as connection:
         assert unread_languages(connection) is None
+
+
+def test_a_model_that_was_tried_and_given_up_hides_nothing(database: Database, tmp_path: Path) -> None:
+    write_documents(tmp_path / "docs", italian=24, english=8)
+    library_of(database, "all-MiniLM-L6-v2").add_paths([tmp_path / "docs"])
+    with database.write() as connection:
+        ensure_model(connection, replace(CountingEmbedder().identity, name="multilingual-e5-small", sha256="another"))
+        assert unread_languages(connection) is not None
