@@ -189,30 +189,60 @@ _RULE_LIKE = re.compile(
     re.IGNORECASE,
 )
 
+_FORBIDS = re.compile(
+    r"\b(?:never|not|don['’]?ts?|avoid(?:ing)?|forbidden|prohibited|banned|anti-?patterns?|no(?= )|nicht|nie|niemals"
+    r"|kein\w*|vermeide\w*|verboten|nunca|evita\w*|prohibid\w*|proibid\w*|jamais|éviter|interdits?|ne pas|vietat\w*"
+    r"|non(?= )|mai|не|никогда|запрещ\w*)\b|不要|禁止|避免|勿|しない|❌|🚫|⛔",
+    re.IGNORECASE,
+)
+"""What a heading or a sentence says that turns the list below it round. A match too many only makes a rule longer."""
+
 
 def _markdown_rules(text: str, prose: bool) -> Iterator[tuple[str, str, str, int]]:
     """(rule, category or empty, context, line from 1) of each list item, and of paragraphs that are rules."""
     headings: dict[int, str] = {}
     leads: list[str] = []
+    introduction = ""
     blocks = list(_blocks(text))
     prose_too = prose and not any(kind == "item" for kind, *_ in blocks)
     single_title = len(re.findall(r"^# ", text, re.MULTILINE)) == 1
     for kind, depth, content, line in blocks:
         if kind == "heading":
             headings = {level: title for level, title in headings.items() if level < depth} | {depth: content}
-            leads = []
+            leads, introduction = [], ""
             continue
         if kind == "item":
             leads = leads[: depth - 1]
-            if content.endswith(":"):
-                leads = [*leads, content.rstrip(":")]
+            if _introduces(content):
+                leads = [*leads, content.rstrip(":：")]
                 continue
-        elif content.endswith(":") or not (prose_too or _RULE_LIKE.search(content)):
-            continue
+        else:
+            leads, introduction = [], content.rstrip(":：") if _introduces(content) else ""
+            if introduction or not (prose_too or _RULE_LIKE.search(content)):
+                continue
         path = [title for level, title in headings.items() if not (single_title and level == 1)]
-        category, context = _category_of([*path, *(leads if kind == "item" else [])])
-        if len(content.split()) >= 3 and not _LINK_ONLY.match(content) and not content.startswith("@"):
-            yield content, category, context, line
+        above = [introduction, *leads] if introduction else leads
+        category, context = _category_of([*path, *above])
+        if _LINK_ONLY.match(content) or content.startswith("@"):
+            continue
+        rule = _with_what_forbids(content, [*path[-1:], *above]) if kind == "item" else content
+        if len(rule.split()) >= 3:
+            yield rule, category, context, line
+
+
+def _introduces(content: str) -> bool:
+    return content.endswith((":", "："))
+
+
+def _with_what_forbids(rule: str, above: Sequence[str]) -> str:
+    """Return `Avoid: global state` for an item below "Avoid:", which alone would ask for what it forbids.
+
+    An assistant is shown the rule without its context.
+    """
+    forbidding = next((title for title in reversed(above) if _FORBIDS.search(title)), None)
+    if forbidding is None or _FORBIDS.search(" ".join(rule.split()[:3])):
+        return rule
+    return f"{forbidding}: {rule}"
 
 
 def _category_of(path: Sequence[str]) -> tuple[str, str]:
@@ -314,7 +344,10 @@ def _draft_of_row(row: Any, origin: str) -> RuleDraft:
 
 
 def write_rules(rules: Sequence[Rule], kind: Format) -> dict[str, str]:
-    """File name -> text of the rules in a format; reading them again gives the same texts, categories and contexts."""
+    """File name -> text of the rules in a format; reading them again gives the same texts, categories and contexts.
+
+    A Markdown file says what forbids ("Never") before each rule below it.
+    """
     if kind == "jsonl":
         return {FILE_NAMES[kind]: "".join(_row_of(rule) + "\n" for rule in rules)}
     if kind == "mdc":

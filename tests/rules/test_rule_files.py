@@ -330,6 +330,33 @@ def quality() -> ModuleType:
     return module
 
 
+@pytest.mark.parametrize(
+    ("above", "item", "rule"),
+    [
+        ("Avoid describing it as:\n", "generic travel router", "Avoid describing it as: generic travel router"),
+        ("## Don'ts\n", "Use `any` in new code", "Don'ts: Use `any` in new code"),
+        ("## Never do this\n", "Never rebase shared branches", "Never rebase shared branches"),
+        ("- Forbidden:\n  ", "wildcard imports", "Forbidden: wildcard imports"),
+        ("## Vermeiden\n\nNicht verwenden:\n", "globale Variablen", "Nicht verwenden: globale Variablen"),
+        ("## 禁止事项\n", "使用 typing.cast 掩盖 类型 问题", "禁止事项: 使用 typing.cast 掩盖 类型 问题"),
+        ("Before a release:\n", "run the whole suite", "run the whole suite"),
+        ("Never push on Friday.\n", "run the whole suite", "run the whole suite"),
+    ],
+)  # fmt: skip
+def test_an_item_below_words_that_forbid_says_so_itself(above: str, item: str, rule: str) -> None:
+    drafts = read_text(f"# Guide\n\n{above}\n- {item}\n".replace("  \n- ", "  - "), "AGENTS.md", "AGENTS.md").drafts
+    assert drafts[-1].rule_text == rule
+
+
+def test_the_sentence_before_a_list_is_the_context_of_its_rules_only() -> None:
+    text = "Before a release:\n\n- run the whole suite\n\nThat was it.\n\n- keep the branches short\n"
+    drafts = read_text(text, "AGENTS.md", "AGENTS.md").drafts
+    assert [(draft.rule_text, draft.context) for draft in drafts] == [
+        ("run the whole suite", "Before a release"),
+        ("keep the branches short", ""),
+    ]
+
+
 def test_the_sample_rules_are_found_for_the_judged_tasks(tmp_path: Path, quality: ModuleType) -> None:
     with Workspace(Settings(database=tmp_path / "rules.localmcp", model="default")) as workspace:
         quality.import_rules(workspace, "samples")
