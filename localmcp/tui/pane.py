@@ -225,6 +225,15 @@ class TextLine(Input):
         super().__init__(*values, **options)
         self.cursor_blink = False
 
+    def on_paste(self, event: events.Paste) -> None:
+        """Take every line of a pasted text, with spaces between them: Textual would keep the first alone."""
+        event.prevent_default().stop()
+        text = " ".join(line for line in event.text.splitlines() if line.strip())
+        if self.selection.is_empty:
+            self.insert_text_at_cursor(text)
+        else:
+            self.replace(text, *self.selection)
+
 
 class FilterLine(TextLine):
     """A line below a pane, hidden while it is empty and not typed into: what the pane shows must hold its words."""

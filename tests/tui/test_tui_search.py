@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from folders import write
+from textual import events
 from tui_driver import RunningTui, make_library, open_tui
 
 from localmcp.text.excerpt import Matcher
@@ -27,6 +28,13 @@ async def test_passages_come_while_typing_and_the_last_key_wins(tui: RunningTui)
     await tui.settle()
     assert tui.pane.hits[0]["sourceTitle"] == "Kafka lag"
     assert tui.pane.result["query"] == "kafka"
+
+
+async def test_every_line_of_a_pasted_text_is_searched(tui: RunningTui) -> None:
+    tui.app.post_message(events.Paste("\nThe consumer\n  lags\r\nbehind\n"))
+    await tui.settle()
+    assert tui.pane.result["query"] == "The consumer lags behind"
+    assert tui.pane.hits[0]["sourceTitle"] == "Kafka lag"
 
 
 async def test_the_passage_stands_beside_the_list_with_its_words_marked(tui: RunningTui) -> None:
