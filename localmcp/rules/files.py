@@ -19,11 +19,24 @@ FORMATS: tuple[Format, ...] = ("jsonl", "claude", "agents", "cursorrules", "mdc"
 KNOWN_FILES = (
     "CLAUDE.md",
     "CLAUDE.local.md",
+    ".claude/CLAUDE.md",
+    ".claude/rules/**/*.md",
     "AGENTS.md",
+    "GEMINI.md",
     ".cursorrules",
     ".cursor/rules/**/*.mdc",
     ".github/copilot-instructions.md",
     ".github/instructions/**/*.instructions.md",
+    ".windsurfrules",
+    ".windsurf/rules/**/*.md",
+    ".devin/rules/**/*.md",
+    ".clinerules",
+    ".clinerules/**/*.md",
+    ".roorules",
+    ".roo/rules/**/*.md",
+    ".continue/rules/**/*.md",
+    ".junie/guidelines.md",
+    ".rules",
     "rules.jsonl",
 )
 """What is looked for in a project folder."""
@@ -107,7 +120,7 @@ def read_text(text: str, file_name: str, shown: str) -> Reading:
     except Unreadable as error:
         return Reading(problems=[Problem(f"{shown}:{error.line}", str(error))])
     # Files for one assistant hold nothing but rules, be it in running text.
-    prose = file_name.endswith(".mdc") or file_name == ".cursorrules"
+    prose = file_name.endswith((".mdc", "rules"))
     drafts = [
         RuleDraft(
             text,
@@ -144,7 +157,9 @@ def split_front_matter(text: str) -> tuple[dict[str, Any], str, int]:
     if end is None:
         raise Unreadable(1, "the front matter is not closed by a line ---")
     # Cursor writes patterns bare, and `*` means something else in YAML.
-    raw = "".join(re.sub(r"^(globs|applyTo):[ \t]*([^\"'\[\s].*?)\s*$", _quote_pattern, line) for line in lines[1:end])
+    raw = "".join(
+        re.sub(r"^(globs|applyTo|paths):[ \t]*([^\"'\[\s].*?)\s*$", _quote_pattern, line) for line in lines[1:end]
+    )
     try:
         front: Any = yaml.safe_load(raw) or {}
     except yaml.MarkedYAMLError as error:
@@ -160,7 +175,7 @@ def _quote_pattern(match: re.Match[str]) -> str:
 
 
 def _options(front: dict[str, Any]) -> _Options:
-    globs = front.get("globs", front.get("applyTo"))
+    globs = next((front[name] for name in ("globs", "applyTo", "paths") if name in front), None)
     if isinstance(globs, str):
         globs = _split_patterns(globs)
     if globs is not None and not (

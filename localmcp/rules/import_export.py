@@ -14,6 +14,7 @@ from localmcp.rules import rulebook
 from localmcp.rules.catalog import RuleCatalog
 from localmcp.rules.files import (
     FILE_NAMES,
+    KNOWN_FILES,
     Format,
     Problem,
     Reading,
@@ -104,7 +105,7 @@ class RuleFiles:
                 raise NotFound(f"There is no file or folder {place}.")
             rule_files = find_rule_files(place)
             if not rule_files:
-                raise NotFound(f"{place} holds no rule files.", hint="Known are CLAUDE.md, AGENTS.md, .cursorrules, …")
+                raise NotFound(f"{place} holds no rule files.", hint=f"Looked for are {', '.join(KNOWN_FILES)}.")
             readings += [(str(path), read_file(path)) for path in rule_files]
         return self._import(readings, project)
 

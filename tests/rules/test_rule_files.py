@@ -180,9 +180,17 @@ def test_front_matter_is_parted_from_the_text() -> None:
     assert split_front_matter("no front matter\n") == ({}, "no front matter\n", 0)
 
 
+@pytest.mark.parametrize("front", ["paths: src/**/*.{ts,tsx}", 'paths: ["src/**/*.{ts,tsx}"]'])
+def test_a_rule_of_claude_code_keeps_its_paths(front: str) -> None:
+    (draft,) = read_text(f"---\n{front}\n---\n- Name hooks by what they return.\n", "hooks.md", "hooks.md").drafts
+    assert draft.globs == ("src/**/*.{ts,tsx}",)
+
+
 def test_the_rule_files_of_a_project_are_found(tmp_path: Path) -> None:
     names = ("CLAUDE.md", "AGENTS.md", ".cursorrules", ".cursor/rules/a.mdc", ".cursor/rules/sub/b.mdc",
-             ".github/copilot-instructions.md", ".github/instructions/x.instructions.md", "rules.jsonl")  # fmt: skip
+             ".github/copilot-instructions.md", ".github/instructions/x.instructions.md", "rules.jsonl", "GEMINI.md",
+             ".claude/rules/api/x.md", ".windsurfrules", ".windsurf/rules/x.md", ".clinerules/x.md", ".roorules",
+             ".continue/rules/x.md", ".junie/guidelines.md", ".rules")  # fmt: skip
     for name in (*names, "README.md", "docs/CLAUDE.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("- Keep it short and simple.\n")
