@@ -104,7 +104,9 @@ def note(record: CallRecord) -> NotedCall:
         error_class = type(error).__name__
         message = error.message if isinstance(error, LocalMCPError) else str(error)
     elif answer is not None and answer.is_error:
-        error_class, message = "ToolError", answer.text
+        # The text of some tools is their value as JSON.
+        message = str(answer.value.get("error", answer.text)) if answer.text.startswith("{") else answer.text
+        error_class = "ToolError"
     clipper = Clipper(WAITING_CHARACTERS)
     return NotedCall(
         tool=record.tool,

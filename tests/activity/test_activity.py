@@ -94,6 +94,8 @@ def test_an_answer_that_is_an_error_counts_as_one(workspace: Workspace) -> None:
     workspace.activity.note_call(record(text="nothing there", is_error=True))
     [entry] = workspace.activity.logs().entries
     assert (entry.success, entry.error_class, entry.error_message) == (False, "ToolError", "nothing there")
+    workspace.registry.call("retriever", {"collection_name": "nowhere", "texts": ["x"]})
+    assert workspace.activity.logs().entries[0].error_message == "query failed: collection not found"
 
 
 @pytest.mark.parametrize(
