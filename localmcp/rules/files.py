@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from localmcp.rules.rulebook import CATEGORIES, RuleDraft
+from localmcp.wording.normalize import runs
 
 if TYPE_CHECKING:
     from localmcp.rules.rulebook import Rule
@@ -200,7 +201,8 @@ _CHECKBOX = re.compile(r"^\[[ xX]\]\s+")
 _LINK_ONLY = re.compile(r"^!?\[[^\]]*\]\([^)]*\)\.?$")
 _RULE_LIKE = re.compile(
     r"^(?:always|never|do not|don't|avoid|prefer|use|keep|write|make|ensure|run|put|follow|add|ask|check|answer)\b"
-    r"|\b(?:must|should|never|always|shall)\b",
+    r"|\b(?:must|should|never|always|shall|siempre|nunca|deben?|immer|nie|niemals|muss|müssen|toujours|jamais|doit|doivent"
+    r"|sempre|deve|devono|devem|всегда|никогда|должн\w+)\b|必须|禁止|始终|务必|必ず|반드시",
     re.IGNORECASE,
 )
 
@@ -241,7 +243,8 @@ def _markdown_rules(text: str, prose: bool) -> Iterator[tuple[str, str, str, int
         if _LINK_ONLY.match(content) or content.startswith("@"):
             continue
         rule = _with_what_forbids(content, [*path[-1:], *above]) if kind == "item" else content
-        if len(rule.split()) >= 3:
+        # A script without spaces gives one run a character.
+        if len(rule.split()) >= 3 or (not rule.isascii() and len(runs(rule)) >= 6):
             yield rule, category, context, line
 
 

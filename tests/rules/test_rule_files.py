@@ -346,7 +346,8 @@ def quality() -> ModuleType:
         ("## Never do this\n", "Never rebase shared branches", "Never rebase shared branches"),
         ("- Forbidden:\n  ", "wildcard imports", "Forbidden: wildcard imports"),
         ("## Vermeiden\n\nNicht verwenden:\n", "globale Variablen", "Nicht verwenden: globale Variablen"),
-        ("## 禁止事项\n", "使用 typing.cast 掩盖 类型 问题", "禁止事项: 使用 typing.cast 掩盖 类型 问题"),
+        ("## 禁止事项\n", "直接提交到主分支", "禁止事项: 直接提交到主分支"),
+        ("## テスト\n", "新しい関数には必ずテストを書く", "新しい関数には必ずテストを書く"),
         ("Before a release:\n", "run the whole suite", "run the whole suite"),
         ("Never push on Friday.\n", "run the whole suite", "run the whole suite"),
     ],
@@ -354,6 +355,14 @@ def quality() -> ModuleType:
 def test_an_item_below_words_that_forbid_says_so_itself(above: str, item: str, rule: str) -> None:
     drafts = read_text(f"# Guide\n\n{above}\n- {item}\n".replace("  \n- ", "  - "), "AGENTS.md", "AGENTS.md").drafts
     assert drafts[-1].rule_text == rule
+
+
+@pytest.mark.parametrize(
+    "sentence", ["Nombres de tablas siempre en plural.", "Jede Funktion muss getestet sein.", "始终 先 激活 虚拟环境。"]
+)
+def test_a_sentence_in_another_language_that_demands_is_a_rule(sentence: str) -> None:
+    text = f"# Projekt\n\nEl proyecto tiene tres partes.\n\n{sentence}\n"
+    assert [draft.rule_text for draft in read_text(text, "AGENTS.md", "AGENTS.md").drafts] == [sentence]
 
 
 def test_the_sentence_before_a_list_is_the_context_of_its_rules_only() -> None:
