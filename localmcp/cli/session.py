@@ -259,11 +259,24 @@ class Command(click.Command):
             raise click.UsageError("The locale cannot hold letters of an argument. Set LC_ALL=C.UTF-8.", ctx)
         try:
             return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
+        except click.NoSuchOption as unknown:
+            near = self._near_options(unknown.option_name.lstrip("-"), ctx)
+            error = click.NoSuchOption(unknown.option_name, possibilities=near, ctx=ctx)
             if not arguments:
-                raise
+                raise error from unknown
             advice = f"What begins with a dash and is no option comes after --: {ctx.command_path} -- …"
-            raise click.UsageError(f"{error.format_message()} {advice}", ctx) from error
+            raise click.UsageError(f"{error.format_message()} {advice}", ctx) from unknown
+
+    def _near_options(self, name: str, ctx: click.Context) -> list[str]:
+        """Return the options that begin so, else the most similar one. Click compares with the dashes, which makes
+        `--file` like `--quiet`."""
+        import difflib
+
+        names = [option[2:] for param in self.get_params(ctx) for option in param.opts if option.startswith("--")]
+        near = [option for option in names if option.startswith(name)] or difflib.get_close_matches(
+            name, names, 1, 0.65
+        )
+        return [f"--{option}" for option in near]
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         own = super().get_params(ctx)
