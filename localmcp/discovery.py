@@ -40,7 +40,9 @@ LONGEST_SCHEMA = 6_000
 MOST_RESULTS, NEAREST = 10, 5
 """Tools in an answer, and in a brief one that names what is nearest because nothing fits surely."""
 WEAK_SHARE = 0.2
-"""A brief answer counts the optional parameters of a tool whose score is less than this share of the best one's."""
+"""The text of a brief answer only names a tool whose score is less than this share of the best one's."""
+BARE = ("name", "score", "notice")
+"""Fields of a tool that is only named."""
 KEPT_DESCRIPTIONS = 20_000
 FEW = 20
 """Hits that are looked up one by one; a table of 10,000 tools takes as long as 50 look-ups."""
@@ -217,7 +219,7 @@ class Discovery:
             _as_hit(ranked_tool, score, full=place < whole, asked=detail == "full", weak=score < least)
             for place, (ranked_tool, score) in enumerate(ranked)
         ]
-        text = compact_json(hits)
+        text = compact_json(hits if detail == "full" else [_in_text(hit, n, least) for n, hit in enumerate(hits)])
         value: Json = {"confidence": "high" if sure else "low", "tools": hits, "count": len(hits)}
         before, after = [] if sure else [NOTHING_SURE], [waiting] if waiting else []
         if not before and not after:
@@ -283,6 +285,11 @@ def _as_hit(hit_tool: Tool, score: float, *, full: bool, asked: bool, weak: bool
         return {**hit, "input_schema": schema if asked else _without_titles(schema)}
     hit["description"] = _cut(first_sentence(hit_tool.description), ONE_LINE)
     return {**hit, "parameters": required_parameters(schema) if weak else _parameter_line(schema)}
+
+
+def _in_text(hit: ToolHit, place: int, least: float) -> Json:
+    """Return a hit of a brief answer as its text has it: without a description if it is far down or scores little."""
+    return {**hit} if place < NEAREST and hit["score"] >= least else {name: hit[name] for name in BARE if name in hit}
 
 
 def _without_titles(schema: Json) -> Json:

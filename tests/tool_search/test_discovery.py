@@ -365,6 +365,19 @@ def test_of_tools_that_may_not_fit_five_are_named_unless_more_are_asked_for() ->
     assert registry.call("tool_search", {**unsure, "max_results": 8}).value["count"] == 8
 
 
+def test_from_the_sixth_tool_on_the_text_of_a_brief_answer_only_names_them(registry: Registry) -> None:
+    for number in range(8):
+        registry.add(Made(f"count_letters_{number}", "Counts the letters of a text.", schema={}))
+    answer = registry.call("tool_search", {"query": "count letters"})
+    shown = json.loads(answer.text)
+    assert [set(hit) for hit in shown[5:]] == [{"name", "score"}] * (len(shown) - 5)
+    assert all("description" in hit for hit in shown[:5])
+    assert [hit["name"] for hit in shown] == [hit["name"] for hit in answer.value["tools"]]
+    assert all("description" in hit and len(hit) > 3 for hit in answer.value["tools"])
+    full = registry.call("tool_search", {"query": "count letters", "detail": "full"})
+    assert json.loads(full.text) == full.value["tools"] and len(shown) > 5
+
+
 def test_providers_that_make_their_tools_anew_are_described_once(registry: Registry) -> None:
     class Anew(Catalogue):
         asked_for_schema = 0
