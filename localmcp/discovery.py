@@ -289,7 +289,8 @@ def _as_hit(hit_tool: Tool, score: float, *, full: bool, asked: bool, weak: bool
 
 def _in_text(hit: ToolHit, place: int, least: float) -> Json:
     """Return a hit of a brief answer as its text has it: without a description if it is far down or scores little."""
-    return {**hit} if place < NEAREST and hit["score"] >= least else {name: hit[name] for name in BARE if name in hit}
+    whole = place < NEAREST and hit["score"] >= least
+    return {name: part for name, part in hit.items() if whole or name in BARE}
 
 
 def _without_titles(schema: Json) -> Json:

@@ -104,10 +104,12 @@ def search_text(result: Json) -> str:
 
 
 def _document_block(passages: Sequence[tuple[int, Json]], folder: str) -> str:
-    """Return a document and its passages; of a grouped search, from the sixth on, one line without the passage."""
+    """Return a document and its passages; one line if nothing of them is quoted, as from the sixth on of a grouped
+    search."""
     number, hit = passages[0]
     line = _document_line(hit, folder)
-    if "morePassages" in hit and number > GROUPED_EXCERPTS:
+    is_listed = number > GROUPED_EXCERPTS if "morePassages" in hit else len(passages) == 1 and not _shown(hit)
+    if is_listed:
         return f"{line} | {_passage_line(number, hit, '')}"
     return "\n".join([line, *(_passage(number, hit) for number, hit in passages)])
 
@@ -150,11 +152,15 @@ def _is_name_of(title: str, path: str) -> bool:
     return title.lower() in (name, os.path.splitext(name)[0])
 
 
+def _shown(hit: Json) -> str:
+    """Return what is quoted of a passage; the line of the document says its title already."""
+    shown: str = hit.get("excerpt", hit["content"])
+    return shown.removeprefix(f"# {hit['sourceTitle']}\n").lstrip("\n")
+
+
 def _passage(number: int, hit: Json) -> str:
-    shown = hit.get("excerpt", hit["content"])
-    # The line of the document says its title already.
-    shown = shown.removeprefix(f"# {hit['sourceTitle']}\n").lstrip("\n")
-    return f"{_passage_line(number, hit, shown)}\n{shown}"
+    shown = _shown(hit)
+    return "\n".join([_passage_line(number, hit, shown), *([shown] if shown else [])])
 
 
 def _passage_line(number: int, hit: Json, shown: str) -> str:
