@@ -260,12 +260,12 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as unknown:
-            near = self._near_options(unknown.option_name.lstrip("-"), ctx)
-            error = click.NoSuchOption(unknown.option_name, possibilities=near, ctx=ctx)
-            if not arguments:
-                raise error from unknown
-            advice = f"What begins with a dash and is no option comes after --: {ctx.command_path} -- …"
-            raise click.UsageError(f"{error.format_message()} {advice}", ctx) from unknown
+            parts = [f"No such option '{unknown.option_name}'."]
+            if near := self._near_options(unknown.option_name.lstrip("-"), ctx):
+                parts.append(f"Did you mean {' or '.join(near)}?")
+            if arguments:
+                parts.append(f"What begins with a dash and is no option comes after --: {ctx.command_path} -- …")
+            raise click.UsageError(" ".join(parts), ctx) from unknown
 
     def _near_options(self, name: str, ctx: click.Context) -> list[str]:
         """Return the options that begin so, else the most similar one. Click compares with the dashes, which makes
@@ -276,7 +276,7 @@ class Command(click.Command):
         near = [option for option in names if option.startswith(name)] or difflib.get_close_matches(
             name, names, 1, 0.65
         )
-        return [f"--{option}" for option in near]
+        return [f"'--{option}'" for option in near]
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         own = super().get_params(ctx)

@@ -63,12 +63,12 @@ def test_an_unknown_command_is_a_usage_error_that_names_the_nearest(cli, typed: 
 
 @pytest.mark.parametrize(
     ("typed", "advice"),
-    [("--file", "No such option '--file'.\n"), ("--databse", ""), ("--verbos", "mean '--verbose'?")],
+    [("--file", "No such option '--file'.\n"), ("--databse", ""), ("--verb", "mean '--verbose'?")],
 )
 def test_only_an_option_that_is_like_the_one_that_was_typed_is_suggested(cli, typed: str, advice: str) -> None:
     ran = cli("status", typed)
     assert ran.code == 2 and advice in ran.err
-    assert ("Did you mean" in ran.err) == (typed == "--verbos")
+    assert ("Did you mean" in ran.err) == (typed == "--verb")
 
 
 def test_an_unknown_option_is_a_usage_error(cli) -> None:
