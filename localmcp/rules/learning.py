@@ -15,6 +15,7 @@ from localmcp.language_models import LanguageModel, ToolCall
 from localmcp.rules.catalog import LONGEST_CONTEXT, LONGEST_RULE, RuleCatalog
 from localmcp.rules.rulebook import CATEGORIES, RuleDraft
 from localmcp.tools import Json, Param, hidden_change, tool, tools_of
+from localmcp.wording.normalize import runs
 
 if TYPE_CHECKING:
     from localmcp.embeddings import Embedder
@@ -119,7 +120,20 @@ def _read_choice(call: ToolCall) -> Generalized:
 
 # ---------------------------------------------------------------- general, or for the moment?
 
+_ALWAYS_ABROAD = (
+    r"\b(?:siempre|nunca|jamás|(?:de ahora|a partir de ahora) en adelante|sempre|mai|d['’]ora in (?:poi|avanti)|immer"
+    r"|nie|niemals|ab (?:jetzt|sofort)|künftig|toujours|jamais|désormais|à partir de maintenant|de agora em diante"
+    r"|altijd|nooit|zawsze|nigdy|alltid|aldrig|всегда|никогда|впредь)\b"
+    r"|总是|始终|永远|从不|以后|今后|必ず|常に|今後|決して|항상|절대|앞으로"
+)
+"""For other languages only what cannot be mistaken; the rest is left to the likeness by meaning."""
+_FOR_NOW_ABROAD = (
+    r"\b(?:(?:por )?esta vez|por ahora|questa volta|per (?:ora|adesso)|diesmal|dieses Mal|vorerst|cette fois"
+    r"|pour (?:l['’]instant|le moment)|(?:d?esta|só desta) vez|por enquanto|deze keer|tym razem|den här gången"
+    r"|на этот раз|пока что)\b|这次|暂时|今回だけ|とりあえず|이번만|일단"
+)
 _GENERAL = (
+    (2.0, "says it holds always", _ALWAYS_ABROAD),
     (2.0, "says it holds always", r"\b(?:always|never|every ?time|whenever|each time|from now on|in (?:the )?future"
                                   r"|as a rule|by default|in general|generally|going forward|at all times)\b"),
     (1.0, "speaks of all cases", r"\b(?:all|any|every|each|no)\s+(?:\w+\s+)?\w+"),
@@ -129,6 +143,7 @@ _GENERAL = (
     (0.5, "begins like a rule", r"^(?:use|write|keep|name|put|test|document|handle|log|validate|make sure|ensure)\b"),
 )  # fmt: skip
 _MOMENTARY = (
+    (3.0, "it is meant for this moment", _FOR_NOW_ABROAD),
     (3.0, "it is meant for this moment", r"\b(?:just (?:this )?once|this time|for now|right now|today|tonight|tomorrow"
                                          r"|for the moment|temporarily|quickly|just now|again\b(?!st))"),
     (2.5, "it gives measures of one place", r"\b\d+\s?(?:px|pixels?|pt|rem|em|%|dp)\b|\bline \d+\b"),
@@ -138,7 +153,7 @@ _MOMENTARY = (
           r"(?!.*\b(?:always|never|every|each|before|after|whenever)\b)"),
     (2.0, "it points at something in view", r"\b(?:this|that|these|those) (?:button|file|function|class|line|test|page"
           r"|error|bug|method|variable|component|branch|commit|ticket|column|table|field|image|dialog)s?\b|\b(?:above|below|here)\b"),
-    (2.0, "it is a question", r"\?\s*$"),
+    (2.0, "it is a question", r"[?？]\s*$"),
     (1.5, "it names one place", r"`[^`]+\.\w{1,5}`|\b[\w/-]+\.(?:py|ts|tsx|js|css|html|go|rs|java|md|sql)\b|#\d+\b"),
 )  # fmt: skip
 
@@ -286,7 +301,7 @@ class RuleLearner:
         rule = normalize(instruction)
         if score <= 0:
             return Generalized(None, reason)
-        if len(rule.split()) < 2:
+        if len(runs(rule)) < 2:
             return Generalized(None, "it says too little")
         return Generalized(rule, reason)
 

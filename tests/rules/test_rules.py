@@ -564,8 +564,18 @@ GENERAL = (
     "don't use abbreviations in variable names",
     "Use constants instead of magic numbers",
     "Add a changelog entry whenever you change the API",
+    "siempre responde en español",
+    "verwende niemals var in JavaScript",
+    "d'ora in poi scrivi i test prima del codice",
+    "以后请始终用中文回答",
+    "今後はテストを先に書いてください",
+    "всегда пиши тесты к новому коду",
 )
 MOMENTARY = (
+    "por esta vez no ejecutes las pruebas",
+    "diesmal bitte ohne Tests",
+    "这次先不要运行测试",
+    "このファイルは何ですか？",
     "Move the button 3 px right",
     "rename this variable to total",
     "fix the typo in line 12",
