@@ -28,8 +28,11 @@ class Asked:
     """Only documents in this state; empty = all."""
 
 
-def run_search(session: Session, asked: Asked, *, similar_to: str = "", cursor: str | None = None) -> Draft:
-    """Search, for a thread that may wait; `similar_to`: a passage that takes the place of the words.
+def run_search(
+    session: Session, asked: Asked, *, similar_to: str = "", cursor: str | None = None, at_least: int = 0
+) -> Draft:
+    """Search, for a thread that may wait; `similar_to`: a passage that takes the place of the words; `at_least`: how
+    many passages are shown now.
 
     Raises:
         NotFound: `source:` names no document.
@@ -38,7 +41,7 @@ def run_search(session: Session, asked: Asked, *, similar_to: str = "", cursor: 
     if similar_to:
         arguments |= {"query": similar_to[:MOST_SIMILAR_CHARACTERS], "mode": "semantic"}
     sort = "newest" if asked.by_date else None
-    limit = HITS_LOOKED_AT if asked.state else HITS
+    limit = HITS_LOOKED_AT if asked.state else min(max(at_least, HITS), HITS_LOOKED_AT)
     draft = session.draft("search", **arguments, limit=limit, explain=True, cursor=cursor, sort=sort)
     hits = draft.answer.value["results"]
     if asked.state:

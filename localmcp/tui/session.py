@@ -220,7 +220,9 @@ class Session:
     def _watch(self) -> None:
         """Notify the app whenever the counters of the file change, and when it cannot be read."""
         watch = _Watch(self.workspace)
-        while not self._closed.wait(LOOK_SECONDS):
+        seconds = 0.0
+        while not self._closed.wait(seconds):
+            seconds = LOOK_SECONDS
             try:
                 counters = watch.look()
             except Exception as error:

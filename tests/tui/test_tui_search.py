@@ -212,6 +212,13 @@ async def test_more_passages_come_when_the_last_is_reached(tmp_path: Path) -> No
             assert len(tui.pane.hits) == count
             await tui.press("G")
         assert len({hit["id"] for hit in tui.pane.hits}) == 45
+        last = tui.pane.hit["id"]
+        write(tmp_path / "many" / "45.md", "# Note 45\n\nA lion.\n")
+        tui.app.session.workspace.library.add_paths([tmp_path / "many"])
+        before = tui.app.stats["totalSources"]
+        await tui.until(lambda: tui.app.stats["totalSources"] > before, "the change")
+        await tui.settle()
+        assert (len(tui.pane.hits), tui.pane.hit["id"]) == (45, last), "the person stays where they were"
 
 
 async def test_passages_of_one_long_document_do_not_leave_the_list_empty(tmp_path: Path) -> None:

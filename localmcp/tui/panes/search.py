@@ -159,13 +159,17 @@ class SearchPane(Pane):
         same = asked == self.asked
         self.asked = asked
         self.forget("more")
-        self.ask("search", lambda: self._search(asked), lambda draft: self.show_result(draft, keep=same))
+        # Who has come to the third page stays there when the file changes.
+        at_least = len(self.hits) if same else 0
+        self.ask(
+            "search", lambda: self._search(asked, None, at_least), lambda draft: self.show_result(draft, keep=same)
+        )
 
     action_again = search_again
 
-    def _search(self, asked: Asked, cursor: str | None = None) -> Draft:
+    def _search(self, asked: Asked, cursor: str | None = None, at_least: int = 0) -> Draft:
         passage = self._similar_to[1] if asked.line == self._similar_to[0] else ""
-        return run_search(self.session, asked, similar_to=passage, cursor=cursor)
+        return run_search(self.session, asked, similar_to=passage, cursor=cursor, at_least=at_least)
 
     def show_more(self) -> None:
         """Fetch the next page when the last passage is reached."""
