@@ -32,8 +32,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# What was imported stays, and screens of the TUI make many small objects: looking for garbage took a tenth of the run.
-gc.freeze()
+# Screens of the TUI make many small objects: looking for garbage took a tenth of the run.
 gc.set_threshold(100_000, 50, 100)
 
 # A run fails for what the change did: the examples are the same every time, and a busy machine may be slow. Other
@@ -47,6 +46,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Compile localmcp once, before the workers of a run each do it."""
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(str(Path(localmcp.__file__).parent), quiet=2)
+
+
+def pytest_unconfigure() -> None:
+    """Look for no garbage on the way out, which took four seconds."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -68,9 +68,9 @@ async def test_hostile_text_is_drawn_as_signs_in_every_pane(file: Path) -> None:
         for pane in PANES:
             await tui.go(pane)
             check(tui, pane)
-            for key in ("right", "down", "right", "down", "down", "down", "enter"):
-                await tui.press(key)
-                check(tui, f"{pane} {key}")
+            for keys in (["right", "down"], ["right", "down", "down", "down"], ["enter"]):
+                await tui.press(*keys)
+                check(tui, f"{pane} {keys}")
             while len(tui.app.screen_stack) > 1:
                 await tui.press("escape")
         tui.app.tell_error(LocalMCPError(EVIL, hint=EVIL))

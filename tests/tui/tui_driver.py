@@ -12,6 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 from folders import write
+from textual import _wait
 from textual._compositor import Compositor
 from textual._context import visible_screen_stack
 from textual.pilot import Pilot
@@ -28,6 +29,8 @@ SCREENS = Path(__file__).parent / "screens"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 PATIENCE = 1500
 """Looks at the screen before a test gives up waiting: 30 seconds."""
+IDLE = 0.004
+"""For how many seconds the processor rests when nothing is left to do."""
 
 
 def make_library(home: Path) -> Path:
@@ -172,7 +175,9 @@ async def open_tui(
     app = LocalMcpApp(lambda: Workspace(chosen), file, theme, services)
     # A page that glides takes a third of a second a key.
     app.animation_level = "none"
-    with patch.object(Compositor, "render_update", _drawn_when_quiet):
+    # The pilot waits after each key until the processor has rested for a 50th of a second, and twice more.
+    brief = patch.multiple(_wait, SLEEP_GRANULARITY=IDLE, SLEEP_IDLE=IDLE / 20)
+    with brief, patch.object(Compositor, "render_update", _drawn_when_quiet):
         async with app.run_test(size=size) as pilot:
             tui = RunningTui(app, pilot)
             await tui.until(lambda: not app.session.model_loading or tui.error(), "the model")
