@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,15 +54,21 @@ def pytest_unconfigure() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where each test gets its directories; pytest's own way to number them looks at all that are there."""
+    return tmp_path_factory.mktemp("homes")
+
+
 @pytest.fixture(autouse=True)
-def own_directories(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_directories(homes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """State, configuration, data and cache below a temporary folder, which is returned."""
     for name in list(os.environ):
         if name.startswith(("LOCALMCP_", "MILVUS_", "SIMILARITY_")):
             monkeypatch.delenv(name)
     # Processes of tests that import onnxruntime before localmcp does must not report to its makers either.
     monkeypatch.setenv("ORT_DISABLE_TELEMETRY", "1")
-    home = tmp_path_factory.mktemp("home")
+    home = Path(tempfile.mkdtemp(dir=homes))
     for name in ("STATE", "CONFIG", "DATA", "CACHE"):
         monkeypatch.setenv(f"LOCALMCP_{name}_DIR", str(home / name.lower()))
     return home
