@@ -125,7 +125,7 @@ class RunningTui:
         raise AssertionError(f"waited in vain{f' for {what}' if what else ''}:\n{self.text()}")
 
     async def settle(self) -> None:
-        """Wait until no debounce runs, and no question is open, nor one that an answer set off."""
+        """Wait until all is drawn, no debounce runs, and no question is open, nor one that an answer set off."""
         quiet = 0
         for _ in range(PATIENCE):
             # What a thread answered is handed over here, and may ask on.
@@ -139,7 +139,12 @@ class RunningTui:
     def _is_busy(self) -> bool:
         if any(not worker.is_finished for worker in self.app.workers):
             return True
-        timers = (getattr(node, "_typing", None) for node in self.app.screen.walk_children(with_self=True))
+        parts = list(self.app.screen.walk_children(with_self=True))
+        if self.app.screen._layout_required or not all(
+            part.is_mounted and not part.message_queue_size for part in parts
+        ):
+            return True
+        timers = (getattr(part, "_typing", None) for part in parts)
         return any(isinstance(timer, Timer) and timer._task and not timer._task.done() for timer in timers)
 
     async def go(self, pane: str) -> Pane:
