@@ -95,6 +95,17 @@ def _clean(text: str) -> str:
     return text if is_clean else re.sub("[\x00\ud800-\udfff]", "\ufffd", text)
 
 
+def title_among(headings: Iterable[str]) -> str:
+    """Return the first heading, unless it is one of a series: a release of a changelog, a day of a journal.
+
+    Headings are of one series if they differ in their numbers only.
+    """
+    shapes = [(heading, re.sub(r"\d+", "0", heading)) for heading in headings]
+    first, shape = shapes[0] if shapes else ("", "")
+    is_series = "0" in shape and [other for _, other in shapes].count(shape) > 1
+    return "" if is_series else first
+
+
 def one_line(text: str) -> str:
     return " ".join(_clean(text[:2000]).split())[:200].strip()
 

@@ -3,10 +3,11 @@
 import json
 import logging
 import re
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, cast
 
-from localmcp.text.document import Document, iso_date, json_value, make_document, make_note, one_line
+from localmcp.text.document import Document, iso_date, json_value, make_document, make_note, one_line, title_among
 from localmcp.text.encodings import decode_text
 
 logger = logging.getLogger(__name__)
@@ -88,6 +89,11 @@ def _is_tame(yaml: Any, text: str) -> bool:
 
 
 def first_heading(markdown: str) -> str:
+    """Return the first heading as plain text; none if there is none, or it is one of a series."""
+    return title_among(_headings(markdown))
+
+
+def _headings(markdown: str) -> Iterator[str]:
     from markdown_it import MarkdownIt
 
     tokens = MarkdownIt("commonmark").parse(markdown)
@@ -95,8 +101,7 @@ def first_heading(markdown: str) -> str:
         if opening.type == "heading_open":
             parts = (child.content for child in inline.children or () if child.type != "html_inline")
             if title := "".join(parts).strip():
-                return title
-    return ""
+                yield title
 
 
 def read_notebook(data: bytes, name: str) -> Document:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from localmcp.errors import LocalMCPError, NotFound, UnreadableDocument
 from localmcp.files import reason_of
 from localmcp.text.archives import is_archive, read_archive
-from localmcp.text.document import Document, Markup, Reader, SourceType, make_document, one_line
+from localmcp.text.document import Document, Markup, Reader, SourceType, make_document, one_line, title_among
 from localmcp.text.docx import read_docx
 from localmcp.text.encodings import HEAD, decode_text, looks_like_text
 from localmcp.text.epub import read_epub
@@ -246,19 +246,18 @@ def _reader_as(
         text, metadata = decode_text(data)
         if language:
             metadata["language"] = language
-        title = name if language else _underlined_title(text, within)
+        title = name if language else title_among(_underlined(text[:within]))
         return make_document(name, text, kind, markup, source_type, title=title, metadata=metadata)
 
     return reader
 
 
-def _underlined_title(text: str, within: int) -> str:
-    """Return the first heading whose next line is a row of one punctuation sign, in the first `within` characters."""
-    lines = [line.rstrip() for line in text[:within].splitlines()]
+def _underlined(text: str) -> Iterator[str]:
+    """Yield the lines whose next line is a row of one punctuation sign."""
+    lines = [line.rstrip() for line in text.splitlines()]
     for title, line in zip(lines, lines[1:], strict=False):
         if re.search(r"\w", title) and re.fullmatch(r"([=\-~^\"#*+])\1{2,}", line) and len(line) >= len(title):
-            return title
-    return ""
+            yield title
 
 
 _read_plain = _reader_as("text", within=300)

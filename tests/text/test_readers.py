@@ -117,6 +117,13 @@ def test_markdown_keeps_its_exact_text_and_gives_its_front_matter() -> None:
         ("retry-policy_v2.md", "no heading\n", "retry policy v2"),
         ("report-2024-05-03.txt", "no heading\n", "report 2024-05-03"),
         ("a.rst", ".. note: x\n\n=====\nGuide\n=====\n\nText\n", "Guide"),
+        ("CHANGES.md", "# Version 8.5.0\n\nNew.\n\n# Version 8.4.12\n\nOld.\n", "CHANGES"),
+        (
+            "changes.rst",
+            "2.7.0 (2026-05-07)\n==================\n\nx\n\n2.6.3 (2026-01-07)\n==================\n",
+            "changes",
+        ),
+        ("a.md", "# Release 8.5.0\n\n## New in 2026\n", "Release 8.5.0"),
         ("README", "Localmcp\n========\n\nText\n", "Localmcp"),
         ("retry_policy.py", "x = 1\n", "retry_policy.py"),
         ("docs/my_notes.txt", "x\n", "my notes"),
