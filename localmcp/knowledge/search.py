@@ -27,7 +27,7 @@ from localmcp.search.relevance import has_digit, unmentioned
 from localmcp.storage.database import Database
 from localmcp.text.signals import signals
 from localmcp.tools import Param, current_scope, integer_or_string, tool
-from localmcp.wording.normalize import stop_words
+from localmcp.wording.normalize import fold, stop_words
 
 SEARCH_CHARS = 6_000
 """Characters of passages that a language model gets unless it asks for more."""
@@ -319,7 +319,7 @@ def _absent_words(text: str, outcome: SearchOutcome) -> list[str]:
     query = outcome.query
     if query is None or not outcome.hits:
         return []
-    words = unmentioned(query, text)
+    words = [word for word in unmentioned(query, text) if fold(word) not in outcome.hits[0].matched]
     comparable = outcome.hits[0].passage.language in query.languages and all(map(stop_words, query.languages))
     return words if comparable else [word for word in words if has_digit(word)]
 

@@ -12,6 +12,7 @@ import apsw
 
 from localmcp.search.dates import Dated, Latest, Sort, asks_for_latest, load_dates, order_by_date
 from localmcp.search.drafts import heading_of
+from localmcp.search.file_names import Named, file_name, words_of
 from localmcp.search.filters import Filters
 from localmcp.search.fusion import (
     Fused,
@@ -22,7 +23,7 @@ from localmcp.search.fusion import (
     semantic_score,
 )
 from localmcp.search.highlight import find_highlight
-from localmcp.search.keyword import KeywordQuery, attainable, matched_words
+from localmcp.search.keyword import ABSENT, KeywordQuery, attainable, matched_words
 from localmcp.search.passages import Passage, load_passages
 from localmcp.search.relevance import LEAST, LOOKED_AT, Judge, Signals, judge
 
@@ -42,6 +43,8 @@ DEMANDED_SHARE = 0.4
 languages: the best hit by chance on one word of six is none (nDCG@10 of hybrid search: four mixed libraries .686 ->
 .731, .681 -> .698, .950 -> .958, .591 -> .594, English questions on Spanish passages .961 -> .967, code .892 -> .900;
 no set loses .001)."""
+ASKED_FOR = 90.0
+"""The least relevance of a passage from the document that the query names, if it says nothing else."""
 QUESTION_CHARACTERS = 200
 """A longer text is no question for the latest of something."""
 
@@ -93,7 +96,7 @@ class Hit:
     keyword: ArmScore
     query: KeywordQuery | None
     matched: list[str] = field(default_factory=list[str])
-    """Query words that are in the text, its title or its headings."""
+    """Query words that are in the text, its title, its headings or the name of its file."""
     weights: Weights = field(default_factory=Weights)
     origin: str | None = None
     """Name of the mounted file that it is in; None for yours."""
@@ -145,9 +148,15 @@ class Arms:
     """Candidates in another language than the question."""
     reads_all: bool = False
     """Whether the model was made for other languages than English."""
+    named: Named = field(default_factory=Named)
+    """Documents that the query names by their files."""
+    in_named: dict[int, int] = field(default_factory=dict[int, int])
+    """Candidates that are in one of these: chunk id -> source id."""
 
     def is_deep(self, fused: Fused) -> bool:
-        """Return whether neither arm has it among its first hundred."""
+        """Return whether neither arm has it among its first hundred, and it is not named."""
+        if fused.named:
+            return False
         ranks = (self.semantic_ranks.get(fused.id), self.keyword_ranks.get(fused.id))
         return all(rank is None or rank > ARM_DEPTH for rank in ranks)
 
@@ -213,17 +222,15 @@ class Found:
         """Return the candidates with their texts; one that has left the file meanwhile is left out."""
         judge, dates = self.judge(), load_dates(connection, [fused.id for fused in page])
         return [
-            replace(
-                hit,
-                date=dates.get(hit.passage.chunk_id, (None,))[0],
-                relevance=judge.relevance(
-                    self.arms.cosines.get(hit.passage.chunk_id),
-                    hit.matched,
-                    other_language=hit.passage.chunk_id in self.arms.other_language,
-                ),
-            )
+            replace(hit, date=dates.get(hit.passage.chunk_id, (None,))[0], relevance=self._relevance(judge, hit))
             for hit in _load_hits(connection, page, self.arms, self.outcome)
         ]
+
+    def _relevance(self, judge: Judge, hit: Hit) -> float:
+        chunk_id = hit.passage.chunk_id
+        is_other = chunk_id in self.arms.other_language
+        likely = judge.relevance(self.arms.cosines.get(chunk_id), hit.matched, other_language=is_other)
+        return max(likely, ASKED_FOR) if hit.scores.named and self.arms.named.is_all else likely
 
 
 def is_doubtful(first: Iterable[Hit]) -> bool:
@@ -271,8 +278,31 @@ def _fuse(mode: Mode, arms: Arms, scale: tuple[float, float], weights: Weights, 
             fused = sorted(
                 (_lifted(candidate, arms, weights, least) for candidate in fused), key=lambda f: (-f.combined, f.id)
             )
+    if arms.in_named:
+        fused = _with_named_first(fused, arms, 1.0 if mode == "keyword" else weights.keyword)
     # Without a deeper look nothing is deep.
     return sorted(fused, key=arms.is_deep) if arms.depth > ARM_DEPTH else fused
+
+
+def _with_named_first(fused: list[Fused], arms: Arms, keyword_weight: float) -> list[Fused]:
+    """Return the candidates with those of the documents that the query names before all others.
+
+    If the query says nothing else, the best passage of each document is enough, and the name is a full match of words.
+    """
+    first: dict[int, Fused] = {}
+    for candidate in fused:
+        source_id = arms.in_named.get(candidate.id)
+        if source_id is None or (arms.named.is_all and source_id in first):
+            continue
+        lifted = replace(candidate, named=arms.named.shares[source_id])
+        if arms.named.is_all:
+            combined = candidate.combined + keyword_weight * (100.0 - candidate.keyword)
+            first[source_id] = replace(lifted, keyword=100.0, combined=combined)
+        else:
+            first[candidate.id] = lifted
+    lifted_ids = {candidate.id for candidate in first.values()}
+    rest = [candidate for candidate in fused if candidate.id not in lifted_ids]
+    return sorted(first.values(), key=lambda candidate: -candidate.named) + rest
 
 
 def _lifted(fused: Fused, arms: Arms, weights: Weights, least: float) -> Fused:
@@ -320,5 +350,9 @@ def _load_hits(connection: apsw.Connection, page: Sequence[Fused], arms: Arms, o
 def _matched(query: KeywordQuery | None, passage: Passage) -> list[str]:
     if query is None:
         return []
-    text = f"{heading_of(passage.title, passage.headings)}\n{passage.text}"
-    return matched_words(query, text, passage.language)
+    name = file_name(passage.uri or "")
+    in_name = [*words_of(name)]
+    text = f"{heading_of(passage.title, passage.headings)}\n{name} {' '.join(in_name)}\n{passage.text}"
+    # A word that no passage holds may still be in the name of a file.
+    absent = [word for word, reason in query.dropped if reason == ABSENT and word in in_name]
+    return matched_words(query, text, passage.language) + absent

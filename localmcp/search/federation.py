@@ -277,13 +277,13 @@ def _join(request: SearchRequest, gathered: _Round) -> SearchOutcome:
     most = max(request.offset + request.limit, ARM_DEPTH if request.by_date else LOOKED_AT)
     ordered = sorted(
         (
-            (part.ranked.is_deep(fused), -fused.combined, -_raw(part, fused), number, place, fused)
+            (part.ranked.is_deep(fused), -fused.named, -fused.combined, -_raw(part, fused), number, place, fused)
             for number, part in enumerate(parts)
             for place, fused in enumerate(ranked[number][:most])
         ),
-        key=lambda candidate: candidate[:5],
+        key=lambda candidate: candidate[:6],
     )
-    candidates = [(number, fused) for _, _, _, number, _, fused in ordered]
+    candidates = [(number, fused) for *_, number, _, fused in ordered]
     first, first_few = parts[0].ranked.outcome if parts else SearchOutcome([], 0), candidates[:LOOKED_AT]
     if request.by_date:
         candidates = _by_date(request, parts, candidates, first)

@@ -32,6 +32,8 @@ class Fused:
     keyword: float
     combined: float
     match_type: MatchType
+    named: float = 0.0
+    """How much of its file's name the query holds if it stands for a document that the query names, up to 1."""
 
 
 def semantic_score(cosine: float) -> float:

@@ -20,6 +20,7 @@ from localmcp.search.adaptation import DEEP, MULTILINGUAL_TRUST, READ_LANGUAGE, 
 from localmcp.search.candidates import ARM_DEPTH, Arms, Clock, Found, SearchOutcome, SearchRequest
 from localmcp.search.collections import Collection, choose_collections, find_model, visible_collections
 from localmcp.search.drafts import WORD_ONLY
+from localmcp.search.file_names import first_chunks, named_chunks, named_sources
 from localmcp.search.filters import Filters, allowed_sources
 from localmcp.search.fusion import Weights
 from localmcp.search.fuzzy import Vocabulary
@@ -46,6 +47,8 @@ LONG_QUESTION, SENTENCE_WORDS, MOST_SENTENCES, CHARACTERS_READ = 20, 3, 12, 5_00
 """A question of so many words is also compared sentence by sentence: one of them may name what it is about (nDCG@10 of
 hybrid search: LISA .500 -> .517, CACM .578 -> .589, manuals asked for by a paragraph .830 -> .838, package titles by
 their descriptions, not looked at before, .687 -> .713). Shorter sentences are ignored."""
+LEAST_SCORE = 1e-6
+"""bm25 of a passage that holds no word of the query, but stands for a document that the query names."""
 MODEL_WAIT_SECONDS = 5.0
 KEPT_FILTERS = 8
 _DOCUMENT_COLLECTIONS = "select count(*) from collections where kind = 'documents'"
@@ -211,6 +214,8 @@ class Index:
             _count_sentences(connection, ours.model_id, sentences, arms)
             clock.lap("vector")
         _count_neighbors(connection, arms)
+        if arms.named.shares:
+            arms.in_named = named_chunks(connection, arms.named.shares, {*arms.keyword_ranks, *arms.cosines})
         if request.mode != "keyword":
             self._cover(connection, collections, arms, outcome)
         if ours is not None and request.mode == "hybrid":
@@ -269,7 +274,13 @@ class Index:
         query = build_query(connection, request.text, ids, self.vocabulary, generations.words, request.unrepaired)
         outcome.query = query
         arms.bm25 = search_words(connection, query, DEEPEST, allowed)
-        arms.keyword_ranks = {chunk_id: rank for rank, chunk_id in enumerate(islice(arms.bm25, arms.depth), 1)}
+        ids = [*islice(arms.bm25, arms.depth)]
+        arms.named = named_sources(connection, request.text, collections, allowed)
+        for chunk_id in first_chunks(connection, arms.named.shares) if arms.named.shares else ():
+            # A document that is named is found by word, whatever is in it.
+            arms.bm25.setdefault(chunk_id, LEAST_SCORE)
+            ids.append(chunk_id)
+        arms.keyword_ranks = {chunk_id: rank for rank, chunk_id in enumerate(dict.fromkeys(ids), 1)}
 
     def _with_our_vectors(
         self, connection: apsw.Connection, request: SearchRequest, collections: list[Collection], outcome: SearchOutcome

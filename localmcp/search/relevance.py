@@ -83,9 +83,9 @@ class Judge:
 
     def signals(self, cosine: float | None, matched: Collection[str], *, other_language: bool) -> Signals:
         """Return what the map weighs; `matched`: the words of the question that the passage holds."""
-        total = sum(self.idf_by_word.values()) + sum(self.missing.values())
-        held = sum(idf for word, idf in self.idf_by_word.items() if word in matched)
-        words = {*self.idf_by_word, *self.missing}
+        words = self.idf_by_word | self.missing
+        total = sum(words.values())
+        held = sum(idf for word, idf in words.items() if word in matched)
         meaning = (cosine or 0.0) + self.shift
         return Signals(
             1.0,
