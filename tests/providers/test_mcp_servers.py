@@ -643,6 +643,17 @@ def test_a_schema_that_search_cannot_use_is_mended_and_a_good_one_stays() -> Non
     assert usable_schema(None) == {"type": "object", "properties": {}}
 
 
+def test_a_tool_that_is_described_wrongly_does_not_cost_the_others(
+    farm: Farm, caplog: pytest.LogCaptureFixture
+) -> None:
+    farm.write(shop=farm.plain("shop", "--careless"))
+    registry, opened = farm.open()
+    assert opened.refresh(["shop"]) == {"shop": 15}
+    assert registry.call("shop__bare", {}).text == "bare was called"
+    assert isinstance(failure(registry, "shop__odd"), UnknownTool)
+    assert "tool 'odd' of the MCP server 'shop' is left out: description" in caplog.text
+
+
 # ---------------------------------------------------------------- definitions that change
 
 

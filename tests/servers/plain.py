@@ -41,6 +41,9 @@ TOOLS: dict[str, dict[str, Any]] = {
 if "--deep" in OPTIONS:
     for _ in range(200):
         TOOLS["echo"]["inputSchema"]["properties"] = {"text": {**TOOLS["echo"]["inputSchema"]}}
+if "--careless" in OPTIONS:
+    TOOLS["bare"] = {"description": "It has no schema.", "inputSchema": None}
+    TOOLS["odd"] = {"description": ["It is described by a list."]}
 if "--choices" in OPTIONS:
     TOOLS["echo"]["inputSchema"]["properties"]["tone"] = {"enum": [f"tone {number}" for number in range(1000)]}
 if (FOLDER / "description").exists():

@@ -34,8 +34,9 @@ from localmcp.http import LOOPBACK
 from localmcp.providers.mcp_servers.authorization import TokensReplaced, kept_login, login_needed
 from localmcp.providers.mcp_servers.catalog import usable_tools
 from localmcp.providers.mcp_servers.entries import Launch, ServerEntry, prepare
-from localmcp.providers.mcp_servers.person_questions import PersonQuestions
+from localmcp.providers.mcp_servers.person_questions import PersonQuestions, required_capability
 from localmcp.providers.mcp_servers.process import Child, Guard, ServerLog, run_child
+from localmcp.providers.mcp_servers.tool_lists import MendedToolLists
 from localmcp.schemas import compact_json, without_surrogates
 from localmcp.tools import INPUT_KEY, ReportProgress, person_asker
 from localmcp.version import __version__
@@ -191,7 +192,7 @@ class Connection:
             running = run_child(launch, self._log, self._guard, self._leave.set)
             incoming, outgoing, self._child = await stack.enter_async_context(running)
         session = ClientSession(
-            incoming,
+            MendedToolLists(incoming, self.entry.name),
             outgoing,
             client_info=types.Implementation(name="localmcp", version=__version__),
             message_handler=self._on_message,
@@ -427,7 +428,7 @@ class Connection:
             reason = self._log.shown(error.message) + self._http_status()
             message = f"The MCP server '{self.entry.name}' refused {tool}: {reason}"
             if code == types.MISSING_REQUIRED_CLIENT_CAPABILITY:
-                return MissingCapability(message, capability=_required_capability(error.data))
+                return MissingCapability(message, capability=required_capability(error.data))
             return (InvalidInput if code == types.INVALID_PARAMS else Unavailable)(message)
         if isinstance(error, ValueError):
             first = error.errors()[0] if isinstance(error, ValidationError) else None
@@ -486,12 +487,6 @@ def _forward(listener: ReportProgress) -> ProgressFnT:
         listener(progress, total, message or "")
 
     return forward
-
-
-def _required_capability(data: Any) -> str:
-    """Return the first capability that a refusal names."""
-    required: Any = cast(Json, data).get("requiredCapabilities") if isinstance(data, dict) else None
-    return next(iter(cast(Json, required if isinstance(required, dict) else {})), "elicitation")
 
 
 def _innermost(error: BaseException) -> BaseException:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any, cast
 
 import mcp_types as types
 from mcp.client.session import ClientRequestContext
@@ -82,3 +83,9 @@ class PersonQuestions:
             if not self._open:
                 for running in self._calls:
                     running.start_clock()
+
+
+def required_capability(data: Any) -> str:
+    """Return the first capability that a refusal names."""
+    required: Any = cast(dict[str, Any], data).get("requiredCapabilities") if isinstance(data, dict) else None
+    return next(iter(cast(dict[str, Any], required if isinstance(required, dict) else {})), "elicitation")
