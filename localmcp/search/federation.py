@@ -8,9 +8,13 @@ of the idf of the words that its file holds. What counts as a full match is then
 from __future__ import annotations
 
 import logging
+from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
+
+import apsw
 
 from localmcp.errors import AccessDenied, ConfigurationError, FileUnavailable, Interrupted, LocalMCPError, NotFound
 from localmcp.search.candidates import (
@@ -30,11 +34,8 @@ from localmcp.search.fusion import COSINE_CEILING, Fused
 from localmcp.search.index import Index
 from localmcp.search.keyword import KeywordQuery, Term, inverse_frequency
 from localmcp.search.relevance import LOOKED_AT
-from localmcp.storage.database import Database
+from localmcp.storage.database import Database, fetch_all
 from localmcp.tools import current_scope
-
-if TYPE_CHECKING:
-    import apsw
 
 log = logging.getLogger(__name__)
 
@@ -273,8 +274,8 @@ def _join(request: SearchRequest, gathered: _Round) -> SearchOutcome:
     full = max((part.factor * part.ranked.best_keyword for part in parts), default=0.0)
     by_meaning = any(part.ranked.mode != "keyword" for part in parts) and request.mode == "hybrid"
     ranked = [_ranked(part, full, by_meaning) for part in parts]
-    # The first of all are among the first of each.
-    most = max(request.offset + request.limit, ARM_DEPTH if request.by_date else LOOKED_AT)
+    # The first of all are among the first of each; half of them may be copies.
+    most = 2 * max(request.offset + request.limit, ARM_DEPTH if request.by_date else LOOKED_AT)
     ordered = sorted(
         (
             (part.ranked.is_deep(fused), -fused.named, -fused.combined, -_raw(part, fused), number, place, fused)
@@ -283,7 +284,7 @@ def _join(request: SearchRequest, gathered: _Round) -> SearchOutcome:
         ),
         key=lambda candidate: candidate[:6],
     )
-    candidates = [(number, fused) for *_, number, _, fused in ordered]
+    candidates = _without_copies(parts, [(number, fused) for *_, number, _, fused in ordered])
     first, first_few = parts[0].ranked.outcome if parts else SearchOutcome([], 0), candidates[:LOOKED_AT]
     if request.by_date:
         candidates = _by_date(request, parts, candidates, first)
@@ -301,6 +302,26 @@ def _join(request: SearchRequest, gathered: _Round) -> SearchOutcome:
         searched=_searched(parts),
         recency=first.recency,
     )
+
+
+def _without_copies(parts: Sequence[_Part], candidates: list[tuple[int, Fused]]) -> list[tuple[int, Fused]]:
+    """Return each passage of a document that is in several files once, your own where you have it."""
+    sql = """
+        select chunks.id, sha256, start, stop from chunks join sources on sources.id = source_id
+        where chunks.id in (select value from carray(?))
+    """
+    places: dict[tuple[int, int], tuple[str, int, int]] = {}
+    for number in {number for number, _ in candidates} if len(parts) > 1 else ():
+        ids = array("q", [fused.id for owner, fused in candidates if owner == number])
+        with suppress(FileUnavailable), parts[number].database.read() as connection:
+            rows = fetch_all(connection, sql, (apsw.carray(ids),))
+            places |= {(number, chunk_id): (sha256, start, stop) for chunk_id, sha256, start, stop in rows}
+    first: dict[tuple[str, int, int] | None, int] = {}
+    for (number, _), place in sorted(places.items()):
+        first.setdefault(place, number)
+    return [
+        (number, fused) for number, fused in candidates if first.get(places.get((number, fused.id)), number) == number
+    ]
 
 
 def _by_date(
