@@ -16,11 +16,14 @@ from localmcp.wording.normalize import fold
 
 MOST_NAMED = 5
 """More documents of one name are no answer: "readme" is a word like others in a folder of projects."""
-MOST_WORDS = 12
-"""A longer text is no name of a file, but may hold one."""
+MOST_WORDS = 6
+"""A text of more words, numbers aside, is no name of a file, but may hold one."""
+MOST_FILES, CHARACTERS_READ = 3, 2_000
+"""File names with their suffixes, and characters, in which they are looked for."""
 MOST_FETCHED = 500
 _BOUNDARY = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
-_FILE = re.compile(r"[\w.+-]*\w\.[A-Za-z]\w{0,4}(?!\w)")
+_SUFFIX = re.compile(r"[A-Za-z][A-Za-z0-9]{0,4}")
+_MARKS = "\"'`“”‘’«»()[]{}<>,;:.?!*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ def named_sources(connection: apsw.Connection, text: str, collections: Sequence[
     A document is named if the text holds its file name with the suffix, or if its path holds every word of the text,
     at least one of them in its name. Those whose path holds most words of the text are meant.
     """
+    text = text[:CHARACTERS_READ]
     words, folded = set(words_of(text)), fold(text)
     shares: dict[int, float] = {}
     most = 0
@@ -77,8 +81,9 @@ def _paths(connection: apsw.Connection, text: str, collections: Sequence[Collect
     """Yield (source id, path) where the path may hold what is asked for; 1 ms for 10,000 documents."""
     # SQLite knows upper and lower case of ASCII letters only.
     words = sorted({re.sub(r"[^a-z0-9]+", "%", word.lower()) for word in _split(text)}, key=len, reverse=True)
-    ways = [[f"%{word}%" for word in words]] if 0 < len(words) <= MOST_WORDS else []
-    ways += [[f"%{re.sub(r'[^a-z0-9.]+', '%', file.lower())}"] for file in set(_FILE.findall(text))]
+    is_short = sum(not word.isdigit() for word in words) <= MOST_WORDS
+    ways = [[f"%{word}%" for word in words]] if words and is_short else []
+    ways += [[f"%{re.sub(r'[^a-z0-9.]+', '%', file.lower())}"] for file in _file_names(text)]
     marks = ",".join("?" * len(collections))
     ids = [collection.id for collection in collections]
     for patterns in ways:
@@ -87,6 +92,13 @@ def _paths(connection: apsw.Connection, text: str, collections: Sequence[Collect
             {"and uri like ?" * len(patterns)} limit {MOST_FETCHED}
         """
         yield from fetch_all(connection, sql, [*ids, *patterns])
+
+
+def _file_names(text: str) -> list[str]:
+    """Return the words of a text that may be, or end, the name of a file."""
+    parts = (part.strip(_MARKS) for part in text.split())
+    names = (part for part in parts if part.rpartition(".")[0] and _SUFFIX.fullmatch(part.rpartition(".")[2]))
+    return [*dict.fromkeys(names)][:MOST_FILES]
 
 
 def _split(text: str) -> list[str]:
