@@ -68,6 +68,8 @@ class Judge:
     """The same for those that are in no passage."""
     codes: frozenset[str] = frozenset()
     """Words that are rare codes, if the question is mostly about one."""
+    is_one_word: bool = False
+    """The query is a single word, without any other around it."""
     by_words: bool = True
     hybrid: Signals = HYBRID
     shift: float = 0.0
@@ -79,6 +81,9 @@ class Judge:
         signals = self.signals(cosine, matched, other_language=other_language)
         value = sum(weight * signal for weight, signal in zip(weights, signals, strict=True))
         likely = 100 / (1 + math.exp(-value))
+        if self.is_one_word and signals.coverage == 1:
+            # Who types nothing but a name is answered by a passage that holds it, whatever it is about.
+            likely = max(likely, LEAST)
         return likely if self.codes.isdisjoint(matched) else max(likely, UNIQUE_CODE)
 
     def signals(self, cosine: float | None, matched: Collection[str], *, other_language: bool) -> Signals:
@@ -113,7 +118,8 @@ def judge(query: KeywordQuery | None, nearest: Sequence[float], hybrid: Signals 
         return Judge(by_words=False, hybrid=hybrid or HYBRID, shift=shift)
     content = {term.word: term for term in query.terms if not is_function_word(term.word, query.languages)}
     idf_by_word = {word: term.idf * (REPAIR_WEIGHT if term.repair else 1) for word, term in content.items()}
-    return Judge(idf_by_word, _missing(query), unique_codes(query), hybrid=hybrid or HYBRID, shift=shift)
+    is_one_word = not query.dropped and len({term.word for term in query.terms}) == 1
+    return Judge(idf_by_word, _missing(query), unique_codes(query), is_one_word, hybrid=hybrid or HYBRID, shift=shift)
 
 
 def _missing(query: KeywordQuery) -> dict[str, float]:

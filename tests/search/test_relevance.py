@@ -92,6 +92,11 @@ def test_a_word_shared_by_chance_does_not_make_a_passage_relevant_that_is_far_in
     assert judge.relevance(0.05, ["write"]) < 50 < judge.relevance(0.4, ["write"])
 
 
+def test_a_passage_that_holds_the_one_word_asked_for_is_no_doubtful_answer() -> None:
+    name = Judge({"meyer": 5.0}, is_one_word=True)
+    assert name.relevance(0.02, {"meyer"}) >= 50 > name.relevance(0.02, set())
+
+
 def test_a_passage_without_the_number_that_was_asked_for_is_less_relevant() -> None:
     judge = Judge({"gas": 3.0, "reading": 4.0, "june": 3.0}, missing={"2024": 5.0})
     lacking = judge.relevance(0.45, ["gas", "reading", "june"])
