@@ -79,11 +79,11 @@ def named_chunks(connection: apsw.Connection, source_ids: Iterable[int], candida
 
 def _paths(connection: apsw.Connection, text: str, collections: Sequence[Collection]) -> Iterator[tuple[int, str]]:
     """Yield (source id, path) where the path may hold what is asked for; 1 ms for 10,000 documents."""
-    # SQLite knows upper and lower case of ASCII letters only.
-    words = sorted({re.sub(r"[^a-z0-9]+", "%", word.lower()) for word in _split(text)}, key=len, reverse=True)
+    words = sorted(set(map(_pattern, _split(text))), key=len, reverse=True)
     is_short = sum(not word.isdigit() for word in words) <= MOST_WORDS
     ways = [[f"%{word}%" for word in words]] if words and is_short else []
-    ways += [[f"%{re.sub(r'[^a-z0-9.]+', '%', file.lower())}"] for file in _file_names(text)]
+    files = [file.rpartition(".") for file in _file_names(text)]
+    ways += [[f"%{_pattern(stem)}.{suffix}"] for stem, _, suffix in files]
     marks = ",".join("?" * len(collections))
     ids = [collection.id for collection in collections]
     for patterns in ways:
@@ -92,6 +92,12 @@ def _paths(connection: apsw.Connection, text: str, collections: Sequence[Collect
             {"and uri like ?" * len(patterns)} limit {MOST_FETCHED}
         """
         yield from fetch_all(connection, sql, [*ids, *patterns])
+
+
+def _pattern(word: str) -> str:
+    """Return what LIKE looks for: SQLite knows upper and lower case of ASCII letters only, and capitals come first."""
+    lower = word.lower()
+    return re.sub(r"[^a-z0-9]+", "%", lower) if re.search(r"[a-z0-9]", lower) else lower[1:]
 
 
 def _file_names(text: str) -> list[str]:
