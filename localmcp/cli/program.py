@@ -183,8 +183,15 @@ def execute(session: Session, arguments: Sequence[str]) -> int:
     except OSError as error:
         return _refused(session, error)
     except Exception as error:
-        return _unexpected(session, error)
+        return session.interrupted() if _is_interrupt(error) else _unexpected(session, error)
     return code if isinstance(code, int) else 0
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Return whether a Ctrl-C caused this error: Python 3.11 raises a RuntimeError from one that hits a class body."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__
+    return error is not None
 
 
 def _usage(session: Session, error: click.UsageError) -> int:

@@ -79,19 +79,32 @@ def test_counters_tell_that_another_process_wrote(database: Database) -> None:
     assert {**after, "content": 0} == {**before, "content": 0}
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no signal that a process sends to itself as Ctrl-C does")
-def test_ctrl_c_while_python_collects_garbage_stops_the_command(tmp_path: Path) -> None:
-    (tmp_path / "a.md").write_text("# Heron\n\nFrogs.\n")
-    script = """
-import gc, signal, sys
-from localmcp.cli.program import run
+WHILE_COLLECTING = """
+import gc
 def interrupt(phase, facts):
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         gc.callbacks.remove(interrupt)
         signal.raise_signal(signal.SIGINT)
 gc.callbacks.append(interrupt)
-run(sys.argv[1:])
 """
+
+WHILE_A_CLASS_IS_MADE = """
+import dataclasses
+name_field = dataclasses.Field.__set_name__
+def interrupt(field, owner, name):
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        dataclasses.Field.__set_name__ = name_field
+        signal.raise_signal(signal.SIGINT)
+    name_field(field, owner, name)
+dataclasses.Field.__set_name__ = interrupt
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no signal that a process sends to itself as Ctrl-C does")
+@pytest.mark.parametrize("moment", [WHILE_COLLECTING, WHILE_A_CLASS_IS_MADE], ids=["collecting", "making a class"])
+def test_ctrl_c_stops_the_command_also_where_python_loses_or_wraps_it(tmp_path: Path, moment: str) -> None:
+    (tmp_path / "a.md").write_text("# Heron\n\nFrogs.\n")
+    script = f"import signal, sys\nfrom localmcp.cli.program import run\n{moment}\nrun(sys.argv[1:])"
     file = str(tmp_path / "a.localmcp")
     ran = subprocess.run(
         [sys.executable, "-c", script, "--db", file, "add", str(tmp_path)], capture_output=True, text=True, check=False
