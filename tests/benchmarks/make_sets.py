@@ -7,6 +7,7 @@ Writes one folder in BEIR form per set, as `quality.py` reads them:
 - manuals: what a command is for ("list directory contents") finds its page, which no longer holds that line;
 - manuals_long: the first paragraph of a page finds the rest of it: questions as long as a paragraph;
 - manuals_LANGUAGE and manuals_mixed: the same in other languages, alone and all in one collection;
+- manuals_across: pages that exist in several languages, each in one of them, found by what they are for in another;
 - docstrings: the first sentence of a docstring finds the function's code, without the docstring;
 - sections: a heading of the reference that Python ships finds the section below it;
 - packages: the short description of an installed package finds its long one; package_titles: the other way round,
@@ -34,6 +35,7 @@ import re
 import subprocess
 import sysconfig
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -43,6 +45,8 @@ LANGUAGES = ("de", "fr", "it", "es", "nl", "sv", "pt_BR", "ru", "pl")
 LONGEST = 2500
 LEAST_LANGUAGE = 50
 QUERIES = 250
+MOST_BESIDE = 60
+"""Pages of a language that stand beside those that are asked for."""
 _MACRO = re.compile(r"^[.'].*$|\\\"[^\n]*", re.MULTILINE)
 _FONT = re.compile(r"\\f(?:[A-Z0-9]|\(..|\[[^\]]*\])|\\[|&/,^:]|\\s[-+]?\d")
 _NAME = re.compile(r"^\.S[Hh]\s+\"?.*\n(?:\.\\\".*\n)*(?P<line>[^\n]+?(?:\\-|--| - )[^\n]+)\n", re.MULTILINE)
@@ -195,6 +199,27 @@ def library(dice: random.Random) -> tuple[list[Pair], list[tuple[str, str]]]:
     return [*documents, *code], questions
 
 
+def across_pairs(dice: random.Random) -> list[Pair]:
+    """Return pages that exist in several languages, each in one of them, with the question in another.
+
+    Beside them stand pages that exist in one language only, and are not asked for.
+    """
+    pages: dict[str, dict[str, tuple[str, str]]] = {}
+    for language in ("en", *LANGUAGES):
+        folder = MANUALS if language == "en" else MANUALS / language
+        for name, purpose, text in manual_pages(folder, 10_000, random.Random(0)):
+            pages.setdefault(name, {})[language] = (purpose, text)
+    pairs: list[Pair] = []
+    beside: Counter[str] = Counter()
+    for name, versions in sorted(pages.items()):
+        written, asked = dice.sample(sorted(versions), 2) if len(versions) > 1 else [*versions] * 2
+        beside[written] += len(versions) == 1
+        if beside[written] <= MOST_BESIDE or len(versions) > 1:
+            question = versions[asked][0] if len(versions) > 1 else ""
+            pairs.append(Pair(f"{written}.{name}", question, name, versions[written][1]))
+    return pairs
+
+
 def write_library(folder: Path, dice: random.Random) -> None:
     """Write the mixed library; `queries.jsonl` and `qrels.tsv` as of the other sets."""
     documents, questions = library(dice)
@@ -326,6 +351,7 @@ def main() -> None:
             write_set(options.workdir / f"manuals_{language}", found, dice)
         mixed += found
     write_set(options.workdir / "manuals_mixed", mixed, dice)
+    write_set(options.workdir / "manuals_across", across_pairs(random.Random(41)), random.Random(43))
     write_set(options.workdir / "docstrings", docstring_pairs(options.documents, dice), dice)
     write_set(options.workdir / "sections", section_pairs(), dice)
     packages = list(package_pairs())

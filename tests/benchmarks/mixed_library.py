@@ -1,12 +1,15 @@
 """A mixed library: English code and notes, Italian letters, German manuals, Spanish mail; questions in four languages.
 
-    python tests/benchmarks/mixed_library.py --workdir DIR [--model multilingual]
+    python tests/benchmarks/mixed_library.py --workdir DIR [--model multilingual] [--second]
 
 `mixed_library.txt` holds 160 documents written for this, with their questions: the first question of a document is in
 its own language, the second in another one. Beside them stand letters, mails, notes and manuals put together from
 paragraphs of everyday life, manual pages of this machine in three languages, and functions of the standard library:
 about 1,000 files. Printed for each kind of question: the share with the right document first, and among the first
 three. `chosen` are 100 questions, a third across languages, `all` every one.
+
+`--second`: 48 other documents, French and Portuguese among them, with one question in their language and two in others,
+in a library of 500 (`mixed_second.txt`).
 """
 
 from __future__ import annotations
@@ -30,9 +33,7 @@ from localmcp.search.candidates import SearchRequest
 from localmcp.workspace import Workspace
 
 WRITTEN = Path(__file__).with_suffix(".txt")
-FILLED = {"it": 170, "es": 140, "de": 90, "en": 110}
-PAGES = {"it": 40, "es": 70, "de": 80}
-FUNCTIONS = 185
+SECOND = WRITTEN.with_name("mixed_second.txt")
 MODULES = """
     argparse ast base64 calendar configparser csv datetime difflib email.utils filecmp fileinput fnmatch
     fractions ftplib functools getpass gettext glob gzip heapq html imaplib inspect ipaddress json.decoder
@@ -42,10 +43,27 @@ MODULES = """
     timeit tokenize trace traceback turtle types typing unittest.mock urllib.parse urllib.request uuid
     warnings wave webbrowser xml.dom.minidom zipfile zipimport
 """.split()
-ENDINGS = {"it": "txt", "es": "eml", "de": "md", "en": "md"}
+ENDINGS = {"it": "txt", "es": "eml", "de": "md", "en": "md", "fr": "txt", "pt": "txt"}
 NAMES = "Adele Bruno Clara Dario Elena Fabio Greta Hugo Irene Jonas Karin Luis Mina Nora Oskar Paula Quim Rita".split()
-DAYS = {"it": "maggio", "es": "mayo", "de": "Mai", "en": "May"}
-OPENINGS = {"it": "Cara {name},", "es": "Hola, {name}:", "de": "# {name} {m}", "en": "# Notes, {d}"}
+DAYS = {"it": "maggio", "es": "mayo", "de": "Mai", "en": "May", "fr": "mai", "pt": "de maio"}
+OPENINGS = {
+    "it": "Cara {name},", "es": "Hola, {name}:", "de": "# {name} {m}", "en": "# Notes, {d}",
+    "fr": "Chère {name},", "pt": "Querida {name},",
+}  # fmt: skip
+
+
+class Others(NamedTuple):
+    """How many documents stand beside those that are asked for."""
+
+    filled: dict[str, int]
+    pages: dict[str, int]
+    functions: int
+
+
+FIRST_OTHERS = Others({"it": 170, "es": 140, "de": 90, "en": 110}, {"it": 40, "es": 70, "de": 80}, 185)
+SECOND_OTHERS = Others(
+    {"fr": 90, "pt": 90, "de": 60, "en": 60, "it": 30, "es": 30}, {"fr": 30, "pt_BR": 30, "de": 20}, 40
+)
 
 
 class Question(NamedTuple):
@@ -75,14 +93,14 @@ def parse(text: str) -> tuple[dict[str, tuple[str, str]], list[Question], dict[s
     return documents, questions, {head.strip(): body.strip().split("\n") for head, body in parts}
 
 
-def functions(names: list[str], dice: random.Random) -> Iterator[tuple[str, str]]:
+def functions(names: list[str], others: int, dice: random.Random) -> Iterator[tuple[str, str]]:
     """Yield the functions asked for, and others of the standard library."""
     for name in names:
         module, _, function = name.removeprefix("code.").rpartition(".")
         yield name, inspect.getsource(getattr(importlib.import_module(module), function))
     sources = short_functions()
-    others = sorted(sources.keys() - names)
-    yield from ((name, sources[name]) for name in dice.sample(others, FUNCTIONS))
+    rest = sorted(sources.keys() - names)
+    yield from ((name, sources[name]) for name in dice.sample(rest, others))
 
 
 def short_functions() -> dict[str, str]:
@@ -120,17 +138,18 @@ def as_mail(title: str, text: str, dice: random.Random) -> str:
     return f"{head}{date}Subject: {title}\n{plain}\n{text}\n"
 
 
-def write(folder: Path) -> list[Question]:
+def write(folder: Path, file: Path, others: Others) -> list[Question]:
     """Write the files of the library; returns its questions."""
     dice = random.Random(5)
-    documents, questions, paragraphs = parse(WRITTEN.read_text(encoding="utf-8"))
-    code = dict(functions([name for name in documents if name.startswith("code.")], dice))
+    documents, questions, paragraphs = parse(file.read_text(encoding="utf-8"))
+    paragraphs = parse(WRITTEN.read_text(encoding="utf-8"))[2] | paragraphs
+    code = dict(functions([name for name in documents if name.startswith("code.")], others.functions, dice))
     texts = {name: document for name, document in documents.items() if name not in code}
-    for language, count in FILLED.items():
+    for language, count in others.filled.items():
         texts |= {f"{language}.{n}": filled(language, paragraphs[language], dice) for n in range(count)}
-    for language, count in PAGES.items():
+    for language, count in others.pages.items():
         for name, purpose, text in manual_pages(MANUALS / language, count, dice):
-            texts[f"{language}.page.{name}"] = (f"{name}: {purpose}", text)
+            texts[f"{language[:2]}.page.{name}"] = (f"{name}: {purpose}", text)
     folder.mkdir(parents=True, exist_ok=True)
     for name, source in code.items():
         (folder / f"{name}.py").write_text(source, encoding="utf-8")
@@ -167,14 +186,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workdir", type=Path, required=True)
     parser.add_argument("--model", default="multilingual")
+    parser.add_argument("--second", action="store_true", help="the second library")
     parser.add_argument("--json", type=Path, help="write the rank of every question there")
     options = parser.parse_args()
     os.environ.setdefault("LOCALMCP_STATE_DIR", str(options.workdir / "state"))
-    questions = write(options.workdir / "library")
-    with Workspace(Settings(database=options.workdir / f"{options.model}.localmcp", model=options.model)) as workspace:
-        workspace.library.add_paths([options.workdir / "library"])
+    name, file, others = ("second", SECOND, SECOND_OTHERS) if options.second else ("library", WRITTEN, FIRST_OTHERS)
+    questions = write(options.workdir / name, file, others)
+    database = options.workdir / (f"second_{options.model}.localmcp" if options.second else f"{options.model}.localmcp")
+    with Workspace(Settings(database=database, model=options.model)) as workspace:
+        workspace.library.add_paths([options.workdir / name])
         ranks = places(workspace, questions)
-    for label, asked in (("chosen", choose(questions)), ("all", questions)):
+    for label, asked in [*([] if options.second else [("chosen", choose(questions))]), ("all", questions)]:
         show(label, [ranks[question] for question in asked])
         for kind in ("one language", "across"):
             show(f"{label}, {kind}", [ranks[question] for question in asked if question.kind == kind])
