@@ -14,7 +14,6 @@ from localmcp.config import (
     cache_directory,
     config_directory,
     load_settings,
-    models_directory,
     state_directory,
 )
 from localmcp.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery
@@ -161,7 +160,7 @@ class Workspace:
             )
 
     def _open_local_model(self, name: str, fingerprint: str, dimension: int) -> Embedder | None:
-        return open_local_model(name, fingerprint, dimension, models_directory(), threads=self.settings.threads or None)
+        return open_local_model(name, fingerprint, dimension, self.settings.threads or None)
 
     def _open_language_model(self) -> LanguageModel | None:
         settings = self.settings

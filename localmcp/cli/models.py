@@ -173,8 +173,7 @@ def _described(spec: str, identity: ModelIdentity) -> Json:
 
 def _open(session: Session, spec: str, *, download: bool = False) -> Embedder:
     key, threads = session.settings.model_api_key or None, session.settings.threads or None
-    folder = config.models_directory()
-    return open_embedder(spec, api_key=key, threads=threads, models_directory=folder, download=download)
+    return open_embedder(spec, api_key=key, threads=threads, download=download)
 
 
 def _working(verified: Json) -> str:

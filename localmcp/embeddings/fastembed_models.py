@@ -79,16 +79,11 @@ class OnnxEmbedder:
         passage_prefix: str = "",
         threads: int | None = None,
     ) -> None:
-        from tokenizers import Tokenizer
-
         self._model = model
         self._again = again
         self._passage_model: TextEmbedding | None = None
         self._loading = threading.Lock()
-        self.token_counter = WordPieces(folder / "tokenizer.json")
-        self._counter = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self._counter.no_truncation()
-        self._counter.no_padding()
+        self.count_tokens = WordPieces(folder / "tokenizer.json")
         self._at_once = threads_for(threads) if again else 1
         self._passage_slots = threading.BoundedSemaphore(self._at_once)
         self._query_lock = threading.Lock()
@@ -114,15 +109,13 @@ class OnnxEmbedder:
 
         few = sum(map(len, texts)) <= FEW_CHARACTERS
         model = self._model if few else self._model_for_passages()
-
         vectors = np.empty((len(texts), self.identity.dimension), np.float32)
-        waiting = self._batches(texts)
 
-        def work() -> None:
-            while rows := _take(waiting):
-                vectors[rows] = self._run_passages(model, [texts[row] for row in rows])
+        def embed(rows: list[int]) -> None:
+            vectors[rows] = self._run_passages(model, [texts[row] for row in rows])
 
-        run_beside(work, 1 if few else min(self._at_once, len(waiting)), give_up=waiting.clear)
+        batches = self._batches(texts)
+        run_beside(embed, batches, 1 if few else min(self._at_once, len(batches)))
         return unit_rows(vectors)
 
     def _batches(self, texts: Sequence[str]) -> deque[list[int]]:
@@ -158,10 +151,6 @@ class OnnxEmbedder:
         vector = self._run_query(self.identity.query_prefix + require_query(text))
         return unit_rows(vector[None, :])[0]
 
-    def count_tokens(self, text: str) -> int:
-        """Tokens of the whole text, by the model's own tokenizer, without the special ones."""
-        return len(self._counter.encode(text, add_special_tokens=False).ids)
-
     def _run_query(self, text: str) -> NDArray[np.float32]:
         import numpy as np
 
@@ -170,7 +159,7 @@ class OnnxEmbedder:
 
     def _window(self) -> int:
         inner: Any = self._model.model
-        return inner.tokenizer.truncation["max_length"] - self._counter.num_special_tokens_to_add(False)
+        return inner.tokenizer.truncation["max_length"] - inner.tokenizer.num_special_tokens_to_add(False)
 
 
 class FolderEmbedder(OnnxEmbedder):
@@ -305,13 +294,6 @@ def _import_urllib3() -> None:
     finally:
         socket.has_ipv6 = has_ipv6
     connection.HAS_IPV6 = has_ipv6
-
-
-def _take(waiting: deque[list[int]]) -> list[int] | None:
-    try:
-        return waiting.popleft()
-    except IndexError:
-        return None
 
 
 def _load_custom(name: str, folder: Path, model_file: str, pooling: str, threads: int) -> TextEmbedding:

@@ -1,12 +1,11 @@
-"""Models in one file, for machines that never see a network: written where they are, unpacked where they are not.
+"""Models in one file, for machines without a network: exported on one machine, imported on another.
 
-An archive is a zip with a `parcel.json` that names every file with its sha256. Nothing in it is trusted before that was
+An archive is a zip with a `parcel.json` that names every file with its sha256. Nothing in it is used before that was
 compared, and nothing is written outside the folder of models.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -15,17 +14,17 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, cast
+from typing import Any, cast
 
 from localmcp.embeddings.e5_model import E5_FILE, E5_FOLDER, find_e5_file
 from localmcp.embeddings.fastembed_models import list_fastembed_models
+from localmcp.embeddings.native import digest_weights
 from localmcp.embeddings.spec import parse_spec
 from localmcp.errors import InvalidInput, ModelUnavailable, UnreadableDocument
 
 DESCRIPTION, FORM = "parcel.json", "localmcp-model-1"
 MOST_FILES, MOST_BYTES = 200, 20_000_000_000
 MOST_LIST_BYTES = 1_000_000
-BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ def write_archive(spec: str, target: Path, models_directory: Path) -> ModelArchi
     if target.exists():
         raise InvalidInput(f"{target} is there already.", hint="Name another file.")
     folder, files = _model_files(spec, models_directory)
-    content = ModelArchive(spec, folder, {name: _digest(path) for name, path in files.items()})
+    content = ModelArchive(spec, folder, {name: digest_weights([path]) for name, path in files.items()})
     part = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as archive:
@@ -79,7 +78,7 @@ def model_folder(spec: str, models_directory: Path) -> Path:
     """Return the place of a model's files.
 
     Raises:
-        InvalidInput: it comes with localmcp, is a folder of the person's own, or lives on another machine.
+        InvalidInput: it comes with localmcp, is a folder that the person keeps, or is on another machine.
         ModelUnavailable: it is not on this machine.
     """
     parsed = parse_spec(spec)
@@ -107,11 +106,11 @@ def _files_of(folder: Path) -> Iterator[Path]:
                 yield path
 
 
-# ---------------------------------------------------------------- in
+# ---------------------------------------------------------------- importing
 
 
 def unpack_archive(path: Path, models_directory: Path) -> ModelArchive:
-    """Put an archive's model into the folder of models; an earlier one there is replaced when all of it was checked.
+    """Put an archive's model into the folder of models; an earlier one is replaced once the whole new one was checked.
 
     Raises:
         UnreadableDocument: it is no such archive, is damaged, or would write elsewhere.
@@ -196,26 +195,15 @@ def _unpack(archive: zipfile.ZipFile, name: str, sha256: str, folder: Path, path
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         with archive.open(name) as source, target.open("wb") as file:
-            digest = _copy(source, file, archive.getinfo(name).file_size)
+            shutil.copyfileobj(source, file)
     except (zipfile.BadZipFile, EOFError, RuntimeError) as error:
         raise UnreadableDocument(f"{path} is damaged: {error}.") from error
-    if digest != sha256:
+    if digest_weights([target]) != sha256:
         raise UnreadableDocument(f"{path} is damaged: {name} is not what was exported.")
 
 
-def _copy(source: IO[bytes], target: IO[bytes], most: int) -> str:
-    digest, seen = hashlib.sha256(), 0
-    while block := source.read(BLOCK):
-        seen += len(block)
-        if seen > most:
-            raise zipfile.BadZipFile("a file is longer than it says")
-        digest.update(block)
-        target.write(block)
-    return digest.hexdigest()
-
-
 def _take_place(fresh: Path, place: Path, old: Path) -> None:
-    """Between the two renames nothing is there; the old one comes back if the second fails."""
+    """Replace the folder of an earlier import, which comes back if the second rename fails."""
     if place.exists():
         os.replace(place, old)
     try:
@@ -225,11 +213,3 @@ def _take_place(fresh: Path, place: Path, old: Path) -> None:
             os.replace(old, place)
         raise
     shutil.rmtree(old, ignore_errors=True)
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-    return digest.hexdigest()

@@ -47,12 +47,12 @@ class MultilingualEmbedder:
     """
 
     def __init__(
-        self, models_directory: Path | None, *, threads: int | None = None, arithmetic: Arithmetic | None = None
+        self, models_directory: Path, *, threads: int | None = None, arithmetic: Arithmetic | None = None
     ) -> None:
         """`arithmetic`: that of passages; None tries which is faster here."""
         self._many = E5Embedder(models_directory, threads=threads, arithmetic=arithmetic)
         self._english = DefaultEmbedder(threads=threads, arithmetic=arithmetic)
-        self.token_counter = self._many.token_counter
+        self.count_tokens = self._many.count_tokens
         halves = (self._many.identity, self._english.identity)
         self.identity = ModelIdentity(
             name=MULTILINGUAL_NAME,
@@ -82,10 +82,6 @@ class MultilingualEmbedder:
         weight = _weight_of(text)
         halves = [weight * self._many.embed_query(text), (1 - weight) * self._english.embed_query(text)]
         return unit_rows(np.concatenate(halves)[None])[0]
-
-    def count_tokens(self, text: str) -> int:
-        """Tokens of the whole text, by the multilingual model's tokenizer."""
-        return self._many.count_tokens(text)
 
     def passage_arithmetic(self) -> Trial:
         """Say how long passages are embedded on this processor."""

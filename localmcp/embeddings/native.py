@@ -11,9 +11,12 @@ import threading
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
 
 from localmcp.errors import LocalMCPError, ModelUnavailable
+
+Item = TypeVar("Item")
 
 PROVIDERS = ["CPUExecutionProvider"]
 
@@ -94,18 +97,23 @@ def threads_for(requested: int | None) -> int:
     return requested or min(4, os.cpu_count() or 1)
 
 
-def run_beside(work: Callable[[], None], threads: int, give_up: Callable[[], None]) -> None:
-    """Do the work in this thread and `threads` - 1 others, or in fewer where no more are to be had.
+def run_beside(work: Callable[[Item], None], items: Iterable[Item], threads: int) -> None:
+    """Work on all items in this thread and `threads` - 1 others, or fewer where the system gives no more.
 
-    Where one fails, `give_up` is called, so that the others find nothing more to do, and its exception is raised.
+    After a failure the rest is left undone, and its exception is raised.
     """
+    waiting: SimpleQueue[Item] = SimpleQueue()
+    for item in items:
+        waiting.put(item)
     failures: list[BaseException] = []
 
     def attempt() -> None:
         try:
-            work()
+            while not failures:
+                work(waiting.get_nowait())
+        except Empty:
+            pass
         except BaseException as error:
-            give_up()
             failures.append(error)
 
     helpers = [threading.Thread(target=attempt, name="localmcp-passages", daemon=True) for _ in range(threads - 1)]
@@ -125,8 +133,7 @@ def digest_weights(paths: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for path in paths:
         with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
+            hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""A writer of small ONNX graphs: nodes, inputs and named weights whose values are given when the graph is loaded.
+"""A writer of small ONNX graphs: nodes, inputs and named weights whose values come when the graph is loaded.
 
 The format is protocol buffers (github.com/onnx/onnx, onnx.proto3); the numbers below are its field numbers.
 """
@@ -11,12 +11,12 @@ from typing import Any
 
 from localmcp.embeddings.protobuf import message, number, text
 
-FLOAT, UINT8, INT8, INT32 = 1, 2, 3, 6
+FLOAT, UINT8, INT8 = 1, 2, 3
 MICROSOFT = "com.microsoft"
 """The domain of onnxruntime's fused operators."""
 _IR_VERSION, _OPSET = 9, 17
 _EXTERNAL = 1
-_FLOAT_ATTRIBUTE, _INT_ATTRIBUTE, _INTS_ATTRIBUTE = 1, 2, 7
+_FLOAT_ATTRIBUTE, _INT_ATTRIBUTE = 1, 2
 
 
 class GraphWriter:
@@ -56,13 +56,10 @@ class GraphWriter:
         return number(1, _IR_VERSION) + message(7, graph) + b"".join(message(8, version) for version in versions)
 
 
-def _attribute(name: str, value: float | int | Sequence[int]) -> bytes:
+def _attribute(name: str, value: float | int) -> bytes:
     if isinstance(value, float):
         return message(5, text(1, name) + b"\x15" + struct.pack("<f", value) + number(20, _FLOAT_ATTRIBUTE))
-    if isinstance(value, int):
-        return message(5, text(1, name) + number(3, value) + number(20, _INT_ATTRIBUTE))
-    numbers = b"".join(number(8, item) for item in value)
-    return message(5, text(1, name) + numbers + number(20, _INTS_ATTRIBUTE))
+    return message(5, text(1, name) + number(3, value) + number(20, _INT_ATTRIBUTE))
 
 
 def _value(name: str, kind: int, shape: Sequence[str | int]) -> bytes:

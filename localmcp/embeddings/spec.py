@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
-from localmcp.config import Settings, models_directory
+from localmcp import config
+from localmcp.config import Settings
 from localmcp.embeddings.default_model import DefaultEmbedder
 from localmcp.embeddings.embedder import Embedder
 from localmcp.embeddings.endpoint import EndpointEmbedder
@@ -81,7 +82,7 @@ def open_embedder(
     Args:
         api_key: for endpoints only.
         threads: for models that run here; None or 0 means up to 4, by the number of cores.
-        models_directory: where models are kept; needed for `fastembed:` only; where `multilingual` may be.
+        models_directory: where models are kept; that of the configuration by default.
         download: let `fastembed:` fetch a missing model; only for a command the person typed.
 
     Raises:
@@ -89,19 +90,18 @@ def open_embedder(
         ModelUnavailable: the model cannot be loaded or reached; says the next step.
     """
     parsed = parse_spec(spec)
-    options = parsed.options
+    options, folder = parsed.options, models_directory or config.models_directory()
     match parsed.kind:
         case "default":
             return DefaultEmbedder(threads=threads)
         case "multilingual":
-            return MultilingualEmbedder(models_directory, threads=threads)
+            return MultilingualEmbedder(folder, threads=threads)
         case "hash":
             return HashEmbedder(_number(parsed.target, "hash:DIMENSION")) if parsed.target else HashEmbedder()
         case "folder":
             return FolderEmbedder(Path(parsed.target), threads=threads, **options)
         case "fastembed":
-            directory = _needed(models_directory, spec)
-            return FastEmbedModel(parsed.target, directory, local_files_only=not download, threads=threads, **options)
+            return FastEmbedModel(parsed.target, folder, local_files_only=not download, threads=threads, **options)
         case _:
             return _open_endpoint(parsed, api_key)
 
@@ -109,21 +109,8 @@ def open_embedder(
 def configured_embedder(settings: Settings) -> LazyEmbedder:
     """Return the embedder of the model that the settings choose; nothing is loaded yet."""
 
-    def open_configured() -> Embedder:
-        return open_embedder(
-            settings.model,
-            api_key=settings.model_api_key or None,
-            threads=settings.threads or None,
-            models_directory=models_directory(),
-        )
-
-    return LazyEmbedder(open_configured)
-
-
-def _needed(models_directory: Path | None, spec: str) -> Path:
-    if models_directory is None:
-        raise ConfigurationError(f"{spec} needs a folder where models are kept.")
-    return models_directory
+    key, threads = settings.model_api_key or None, settings.threads or None
+    return LazyEmbedder(lambda: open_embedder(settings.model, api_key=key, threads=threads))
 
 
 def parse_spec(spec: str) -> ModelSpec:

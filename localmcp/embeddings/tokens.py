@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from localmcp.embeddings.embedder import Embedder
-
 TokenCounter = Callable[[str], int]
 """Tokens of a whole text: nothing cut off, special tokens not counted."""
 
@@ -105,8 +103,3 @@ class WordPieces:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         return tokenizer
-
-
-def token_counter(embedder: Embedder) -> TokenCounter:
-    """Return what counts as `embedder.count_tokens` does, and can be pickled if the model comes with localmcp."""
-    return getattr(embedder, "token_counter", embedder.count_tokens)

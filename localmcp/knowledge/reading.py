@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from localmcp.config import Settings
-from localmcp.embeddings import Embedder, token_counter
+from localmcp.embeddings import Embedder
 from localmcp.knowledge.drafting import LONGEST_CHUNK, Chunker, Origin, Reading, ReadTask, estimate_tokens, read_file
 from localmcp.knowledge.ledger import Entry, Root
 from localmcp.knowledge.walk import Found
@@ -51,7 +51,7 @@ def chunker_for(embedder: Embedder | None) -> Chunker:
     """Return how text is cut for that model; without one, for an estimate of what the default model would count."""
     if embedder is None:
         return Chunker(estimate_tokens, LONGEST_CHUNK)
-    count_tokens = token_counter(embedder)
+    count_tokens = embedder.count_tokens
     try:
         pickle.dumps(count_tokens)
     except (TypeError, AttributeError, pickle.PicklingError):

@@ -362,10 +362,9 @@ class ToolRegistry:
 
 
 def _embedder(model: str) -> LazyEmbedder:
-    from localmcp.config import models_directory
     from localmcp.embeddings import LazyEmbedder, open_embedder
 
-    return LazyEmbedder(lambda: open_embedder(model, models_directory=models_directory()))
+    return LazyEmbedder(lambda: open_embedder(model))
 
 
 @contextmanager

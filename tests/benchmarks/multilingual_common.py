@@ -26,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
+from localmcp.config import models_directory
 from localmcp.embeddings.e5_model import E5Embedder
 
 TARGET = Path(__file__).resolve().parents[2] / "localmcp" / "data" / "multilingual_common.npz"
@@ -101,7 +102,7 @@ def add_translations() -> None:
     """Make the directions that questions lose; they are at right angles to those that every vector loses."""
     with np.load(TARGET) as stored:
         arrays = {name: stored[name] for name in stored.files}
-    np.savez(TARGET, **{**arrays, "translations": translation_directions(E5Embedder(None))})
+    np.savez(TARGET, **{**arrays, "translations": translation_directions(E5Embedder(models_directory()))})
 
 
 def main() -> None:
@@ -122,7 +123,7 @@ def make_common() -> None:
     english = english_and_code(len(passages))
     english_questions = [text.strip().splitlines()[0][:80] for text in english if text.strip()]
     print(f"{len(languages)} languages, {len(passages)} and {len(english)} passages")
-    embedder = E5Embedder(None, arithmetic="int8")
+    embedder = E5Embedder(models_directory(), arithmetic="int8")
     embedder._common = None
 
     by_language = [embed_questions(embedder, questions), embedder.embed_passages(passages)]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localmcp.embeddings import Embedder, open_embedder, token_counter
+from localmcp.embeddings import Embedder, open_embedder
 from localmcp.embeddings.e5_model import E5_FILE, E5_FOLDER
 from localmcp.embeddings.model_archive import unpack_archive, write_archive
 from localmcp.embeddings.multilingual_model import HALF_LENGTH, multilingual_half, without_language
@@ -61,7 +61,7 @@ class TestMultilingualModel:
         assert multilingual.count_tokens("") == 0
 
     def test_counts_in_another_process_without_the_model(self, multilingual: Embedder) -> None:
-        counter = pickle.loads(pickle.dumps(token_counter(multilingual)))
+        counter = pickle.loads(pickle.dumps(multilingual.count_tokens))
         assert counter("La capital de Francia es París.") == 7
 
     @settings(max_examples=30, deadline=None)
