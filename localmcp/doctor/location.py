@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from operator import itemgetter
 from pathlib import Path
 
 from localmcp.doctor.check import Check, fail, ok, warn
@@ -29,8 +27,6 @@ NETWORK_KINDS = frozenset(
     "nfs nfs4 cifs smb smb2 smb3 smbfs afpfs ncpfs afs 9p drvfs davfs webdav fuse.sshfs fuse.rclone fuse.davfs2 "
     "fuse.gvfsd-fuse fuse.s3fs macfuse sshfs ceph glusterfs fuse.glusterfs lustre".split()
 )
-REMOTE_DRIVE = 4
-"""`DRIVE_REMOTE` of Windows' GetDriveTypeW."""
 LEAST_FREE = 100_000_000
 LARGE_LOG = 64_000_000
 FORGOTTEN_SECONDS = 3600
@@ -50,9 +46,8 @@ def check_place(path: Path) -> Iterator[Check]:
 
 
 def synced_by(path: Path) -> str | None:
-    """Return who synchronizes the folder that the file is in; None when nobody seems to."""
-    folders = path.absolute().parent
-    for folder in (folders, *folders.parents):
+    """Return the program that synchronizes the folder that the file is in; None when none seems to."""
+    for folder in path.absolute().parents:
         name = folder.name.casefold()
         for beginning, who in SYNCED.items():
             if name == beginning or name.startswith((f"{beginning} ", f"{beginning}-", f"{beginning}~")):
@@ -93,54 +88,19 @@ def _existing(folder: Path) -> Path:
 
 def file_system(folder: Path) -> str | None:
     """Return the kind of file system, as the system names it; None when it does not tell."""
-    there = _existing(folder)
-    if sys.platform == "win32":
-        return _windows_kind(there)
-    if sys.platform == "darwin":
-        return _mount_command_kind(there)
-    try:
-        return _linux_kind(there.resolve(), Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
-    except OSError:
-        return None
+    import psutil
 
-
-def _linux_kind(folder: Path, table: str) -> str | None:
-    """From mountinfo: the kind of the deepest mount above the folder; later mounts hide earlier ones."""
-    mounts: list[tuple[str, str]] = []
-    for line in table.splitlines():
-        left, _, right = line.partition(" - ")
-        fields, kind = left.split(" "), right.split(" ")[0]
-        if len(fields) >= 5 and kind:
-            mounts.append((fields[4].replace("\\040", " "), kind))
-    return _kind_above(folder, mounts)
-
-
-def _kind_above(folder: Path, mounts: Iterable[tuple[str, str]]) -> str | None:
-    above = [(len(Path(place).parts), kind) for place, kind in mounts if folder.is_relative_to(place)]
-    # Sorting is stable, so of two mounts at one place the later one is last.
-    return sorted(above, key=itemgetter(0))[-1][1] if above else None
-
-
-def _mount_command_kind(folder: Path) -> str | None:
-    try:
-        output = subprocess.run(["/sbin/mount"], capture_output=True, text=True, timeout=3, check=False).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    listed = [line.partition(" on ")[2].rpartition(" (") for line in output.splitlines()]
-    mounts = [(place, options.partition(",")[0].rstrip(")")) for place, _, options in listed if place]
-    return _kind_above(folder.resolve(), mounts)
-
-
-def _windows_kind(folder: Path) -> str | None:
-    drive = folder.resolve().drive
-    if drive.startswith("\\\\"):
+    place = _existing(folder).resolve()
+    if place.drive.startswith("\\\\"):
         return "smb"
-    import ctypes
-
-    windows = getattr(ctypes, "windll", None)
-    if windows is None:
+    above = [mount for mount in psutil.disk_partitions(all=True) if place.is_relative_to(mount.mountpoint)]
+    # Of two mounts at one place the later one hides the other.
+    mount = max(reversed(above), key=lambda mount: len(Path(mount.mountpoint).parts), default=None)
+    if mount is None:
         return None
-    return "smb" if windows.kernel32.GetDriveTypeW(f"{drive}\\") == REMOTE_DRIVE else "local"
+    if sys.platform == "win32":
+        return "smb" if "remote" in mount.opts.split(",") else "local"
+    return mount.fstype
 
 
 def _free(path: Path) -> Check:

@@ -3,6 +3,7 @@
 from localmcp.embeddings.default_model import DefaultEmbedder as DefaultEmbedder
 from localmcp.embeddings.embedder import Embedder as Embedder
 from localmcp.embeddings.embedder import ModelIdentity as ModelIdentity
+from localmcp.embeddings.embedder import is_unit_vector as is_unit_vector
 from localmcp.embeddings.encoder_embedder import EncoderEmbedder as EncoderEmbedder
 from localmcp.embeddings.encoder_embedder import Trial as Trial
 from localmcp.embeddings.encoder_embedder import describe_arithmetic as describe_arithmetic

@@ -74,6 +74,16 @@ def require_query(text: str) -> str:
     return text
 
 
+def is_unit_vector(value: Any, dimension: int) -> bool:
+    """Return whether a blob that anybody may have written holds a vector of length 1 (or 0) and that dimension."""
+    import numpy as np
+
+    if not isinstance(value, bytes) or len(value) != 4 * dimension:
+        return False
+    length = float(np.linalg.norm(np.frombuffer(value, "<f4").astype(np.float64)))
+    return abs(length - 1) < 0.01 or length == 0
+
+
 def unit_rows(vectors: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
     """Return each row divided by its Euclidean length, as float32; a zero row stays zero."""
     import numpy as np

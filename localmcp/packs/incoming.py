@@ -114,13 +114,3 @@ def _language(value: Any) -> str:
 def _digest(value: Any, chunk_id: int) -> bytes:
     """Theirs, which tells equal chunks; another for one that has none."""
     return value if isinstance(value, bytes) and len(value) == 16 else hashlib.md5(str(chunk_id).encode()).digest()
-
-
-def is_unit_vector(value: Any, dimension: int) -> bool:
-    """Return whether a blob holds so many finite numbers of length 1."""
-    import numpy as np
-
-    if not isinstance(value, bytes) or len(value) != 4 * dimension:
-        return False
-    length = float(np.linalg.norm(np.frombuffer(value, "<f4").astype(np.float64)))
-    return abs(length - 1) < 0.01 or length == 0

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import apsw
 
-from localmcp.embeddings import LazyEmbedder
+from localmcp.embeddings import LazyEmbedder, is_unit_vector
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch
-from localmcp.packs.incoming import MOST_SKIPPED, Incoming, is_unit_vector, read_incoming
+from localmcp.packs.incoming import MOST_SKIPPED, Incoming, read_incoming
 from localmcp.packs.own import OwnContents
 from localmcp.search.collections import (
     Collection,
@@ -363,16 +363,11 @@ def _their_vectors(theirs: apsw.Connection, target: _Target, incoming: Incoming)
 
 def _free_uri(connection: apsw.Connection, collection_id: int, uri: str | None) -> str | None:
     """Return the place, with a number before it if another document of the collection has it."""
+    if uri is None:
+        return None
     sql = "select 1 from sources where collection_id = ? and uri = ? and trashed_at is null"
-    for free in _numbered(uri or ""):
-        if uri is None or not fetch_one(connection, sql, (collection_id, free)):
-            return free if uri is not None else None
-    return None
-
-
-def _numbered(uri: str) -> Iterator[str]:
-    yield uri
-    yield from (f"{number}/{uri}" for number in range(2, 10_000))
+    places = (f"{number}/{uri}" if number > 1 else uri for number in range(1, 10_000))
+    return next((place for place in places if not fetch_one(connection, sql, (collection_id, place))), None)
 
 
 def _has_table(connection: apsw.Connection, name: str) -> bool:

@@ -13,15 +13,11 @@ from localmcp.errors import LocalMCPError, NotFound
 from localmcp.packs.digest import digest_content
 from localmcp.packs.manifest import Manifest, count_contents, has_manifest, list_sources, read_manifest, seal_of
 from localmcp.search.consistency import disagreements
-from localmcp.storage.database import Database, fetch_all
+from localmcp.storage.database import MAX_FOREIGN_VALUE_BYTES, UNREADABLE_ROWS, Database, fetch_all
 from localmcp.storage.migrations import expected_schema, schema_of
 
 MOST_PROBLEMS = 20
 MOST_SOURCES = 100_000
-LONGEST_VALUE = 32_000_000
-"""Bytes of one value; ours stay far below, and a hostile file may not make us hold more."""
-UNREADABLE = (ValueError, TypeError, LookupError, ArithmeticError)
-"""What rows raise that do not hold what the schema promises."""
 
 
 @dataclass(slots=True)
@@ -60,7 +56,7 @@ def verify(path: Path) -> Verification:
             _look(connection, verification)
     except LocalMCPError as error:
         verification.problems.append(error.message)
-    except (apsw.Error, *UNREADABLE) as error:
+    except (apsw.Error, *UNREADABLE_ROWS) as error:
         verification.problems.append(f"it cannot be read to its end: {error}")
     finally:
         database.close()
@@ -68,7 +64,7 @@ def verify(path: Path) -> Verification:
 
 
 def _look(connection: apsw.Connection, verification: Verification) -> None:
-    connection.limit(apsw.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
+    connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_FOREIGN_VALUE_BYTES)
     verification.problems += _damage(connection)
     if verification.sound:
         _compare(connection, verification)
@@ -88,17 +84,15 @@ def _compare(connection: apsw.Connection, verification: Verification) -> None:
     verification.problems += disagreements(connection)
     verification.sources = list(islice(list_sources(connection), MOST_SOURCES))
     verification.manifest = read_manifest(connection)
-    if has_manifest(connection):
-        verification.problems += [f"a pack has no {kind_and_name}" for kind_and_name in foreign]
-    else:
+    if not has_manifest(connection):
         verification.notes += [
-            f"It holds a {kind_and_name} that is not ours; it was left alone." for kind_and_name in foreign
+            f"It holds a {foreign_object} that is not ours; it was left alone." for foreign_object in foreign
         ]
+        verification.notes.append("It has no manifest: it is no pack, so nobody says what should be in it.")
+        return
+    verification.problems += [f"a pack has no {addition}" for addition in foreign]
     if verification.manifest is None:
-        if has_manifest(connection):
-            verification.problems.append("its manifest is not one that localmcp writes")
-        else:
-            verification.notes.append("It has no manifest: it is no pack, so nobody says what should be in it.")
+        verification.problems.append("its manifest is not one that localmcp writes")
         return
     if verification.manifest.seal and verification.manifest.seal != seal_of(verification.manifest):
         verification.problems.append("its manifest is not the one that was written: its seal does not fit it")

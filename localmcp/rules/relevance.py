@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
+from localmcp.embeddings import is_unit_vector
 from localmcp.rules.calibration import Calibration, ExpectedTasks, everyday_requests
 from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, load_rules, rule_ids_of
 from localmcp.search.collections import Collection
@@ -196,7 +197,8 @@ def _compare(
         {"ids": apsw.carray(np.array(rule_ids, dtype=np.int64)), "model": collection.model_id},
     )
     if mounted:
-        rows = [row for row in rows if _is_of_length_one(row[1], len(task.vector))]
+        # A longer vector would be near to every task.
+        rows = [row for row in rows if is_unit_vector(row[1], len(task.vector))]
     if not rows:
         return {}
     vectors = np.frombuffer(b"".join(row[1] for row in rows), dtype="<f4").reshape(len(rows), -1)
@@ -217,15 +219,6 @@ def _compare(
         row[0]: (float(cosines[i, 0]), float(weighted[i, best[i]]), int(best[i]), float(general[i]))
         for i, row in enumerate(rows)
     }
-
-
-def _is_of_length_one(blob: bytes, dimension: int) -> bool:
-    """Return whether it is a unit vector: a longer one would be near to every task."""
-    import numpy as np
-
-    if len(blob) != 4 * dimension:
-        return False
-    return abs(float(np.linalg.norm(np.frombuffer(blob, "<f4").astype(np.float64))) - 1) < 0.01
 
 
 # ---------------------------------------------------------------- relevance

@@ -1,4 +1,4 @@
-"""What every connection to a file gets: limits, a cache, sqlite-vec and `levenshtein`."""
+"""How every connection is set up: limits, a cache, sqlite-vec and `levenshtein`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _wait_when_busy(connection: apsw.Connection) -> None:
 
 
 def _trust_nothing(connection: apsw.Connection) -> None:
-    """The file may come from anybody: no code in its schema runs, no value is boundless, nothing is attached."""
+    """Run no code from the schema and bound every value, since the file may come from anybody."""
     connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
@@ -59,7 +59,7 @@ PRACTICES: tuple[Callable[[apsw.Connection], None], ...] = (_wait_when_busy, _tr
 
 
 def load_sqlite_vec(connection: apsw.Connection) -> None:
-    """Load the extension by its path: importing the package would import numpy (100 ms). Without it numpy is in."""
+    """Load the extension by its path: importing the package would import numpy (100 ms). Without it numpy compares."""
     spec = importlib.util.find_spec("sqlite_vec")
     if spec is None or not spec.submodule_search_locations:
         return

@@ -1,4 +1,4 @@
-"""The open file: connections checked out for one call, one writer at a time, every failure told in our words."""
+"""The open file: a connection for each call, one writer at a time, and errors that say what to do."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ PAGE_SIZE = 8192
 """A float32 vector of 384 takes 1641 bytes a row at 8192, 2053 at 4096."""
 HOW_TO_BEGIN = "Begin with: localmcp add FOLDER   (or look around first: localmcp demo)"
 MAX_FOREIGN_VALUE_BYTES = 32_000_000
-"""The same for a file that this machine has not adopted; what we write ourselves stays far below."""
+"""Largest text or blob that is read from a file that this machine has not adopted; what we write is far smaller."""
 UNREADABLE_ROWS = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
-"""What rows raise that do not hold what the schema promises, and that only a foreign file can have."""
+"""What reading raises for rows that break the promises of the schema; only a foreign file can have them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Database:
         self._writer: apsw.Connection | None = None
         self._idle: list[apsw.Connection] = []
         self.may_create = True
-        """Whether the first use makes the file if it is missing or empty; what only reads leaves it alone."""
+        """Whether the first use makes the file if it is missing or empty; False for programs that only read."""
         self._open = False
         self._immutable = False
         self._identity: tuple[int, int] | None = None
@@ -130,8 +130,7 @@ class Database:
                 raise
 
     def counters(self) -> dict[str, int]:
-        """Every generation by its name, which tells what changed last in any process; cheap enough to ask twice a
-        second.
+        """Return every generation by its name: what any process changed; cheap enough to ask twice a second.
 
         Raises:
             FileUnavailable: the file cannot be opened, or is no longer where it was.
@@ -319,15 +318,18 @@ class Database:
         except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
             if self.path.is_file() and not os.access(self.path.parent, os.W_OK):
                 return self._immutable_connection(error)
-            if isinstance(error, apsw.CantOpenError) or not self._may_take_back():
+            if isinstance(error, apsw.CantOpenError) or not self._may_roll_back():
                 raise
             with closing(self._connect(apsw.SQLITE_OPEN_READWRITE)) as connection:
                 connection.pragma("application_id")
             return self._read_only_connection()
 
     def _immutable_connection(self, error: apsw.Error) -> apsw.Connection:
-        """A file in WAL mode on a write-protected folder can be read only if nobody else may write it, and all of it
-        is in the file itself."""
+        """Open a file in WAL mode in a write-protected folder, if all of it is in the file itself.
+
+        Raises:
+            apsw.Error: `error`, if there is a log beside it.
+        """
         if any(self.path.with_name(f"{self.path.name}-{log}").exists() for log in ("wal", "journal")):
             raise error
         self._immutable = True
@@ -338,17 +340,17 @@ class Database:
         connection.pragma("application_id")
         return connection
 
-    def _may_take_back(self) -> bool:
-        """Whether a change that a killed process began before the file was in WAL mode may be taken back now.
+    def _may_roll_back(self) -> bool:
+        """Return whether the journal of a killed process, from before WAL mode, may be rolled back now.
 
-        Not for a journal that ends with the name of another file, which SQLite would delete.
+        Not if the journal ends with the name of another file, which SQLite would delete.
         """
         if self.read_only or self._foreign or not os.access(self.path, os.W_OK):
             return False
         try:
             return not self.path.with_name(f"{self.path.name}-journal").read_bytes().endswith(JOURNAL_MAGIC)
         except OSError as error:
-            return isinstance(error, FileNotFoundError)  # Another process has taken it back meanwhile.
+            return isinstance(error, FileNotFoundError)  # Another process has rolled it back meanwhile.
 
     def _migrate(self) -> None:
         with closing(self._connect(apsw.SQLITE_OPEN_READWRITE)) as connection:

@@ -1,4 +1,4 @@
-"""Whose file it is: what makes a localmcp file, and which ones this machine may change."""
+"""What makes a localmcp file, and which files this machine may change."""
 
 from __future__ import annotations
 
@@ -60,10 +60,9 @@ def _is_virtual(sql: str) -> bool:
 
 
 def check_types(connection: apsw.Connection) -> None:
-    """Make the connection refuse rows with a value of another type than its column's: a page of a damaged or foreign
-    file may hold any.
+    """Make fetching raise TypeError for a value of another type than its column's, as damaged or foreign files have.
 
-    What an expression computes is not checked. Refused is by TypeError, from the call that fetches the row.
+    What an expression computes is not checked.
     """
 
     def check_rows(cursor: apsw.Cursor, _sql: str, _bindings: object) -> bool:

@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from command_line import run
@@ -201,17 +202,19 @@ def test_a_synchronised_folder_is_known_by_what_its_program_left_there(tmp_path:
     assert location.synced_by(tmp_path / "shared" / "deep" / "main.localmcp") == "Syncthing"
 
 
-def test_the_deepest_mount_tells_the_kind_of_disk() -> None:
-    table = "\n".join(
-        [
-            "21 1 8:1 / / rw - ext4 /dev/sda1 rw",
-            "40 21 0:44 / /home/me/nas rw,relatime shared:1 - nfs4 server:/x rw",
-            "41 21 0:45 / /home/me/my\\040disk rw - cifs //server/y rw",
-        ]
-    )
-    assert location._linux_kind(Path("/home/me/nas/notes"), table) == "nfs4"
-    assert location._linux_kind(Path("/home/me/my disk"), table) == "cifs"
-    assert location._linux_kind(Path("/home/me"), table) == "ext4"
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows tells local disks from those of other machines only")
+def test_the_deepest_mount_tells_the_kind_of_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = {"/": "ext4", str(tmp_path / "nas"): "nfs4", str(tmp_path / "my disk"): "cifs"}
+    mounts = [SimpleNamespace(mountpoint=place, fstype=kind) for place, kind in kinds.items()]
+    monkeypatch.setattr("psutil.disk_partitions", lambda all: mounts)  # noqa: A006
+    (tmp_path / "nas" / "notes").mkdir(parents=True)
+    assert location.file_system(tmp_path / "nas" / "notes") == "nfs4"
+    assert location.file_system(tmp_path / "nas" / "notes" / "not made yet") == "nfs4"
+    (tmp_path / "my disk").mkdir()
+    assert location.file_system(tmp_path / "my disk") == "cifs"
+    assert location.file_system(tmp_path) == "ext4"
+    mounts.append(SimpleNamespace(mountpoint=str(tmp_path / "nas"), fstype="smbfs"))
+    assert location.file_system(tmp_path / "nas") == "smbfs"
 
 
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="needs a folder that may not be written")
