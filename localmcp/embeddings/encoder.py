@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from localmcp.embeddings.native import PROVIDERS, import_onnxruntime, native_calls, shorten_spins
 from localmcp.embeddings.onnx_graph import FLOAT, INT8, MICROSOFT, UINT8, GraphWriter
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 Arithmetic = Literal["float", "int8"]
@@ -96,8 +98,6 @@ class Encoder:
 
     def run(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the unit vector of shape (width,) of a text's token ids, special ones included."""
-        import numpy as np
-
         inputs = {"embedded": self._weights.embed(ids)[None]}
         with native_calls:
             hidden: NDArray[np.float32] = self._session.run(None, inputs)[0][0]
@@ -168,7 +168,5 @@ class _EncoderGraph:
         return self._value(name, FLOAT, self._weights.floats(name))
 
     def _value(self, name: str, kind: int, value: NDArray[Any]) -> str:
-        import numpy as np
-
         self.values[name] = np.ascontiguousarray(value)
         return self._graph.weight(name, kind, value.shape)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from localmcp.embeddings.embedder import ModelIdentity, require_query, unit_rows
 from localmcp.embeddings.encoder import Arithmetic, Encoder, EncoderWeights
@@ -14,7 +17,6 @@ from localmcp.embeddings.native import native_calls, run_beside, threads_for
 from localmcp.embeddings.tokens import TokenCounter, Tokens
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 SHORT_CHARACTERS = 300
@@ -37,17 +39,6 @@ class Trial:
     """Time of a text as floats over its time as int8."""
     cosine: float
     """Between its two vectors."""
-
-
-def describe_arithmetic(embedder: object) -> str:
-    """Say how a model embeds passages on this processor, as the end of a sentence; empty where there is no choice."""
-    try_here: Callable[[], Trial] | None = getattr(embedder, "passage_arithmetic", None)
-    if try_here is None:
-        return ""
-    trial = try_here()
-    if trial.arithmetic == "int8":
-        return f"; passages as int8, {trial.speedup:g} times as fast here"
-    return "; passages as floats, int8 gains nothing on this processor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +111,6 @@ class EncoderEmbedder:
 
         Text past `identity.max_tokens` is not read.
         """
-        import numpy as np
-
         vectors = np.empty((len(texts), self.identity.dimension), np.float32)
         short = [row for row, text in enumerate(texts) if len(text) <= SHORT_CHARACTERS]
         for row in short:
@@ -163,8 +152,6 @@ class EncoderEmbedder:
             return self._queries.run(ids)
 
     def _token_ids(self, text: str) -> NDArray[np.int64]:
-        import numpy as np
-
         return np.array([self._first, *self._tokens.ids(text)[: self._kept], self._last], np.int64)
 
     def _passage_encoder(self) -> Encoder:
@@ -176,8 +163,6 @@ class EncoderEmbedder:
 
     def _try(self) -> Trial:
         """Compare the arithmetics: vectors by the whole model, times by its first layer."""
-        import numpy as np
-
         ids = np.arange(1000, 1000 + TRIAL_TOKENS, dtype=np.int64)
         cosine = float(Encoder(self._weights, "int8", 1).run(ids) @ self._queries.run(ids))
         speedup = self._layer_seconds("float", ids) / self._layer_seconds("int8", ids)

@@ -11,6 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from localmcp.embeddings.embedder import ModelIdentity, require_query, unit_rows
 from localmcp.embeddings.native import (
     PROVIDERS,
@@ -26,7 +29,6 @@ from localmcp.embeddings.tokens import WordPieces
 from localmcp.errors import ConfigurationError, ModelUnavailable
 
 if TYPE_CHECKING:
-    import numpy as np
     from fastembed import TextEmbedding
     from numpy.typing import NDArray
 
@@ -105,8 +107,6 @@ class OnnxEmbedder:
         Raises:
             ModelUnavailable: there is no room for the second copy of the model.
         """
-        import numpy as np
-
         few = sum(map(len, texts)) <= FEW_CHARACTERS
         model = self._model if few else self._model_for_passages()
         vectors = np.empty((len(texts), self.identity.dimension), np.float32)
@@ -152,8 +152,6 @@ class OnnxEmbedder:
         return unit_rows(vector[None, :])[0]
 
     def _run_query(self, text: str) -> NDArray[np.float32]:
-        import numpy as np
-
         with self._query_lock, native_calls:
             return np.asarray(next(iter(self._model.query_embed(text))), np.float32)
 

@@ -47,6 +47,10 @@ class LazyEmbedder:
         self._queries: QueryCache = OrderedDict()
         self.patience = 0.0
         """Seconds that a wait for the model lasts at least: a program that ends after one call cannot try again."""
+        self.hits = 0
+        """Queries answered from the cache, or by waiting for the same query of another thread."""
+        self.misses = 0
+        """Queries that were handed to the model."""
 
     @property
     def loaded(self) -> bool:
@@ -160,8 +164,10 @@ class LazyEmbedder:
         with self._lock:
             future = self._queries.get(text)
             if future is not None:
+                self.hits += 1
                 self._queries.move_to_end(text)
                 return future, False
+            self.misses += 1
             future = self._queries[text] = Future()
             if len(self._queries) > CACHED_QUERIES:
                 self._queries.popitem(last=False)

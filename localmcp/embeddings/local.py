@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from localmcp.config import models_directory
-from localmcp.embeddings.default_model import DEFAULT_NAME
-from localmcp.embeddings.embedder import Embedder
-from localmcp.embeddings.fastembed_models import list_fastembed_models
-from localmcp.embeddings.multilingual_model import MULTILINGUAL_NAME
+from localmcp.embeddings.embedder import DEFAULT_NAME, MULTILINGUAL_NAME, Embedder
 from localmcp.embeddings.spec import open_embedder
 from localmcp.errors import LocalMCPError
 
@@ -34,6 +31,8 @@ def _spec(name: str, dimension: int) -> str | None:
     here = {path.name.lower() for path in models_directory().glob("models--*")}
     if not here:
         return None
+    from localmcp.embeddings.fastembed_models import list_fastembed_models
+
     repositories = {model: repository for model, repository, _, _ in list_fastembed_models()}
     folder = f"models--{repositories.get(name, '').lower().replace('/', '--')}"
     return f"fastembed:{name}" if folder in here else None

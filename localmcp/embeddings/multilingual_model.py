@@ -9,18 +9,19 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from localmcp.config import packaged_data
 from localmcp.embeddings.default_model import DEFAULT_SHA256, DefaultEmbedder
 from localmcp.embeddings.e5_model import E5_SHA256, E5Embedder
-from localmcp.embeddings.embedder import ModelIdentity, unit_rows
+from localmcp.embeddings.embedder import MULTILINGUAL_NAME, ModelIdentity, unit_rows
 from localmcp.embeddings.encoder import Arithmetic
 from localmcp.embeddings.encoder_embedder import Trial
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
-MULTILINGUAL_NAME = "multilingual-e5-small+all-MiniLM-L6-v2"
 ENGLISH_WEIGHT, UNDECIDED_WEIGHT, FOREIGN_WEIGHT = 0.5, 0.65, 0.9
 """How much the multilingual half counts, by the language of the question.
 
@@ -66,8 +67,6 @@ class MultilingualEmbedder:
 
     def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return vectors of shape (n, dimension), unit rows, in the order of `texts`."""
-        import numpy as np
-
         halves = [self._many.embed_passages(texts), self._english.embed_passages(texts)]
         return np.concatenate(halves, axis=1) * np.float32(HALF_LENGTH)
 
@@ -77,8 +76,6 @@ class MultilingualEmbedder:
         Raises:
             InvalidInput: the text is empty or only white space.
         """
-        import numpy as np
-
         weight = _weight_of(text)
         halves = [weight * self._many.embed_query(text), (1 - weight) * self._english.embed_query(text)]
         return unit_rows(np.concatenate(halves)[None])[0]
@@ -93,8 +90,6 @@ def multilingual_half(question: NDArray[np.float32]) -> NDArray[np.float32]:
 
     Its cosines with passages are those of the multilingual model times HALF_LENGTH.
     """
-    import numpy as np
-
     half = question.copy()
     half[len(half) // 2 :] = np.float32(0)
     return unit_rows(half[None])[0]
@@ -107,8 +102,6 @@ def without_language(question: NDArray[np.float32]) -> NDArray[np.float32]:
     of questions in the language of the passage and in another one: XQuAD half English, half Spanish .986 -> .984,
     .862 -> .903; manuals and code in four languages .834 -> .818, .670 -> .751).
     """
-    import numpy as np
-
     width, directions = len(question) // 2, _translation_directions()
     many = question[:width]
     rest = unit_rows((many - (many @ directions.T) @ directions)[None])[0] * np.linalg.norm(many)
@@ -118,8 +111,6 @@ def without_language(question: NDArray[np.float32]) -> NDArray[np.float32]:
 @cache
 def _translation_directions() -> NDArray[np.float32]:
     """Return unit vectors of shape (n, dimension of the multilingual half), at right angles."""
-    import numpy as np
-
     with np.load(packaged_data() / "multilingual_common.npz", allow_pickle=False) as stored:
         return stored["translations"]
 

@@ -24,13 +24,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 from localmcp import config
 from localmcp.config import Settings
-from localmcp.embeddings.default_model import DefaultEmbedder
 from localmcp.embeddings.embedder import Embedder
 from localmcp.embeddings.endpoint import EndpointEmbedder
-from localmcp.embeddings.fastembed_models import FastEmbedModel, FolderEmbedder
 from localmcp.embeddings.hashing import HashEmbedder
 from localmcp.embeddings.lazy import LazyEmbedder
-from localmcp.embeddings.multilingual_model import MultilingualEmbedder
 from localmcp.errors import ConfigurationError
 
 ACCEPTED = (
@@ -93,14 +90,22 @@ def open_embedder(
     options, folder = parsed.options, models_directory or config.models_directory()
     match parsed.kind:
         case "default":
+            from localmcp.embeddings.default_model import DefaultEmbedder
+
             return DefaultEmbedder(threads=threads)
         case "multilingual":
+            from localmcp.embeddings.multilingual_model import MultilingualEmbedder
+
             return MultilingualEmbedder(folder, threads=threads)
         case "hash":
             return HashEmbedder(_number(parsed.target, "hash:DIMENSION")) if parsed.target else HashEmbedder()
         case "folder":
+            from localmcp.embeddings.fastembed_models import FolderEmbedder
+
             return FolderEmbedder(Path(parsed.target), threads=threads, **options)
         case "fastembed":
+            from localmcp.embeddings.fastembed_models import FastEmbedModel
+
             return FastEmbedModel(parsed.target, folder, local_files_only=not download, threads=threads, **options)
         case _:
             return _open_endpoint(parsed, api_key)

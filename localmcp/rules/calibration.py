@@ -1,10 +1,10 @@
-"""What a similarity means: the numbers that turn what the model says of a task and a rule into a relevance of 0..1."""
+"""Calibration: the numbers, by model, that turn the similarity of a task and a rule into a relevance of 0..1."""
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 SHIPPED_MODELS = ("default", "multilingual")
 """Those whose calibration comes with the package."""
 RELEVANT = 0.7
-"""The documented default threshold; the maps below are laid so that a rule passes it exactly when it should count."""
+"""The documented default threshold; the maps below are fitted so that a rule reaches it when it should count."""
 _AT_THRESHOLD = math.log(RELEVANT / (1 - RELEVANT))
 EXPECTED_SHARE = 0.375
-"""What the tasks that a rule is expected to be for count beside the rule itself."""
+"""Weight of the tasks that a rule is expected to be for; the rule itself has the rest."""
 SIMILAR_RULES, SIMILAR_SLOPE = 20, 15.0
-"""Written rules that say which tasks a rule is for; each weighs exp(slope x cosine)."""
+"""How many of the shipped rules say which tasks a rule is for; the weight of each is exp(slope x cosine)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +77,9 @@ def find_calibration(connection: apsw.Connection, identity: ModelIdentity) -> Ca
     table = cast("dict[str, Any]", json.loads(stored)).get("rules") if stored else None
     if table:
         field_names = {field.name for field in fields(Calibration)}
-        return Calibration(**{name: _number(value) for name, value in table.items() if name in field_names})
+        return Calibration(**{name: float(value) for name, value in table.items() if name in field_names})
     shipped = _shipped(identity.fingerprint)
     return shipped.calibration if shipped else None
-
-
-def _number(value: Any) -> Any:
-    return tuple(map(float, cast("list[Any]", value))) if isinstance(value, list) else float(value)
-
-
-def store_calibration(connection: apsw.Connection, model_id: int, calibration: Calibration) -> None:
-    """Keep a model's calibration in the file. Part of the caller's write transaction."""
-    stored = fetch_one(connection, "select calibration from models where id = ?", (model_id,))
-    table = cast("dict[str, Any]", json.loads(stored or "{}"))
-    table["rules"] = asdict(calibration)
-    connection.execute("update models set calibration = ? where id = ?", (json.dumps(table), model_id))
 
 
 # ---------------------------------------------------------------- requests and tasks that others wrote

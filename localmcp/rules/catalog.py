@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
@@ -156,7 +156,6 @@ class RuleCatalog:
         check_draft(draft)
         vector, notice = self._try_embedding(draft)
         draft = self._with_category(draft, vector)
-        vector = vector if draft.category else None
         if on_duplicate != "add" and (twin := self.find_twin(draft, vector)):
             return self._met_twin(twin, draft, on_duplicate)
         rule = self.store([draft])[0]
@@ -210,9 +209,9 @@ class RuleCatalog:
             return [self._with_category(draft, None) for draft in drafts], None
         unsorted = [draft for draft in drafts if not draft.category]
         if unsorted:
-            guessed = embedder.embed_passages([f"{draft.context}\n{draft.rule_text}".strip() for draft in unsorted])
+            guessed = embedder.embed_passages([draft.uncategorized for draft in unsorted])
             names = iter([self.finder.nearest_category(vector) for vector in guessed])
-            drafts = [draft if draft.category else _with(draft, category=next(names)) for draft in drafts]
+            drafts = [draft if draft.category else replace(draft, category=next(names)) for draft in drafts]
         parts = [
             embedder.embed_passages([draft.embedded for draft in drafts[start : start + EMBEDDED_AT_ONCE]])
             for start in range(0, len(drafts), EMBEDDED_AT_ONCE)
@@ -230,14 +229,15 @@ class RuleCatalog:
 
     def _try_embedding(self, draft: RuleDraft) -> tuple[Vector | None, str]:
         try:
-            return self._embedder.get().embed_passages([f"{draft.context}\n{draft.rule_text}".strip()])[0], ""
+            return self._embedder.get().embed_passages([draft.uncategorized])[0], ""
         except LocalMCPError as error:
             return None, f"Stored without an embedding, and not found until `localmcp rules reembed`: {error.message}"
 
     def _with_category(self, draft: RuleDraft, vector: Vector | None) -> RuleDraft:
         if draft.category:
             return draft
-        return _with(draft, category=self.finder.nearest_category(vector) if vector is not None else "best-practices")
+        category = "best-practices" if vector is None else self.finder.nearest_category(vector)
+        return replace(draft, category=category)
 
     def find_twin(self, draft: RuleDraft, vector: Vector | None) -> Twin | None:
         """Return the stored rule in force that says nearly the same as a draft, if any."""
@@ -394,12 +394,6 @@ def shown_rule(rule: Rule) -> ShownRule:
     return rule.as_json({"weight": round(rule.weight, 2)}, **unusual, retired_at=rule.retired_at, origin=rule.origin)
 
 
-def _with(draft: RuleDraft, **changes: Any) -> RuleDraft:
-    from dataclasses import replace
-
-    return replace(draft, **changes)
-
-
 def check_draft(draft: RuleDraft) -> None:
     """Refuse what cannot be a rule.
 
@@ -409,8 +403,7 @@ def check_draft(draft: RuleDraft) -> None:
     if not draft.rule_text.strip():
         raise InvalidInput(f"rule_text is {draft.rule_text!r}, but must say something.")
     if len(draft.category) > 40:
-        category_names = ", ".join(CATEGORIES)
-        raise InvalidInput(f"category: '{draft.category[:40]}…' is too long; usual are {category_names}.")
+        raise InvalidInput(f"category: '{draft.category[:40]}…' is too long; usual are {', '.join(CATEGORIES)}.")
 
 
 def require_rule(connection: apsw.Connection, rule_id: int) -> Rule:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from typing_extensions import TypedDict
+
 from localmcp.rules.rulebook import CATEGORIES, RuleDraft
 from localmcp.wording.normalize import runs
 
@@ -61,9 +63,8 @@ _ALIASES = {
 """Headings that name a category in other words."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Something that could not be read, and where."""
+class ImportProblem(TypedDict):
+    """What could not be read, and where."""
 
     where: str
     problem: str
@@ -71,10 +72,10 @@ class Problem:
 
 @dataclass(slots=True)
 class Reading:
-    """What a file held. A draft without a category gets one by meaning."""
+    """What a file held. A category for a draft without one is chosen by meaning."""
 
     drafts: list[RuleDraft] = field(default_factory=list[RuleDraft])
-    problems: list[Problem] = field(default_factory=list[Problem])
+    problems: list[ImportProblem] = field(default_factory=list[ImportProblem])
 
 
 class Unreadable(Exception):
@@ -102,13 +103,17 @@ def read_file(path: Path, shown: str | None = None) -> Reading:
     name = shown or str(path)
     try:
         if path.stat().st_size > MOST_BYTES:
-            return Reading(problems=[Problem(name, f"larger than {MOST_BYTES // 1_000_000} MB")])
+            return _unreadable(name, f"larger than {MOST_BYTES // 1_000_000} MB")
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        return Reading(problems=[Problem(name, f"not UTF-8: byte {error.start}")])
+        return _unreadable(name, f"not UTF-8: byte {error.start}")
     except OSError as error:
-        return Reading(problems=[Problem(name, f"cannot be read: {error.strerror}")])
+        return _unreadable(name, f"cannot be read: {error.strerror}")
     return read_text(text, path.name, name)
+
+
+def _unreadable(where: str, problem: str) -> Reading:
+    return Reading(problems=[{"where": where, "problem": problem}])
 
 
 def read_text(text: str, file_name: str, shown: str) -> Reading:
@@ -119,7 +124,7 @@ def read_text(text: str, file_name: str, shown: str) -> Reading:
         front, body, first = split_front_matter(text)
         options = _options(front)
     except Unreadable as error:
-        return Reading(problems=[Problem(f"{shown}:{error.line}", str(error))])
+        return _unreadable(f"{shown}:{error.line}", str(error))
     # Files for one assistant hold nothing but rules, be it in running text.
     prose = file_name.endswith((".mdc", "rules"))
     drafts = [
@@ -326,7 +331,7 @@ def _read_jsonl(text: str, shown: str) -> Reading:
         try:
             reading.drafts.append(_draft_of_row(json.loads(line), f"{shown}:{number}"))
         except (ValueError, TypeError) as error:
-            reading.problems.append(Problem(f"{shown}:{number}", str(error)))
+            reading.problems.append({"where": f"{shown}:{number}", "problem": str(error)})
     return reading
 
 

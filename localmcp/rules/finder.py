@@ -234,7 +234,7 @@ class RuleFinder:
                 return []
             blocks = self._blocks(connection, collection)
             near = nearest_chunks(connection, collection.model_id, blocks, embedding, limit)
-            cosines = {rulebook.rule_id_of(vector_id): cosine for vector_id, cosine in near if cosine >= threshold}
+            cosines = {rulebook.rule_ids_of(vector_id): cosine for vector_id, cosine in near if cosine >= threshold}
             rules = rulebook.load_rules(connection, cosines)
         return [(rule, cosines[rule_id]) for rule_id, rule in rules.items()]
 
@@ -372,7 +372,7 @@ def _with_notices(result: RelevantRules, notices: list[str]) -> RelevantRules:
 class MountedRules:
     """Reads the rules of mounted files; those whose text your file holds count as yours.
 
-    Thread-safe. `own` is a connection to your file; what cannot be read is told in `notices`.
+    Thread-safe. `own` is a connection to your file; `notices` gets a sentence about each file that cannot be read.
     """
 
     def __init__(self, federation: Federation) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal, NotRequired
 
@@ -16,7 +17,7 @@ from localmcp.rules.files import (
     FILE_NAMES,
     KNOWN_FILES,
     Format,
-    Problem,
+    ImportProblem,
     Reading,
     find_rule_files,
     read_file,
@@ -27,13 +28,6 @@ from localmcp.rules.rulebook import RuleDraft, Selection, digest_of
 from localmcp.tools import Param, current_scope, hidden_change, hidden_tool
 
 IMPORTED_AT_ONCE = 200
-
-
-class ImportProblem(TypedDict):
-    """What could not be read, and where."""
-
-    where: str
-    problem: str
 
 
 class RuleImport(TypedDict):
@@ -110,16 +104,16 @@ class RuleFiles:
         return self._import(readings, project)
 
     def _import(self, readings: list[tuple[str, Reading]], project: str | None) -> RuleImport:
-        drafts = [_within(draft, project) for _, reading in readings for draft in reading.drafts]
+        all_drafts = [draft for _, reading in readings for draft in reading.drafts]
+        drafts = [replace(draft, project=draft.project or project) for draft in all_drafts]
         fresh = self._unknown(drafts)
         for start in range(0, len(fresh), IMPORTED_AT_ONCE):
             self._catalog.store(fresh[start : start + IMPORTED_AT_ONCE])
-        problems = [problem for name, reading in readings for problem in reading.problems or _empty(name, reading)]
         return {
             "added": len(fresh),
             "known": len(drafts) - len(fresh),
             "files": [name for name, _ in readings],
-            "skipped": [{"where": problem.where, "problem": problem.problem} for problem in problems],
+            "skipped": [problem for name, reading in readings for problem in reading.problems or _empty(name, reading)],
         }
 
     def _unknown(self, drafts: list[RuleDraft]) -> list[RuleDraft]:
@@ -161,12 +155,7 @@ class RuleFiles:
         }
 
 
-def _empty(name: str, reading: Reading) -> list[Problem]:
+def _empty(name: str, reading: Reading) -> list[ImportProblem]:
     """Return why a file without problems gave nothing."""
-    return [] if reading.drafts else [Problem(name, "no rules in it: a rule is a list item, such as “- Use tabs.”")]
-
-
-def _within(draft: RuleDraft, project: str | None) -> RuleDraft:
-    from dataclasses import replace
-
-    return replace(draft, project=draft.project or project)
+    reason = "no rules in it: a rule is a list item, such as “- Use tabs.”"
+    return [] if reading.drafts else [{"where": name, "problem": reason}]

@@ -106,6 +106,11 @@ class RuleDraft:
     def embedded(self) -> str:
         return embedded_text(self.category, self.context, self.rule_text)
 
+    @property
+    def uncategorized(self) -> str:
+        """The text by which a category is chosen."""
+        return f"{self.context}\n{self.rule_text}".strip()
+
 
 def embedded_text(category: str, context: str, rule_text: str) -> str:
     """Return what is embedded of a rule: category, context, and the rule itself."""
@@ -145,7 +150,7 @@ def find_rule(connection: apsw.Connection, rule_id: int) -> Rule | None:
 
 
 MOST_CHARACTERS = 20_000
-"""Of a mounted rule, whose row may be anybody's."""
+"""Longest text in a rule of a mounted file, which anybody may have written."""
 
 
 def load_rules(connection: apsw.Connection, rule_ids: Iterable[int], origin: str | None = None) -> dict[int, Rule]:
@@ -157,15 +162,18 @@ def load_rules(connection: apsw.Connection, rule_ids: Iterable[int], origin: str
 
 def _is_sound(rule: Rule) -> bool:
     """Return whether a mounted row is a rule at all; others are passed over."""
-    texts = (rule.rule_text, rule.category, rule.context, rule.inserted_at, rule.globs_json, rule.language)
-    stored_texts: list[object] = [
-        *texts,
-        *(optional_text for optional_text in (rule.project, rule.last_applied) if optional_text is not None),
+    texts: list[object] = [
+        rule.rule_text,
+        rule.category,
+        rule.context,
+        rule.inserted_at,
+        rule.globs_json,
+        rule.language,
     ]
+    texts += [text for text in (rule.project, rule.last_applied) if text is not None]
     numbers: list[object] = [rule.weight, rule.instructions_count]
-    return all(isinstance(item, str) and len(item) <= MOST_CHARACTERS for item in stored_texts) and all(
-        isinstance(number, int | float) for number in numbers
-    )
+    sound_numbers = all(isinstance(number, int | float) for number in numbers)
+    return sound_numbers and all(isinstance(text, str) and len(text) <= MOST_CHARACTERS for text in texts)
 
 
 def find_same(connection: apsw.Connection, rule_text: str, project: str | None) -> Rule | None:
@@ -400,13 +408,8 @@ def forget_all_vectors(connection: apsw.Connection) -> None:
 
 
 def rule_ids_of(vector_ids: Any) -> Any:
-    """Return the rule ids of vector numbers: an int64 array."""
+    """Return the rule's id of a vector's id, or the ids of an array of them."""
     return vector_ids - _VECTOR_IDS
-
-
-def rule_id_of(vector_id: int) -> int:
-    """Return the rule's id of one such number."""
-    return vector_id - _VECTOR_IDS
 
 
 def _forget_vectors(connection: apsw.Connection, rule_ids: Sequence[int]) -> None:

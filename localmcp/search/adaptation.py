@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import apsw
 
-from localmcp.embeddings import Embedder
-from localmcp.embeddings.multilingual_model import MULTILINGUAL_NAME
+from localmcp.embeddings import MULTILINGUAL_NAME, Embedder
 from localmcp.search.collections import find_model
 from localmcp.search.drafts import WORD_ONLY
 from localmcp.search.relevance import HYBRID, Signals

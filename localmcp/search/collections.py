@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from localmcp.embeddings.default_model import DEFAULT_NAME
-from localmcp.embeddings.multilingual_model import MULTILINGUAL_NAME
+from localmcp.embeddings import DEFAULT_NAME, MULTILINGUAL_NAME
 from localmcp.errors import InvalidInput, ModelMismatch, NotFound
 from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.storage.times import utc_now

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import apsw
 
 from localmcp.embeddings import LazyEmbedder
-from localmcp.embeddings.multilingual_model import HALF_LENGTH, multilingual_half, without_language
 from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.search.adaptation import DEEP, MULTILINGUAL_TRUST, READ_LANGUAGE, Trust, trust_of, weight_for
 from localmcp.search.candidates import ARM_DEPTH, Arms, Clock, Found, SearchOutcome, SearchRequest
@@ -206,6 +205,8 @@ class Index:
         if vector is not None and ours is not None:
             sentences = embedded.sentences
             if arms.reads_all and holds_several_languages(connection, ours.collection_ids):
+                from localmcp.embeddings.multilingual_model import without_language
+
                 vector, *sentences = map(without_language, (vector, *sentences))
             floor = _floor(connection, ours.model_id)
             near = _live(connection, remote_hits, ours, allowed) if remote_hits.near else []
@@ -391,6 +392,8 @@ def _compare_other_languages(connection: apsw.Connection, model_id: int, vector:
     The English half does not know them (hybrid search in three mixed libraries, nDCG@10 of the English questions
     .791 -> .813, .907 -> .967, .582 -> .655, and of English questions on Spanish passages .923 -> .955).
     """
+    from localmcp.embeddings.multilingual_model import HALF_LENGTH, multilingual_half
+
     cosines = exact_cosines(connection, model_id, [*arms.other_language], multilingual_half(vector))
     arms.cosines |= {chunk_id: cosine / HALF_LENGTH for chunk_id, cosine in cosines.items()}
     arms.semantic_ranks = _ranked(arms.semantic_ranks, arms.cosines)

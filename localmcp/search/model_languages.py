@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import apsw
 
-from localmcp.embeddings.default_model import DEFAULT_NAME
+from localmcp.embeddings import DEFAULT_NAME
 from localmcp.storage.database import fetch_all
 
 ENGLISH = "english"

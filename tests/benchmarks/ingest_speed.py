@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from localmcp.embeddings import DefaultEmbedder
+from localmcp.embeddings.default_model import DefaultEmbedder
 from localmcp.embeddings.encoder import Arithmetic
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 from search_speed import DIMENSION, SEED, ClusterEmbedder, Corpus, build, resident_megabytes
 
-from localmcp.embeddings import DefaultEmbedder, LazyEmbedder
+from localmcp.embeddings import LazyEmbedder
+from localmcp.embeddings.default_model import DefaultEmbedder
 from localmcp.retriever.search import Retriever
 from localmcp.search.backend_choice import Places
 from localmcp.search.collection_vectors import find_part

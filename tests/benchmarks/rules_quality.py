@@ -31,7 +31,6 @@ from localmcp.rules.calibration import (
     find_expected_tasks,
     requests_without_rules,
     shipped_path,
-    store_calibration,
 )
 from localmcp.rules.relevance import Match, Task, match_rules
 from localmcp.rules.rulebook import Selection, embedded_text, find_collection, select_rules
@@ -291,8 +290,11 @@ def main() -> None:
                     ship(workspace, options.model, calibration, expected if is_default else None)
                 if options.store:
                     with Database(options.store).write() as connection:
-                        store_calibration(
-                            connection, ensure_model(connection, workspace.embedder.get().identity), calibration
+                        model_id = ensure_model(connection, workspace.embedder.get().identity)
+                        table = json.dumps({"rules": asdict(calibration)})
+                        connection.execute(
+                            "update models set calibration = json_patch(coalesce(calibration, '{}'), ?) where id = ?",
+                            (table, model_id),
                         )
                 return
             import_rules(workspace, options.tasks)

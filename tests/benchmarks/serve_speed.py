@@ -20,7 +20,7 @@ from typing import Any
 
 import search_speed
 
-from localmcp.embeddings import DefaultEmbedder
+from localmcp.embeddings.default_model import DefaultEmbedder
 
 INITIALIZE = {
     "protocolVersion": "2025-11-25",

@@ -23,17 +23,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localmcp.config import packaged_data
-from localmcp.embeddings import (
-    DefaultEmbedder,
-    Embedder,
-    EndpointEmbedder,
-    FastEmbedModel,
-    FolderEmbedder,
-    HashEmbedder,
-    LazyEmbedder,
-    open_embedder,
-    parse_spec,
-)
+from localmcp.embeddings import Embedder, HashEmbedder, LazyEmbedder, open_embedder, parse_spec
+from localmcp.embeddings.default_model import DefaultEmbedder
+from localmcp.embeddings.endpoint import EndpointEmbedder
+from localmcp.embeddings.fastembed_models import FastEmbedModel, FolderEmbedder
 from localmcp.embeddings.tokens import WordPieces
 from localmcp.errors import ConfigurationError, InvalidInput, ModelMismatch, ModelUnavailable
 from localmcp.workspace import open_workspace
@@ -711,6 +704,7 @@ class TestQueryCache:
         assert second is first
         assert other is not first
         assert embedder.asked == ["same", "Same "]
+        assert (lazy.hits, lazy.misses) == (1, 2)
 
     def test_hands_out_vectors_nobody_can_change(self) -> None:
         vector = LazyEmbedder(HashEmbedder).embed_query("text")
@@ -738,6 +732,7 @@ class TestQueryCache:
             thread.join()
         assert embedder.asked == ["same"]
         assert len(found) == 4
+        assert (lazy.hits, lazy.misses) == (3, 1)
 
     def test_forgets_the_query_unused_the_longest(self) -> None:
         embedder = CountingEmbedder()

@@ -135,7 +135,7 @@ def test_patterns_are_read_as_people_write_them(line: str, globs: tuple[str, ...
 def test_a_broken_front_matter_is_reported_with_its_line_and_skipped(text: str, where: str) -> None:
     reading = read_text(text, "a.mdc", "a.mdc")
     assert reading.drafts == []
-    assert [problem.where for problem in reading.problems] == [where]
+    assert [problem["where"] for problem in reading.problems] == [where]
 
 
 def test_cursor_rules_without_a_list_give_their_paragraphs() -> None:
@@ -159,13 +159,13 @@ def test_json_lines_are_taken_line_by_line_and_broken_ones_reported() -> None:
     assert texts(reading) == ["Use UTC.", "Use UTF-8."]
     first = reading.drafts[0]
     assert (first.category, first.context, first.weight, first.globs) == ("style", "dates", 1.5, ("*.py",))
-    assert [problem.where for problem in reading.problems] == [f"rules.jsonl:{n}" for n in (2, 4, 5, 6, 7, 8)]
+    assert [problem["where"] for problem in reading.problems] == [f"rules.jsonl:{n}" for n in (2, 4, 5, 6, 7, 8)]
 
 
 def test_a_file_that_is_no_text_is_reported(tmp_path: Path) -> None:
     (tmp_path / "CLAUDE.md").write_bytes(b"\xff\xfe\x00binary")
     [problem] = read_file(tmp_path / "CLAUDE.md").problems
-    assert "not UTF-8" in problem.problem
+    assert "not UTF-8" in problem["problem"]
 
 
 @given(st.text(max_size=300))

@@ -14,11 +14,10 @@ import pytest
 from localmcp.config import Settings, load_settings
 from localmcp.embeddings import HashEmbedder, LazyEmbedder, open_embedder
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelUnavailable, NotFound
-from localmcp.rules.calibration import Calibration, find_calibration, requests_without_rules, store_calibration
+from localmcp.rules.calibration import Calibration, find_calibration, requests_without_rules
 from localmcp.rules.learning import Generalized, RuleLearner, normalize, weigh
 from localmcp.rules.relevance import match_globs, split_clauses
 from localmcp.rules.rulebook import RuleDraft
-from localmcp.search.collections import find_model
 from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
@@ -211,8 +210,7 @@ def test_a_stored_calibration_is_used_for_its_model(tmp_path: Path) -> None:
     with Workspace(Settings(database=tmp_path / "a.localmcp", model="hash")) as workspace:
         workspace.rules.store([RuleDraft("alpha beta gamma", "testing")])
         with workspace.database.write() as connection:
-            model_id = find_model(connection, workspace.embedder.get().identity)
-            store_calibration(connection, model_id, Calibration(best=50.0))  # type: ignore[arg-type]
+            connection.execute("update models set calibration = ?", ('{"rules": {"best": 50}}',))
         with workspace.database.read() as connection:
             assert find_calibration(connection, workspace.embedder.get().identity) == Calibration(best=50.0)
         assert "uncalibrated" not in ask(workspace, "alpha beta gamma")

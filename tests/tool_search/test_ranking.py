@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from localmcp.embeddings import DefaultEmbedder, HashEmbedder, LazyEmbedder
+from localmcp.embeddings import HashEmbedder, LazyEmbedder
+from localmcp.embeddings.default_model import DefaultEmbedder
 from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.text_vectors import TextVectors
 from localmcp.tool_search.background_requests import general_requests, request_vectors, scale_of
