@@ -135,26 +135,42 @@ _FOR_NOW_ABROAD = (
 _GENERAL = (
     (2.0, "says it holds always", _ALWAYS_ABROAD),
     (2.0, "says it holds always", r"\b(?:always|never|every ?time|whenever|each time|from now on|in (?:the )?future"
-                                  r"|as a rule|by default|in general|generally|going forward|at all times)\b"),
+                                  r"|as a rule|by default|in general|generally|going forward|at all times|next time"
+                                  r"|any ?more|ever)\b"),
+    (2.0, "ends a habit", r"\b(?:you (?:keep|kept)|stop) \w+ing\b"),
+    (1.5, "says when it matters", r"^(?:when|while|before|after) \w+ing\b"
+                                  r"|^when you (?!are\b|have\b|get\b|can\b|need\b|see\b)\w+"
+                                  r"|^(?:when|if) (?:in doubt|unsure|(?:some|any)(?:thing|one)|an?)\b"
+                                  r"|\bbefore you (?!go\b|continue\b|start\b|begin\b)\w+"),
     (1.0, "speaks of all cases", r"\b(?:all|any|every|each|no)\s+(?:\w+\s+)?\w+"),
     (1.0, "is a norm", r"\b(?:must|should|shall|ought to|may not|need to be|has to be|have to be|prefer|avoid|"
                        r"don'?t|do not|convention|policy|standard|we (?:use|like|want|write|keep|put|call|name))\b"),
     (1.0, "prefers one way to another", r"\b(?:instead of|rather than|over|not)\s+\w+"),
+    (1.0, "asks for a manner", r"^(?:please )?be (?:more |less )?\w+\b"),
     (0.5, "begins like a rule", r"^(?:use|write|keep|name|put|test|document|handle|log|validate|make sure|ensure)\b"),
 )  # fmt: skip
 _MOMENTARY = (
     (3.0, "it is meant for this moment", _FOR_NOW_ABROAD),
     (3.0, "it is meant for this moment", r"\b(?:just (?:this )?once|this time|for now|right now|today|tonight|tomorrow"
-                                         r"|for the moment|temporarily|quickly|just now|again\b(?!st))"),
+                                         r"|for the moment|temporarily|quickly|just now|(?:not|this|that|it|ok(?:ay)?) now"
+                                         r"|until i)\b|\byet[.!]*$|^(?!.*\bn?ever\b).*\bagain\b"),
+    (5.0, "it takes back what was said", r"\bnever ?mind\b"),
     (2.5, "it gives measures of one place", r"\b\d+\s?(?:px|pixels?|pt|rem|em|%|dp)\b|\bline \d+\b"),
     (2.0, "it changes one thing that is there", r"^(?:please |now |can you |could you |go )*(?:move|rename|delete"
           r"|remove|fix|change|add|undo|revert|open|show|center|resize|rotate|update|replace|create|build|run|push|merge"
-          r"|deploy|commit|translate|explain|find|look|check|start|stop|restart|install|implement)\b"
+          r"|deploy|commit(?! messages?\b)|translate|explain(?! less\b| more\b)|find|look|check|start|stop(?! \w+ing\b)"
+          r"|restart|install|implement)\b"
           r"(?!.*\b(?:always|never|every|each|before|after|whenever)\b)"),
     (2.0, "it points at something in view", r"\b(?:this|that|these|those) (?:button|file|function|class|line|test|page"
           r"|error|bug|method|variable|component|branch|commit|ticket|column|table|field|image|dialog)s?\b|\b(?:above|below|here)\b"),
+    (1.5, "it waits for what is going on", r"^(?:when|once|as soon as|after|before) (?:you(?:'re| are)|this|that|it)\b"
+                                           r"|^let'?s (?:start|begin|try|see|do|call)\b"
+                                           r"|\bbefore (?:we|you) (?:go|continue)\b"),
+    (1.0, "it is about one thing", r"^(?:write|add|put|make|create|keep|use) .*\b(?:for|to|into)"
+                                   r" (?:the \w+|it|\w+_\w+)[.!]?$"),
     (2.0, "it is a question", r"[?？]\s*$"),
-    (1.5, "it names one place", r"`[^`]+\.\w{1,5}`|\b[\w/-]+\.(?:py|ts|tsx|js|css|html|go|rs|java|md|sql)\b|#\d+\b"),
+    (1.5, "it names one place", r"`[^`]+\.\w{1,5}`|#\d+\b"
+                                r"|\b[\w/-]+\.(?:py|ts|tsx|js|css|html|go|rs|java|md|sql|toml|json|ya?ml)\b"),
 )  # fmt: skip
 
 _GENERAL_EXAMPLES = (
@@ -201,7 +217,9 @@ def _likeness(instruction: str, embedder: Embedder) -> float:
 # ---------------------------------------------------------------- the imperative
 
 _OPENINGS = re.compile(
-    r"^(?:(?:hey|ok|okay|please|also|and|but|so|well|note|remember|important|fyi|btw|no|yes|actually)\b[,:!.]?\s+(?:that\s+)?"
+    r"^(?:(?:hey|ok|okay|please|also|and|but|so|remember|fyi|btw|yes|actually|as i said"
+    r"|i(?: have|'ve)? (?:already )?(?:told you|said)(?: already| before)?)\b[,:!.]?\s+(?:that\s+)?"
+    r"|(?:no|well|note|important)(?:[,:!.]+\s+|\s+that\s+)"
     r"|(?:from now on|in (?:the )?future|going forward|as a rule|in general|generally|by default|next time)\b,?\s+"
     r"|(?:can|could|would|will) you (?:please )?"
     r"|i(?:'d| would) (?:like|prefer|want) (?:it if )?you (?:to )?|i (?:want|need|expect) you to "
@@ -216,6 +234,8 @@ _REWRITES = (
                 r"|mustn'?t|do(?: not|n'?t))\s+", re.I), "do not "),
     (re.compile(r"^(?:we|i)\s+(use|like|prefer|want|write|keep|put|call|name|avoid|test|log|document|store)\b", re.I),
      r"\1"),
+    (re.compile(r"^you (?:keep|kept) forgetting (?:to )?", re.I), ""),
+    (re.compile(r"^you (?:keep|kept) (\w+ing)\b", re.I), r"stop \1"),
     (re.compile(r"^i (?:do not|don'?t) (?:like|want)(?: it when you)?\s+", re.I), "avoid "),
     (re.compile(r"^don'?t\b", re.I), "do not"),
     (re.compile(r"^not\s+", re.I), "do not "),
