@@ -112,7 +112,7 @@ class WatchedDoor(HttpServer):
 def open_door(file: Path, **settings: Any) -> Iterator[OpenDoor]:
     """A door to that file until the block ends."""
     workspace = open_workspace(file, **{"model": "hash", **settings})
-    once: OpenOnce[Workspace] = OpenOnce(lambda: workspace)
+    once = OpenOnce(lambda: workspace)
     door = HttpApp(once, limits_of(workspace.settings, "127.0.0.1"))
     sock = listen(Address(port=0))
     port = sock.getsockname()[1]

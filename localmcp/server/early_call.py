@@ -11,14 +11,16 @@ import logging
 import queue
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from localmcp.errors import ConfigurationError
 from localmcp.schemas import without_surrogates
 from localmcp.server.tool_results import call_tool, note_client
 from localmcp.server.wire import Wire
-from localmcp.server.wire_values import HasRegistry
 from localmcp.tools import Json, Scope
+
+if TYPE_CHECKING:
+    from localmcp.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +44,7 @@ def scope_of(profile: str | None) -> tuple[Scope, ConfigurationError | None]:
         return replace(SCOPE, tools=frozenset[str]()), error
 
 
-def answer_early(wire: Wire, open_workspace: Callable[[], HasRegistry], profile: str | None) -> None:
+def answer_early(wire: Wire, open_workspace: Callable[[], Workspace], profile: str | None) -> None:
     """Answer what the client calls right after `initialize`; every other line is kept for the SDK, in its order."""
     scope, refusal = scope_of(profile)
     if (client := _client_of(wire)) is None or refusal is not None:
@@ -98,7 +100,7 @@ def _read_call(line: bytes) -> tuple[int | str, str, Json] | None:
     return request_id, name, cast(Json, arguments)
 
 
-def _call(open_workspace: Callable[[], HasRegistry], name: str, arguments: Json, scope: Scope, client: Json) -> Json:
+def _call(open_workspace: Callable[[], Workspace], name: str, arguments: Json, scope: Scope, client: Json) -> Json:
     title = client.get("title")
     note_client(title if isinstance(title, str) and title else client["name"])
     return call_tool(open_workspace, name, arguments, scope, client["name"])

@@ -8,7 +8,7 @@ import logging
 import re
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import anyio
@@ -35,7 +35,7 @@ from localmcp.server.elicitation import RetriedCalls, ask_by_request, refuse_que
 from localmcp.server.offer_handlers import WATCH_SECONDS, OfferHandlers, missing_capability
 from localmcp.server.progress_reporter import ProgressReporter
 from localmcp.server.tool_results import call_tool, failed_result, find_tool, note_client, tool_result
-from localmcp.server.wire_values import HasRegistry, log_incident, message_of
+from localmcp.server.wire_values import log_incident, message_of
 from localmcp.tools import (
     Answer,
     AskPerson,
@@ -51,6 +51,9 @@ from localmcp.tools import (
     use_scope,
 )
 from localmcp.version import __version__
+
+if TYPE_CHECKING:
+    from localmcp.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -71,36 +74,30 @@ _LISTS = {
 """List -> what tells of its changes: the event of 2026-07-28, and the notification before."""
 
 
-def build_server(
-    open_workspace: Callable[[], HasRegistry],
-    scope: Scope | Callable[[], Scope],
-    *,
-    instructions: str | None = None,
-) -> ToolServer:
-    """Return a server of the tools that `scope` may use.
-
-    Args:
-        open_workspace: called in a worker thread at every request, so it opens once (`OpenOnce`). When it raises, the
-            server goes on: calls answer with the error.
-        scope: one for all requests, or a function of the request's own context variables.
-        instructions: what the client's model is told about this server.
-    """
-    return ToolServer(open_workspace, scope if callable(scope) else lambda: scope, instructions)
-
-
 class ToolServer(Server[Any]):
-    """A low-level MCP server over a registry."""
+    """A low-level MCP server of the tools that a scope may use."""
 
     def __init__(
-        self, open_workspace: Callable[[], HasRegistry], scope: Callable[[], Scope], instructions: str | None
+        self,
+        open_workspace: Callable[[], Workspace],
+        scope: Scope | Callable[[], Scope],
+        *,
+        instructions: str | None = None,
     ) -> None:
+        """
+        Args:
+            open_workspace: called in a worker thread at every request, so it opens once (`OpenOnce`). When it raises,
+                the server goes on: calls answer with the error.
+            scope: one for all requests, or a function of the request's own context variables.
+            instructions: what the client's model is told about this server.
+        """
         self._open_workspace = open_workspace
-        self._scope = scope
+        self._scope = scope if callable(scope) else lambda: scope
         self._slots = WeakValueDictionary[str, anyio.CapacityLimiter]()
         self._bus = InMemorySubscriptionBus()
         self._sessions: dict[int, ServerSession] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._offers = OfferHandlers(open_workspace, scope, self._bus)
+        self._offers = OfferHandlers(open_workspace, self._scope, self._bus)
         self._listen = ListenHandler(self._bus)
         self._watcher: asyncio.Task[None] | None = None
         self._retried = RetriedCalls()

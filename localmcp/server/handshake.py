@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any, NoReturn
 
-    from localmcp.server.stdio import Served
+    from localmcp.workspace import Workspace
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 DISCOVER_VERSION = "2026-07-28"
@@ -111,7 +111,7 @@ def _discover(params: dict[str, Any], instructions: str, advertised: dict[str, A
 
 
 def serve(
-    open_workspace: Callable[[Wire], Served], *, database: str | None = None, profile: str | None = None
+    open_workspace: Callable[[Wire], Workspace], *, database: str | None = None, profile: str | None = None
 ) -> NoReturn:
     """Serve MCP on stdin and stdout until the client leaves; ends the process.
 
@@ -153,7 +153,7 @@ def _log_to_stderr() -> None:
 def main(database: str | None = None, profile: str | None = None) -> NoReturn:
     """`localmcp serve` over stdio, with the database that the settings choose."""
 
-    def open_workspace(wire: Wire) -> Served:
+    def open_workspace(wire: Wire) -> Workspace:
         import logging
 
         from localmcp.config import Settings, load_settings

@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -19,8 +19,11 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 from localmcp.errors import LocalMCPError, MissingCapability
 from localmcp.schemas import without_surrogates
 from localmcp.server.offers import Offer, OwnOffer
-from localmcp.server.wire_values import HasRegistry, log_incident, message_of
+from localmcp.server.wire_values import log_incident, message_of
 from localmcp.tools import Json, Scope, use_scope
+
+if TYPE_CHECKING:
+    from localmcp.workspace import Workspace
 
 WATCH_SECONDS = 2.0
 """How often the file is asked whether subscribed documents have changed; one counter is read."""
@@ -32,20 +35,11 @@ Context = ServerRequestContext[Any]
 Result = TypeVar("Result")
 
 
-@runtime_checkable
-class CountsChanges(Protocol):
-    """A workspace that counts the changes of its documents."""
-
-    def content_generation(self) -> int:
-        """Return a number that grows whenever documents change, whichever process changes them."""
-        ...
-
-
 class OfferHandlers:
     """Each method answers one request of the protocol."""
 
     def __init__(
-        self, open_workspace: Callable[[], HasRegistry], scope: Callable[[], Scope], bus: InMemorySubscriptionBus
+        self, open_workspace: Callable[[], Workspace], scope: Callable[[], Scope], bus: InMemorySubscriptionBus
     ) -> None:
         self._open_workspace = open_workspace
         self._scope = scope
@@ -135,9 +129,8 @@ class OfferHandlers:
         return any(offer.subscribe(uri) for offer in self._offers())
 
     def generation(self) -> int:
-        """Return the file's counter of changes; 0 where it has none."""
-        workspace = self._open_workspace()
-        return workspace.content_generation() if isinstance(workspace, CountsChanges) else 0
+        """Return the file's counter of changes."""
+        return self._open_workspace().content_generation()
 
     async def publish_changes(self) -> None:
         """Tell subscribers which of the watched documents have changed."""

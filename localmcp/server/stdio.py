@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import anyio
 import anyio.to_thread
@@ -24,11 +24,14 @@ from pydantic import ValidationError
 from localmcp.errors import LocalMCPError
 from localmcp.schemas import without_surrogates
 from localmcp.server.early_call import scope_of
-from localmcp.server.handlers import build_server
+from localmcp.server.handlers import ToolServer
 from localmcp.server.session_cache import remember_session
 from localmcp.server.wire import MAX_LINE, Overlong, Wire
-from localmcp.server.wire_values import HasRegistry, OpenOnce, TellsOfChanges, close_within, pass_on_changes
+from localmcp.server.wire_values import OpenOnce, close_within, pass_on_changes
 from localmcp.tools import use_scope
+
+if TYPE_CHECKING:
+    from localmcp.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -49,21 +52,9 @@ _ID_FIRST = re.compile(rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d+|"
 _ID_LAST = re.compile(rb'"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d+|"[^"\\]*")\s*\}\s*$')
 
 
-class Served(HasRegistry, Protocol):
-    """The part of a workspace that a session uses."""
-
-    def start_background(self) -> None:
-        """Begin what runs beside the calls, such as loading the model; called after the first call."""
-        ...
-
-    def instructions(self) -> str:
-        """Return what the client's model is told about this file."""
-        ...
-
-    def close(self) -> None: ...
-
-
-def run(wire: Wire, open_workspace: Callable[[], Served], database: str | None, profile: str | None = None) -> NoReturn:
+def run(
+    wire: Wire, open_workspace: Callable[[], Workspace], database: str | None, profile: str | None = None
+) -> NoReturn:
     """Serve the client on `wire`, whose first line has been read, until it leaves; ends the process."""
     session = Session(wire, open_workspace, database, profile)
     try:
@@ -82,7 +73,7 @@ class Session:
     """Carries frames between the wire and the SDK's server."""
 
     def __init__(
-        self, wire: Wire, open_workspace: Callable[[], Served], database: str | None, profile: str | None = None
+        self, wire: Wire, open_workspace: Callable[[], Workspace], database: str | None, profile: str | None
     ) -> None:
         self.exit_code = 0
         self._wire = wire
@@ -93,7 +84,7 @@ class Session:
             log.error("No tool is served: %s", self._refusal)
         self._open = open_workspace
         self._workspace = OpenOnce(self._open_and_observe)
-        self._server = build_server(self._workspace, self._scope, instructions=wire.instructions)
+        self._server = ToolServer(self._workspace, self._scope, instructions=wire.instructions)
         self._server.offered = lambda: wire.offers
         self._repeated = wire.answered
         self._running: set[_Id | None] = set()
@@ -156,12 +147,11 @@ class Session:
         except Exception:
             log.exception("the workspace cannot be opened")
 
-    def _open_and_observe(self) -> Served:
+    def _open_and_observe(self) -> Workspace:
         workspace = self._open()
         workspace.registry.observe(lambda _record: self._note_first_call())
         workspace.registry.refusal = self._refusal or workspace.registry.refusal
-        if isinstance(workspace, TellsOfChanges):
-            pass_on_changes(workspace, self._server.publish_change)
+        pass_on_changes(workspace, self._server.publish_change)
         return workspace
 
     def _note_first_call(self) -> None:
@@ -175,7 +165,7 @@ class Session:
         self._keep_instructions(workspace)
         workspace.start_background()
 
-    def _keep_instructions(self, workspace: Served) -> None:
+    def _keep_instructions(self, workspace: Workspace) -> None:
         try:
             with use_scope(self._scope):
                 instructions = without_surrogates(workspace.instructions())

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from localmcp.activity import CallOrigin, call_origin
 from localmcp.errors import LocalMCPError, MissingCapability, UnknownTool
 from localmcp.schemas import without_surrogates
-from localmcp.server.wire_values import HasRegistry, log_incident, message_of
+from localmcp.server.wire_values import log_incident, message_of
 from localmcp.tools import Answer, Json, Registry, Scope, Tool, compact_json, use_scope
+
+if TYPE_CHECKING:
+    from localmcp.workspace import Workspace
 
 MAX_RESULT = 1_000_000
 """Bytes of one result on the wire; clients drop larger ones."""
@@ -27,7 +31,7 @@ def note_client(name: str) -> None:
 
 
 def call_tool(
-    open_workspace: Callable[[], HasRegistry], name: str, arguments: Json, scope: Scope, client_name: str
+    open_workspace: Callable[[], Workspace], name: str, arguments: Json, scope: Scope, client_name: str
 ) -> Json:
     """Run a tool and return its result; whatever goes wrong in it is a result that says so.
 

@@ -1,4 +1,4 @@
-"""What every part of the server needs: the workspace opened once, incidents in the log, texts that UTF-8 can carry."""
+"""What every part of the server needs: the workspace opened once, its changes passed on, incidents in the log."""
 
 from __future__ import annotations
 
@@ -6,53 +6,32 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING
 
 from localmcp.errors import LocalMCPError
-from localmcp.tools import Registry
+
+if TYPE_CHECKING:
+    from localmcp.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
 
-class HasRegistry(Protocol):
-    """What a workspace must offer to be listed and called."""
-
-    @property
-    def registry(self) -> Registry: ...
-
-
-@runtime_checkable
-class TellsOfChanges(HasRegistry, Protocol):
-    """A workspace whose providers' tools can change while it is open."""
-
-    def on_tools_changed(self, listener: Callable[[], None]) -> None:
-        """Call `listener`, from any thread, after each change."""
-        ...
-
-    def on_offers_changed(self, listener: Callable[[str], None]) -> None:
-        """The same for resources and prompts; `listener` gets what `ToolServer.publish_change` takes."""
-        ...
-
-
-def pass_on_changes(workspace: TellsOfChanges, publish: Callable[[str], None]) -> None:
-    """Tell clients of changes; tools that tools/list does not show may change without a word."""
+def pass_on_changes(workspace: Workspace, publish: Callable[[str], None]) -> None:
+    """Tell clients of changes through `publish`, but not of changes of tools that tools/list does not show."""
     registry = workspace.registry
     workspace.on_tools_changed(lambda: publish("tools") if registry.show_all else None)
     workspace.on_offers_changed(publish)
 
 
 def close_within(seconds: float, close: Callable[[], object]) -> None:
-    """Run `close`, but wait for it at most so many seconds: abandoned calls may still use the workspace."""
+    """Run `close`, and wait at most that long for it: abandoned calls may still use the workspace."""
     closing = threading.Thread(target=close, daemon=True)
     closing.start()
     closing.join(seconds)
 
 
-Workspace = TypeVar("Workspace", bound=HasRegistry)
-
-
-class OpenOnce(Generic[Workspace]):
-    """Opens the workspace when it is first needed; a failed attempt is made again by the next call."""
+class OpenOnce:
+    """Opens the workspace when it is first needed; after a failure the next call tries again."""
 
     def __init__(self, open_workspace: Callable[[], Workspace]) -> None:
         self._open = open_workspace
@@ -67,7 +46,7 @@ class OpenOnce(Generic[Workspace]):
 
 
 def log_incident(name: str) -> str:
-    """Log the exception that is being handled; what the client is told instead of it."""
+    """Log the exception that is being handled, and return what the client is told instead."""
     incident = secrets.token_hex(4)
     log.exception("%s failed (incident %s)", name, incident)
     return f"{name} failed unexpectedly (incident {incident}). The server's log tells more."

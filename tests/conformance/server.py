@@ -22,7 +22,7 @@ from localmcp.server.http.app import HttpApp
 from localmcp.server.http.serving import Address, HttpServer, listen, uvicorn_config
 from localmcp.server.wire_values import OpenOnce
 from localmcp.tools import INPUT_KEY, Answer, Json, Tool, ToolMark, person_asker, progress_listener
-from localmcp.workspace import Workspace, open_workspace
+from localmcp.workspace import open_workspace
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 SOUND = base64.b64encode(b"RIFF$\0\0\0WAVEfmt ").decode()
@@ -262,7 +262,7 @@ def main() -> None:
         workspace.registry.add(ProgressFixture("test_tool_with_progress"))
         workspace.registry.offers.append(Fixtures())
         workspace.knowledge.get_stats()
-        once: OpenOnce[Workspace] = OpenOnce(lambda: workspace)
+        once = OpenOnce(lambda: workspace)
         door = HttpApp(once)
 
         def change_tools() -> None:

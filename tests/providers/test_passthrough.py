@@ -19,7 +19,7 @@ from mcp.client.session import ClientRequestContext
 from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated
 
 import localmcp
-from localmcp.server.handlers import build_server
+from localmcp.server.handlers import ToolServer
 from localmcp.tools import Registry, Scope, use_scope
 from localmcp.workspace import Workspace
 
@@ -50,7 +50,7 @@ async def test_progress_of_a_connected_server_reaches_the_client(registry: Regis
     async def listen(progress: float, total: float | None, message: str | None) -> None:
         heard.append((progress, total, message))
 
-    async with Client(build_server(lambda: Wired(registry), Scope()), mode=era) as client:
+    async with Client(ToolServer(lambda: Wired(registry), Scope()), mode=era) as client:
         result = await client.call_tool("sdk__count", {"steps": 3}, progress_callback=listen)
     # What comes within a tenth of a second is told together.
     messages = [message for *_, message in heard]
@@ -63,7 +63,7 @@ async def test_a_call_that_the_client_gives_up_is_cancelled_in_the_server(
     registry: Registry, era: Any, tmp_path: Path
 ) -> None:
     note = tmp_path / "note"
-    async with Client(build_server(lambda: Wired(registry), Scope()), mode=era) as client:
+    async with Client(ToolServer(lambda: Wired(registry), Scope()), mode=era) as client:
         async with anyio.create_task_group() as calls:
             calls.start_soon(client.call_tool, "sdk__linger", {"file": str(note)})
             with anyio.fail_after(PATIENCE):
@@ -84,9 +84,7 @@ async def choose(context: ClientRequestContext, params: types.ElicitRequestParam
 
 
 async def paint(registry: Registry, era: Any, callback: Any) -> Any:
-    async with Client(
-        build_server(lambda: Wired(registry), Scope()), mode=era, elicitation_callback=callback
-    ) as client:
+    async with Client(ToolServer(lambda: Wired(registry), Scope()), mode=era, elicitation_callback=callback) as client:
         try:
             return await client.call_tool("questions__paint", {"thing": "fence"})
         except MCPError as error:
@@ -148,7 +146,7 @@ async def test_the_time_that_a_person_takes_does_not_count_against_the_server(tm
 
 async def test_a_question_is_answered_only_by_the_caller_whose_call_it_is(asking: Registry) -> None:
     caller = "ada"
-    server = build_server(lambda: Wired(asking), lambda: Scope(caller=caller))
+    server = ToolServer(lambda: Wired(asking), lambda: Scope(caller=caller))
     async with Client(server, mode="auto", elicitation_callback=choose) as client:
         await client.list_tools()
         question = await client.session.call_tool("questions__paint", {"thing": "fence"}, allow_input_required=True)
@@ -172,7 +170,7 @@ async def test_resources_and_prompts_of_a_connected_server_come_under_its_namesp
     farm.open()[1].refresh(["sdk"])
     with localmcp.open(tmp_path / "own.db", model="hash") as opened:
         workspace = opened.workspace
-        async with Client(build_server(lambda: workspace, Scope()), mode=era) as client:
+        async with Client(ToolServer(lambda: workspace, Scope()), mode=era) as client:
             listed = await client.list_resources()
             listed = await client.list_resources(cursor=listed.next_cursor) if listed.next_cursor else listed
             (resource,) = [each for each in listed.resources if "server/sdk/" in str(each.uri)]
@@ -205,7 +203,7 @@ NOTE_B = "localmcp://server/notes/note%3A%2F%2Fb"
 async def test_templates_and_completion_of_a_connected_server_are_used_as_if_they_were_ours(
     notes: Workspace, era: Any
 ) -> None:
-    async with Client(build_server(lambda: notes, Scope()), mode=era) as client:
+    async with Client(ToolServer(lambda: notes, Scope()), mode=era) as client:
         templates = [each.uri_template for each in (await client.list_resource_templates()).resource_templates]
         (template,) = [each for each in templates if "server/notes" in each]
         read = await client.read_resource(template.replace("{name}", "a"))
@@ -235,7 +233,7 @@ async def test_changes_of_a_connected_server_are_told_to_our_clients(notes: Work
         elif isinstance(message, types.ResourceListChangedNotification | types.PromptListChangedNotification):
             note("resources" if isinstance(message, types.ResourceListChangedNotification) else "prompts")
 
-    server = build_server(lambda: notes, Scope())
+    server = ToolServer(lambda: notes, Scope())
     notes.on_offers_changed(server.publish_change)
     async with Client(server, mode=era, message_handler=receive) as client, anyio.create_task_group() as group:
         await client.list_tools()

@@ -13,7 +13,7 @@ from mcp.types import Implementation
 
 import localmcp
 from localmcp.errors import LocalMCPError
-from localmcp.server.handlers import build_server
+from localmcp.server.handlers import ToolServer
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
 
@@ -28,7 +28,7 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
 
 
 def serve(workspace: Workspace, name: str, era: Any) -> Client:
-    server = build_server(lambda: workspace, LEAN)
+    server = ToolServer(lambda: workspace, LEAN)
     return Client(server, mode=era, client_info=Implementation(name=name, version="1"))
 
 

@@ -16,7 +16,7 @@ from mcp import Client, MCPError
 from mcp.server.subscriptions import ResourceUpdated
 
 import localmcp
-from localmcp.server.handlers import build_server
+from localmcp.server.handlers import ToolServer
 from localmcp.server.offers import DOCUMENT, RULES_PROMPT, TEMPLATE
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
@@ -53,7 +53,7 @@ def filled(workspace: Workspace, tmp_path: Path) -> Workspace:
 
 
 def serve(workspace: Workspace, era: Any, scope: Scope = SCOPE) -> Client:
-    return Client(build_server(lambda: workspace, scope), mode=era)
+    return Client(ToolServer(lambda: workspace, scope), mode=era)
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -146,7 +146,7 @@ async def test_a_subscriber_is_told_when_a_document_changes(filled: Workspace, m
         if isinstance(message, types.ResourceUpdatedNotification) and str(message.params.uri) == uri:
             told.set()
 
-    server = build_server(lambda: filled, SCOPE)
+    server = ToolServer(lambda: filled, SCOPE)
     async with Client(server, mode="legacy", message_handler=receive) as client:
         await client.subscribe_resource(uri)
         await change_the_soup_until(told, filled)
@@ -157,7 +157,7 @@ async def test_a_listener_is_told_when_a_document_changes(filled: Workspace, mon
     monkeypatch.setattr("localmcp.server.handlers.WATCH_SECONDS", 0.05)
     uri = DOCUMENT + "Soup"
     async with (
-        Client(build_server(lambda: filled, SCOPE)) as client,
+        Client(ToolServer(lambda: filled, SCOPE)) as client,
         client.listen(resource_subscriptions=[uri]) as subscription,
     ):
         events: list[Any] = []

@@ -26,7 +26,7 @@ from localmcp.__main__ import plain_serve
 from localmcp.errors import ConfigurationError
 from localmcp.server import handshake, session_cache
 from localmcp.server.early_call import answer_early
-from localmcp.server.handlers import PARALLEL_CALLS, ToolServer, build_server
+from localmcp.server.handlers import PARALLEL_CALLS, ToolServer
 from localmcp.server.tool_results import MAX_RESULT
 from localmcp.server.wire import Wire
 from localmcp.tools import Answer, Registry, Scope, Tool, ToolMark
@@ -144,6 +144,11 @@ class Workspace:
 
     def start_background(self):
         self.background.set()
+
+    def on_tools_changed(self, listener):
+        """Its tools never change."""
+
+    on_offers_changed = on_tools_changed
 
     def close(self):
         if self.folder:
@@ -299,7 +304,7 @@ def workspace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 @pytest.fixture
 def tool_server(workspace: Any) -> ToolServer:
-    return build_server(lambda: workspace, Scope(caller="stdio", trusted=False), instructions="Hello.")
+    return ToolServer(lambda: workspace, Scope(caller="stdio", trusted=False), instructions="Hello.")
 
 
 async def checked(client: Client, name: str, /, **arguments: Any) -> types.CallToolResult:
@@ -459,7 +464,7 @@ async def test_a_connected_server_that_hangs_leaves_our_tools_free(workspace: An
 
 async def test_a_scope_narrows_the_list_and_the_calls(workspace: Any) -> None:
     scopes = [Scope(caller="key", tools=frozenset({"whoami"}))]
-    narrow = build_server(lambda: workspace, lambda: scopes[0])
+    narrow = ToolServer(lambda: workspace, lambda: scopes[0])
     async with Client(narrow) as client:
         assert [each.name for each in (await client.list_tools()).tools] == ["whoami"]
         with pytest.raises(MCPError, match="Unknown tool: echo"):
@@ -473,7 +478,7 @@ async def test_a_workspace_that_cannot_be_opened_answers_with_its_error(era: Any
     def fail() -> Any:
         raise ConfigurationError("threads = 'many' cannot be used.", hint="Use a number.")
 
-    async with Client(build_server(fail, Scope()), mode=era) as client:
+    async with Client(ToolServer(fail, Scope()), mode=era) as client:
         with pytest.raises(MCPError, match="threads = 'many' cannot be used"):
             await client.list_tools()
         result = await client.call_tool("echo", {"text": "x"})
@@ -485,7 +490,7 @@ async def test_a_crash_while_opening_shows_an_incident_and_not_its_text(era: Any
     def fail() -> Any:
         raise RuntimeError("secret")
 
-    async with Client(build_server(fail, Scope()), mode=era) as client:
+    async with Client(ToolServer(fail, Scope()), mode=era) as client:
         with pytest.raises(MCPError, match=r"tools/list failed unexpectedly \(incident") as caught:
             await client.list_tools()
         assert caught.value.code == -32603

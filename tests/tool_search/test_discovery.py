@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 from localmcp import discovery
 from localmcp.discovery import NOTHING_FOUND, Discovery, ToolMetadata, required_parameters, score_query, score_word
 from localmcp.errors import InvalidInput, NotFound, UnknownTool
-from localmcp.server.handlers import build_server
+from localmcp.server.handlers import ToolServer
 from localmcp.tools import Answer, CallRecord, Param, Registry, Scope, Tool, ToolMark, tool, use_scope
 
 ERAS = ["legacy", "auto"]
@@ -125,7 +125,7 @@ def find(registry: Registry, query: str, **arguments: Any) -> list[str]:
 
 async def over_the_wire(registry: Registry, era: Any, name: str, arguments: dict[str, Any]) -> CallToolResult:
     """Call through a client that checks the structured result against the schema."""
-    async with Client(build_server(lambda: Wired(registry), Scope()), mode=era) as client:
+    async with Client(ToolServer(lambda: Wired(registry), Scope()), mode=era) as client:
         await client.list_tools()
         return await client.call_tool(name, arguments)
 
@@ -166,7 +166,7 @@ def test_registry_04_calling_an_unknown_tool_is_the_same_error_as_getting_it(reg
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_attach_01_the_two_tools_are_listed_and_the_hidden_ones_are_not(registry: Registry, era: Any) -> None:
-    async with Client(build_server(lambda: Wired(registry), Scope()), mode=era) as client:
+    async with Client(ToolServer(lambda: Wired(registry), Scope()), mode=era) as client:
         listed = names((await client.list_tools()).tools)
     assert sorted(listed) == ["count_letters", "execute_tool", "tool_search"]
 

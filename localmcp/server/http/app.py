@@ -32,7 +32,6 @@ from localmcp.server.http.replies import (
 from localmcp.server.http.rest import RestEndpoints
 from localmcp.server.http.sse import Streams
 from localmcp.server.wire_values import OpenOnce, log_incident
-from localmcp.workspace import Workspace
 
 HEALTH = "/health"
 TOOLS = "/tools"
@@ -57,7 +56,7 @@ class HttpLimits:
 class HttpApp:
     """The application: one port for MCP, the original's endpoints and key management."""
 
-    def __init__(self, open_workspace: OpenOnce[Workspace], limits: HttpLimits | None = None) -> None:
+    def __init__(self, open_workspace: OpenOnce, limits: HttpLimits | None = None) -> None:
         self._limits = limits or HttpLimits()
         self._authentication = Authentication(open_workspace)
         self._per_key = RateLimit(self._limits.per_key)

@@ -21,7 +21,6 @@ from localmcp.tools import Scope
 if TYPE_CHECKING:
     from localmcp.api_keys.key_info import KeyInfo
     from localmcp.server.wire_values import OpenOnce
-    from localmcp.workspace import Workspace
 
 MISSING = "Unauthorized: Missing or invalid Authorization header"
 INVALID = "Unauthorized: Invalid API key"
@@ -53,7 +52,7 @@ def request_scope() -> Scope:
 class Authentication:
     """Checks the key of every request, so that a key revoked a moment ago is refused."""
 
-    def __init__(self, open_workspace: OpenOnce[Workspace]) -> None:
+    def __init__(self, open_workspace: OpenOnce) -> None:
         self._open_workspace = open_workspace
         self._checks = anyio.CapacityLimiter(PARALLEL_CHECKS)
         self._first_checks = anyio.CapacityLimiter(PARALLEL_FIRST_CHECKS)

@@ -23,7 +23,6 @@ from localmcp.tools import Answer, Json, Scope
 
 if TYPE_CHECKING:
     from localmcp.api_keys.key_info import KeyInfo
-    from localmcp.workspace import Workspace
 
 PARALLEL_CALLS = 16
 CALL_SECONDS = 300.0
@@ -80,7 +79,7 @@ class Exchange:
 class Calls:
     """Runs tools in worker threads, in the scope of the request."""
 
-    def __init__(self, open_workspace: OpenOnce[Workspace]) -> None:
+    def __init__(self, open_workspace: OpenOnce) -> None:
         self.open_workspace = open_workspace
         self._limiter = anyio.CapacityLimiter(PARALLEL_CALLS)
 

@@ -36,7 +36,6 @@ from localmcp.tools import AskPerson, Json, use_scope
 
 if TYPE_CHECKING:
     from localmcp.server.http.sse import Streams
-    from localmcp.workspace import Workspace
 
 ORIGINAL_PATH = "/api/mcp"
 VERSION_HEADER = "mcp-protocol-version"
@@ -60,8 +59,8 @@ _instructions: ContextVar[str] = ContextVar("localmcp_instructions", default=FAL
 class HttpToolServer(ToolServer):
     """The MCP server behind the server: everything it says is said in the scope of the request's key."""
 
-    def __init__(self, open_workspace: OpenOnce[Workspace]) -> None:
-        super().__init__(open_workspace, request_scope, None)
+    def __init__(self, open_workspace: OpenOnce) -> None:
+        super().__init__(open_workspace, request_scope)
         self.offered = _offered.get
 
     def person_asker(self, ctx: Context) -> AskPerson | None:

@@ -132,7 +132,7 @@ def uvicorn_config(app: HttpApp) -> uvicorn.Config:
 class HttpServer(uvicorn.Server):
     """uvicorn's server, which says where it listens and ends streams before it waits for requests."""
 
-    def __init__(self, config: uvicorn.Config, app: HttpApp, address: Address, workspace: OpenOnce[Workspace]) -> None:
+    def __init__(self, config: uvicorn.Config, app: HttpApp, address: Address, workspace: OpenOnce) -> None:
         super().__init__(config)
         self._app = app
         self._address = address
