@@ -152,8 +152,9 @@ _GENERAL = (
 _MOMENTARY = (
     (3.0, "it is meant for this moment", _FOR_NOW_ABROAD),
     (3.0, "it is meant for this moment", r"\b(?:just (?:this )?once|this time|for now|right now|today|tonight|tomorrow"
-                                         r"|for the moment|temporarily|quickly|just now|(?:not|this|that|it|ok(?:ay)?) now"
-                                         r"|until i)\b|\byet[.!]*$|^(?!.*\bn?ever\b).*\bagain\b"),
+                                         r"|for the moment|temporarily|quickly|just now|until i"
+                                         r"|(?:not|this|that|it|ok(?:ay)?) now)\b|\byet[.!]*$"
+                                         r"|^(?!.*\bn?ever\b).*\bagain\b"),
     (5.0, "it takes back what was said", r"\bnever ?mind\b"),
     (2.5, "it gives measures of one place", r"\b\d+\s?(?:px|pixels?|pt|rem|em|%|dp)\b|\bline \d+\b"),
     (2.0, "it changes one thing that is there", r"^(?:please |now |can you |could you |go )*(?:move|rename|delete"
