@@ -123,12 +123,12 @@ def show(_session: Session, value: Json) -> None:
 @click.option("--off", is_flag=True, help="Take the mark away.")
 @pass_session
 def favourite(session: Session, names: tuple[str, ...], off: bool) -> None:
-    """Mark quick starts as favourites."""
+    """Mark quick starts as favorites."""
     marked: list[Json] = [session.call("favouriteQuickstart", name=name, favourite=not off).value for name in names]
     if session.as_json:
         session.print_json(marked)
     else:
-        session.note(f"{terminal.counted(len(marked), 'favourite')} {'removed' if off else 'marked'}.")
+        session.note(f"{terminal.counted(len(marked), 'favorite')} {'removed' if off else 'marked'}.")
 
 
 def _progress(_session: Session, arguments: Json) -> Json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +45,22 @@ def rules() -> None:
     """
 
 
+def _require_words(argument: str, message: str) -> Callable[[Session, Json], Json]:
+    """Return a check that refuses blank text in words of the command line, not of the tool."""
+
+    def check(_session: Session, arguments: Json) -> Json:
+        if not (arguments[argument] or "").strip():
+            raise InvalidInput(message)
+        return arguments
+
+    return check
+
+
 @tool_command(
     rules,
     "search",
     RuleFinder.get_relevant_rules,
+    prepare=_require_words("taskDescription", 'Say what the task is, such as: localmcp rules search "write tests"'),
     arguments={"taskDescription": "TASK..."},
     spelled={"maxResults": "-n --limit", "similarityThreshold": "--threshold", "files": "--file"},
     says={"maxResults": "Rules at most; default 5"},
@@ -103,7 +116,14 @@ def add_rule(session: Session, **arguments: Any) -> int:
     return session.answer_tool(answer, _changed)
 
 
-@tool_command(rules, "remember", RuleLearner.remember, makes=True, arguments={"instruction": "INSTRUCTION"})
+@tool_command(
+    rules,
+    "remember",
+    RuleLearner.remember,
+    makes=True,
+    arguments={"instruction": "INSTRUCTION"},
+    prepare=_require_words("instruction", "Say what is to be remembered; it was empty."),
+)
 def remember(session: Session, answer: Json) -> None:
     """Make a rule of an instruction in your own words, unless it was meant for the moment."""
     _changed(session, answer)

@@ -208,7 +208,8 @@ class Session:
             error = {"error": {"code": code, "message": message, "hint": hint}}
             terminal.echo(visible_json(json.dumps(error, ensure_ascii=False)), err=True)
             return exit_code
-        terminal.echo(f"{terminal.styled('Error:', fg='red', bold=True)} {message}", err=True, color=self.color)
+        text = message.removeprefix("Error: ")  # some texts of the contract begin so
+        terminal.echo(f"{terminal.styled('Error:', fg='red', bold=True)} {text}", err=True, color=self.color)
         if hint:
             terminal.echo(hint, err=True, color=self.color)
         return exit_code

@@ -59,11 +59,14 @@ class Unreadable(ValueError):
 
 def read_path(path: Path) -> Iterator[Reading]:
     """Read a file, or every YAML and JSON file below a folder; one reading a file."""
-    if path.is_dir():
-        for file in _files_below(path):
-            yield read_file(file, str(file.relative_to(path)))
-    else:
+    if not path.is_dir():
         yield read_file(path, path.name)
+        return
+    files = list(_files_below(path))
+    if not files:
+        yield Reading(problems=[Problem(path.name, "a folder without a YAML or JSON file")])
+    for file in files:
+        yield read_file(file, str(file.relative_to(path)))
 
 
 def read_file(path: Path, shown: str) -> Reading:

@@ -33,8 +33,8 @@ def check_quickstart(content: Json, name: str) -> list[str]:
 
 
 def _check(content: Json, name: str) -> Iterator[str]:
-    if content.get("kind") not in KINDS:
-        yield f"kind: {content.get('kind')!r}; {' or '.join(KINDS)} is expected"
+    if (kind := content.get("kind")) not in KINDS:
+        yield f"kind: {'missing' if kind is None else repr(kind)}; {' or '.join(KINDS)} is expected"
     own = mapping_of(content.get("metadata")).get("name")
     if own is not None and own != name:
         yield f"metadata.name: {own!r} differs from the name {name!r}"

@@ -154,11 +154,17 @@ def _is_tame(globs: str) -> bool:
 
 
 def match_globs(globs: Sequence[str], path: str) -> bool:
-    """Whether a path, relative to the project, is one that the patterns mean; `{a,b}` and `**` work as in Cursor."""
+    """Whether a path is one that the patterns mean; `{a,b}` and `**` work as in Cursor.
+
+    Patterns are relative to the project. Where it begins in an absolute path is unknown, so each folder may be it.
+    """
     from pathspec import GitIgnoreSpec
 
-    patterns = [pattern for glob in globs for pattern in _expand_braces(glob)]
-    return GitIgnoreSpec.from_lines(patterns).match_file(path.replace("\\", "/").removeprefix("./"))
+    spec = GitIgnoreSpec.from_lines([pattern for glob in globs for pattern in _expand_braces(glob)])
+    parts = path.replace("\\", "/").removeprefix("./").split("/")
+    is_absolute = not parts[0] or parts[0].endswith(":")
+    starts = range(1, len(parts)) if is_absolute else range(1)
+    return any(spec.match_file("/".join(parts[start:])) for start in starts)
 
 
 def _expand_braces(glob: str) -> list[str]:
@@ -274,10 +280,16 @@ def _tie_breakers(rule: Rule, task: Task, categories: Mapping[str, float]) -> li
     if categories.get(rule.category, 0.0) >= 1.0:
         parts[1] = (FOR_CATEGORY, f"the task is about {rule.category}")
     if task.files and rule.globs:
-        parts.append((FOR_FILES, f"is about files like {rule.globs[0]}"))
+        parts.append((FOR_FILES, f"is about files like {_glob_of(rule, task.files)}"))
     if rule.weight > 1:
         parts.append((FOR_WEIGHT * min(1.0, rule.weight - 1), "marked as important"))
     return parts
+
+
+def _glob_of(rule: Rule, files: Sequence[str]) -> str:
+    """Return the pattern that one of the files fits, the first of all if it takes several of them together."""
+    fitting = (glob for glob in rule.globs if any(match_globs([glob], file) for file in files))
+    return next(fitting, rule.globs[0])
 
 
 def _recency(last_applied: str | None) -> float:

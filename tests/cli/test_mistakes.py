@@ -222,6 +222,13 @@ def test_an_empty_path_is_refused_and_does_not_mean_the_current_folder(filled, w
     assert filled("sources", "--json").json["total"] == 3
 
 
+@pytest.mark.parametrize("words", [("search", ""), ("search", " "), ("remember", "")], ids=" ".join)
+def test_a_rule_command_without_words_says_so_as_it_was_typed(filled, words: tuple[str, ...]) -> None:
+    ran = filled("rules", *words)
+    assert ran.code == 2
+    assert ran.err.startswith("Error: Say what ") and "taskDescription" not in ran.err
+
+
 def test_an_export_of_quick_starts_replaces_a_file_only_with_force(cli, tmp_path: Path) -> None:
     assert cli("quickstarts", "import", "--samples").code == 0
     place = tmp_path / "mine.yaml"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -414,6 +414,15 @@ def test_every_form_is_imported(quickstarts: Quickstarts, tmp_path: Path) -> Non
     report: Any = quickstarts.import_path(tmp_path)
     assert (report["added"], report["skipped"]) == (10, [])
     assert quickstarts.import_path(tmp_path)["unchanged"] == 10
+
+
+def test_a_folder_without_quick_starts_and_a_missing_kind_are_said(quickstarts: Quickstarts, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("nothing", encoding="utf-8")
+    report: Any = quickstarts.import_path(tmp_path)
+    assert report["skipped"] == [{"where": tmp_path.name, "problem": "a folder without a YAML or JSON file"}]
+    (tmp_path / "one.yml").write_text(DOCUMENT.replace("kind: ConsoleQuickStart\n", ""), encoding="utf-8")
+    problems = [warning["problem"] for warning in cast("Any", quickstarts.import_path(tmp_path))["warnings"]]
+    assert any("kind: missing; ConsoleQuickStart" in problem for problem in problems)
 
 
 def test_the_metadata_file_beside_a_quick_start_gives_its_tags(quickstarts: Quickstarts, tmp_path: Path) -> None:

@@ -309,6 +309,13 @@ def test_rules_for_other_files_are_left_out(ruled: Workspace) -> None:
     assert style.id in ids(ask(ruled, "write tests", files=["web/cart.tsx"], similarityThreshold=-1, maxResults=50))
 
 
+def test_the_reason_names_the_pattern_that_the_file_fits(ruled: Workspace) -> None:
+    (rule,) = ruled.rules.store([RuleDraft("Write tests of queries.", "testing", globs=("src/**/*.ts", "db/*.sql"))])
+    answer = ask(ruled, "write tests of queries", files=["/home/ada/shop/db/orders.sql"], similarityThreshold=0.1)
+    reasons = {item["id"]: item["why"] for item in answer["rules"]}
+    assert "is about files like db/*.sql" in reasons[rule.id]
+
+
 @pytest.mark.parametrize(
     ("globs", "path", "expected"),
     [
@@ -319,6 +326,10 @@ def test_rules_for_other_files_are_left_out(ruled: Workspace) -> None:
         (["src/*.{ts,tsx}"], "src/a.js", False),
         (["docs/**/*.md"], "docs\\a\\b.md", True),
         (["Dockerfile"], "./Dockerfile", True),
+        (["src/db/**/*.ts"], "/home/ada/shop/src/db/orders/table.ts", True),
+        (["migrations/*.sql"], "C:\\shop\\migrations\\001.sql", True),
+        (["migrations/*.sql"], "/home/ada/shop/src/001.sql", False),
+        (["src/*.ts"], "lib/src/a.ts", False),
     ],
 )
 def test_globs_are_read_as_cursor_reads_them(globs: list[str], path: str, expected: bool) -> None:
