@@ -8,6 +8,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from lzma import LZMAError
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
@@ -21,10 +22,12 @@ MOST_MEMBERS = 100_000
 MOST_UNPACKED = 20
 """Times the limit for one file that an archive may unpack to as a whole."""
 USUAL_RATIO, USUAL_FILES = 100, 2
-"""Times its size that an archive may unpack to, if that is more than this many times the limit for one file: text packs
-to a tenth, what packs to a thousandth is made to hold up its reader."""
+"""An archive may unpack to 100 times its size, and to at least two files of the largest size. Text packs to a tenth;
+what packs to a thousandth is made to hold up its reader."""
 
 ReadDocuments = Callable[[BinaryIO, str], Iterator[Document]]
+OpenMember = Callable[[], Any]
+"""Opens a file in an archive."""
 _DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, LZMAError, EOFError, OSError, RuntimeError, ValueError)
 """What the archive libraries raise for damage, passwords and methods that they do not know."""
 
@@ -41,10 +44,10 @@ def read_archive(
     members = _zip_members(file) if name.lower().endswith(".zip") else _tar_members(file)
     unpacked, most = 0, min(MOST_UNPACKED * max_bytes, max(USUAL_FILES * max_bytes, USUAL_RATIO * _size(file)))
     try:
-        for number, (path, size, unpack) in enumerate(members):
+        for number, (path, size, open_member) in enumerate(members):
             if number >= MOST_MEMBERS or unpacked > most:
                 raise UnreadableDocument(f"{name} holds too much: the rest of it is not read.")
-            # Also what is left out now counts: each file that is given up begins the archive anew.
+            # Files that `start` leaves out count too: after each file that is given up the archive is read again.
             unpacked += size if size <= max_bytes else 0
             if number < (start or 0) or _is_hidden(path):
                 continue
@@ -55,7 +58,7 @@ def read_archive(
             if size > max_bytes:
                 yield failed_member(path, f"It is larger than {max_bytes // 1_000_000} MB.")
                 continue
-            yield from _read_member(path, unpack, read, max_bytes)
+            yield from _read_member(path, open_member, read, max_bytes)
     except _DAMAGE as error:
         raise UnreadableDocument(f"{name} is damaged: {' '.join(str(error).split())}"[:300]) from error
 
@@ -66,10 +69,12 @@ def _size(file: BinaryIO) -> int:
     return size
 
 
-def _read_member(path: str, unpack: Callable[[int], bytes], read: ReadDocuments, max_bytes: int) -> Iterator[Document]:
+def _read_member(path: str, open_member: OpenMember, read: ReadDocuments, max_bytes: int) -> Iterator[Document]:
     try:
         with one_member():
-            for document in read(io.BytesIO(unpack(max_bytes)), PurePosixPath(path).name):
+            with open_member() as file:
+                data = file.read(max_bytes)
+            for document in read(io.BytesIO(data), PurePosixPath(path).name):
                 inner = f"{path}/{document.member}" if document.member else path
                 parent = f"{path}/{document.parent}" if document.parent else (path if document.member else "")
                 yield replace(document, member=inner, parent=parent)
@@ -84,31 +89,15 @@ def _is_hidden(path: str) -> bool:
     return any((part.startswith(".") and part != "..") or part == "__MACOSX" for part in PurePosixPath(path).parts)
 
 
-def _zip_members(file: BinaryIO) -> Iterator[tuple[str, int, Callable[[int], bytes]]]:
+def _zip_members(file: BinaryIO) -> Iterator[tuple[str, int, OpenMember]]:
     with zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
             if not member.is_dir():
-                yield member.filename, member.file_size, _unzip(archive, member)
+                yield member.filename, member.file_size, partial(archive.open, member)
 
 
-def _unzip(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Callable[[int], bytes]:
-    def unpack(most: int) -> bytes:
-        with archive.open(member) as content:
-            return content.read(most)
-
-    return unpack
-
-
-def _tar_members(file: BinaryIO) -> Iterator[tuple[str, int, Callable[[int], bytes]]]:
+def _tar_members(file: BinaryIO) -> Iterator[tuple[str, int, OpenMember]]:
     with tarfile.open(fileobj=file, mode="r:*") as archive:
         for member in archive:
             if member.isreg():
-                yield member.name, member.size, _untar(archive, member)
-
-
-def _untar(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Callable[[int], bytes]:
-    def unpack(most: int) -> bytes:
-        content: Any = archive.extractfile(member)
-        return content.read(most) if content else b""
-
-    return unpack
+                yield member.name, member.size, partial(archive.extractfile, member)

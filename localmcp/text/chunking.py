@@ -3,17 +3,19 @@
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate, pairwise
-from typing import Literal, Protocol
+from typing import Literal
 
 from localmcp.errors import InvalidInput
 from localmcp.text.outline import Markup, Outline, Path, Section, is_only_heading, read_outline
 
 Kind = Literal["prose", "code", "data"]
 """data: found by word only."""
+TokenCounter = Callable[[str], int]
+"""Counts the model's tokens in a text, special tokens left out and nothing truncated."""
 
 CHUNKER_VERSION = 2
 """Counts up when the same text is cut differently."""
@@ -71,12 +73,6 @@ class Chunk:
 def put_below(prefix: str, text: str) -> str:
     """Return the text below its title and headings, if it has any."""
     return f"{prefix}\n{text}" if prefix else text
-
-
-class TokenCounter(Protocol):
-    """Counts the model's tokens in a text, special tokens left out and nothing truncated."""
-
-    def __call__(self, text: str, /) -> int: ...
 
 
 def split(
@@ -262,9 +258,7 @@ class _Group:
         return self.sections[-1].stop
 
 
-def _pack(
-    text: str, sections: Iterable[Section], budget: _Budget, borders: frozenset[int] = frozenset()
-) -> Iterator[_Group]:
+def _pack(text: str, sections: Iterable[Section], budget: _Budget, borders: frozenset[int]) -> Iterator[_Group]:
     """Small sections under one parent together, up to the target; a heading without text goes with what it heads."""
     group: _Group | None = None
     for section in sections:
@@ -333,9 +327,7 @@ Piece = tuple[int, int, int]
 class _Cutter:
     """Cuts a span of one document where its structure allows, by characters first, then checked in tokens."""
 
-    def __init__(
-        self, text: str, budget: _Budget, markup: Markup, room: int, goal: int, rows: _Rows | None = None
-    ) -> None:
+    def __init__(self, text: str, budget: _Budget, markup: Markup, room: int, goal: int, rows: _Rows | None) -> None:
         self._rows = rows
         self._text = text
         self._budget = budget
@@ -427,6 +419,7 @@ def _describe(
     rows: _Rows | None,
     appendix: int | None,
 ) -> list[Chunk]:
+    line_of = rows.row if rows else partial(bisect_right, outline.line_starts)
     chunks: list[Chunk] = []
     for span in spans:
         first, last = _visible(text, span.start, span.stop)
@@ -438,8 +431,8 @@ def _describe(
                 stop=span.stop,
                 text=text[span.start : span.stop],
                 headings=span.path,
-                first_line=rows.row(first) if rows else bisect_right(outline.line_starts, first),
-                last_line=rows.row(last - 1) if rows else bisect_right(outline.line_starts, last - 1),
+                first_line=line_of(first),
+                last_line=line_of(last - 1),
                 first_page=max(bisect_right(page_starts, first), 1) if page_starts else None,
                 last_page=max(bisect_right(page_starts, last - 1), 1) if page_starts else None,
                 kind=kind,

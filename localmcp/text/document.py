@@ -66,7 +66,6 @@ def make_document(
     *,
     title: str = "",
     metadata: dict[str, Any] | None = None,
-    page_starts: tuple[int, ...] = (),
     **places: Any,
 ) -> Document:
     """Return a document that keeps the promises of `Document`; `places`: its other fields.
@@ -78,15 +77,18 @@ def make_document(
         raise UnreadableDocument(f"{name} holds no text.")
     count_text(len(text))
     line = one_line(title) or _readable_stem(name)
-    return Document(line, _clean(text), kind, markup, source_type, metadata or {}, page_starts, **places)
+    return Document(line, _clean(text), kind, markup, source_type, metadata or {}, **places)
 
 
 def make_note(name: str, text: str, kind: str, title: str, metadata: dict[str, Any], date: str) -> Document:
     """Return a document in Markdown whose date, if it gives one, is in its front matter; raises as `make_document`."""
-    date_from = "front matter" if date else ""
-    return make_document(
-        name, text, kind, "markdown", "docs", title=title, metadata=metadata, date=date, date_from=date_from
-    )
+    dated = date_fields(date, "front matter")
+    return make_document(name, text, kind, "markdown", "docs", title=title, metadata=metadata, **dated)
+
+
+def date_fields(date: str, date_from: str) -> dict[str, str]:
+    """Return the fields `date` and `date_from` of a document; none without a date."""
+    return {"date": date, "date_from": date_from} if date else {}
 
 
 def _clean(text: str) -> str:

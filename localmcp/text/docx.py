@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from itertools import chain
 
 from localmcp.errors import UnreadableDocument
 from localmcp.text.document import Document
 from localmcp.text.drawings import chart_text, diagram_texts
 from localmcp.text.markdown import pipe_table
 from localmcp.text.office import (
-    Comment,
+    heading_block,
+    join_blocks,
     main_part,
     office_document,
     office_lines,
     read_properties,
     related,
     relations,
+    remark_block,
 )
 from localmcp.text.packages import Package
 
@@ -49,8 +50,7 @@ def read_docx(data: bytes, name: str) -> Document:
     package.walk(part, body)
     blocks = body.blocks + _margins(package, related(parts, "header"), "Header")
     blocks += _margins(package, related(parts, "footer"), "Footer")
-    text = "\n\n".join(blocks).replace("\n\n\0", "\n")
-    return office_document(name, "docx", text, read_properties(package))
+    return office_document(name, "docx", join_blocks(blocks), read_properties(package))
 
 
 @dataclass(slots=True)
@@ -83,10 +83,7 @@ class _Table:
 
 
 class _Body:
-    """Writes the paragraphs, lists and tables of a part as blocks of Markdown.
-
-    A block that begins with NUL follows the one before without an empty line: items of one list.
-    """
+    """Writes the paragraphs, lists and tables of a part as blocks of Markdown for `join_blocks`."""
 
     def __init__(
         self,
@@ -171,7 +168,7 @@ class _Body:
 
     def _block(self, paragraph: _Paragraph, text: str, level: int | None) -> str:
         if level is not None and level < 9 and not self._tables:
-            return f"{'#' * min(level + 1, 6)} {' '.join(text.split())}"
+            return heading_block(text, min(level + 1, 6))
         numbering = paragraph.numbering
         if not numbering or numbering == "0":
             return text
@@ -215,7 +212,7 @@ class _Body:
 def _read_styles(package: Package, paths: list[str]) -> dict[str, _Style]:
     styles: dict[str, _Style] = {}
     style = _Style()
-    for element in chain.from_iterable(map(package.elements, paths)):
+    for element in package.elements(*paths):
         value = element.attributes.get("val", "")
         if element.tag == "style":
             style = styles[element.attributes.get("styleId", "")] = _Style()
@@ -237,7 +234,7 @@ def _numbered(package: Package, paths: list[str]) -> dict[tuple[str, int], bool]
     formats: dict[tuple[str, int], bool] = {}
     numbered: dict[tuple[str, int], bool] = {}
     abstract, number, level = "", "", 0
-    for element in chain.from_iterable(map(package.elements, paths)):
+    for element in package.elements(*paths):
         value = element.attributes.get("val", "")
         if element.tag == "abstractNum":
             abstract, number = element.attributes.get("abstractNumId", ""), ""
@@ -274,7 +271,7 @@ class _RemarkReader(_Body):
         if tag == self._element and self._remark and self.blocks:
             identifier, author = self._remark
             text = "\n".join(self.blocks).replace("\0", "")
-            self.remarks[identifier] = Comment(text, author).block(self._element.capitalize())
+            self.remarks[identifier] = remark_block(self._element.capitalize(), text, author)
 
 
 def _read_remarks(package: Package, paths: list[str], element: str) -> dict[str, str]:

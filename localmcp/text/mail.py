@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, cast
 
 from localmcp.errors import LocalMCPError, UnreadableDocument
 from localmcp.text.archives import is_archive, read_archive
-from localmcp.text.document import Document, failed_member, make_document, one_line, read_member
+from localmcp.text.document import Document, date_fields, failed_member, make_document, one_line, read_member
 from localmcp.text.encodings import decode_text
 from localmcp.text.html import html_markdown
 from localmcp.text.tnef import tnef_files
@@ -203,12 +203,11 @@ def _message_document(message: EmailMessage, name: str, attachments: list[str]) 
     if not any(fields.values()):
         raise UnreadableDocument(f"{name} holds no mail.")
     date = mail_date(fields["date"])
-    metadata: dict[str, Any] = {key: fields[key] for key in ("from", "to", "cc") if fields[key]}
-    metadata |= {
-        key: value for key, value in (("date", date), ("messageId", fields["message-id"].strip("<>"))) if value
+    values = {key: fields[key] for key in ("from", "to", "cc")} | {
+        "date": date,
+        "messageId": fields["message-id"].strip("<>"),
+        "attachments": attachments,
     }
-    if attachments:
-        metadata["attachments"] = attachments
     own, repeated = split_quotes(_body(message, name))
     top = "\n".join(f"{key.capitalize()}: {fields[key]}" for key in ("from", "to", "cc", "date") if fields[key])
     if attachments:
@@ -216,19 +215,10 @@ def _message_document(message: EmailMessage, name: str, attachments: list[str]) 
     text = f"{top.strip()}\n\n{own}".strip()
     appendix = len(text) if repeated else None
     text += f"\n\n{repeated}" if repeated else ""
+    metadata = {key: value for key, value in values.items() if value}
+    places: dict[str, Any] = {"appendix": appendix, **date_fields(date, "mail header")}
     title = fields["subject"] or "(no subject)"
-    return make_document(
-        name,
-        text,
-        "mail",
-        "plain",
-        "text",
-        title=title,
-        metadata=metadata,
-        appendix=appendix,
-        date=date,
-        date_from="mail header" if date else "",
-    )
+    return make_document(name, text, "mail", "plain", "text", title=title, metadata=metadata, **places)
 
 
 def _header(message: EmailMessage, key: str) -> str:

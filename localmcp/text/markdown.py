@@ -5,10 +5,12 @@ import logging
 import re
 from collections.abc import Iterator
 from importlib import import_module
+from itertools import pairwise
 from typing import Any, cast
 
 from localmcp.text.document import Document, iso_date, json_value, make_document, make_note, one_line, title_among
 from localmcp.text.encodings import decode_text
+from localmcp.text.outline import markdown_parser
 
 logger = logging.getLogger(__name__)
 
@@ -94,10 +96,7 @@ def first_heading(markdown: str) -> str:
 
 
 def _headings(markdown: str) -> Iterator[str]:
-    from markdown_it import MarkdownIt
-
-    tokens = MarkdownIt("commonmark").parse(markdown)
-    for opening, inline in zip(tokens, tokens[1:], strict=False):
+    for opening, inline in pairwise(markdown_parser().parse(markdown)):
         if opening.type == "heading_open":
             parts = (child.content for child in inline.children or () if child.type != "html_inline")
             if title := "".join(parts).strip():

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from localmcp.errors import UnreadableDocument
-from localmcp.text.document import Document, join_pages, make_document, one_line, set_fields
+from localmcp.text.document import Document, date_fields, join_pages, make_document, one_line, set_fields
 from localmcp.text.markdown import first_heading
 from localmcp.text.packages import Package
 from localmcp.text.tables import SheetWriter
@@ -33,11 +34,9 @@ def read_properties(package: Package) -> dict[str, Any]:
     )
 
 
-def document_date(properties: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields `date` and `date_from` of a document with these properties: the later one, since a template's
-    change may be older than the document."""
-    date = max(properties.pop("modified", ""), properties.get("created", ""))
-    return {"date": date, "date_from": "document properties"} if date else {}
+def _date(properties: dict[str, Any]) -> str:
+    """Return the later of both times: the last change may be one of the template, before the document was made."""
+    return max(properties.pop("modified", ""), properties.get("created", ""))
 
 
 def office_document(
@@ -49,9 +48,22 @@ def office_document(
     `title`: used where the properties have none; the first heading by default. `places`: other fields of the document.
     """
     named = properties.pop("title", "") or (first_heading(text[:10_000]) if title is None else title)
-    places |= document_date(properties)
+    places |= date_fields(_date(properties), "document properties")
     everything = properties | (metadata or {})
     return make_document(name, text, kind, "markdown", "docs", title=named, metadata=everything, **places)
+
+
+def heading_block(text: str, level: int) -> str:
+    """Return a heading of Markdown; level 1 is the highest."""
+    return f"{'#' * level} {' '.join(text.split())}"
+
+
+def join_blocks(blocks: Iterable[str]) -> str:
+    """Return blocks with an empty line between them.
+
+    A block that begins with NUL follows the one before without an empty line: items of one list.
+    """
+    return "\n\n".join(blocks).replace("\n\n\0", "\n")
 
 
 @dataclass(slots=True)
@@ -65,7 +77,7 @@ class Slide:
     def markdown(self, number: int) -> str:
         """Return it under its title, or its number."""
         heading = f"## {self.title or f'Slide {number}'}{' (hidden)' if self.hidden else ''}"
-        return "\n\n".join([heading, *self.blocks]).replace("\n\n\0", "\n")
+        return join_blocks([heading, *self.blocks])
 
 
 def slides_document(name: str, kind: str, slides: list[Slide], properties: dict[str, Any]) -> Document:
@@ -125,16 +137,9 @@ def related(parts: dict[str, Relation], kind: str) -> list[str]:
     return [relation.path for relation in parts.values() if relation.kind == kind]
 
 
-@dataclass(slots=True)
-class Comment:
-    """A remark beside the text."""
-
-    text: str
-    author: str = ""
-
-    def block(self, label: str = "Comment") -> str:
-        """Return it as a paragraph: `Comment by Ada: …`."""
-        return f"{label}{' by ' + one_line(self.author) if self.author else ''}: {self.text}"
+def remark_block(label: str, text: str, author: str = "") -> str:
+    """Return a remark beside the text as a paragraph: `Comment by Ada: …`."""
+    return f"{label}{' by ' + one_line(author) if author else ''}: {text}"
 
 
 def office_lines(text: str) -> str:

@@ -9,7 +9,16 @@ from typing import Any, TypeVar
 
 from localmcp.text.document import Document, one_line, password_protected, set_fields
 from localmcp.text.markdown import pipe_table
-from localmcp.text.office import Comment, Slide, office_document, office_lines, sheets_document, slides_document
+from localmcp.text.office import (
+    Slide,
+    heading_block,
+    join_blocks,
+    office_document,
+    office_lines,
+    remark_block,
+    sheets_document,
+    slides_document,
+)
 from localmcp.text.packages import Package, XmlElement
 from localmcp.text.tables import Row, SheetWriter
 
@@ -24,7 +33,7 @@ def read_odt(data: bytes, name: str) -> Document:
     """Return a text with its notes and comments below what they are about; headers and footers last."""
     package, reader = _open(data, name, _Reader())
     margins = package.walk_all(["styles.xml"], _MarginReader())
-    text = "\n\n".join([*reader.blocks, *dict.fromkeys(margins.texts)]).replace("\n\n\0", "\n")
+    text = join_blocks([*reader.blocks, *dict.fromkeys(margins.texts)])
     return office_document(name, "odt", text, _properties(package))
 
 
@@ -80,10 +89,7 @@ class _Remark:
 
 
 class _Reader:
-    """Collects the blocks of a text, or those of each slide.
-
-    A block that begins with NUL follows the one before without an empty line: items of one list.
-    """
+    """Collects the blocks of a text, or those of each slide, for `join_blocks`."""
 
     def __init__(self) -> None:
         self.blocks: list[str] = []
@@ -165,7 +171,7 @@ class _Reader:
             remark = self._remarks.pop()
             self._pieces, self._reading = remark.pieces, True
             if remark.lines:
-                self._after.append(Comment(" ".join(remark.lines), remark.author).block(remark.label))
+                self._after.append(remark_block(remark.label, " ".join(remark.lines), remark.author))
         elif tag == "creator":
             self._in_author = False
         elif tag == "list":
@@ -210,7 +216,7 @@ class _Reader:
     def _block(self, text: str) -> str:
         if self._level:
             self._in_list = False
-            return f"{'#' * self._level} {' '.join(text.split())}"
+            return heading_block(text, self._level)
         if not self._lists:
             self._in_list = False
             return f"Notes: {text}" if self._in_notes else text

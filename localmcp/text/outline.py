@@ -164,7 +164,7 @@ def headings_in(text: str, path: Path, *, underlined: bool = False) -> list[tupl
 
     `underlined`: headings are lines above a row of punctuation signs, as in reStructuredText, else `#` lines.
     """
-    line_starts = [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", text))]
+    line_starts = _line_starts(text)
     headings = _read_plain(text, line_starts, _SECOND_LEVEL) if underlined else _scan_markdown(text)[0]
     open_headings = list[_Heading]()
     return [(heading.line, _joined(path, _open_path(heading, open_headings))) for heading in headings]
@@ -186,7 +186,8 @@ def _block_parser() -> "MarkdownIt":
 
 
 @cache
-def _inline_parser() -> "MarkdownIt":
+def markdown_parser() -> "MarkdownIt":
+    """Return the parser of whole documents."""
     from markdown_it import MarkdownIt
 
     return MarkdownIt("commonmark")
@@ -202,7 +203,7 @@ def _strip_markup(heading: str) -> str:
     if not _INLINE.search(heading):
         # The parser is not loaded for it: a search has such headings in its citations.
         return " ".join(heading.split())
-    children = _inline_parser().parseInline(heading)[0].children or []
+    children = markdown_parser().parseInline(heading)[0].children or []
     visible = (" " if "break" in child.type else child.content for child in children if child.type != "html_inline")
     return " ".join("".join(visible).split())
 

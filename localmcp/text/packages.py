@@ -94,9 +94,9 @@ class Package:
                 self.walk(path, handler)
         return handler
 
-    def elements(self, path: str) -> list[XmlElement]:
-        """Return every element of a small XML member in document order; none if there is no such member."""
-        return xml_elements(self.read(path)) if path in self else []
+    def elements(self, *paths: str) -> list[XmlElement]:
+        """Return every element of small XML members in document order; none of those that are not there."""
+        return [element for path in paths if path in self for element in xml_elements(self.read(path))]
 
     def _too_large(self) -> UnreadableDocument:
         return UnreadableDocument(f"{self.name} unpacks to more than {in_megabytes(MAX_UNPACKED)}.")

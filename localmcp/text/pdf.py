@@ -8,9 +8,8 @@ from importlib import import_module
 from typing import Any
 
 from localmcp.errors import ScannedDocument, UnreadableDocument
-from localmcp.text.document import Document, join_pages, make_document, password_protected, set_fields
+from localmcp.text.document import Document, date_fields, join_pages, make_document, password_protected, set_fields
 from localmcp.text.ocr import installed_engine
-from localmcp.text.office import document_date
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +45,7 @@ def read_pdf(data: bytes, name: str) -> Document:
         title="" if named_by_program else title,
         metadata=metadata | {"pages": len(pages)},
         page_starts=starts,
-        **document_date(dict(metadata)),
+        **date_fields(metadata.get("created", ""), "document properties"),
     )
 
 

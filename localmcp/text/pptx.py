@@ -6,13 +6,13 @@ from localmcp.text.document import Document, one_line
 from localmcp.text.drawings import chart_text, diagram_texts
 from localmcp.text.markdown import pipe_table
 from localmcp.text.office import (
-    Comment,
     Slide,
     main_part,
     office_lines,
     read_properties,
     related,
     relations,
+    remark_block,
     slides_document,
 )
 from localmcp.text.packages import Package
@@ -45,7 +45,7 @@ def _read_slide(package: Package, path: str) -> Slide:
     slide.blocks += filter(None, (chart_text(package, chart) for chart in related(parts, "chart")))
     for path in related(parts, "comments"):
         comments = package.walk_all([path], _SlideReader())
-        slide.blocks += [Comment(text).block() for text in comments.slide.blocks + comments.loose]
+        slide.blocks += [remark_block("Comment", text) for text in comments.slide.blocks + comments.loose]
     for path in related(parts, "notesSlide"):
         notes = package.walk_all([path], _SlideReader()).slide
         if text := "\n".join(filter(None, (notes.title, *notes.blocks))):

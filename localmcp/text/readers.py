@@ -130,13 +130,13 @@ def _first(documents: Iterator[Document], name: str) -> Document:
     return document
 
 
-def read_text(text: str, title: str, *, markup: Markup = "markdown") -> Document:
-    """Return a document from text handed over by a tool call; an empty title is taken from the text."""
+def read_text(text: str, title: str) -> Document:
+    """Return a document from Markdown handed over by a tool call; an empty title is taken from the text."""
     text = text.removeprefix("\ufeff")
-    front, heading = markdown_head(text) if markup == "markdown" else ({}, "")
-    kind = {"markdown": "markdown", "plain": "text", "code": "code"}[markup]
+    front, heading = markdown_head(text)
     title = title.strip() or heading
-    return make_document(one_line(title) or "untitled", text, kind, markup, "text", title=title, metadata=front)
+    name = one_line(title) or "untitled"
+    return make_document(name, text, "markdown", "markdown", "text", title=title, metadata=front)
 
 
 def why_skipped(path: Path, *, archive: bool = False) -> str | None:
@@ -167,7 +167,8 @@ def why_unread(head: bytes, name: str, size: int, *, archive: bool = False) -> s
 
 def _read(data: bytes, name: str, max_bytes: int) -> Document:
     if reason := _why_unreadable(data[:HEAD], name):
-        raise UnreadableDocument(f"{name} cannot be read: {reason}.", hint=_HINTS.get(suffix_of(name)))
+        hint = _NO_READER.get(suffix_of(name), ("", None))[1]
+        raise UnreadableDocument(f"{name} cannot be read: {reason}.", hint=hint)
     if suffix_of(name) == ".gz":
         data, name = _gunzip(data, name, max_bytes), name[:-3]
     reader = _reader_of(data, _reader_for(name)) or _read_plain
@@ -199,7 +200,7 @@ def _why_unreadable(head: bytes, name: str) -> str | None:
         nested = suffix_of(name[:-3]) == ".gz"
         return "compressed file" if nested else _why_unreadable(_inflate_head(head), name[:-3])
     if suffix in _NO_READER:
-        return f"no reader for {suffix} ({_NO_READER[suffix]})"
+        return f"no reader for {suffix} ({_NO_READER[suffix][0]})"
     if is_picture(name) and installed_engine():
         return None
     if FORMATS.get(suffix) in _BINARY_READERS or head.startswith(b"%PDF-"):
@@ -262,23 +263,16 @@ def _underlined(text: str) -> Iterator[str]:
 
 _read_plain = _reader_as("text", within=300)
 
-_NO_READER = {
-    ".doc": "old Word format",
-    ".xls": "old Excel format",
-    ".ppt": "old PowerPoint format",
-    ".mobi": "Kindle book",
-    ".azw3": "Kindle book",
-    ".svg": "SVG image",
-    ".eps": "PostScript",
+_NO_READER: dict[str, tuple[str, str | None]] = {
+    ".doc": ("old Word format", "Save it as .docx."),
+    ".xls": ("old Excel format", "Save it as .xlsx."),
+    ".ppt": ("old PowerPoint format", "Save it as .pptx."),
+    ".mobi": ("Kindle book", "Convert it to .epub."),
+    ".azw3": ("Kindle book", "Convert it to .epub."),
+    ".svg": ("SVG image", None),
+    ".eps": ("PostScript", None),
 }
-
-_HINTS = {
-    ".doc": "Save it as .docx.",
-    ".xls": "Save it as .xlsx.",
-    ".ppt": "Save it as .pptx.",
-    ".mobi": "Convert it to .epub.",
-    ".azw3": "Convert it to .epub.",
-}
+"""Suffix -> what it is, and what to do instead."""
 
 _MAILBOX_SUFFIXES = ("", ".mbx", ".mail")
 

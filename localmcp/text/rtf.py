@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from localmcp.errors import UnreadableDocument
 from localmcp.text.document import Document, set_fields
 from localmcp.text.markdown import pipe_table
-from localmcp.text.office import office_document
+from localmcp.text.office import heading_block, join_blocks, office_document
 
 _TOKEN = re.compile(
     rb"\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\'([0-9a-fA-F]{2})|\\([^a-zA-Z])|([{}])|\r?\n|([^\\{}\r\n]+)", re.S
@@ -52,8 +52,7 @@ def read_rtf(data: bytes, name: str) -> Document:
     for match in _TOKEN.finditer(data):
         writer.take(match)
     writer.end_document()
-    text = "\n\n".join(writer.blocks).replace("\n\n\0", "\n")
-    return office_document(name, "rtf", text, set_fields(**writer.properties()))
+    return office_document(name, "rtf", join_blocks(writer.blocks), set_fields(**writer.properties()))
 
 
 @dataclass(slots=True)
@@ -192,7 +191,7 @@ class _Writer:
         if not text:
             return
         if self._level is not None:
-            text = f"{'#' * (self._level + 1)} {' '.join(text.split())}"
+            text = heading_block(text, self._level + 1)
         elif self._listed:
             text = ("\0" if self._in_list else "") + "- " + " ".join(text.split())
         self._in_list = self._listed and self._level is None

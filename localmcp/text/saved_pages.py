@@ -8,7 +8,7 @@ from email import message_from_bytes, policy
 from typing import Any, cast
 
 from localmcp.errors import UnreadableDocument
-from localmcp.text.document import Document, one_line
+from localmcp.text.document import Document, date_fields, one_line
 from localmcp.text.html import read_html
 from localmcp.text.mail import mail_date
 
@@ -41,4 +41,4 @@ def read_webarchive(data: bytes, name: str) -> Document:
 def _with_address(document: Document, address: str, date: str) -> Document:
     address = one_line(address)
     metadata = document.metadata | ({"url": address} if address else {})
-    return replace(document, metadata=metadata, date=date, date_from="time of saving" if date else "")
+    return replace(document, metadata=metadata, **date_fields(date, "time of saving"))

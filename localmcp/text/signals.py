@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 MANY_SOFT_HYPHENS = 20
 _LOOKED_AT = 200_000
@@ -30,23 +29,20 @@ _INSTRUCTIONS, _ROLE = "imitates instructions", "imitates a role or tool call"
 _SUBJECTS = ("instruction", "prompt", "rule", "direction", "guideline", "message", "context", "istruzion", "anweisung")
 
 
-@dataclass(frozen=True, slots=True)
 class _Pose:
-    name: str
-    anchors: tuple[tuple[str, ...], ...]
-    """One of each group must be in the lowered text before the pattern is tried: most texts are done with that."""
-    pattern: re.Pattern[str]
+    """A form of words. One of each group of anchors must be in the text, which most texts lack, before it is tried."""
+
+    def __init__(self, name: str, pattern: str, *anchors: tuple[str, ...]) -> None:
+        self.name = name
+        self._pattern = re.compile(pattern, re.MULTILINE)
+        self._anchors = anchors
 
     def is_in(self, lowered: str) -> bool:
-        return all(_has_one_of(group, lowered) for group in self.anchors) and self.pattern.search(lowered) is not None
-
-
-def _pose(name: str, pattern: str, *anchors: tuple[str, ...]) -> _Pose:
-    return _Pose(name, anchors, re.compile(pattern, re.MULTILINE))
+        return all(_has_one_of(group, lowered) for group in self._anchors) and bool(self._pattern.search(lowered))
 
 
 _POSING = (
-    _pose(
+    _Pose(
         _INSTRUCTIONS,
         r"\b(?:ignor|disregard|forget|overrid|bypass|vergiss)\w*\b[^.\n]{0,40}?"
         r"\b(?:previous|prior|above|earlier|preceding|foregoing|all|your|system|precedenti|vorherigen)\b[^.\n]{0,40}?"
@@ -55,30 +51,30 @@ _POSING = (
         ("ignor", "disregard", "forget", "overrid", "bypass", "vergiss"),
         _SUBJECTS,
     ),
-    _pose(
+    _Pose(
         _INSTRUCTIONS,
         r"\b(?:new|updated|real|actual|hidden) (?:system )?(?:instructions?|prompt)\s*:"
         r"|\b(?:reveal|print|repeat|output)\b[^.\n]{0,20}\byour (?:system )?(?:prompt|instructions)\b",
         ("instruction", "prompt"),
     ),
-    _pose(
+    _Pose(
         _INSTRUCTIONS,
         r"\byou (?:are|must|will) now\b[^.\n]{0,60}?\b(?:ai|assistant|model|mode|unrestricted|jailbroken|dan)\b",
         ("you are now", "you must now", "you will now"),
     ),
-    _pose(
+    _Pose(
         _INSTRUCTIONS,
         r"\bdo not (?:tell|inform|mention|reveal)\b[^.\n]{0,40}\b(?:user|human|person)\b",
         ("do not tell", "do not inform", "do not mention", "do not reveal"),
     ),
-    _pose(
+    _Pose(
         _INSTRUCTIONS,
         r"\b(?:ai|llm|language model|assistant)s?\b[^.\n]{0,40}\b(?:must|should|shall) (?:now )?"
         r"(?:call|run|execute|send|forward|reveal|output|reply|ignore)\b",
         ("must ", "should ", "shall "),
         ("ai ", "ais ", "llm", "language model", "assistant"),
     ),
-    _pose(
+    _Pose(
         _ROLE,
         r"</?(?:system|assistant|user|human|tool|tool_call|tool_use|tool_result|function_call|function_calls|"
         r"function_results|invoke|im_start|im_end)(?:\s[^<>\n]{0,80})?>"
@@ -87,7 +83,7 @@ _POSING = (
         ("<", "[inst]", "[/inst]"),
         ("system", "assistant", "user", "human", "tool", "function_", "invoke", "im_", "endof", "eot", "inst]", "<<"),
     ),
-    _pose(
+    _Pose(
         _ROLE,
         r"^[ \t]{0,3}(?:#{1,6} *)?(?:system|assistant|human)(?: prompt| message)? *: *\S"
         r"|\"(?:tool_calls?|function_call)\" *:",

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, BinaryIO, cast
 
 from localmcp.errors import UnreadableDocument
-from localmcp.text.document import Document, make_document, one_line, read_member
+from localmcp.text.document import Document, date_fields, make_document, one_line, read_member
 from localmcp.text.encodings import decode_text
 from localmcp.text.worker import begin_member
 
@@ -116,24 +116,13 @@ def _array_items(file: BinaryIO, name: str) -> Iterator[Any]:
 def _conversation(conversation: Any, name: str) -> Document:
     turns = list(_chatgpt_turns(conversation) if "mapping" in conversation else _claude_turns(conversation))
     text = "\n\n".join(f"{speaker}{f' ({when})' if when else ''}: {words}" for speaker, when, words in turns)
-    date = _moment(conversation.get("update_time") or conversation.get("updated_at")) or _moment(
-        conversation.get("create_time") or conversation.get("created_at")
-    )
-    title = str(conversation.get("title") or conversation.get("name") or "")
-    first = _moment(conversation.get("create_time") or conversation.get("created_at"))
-    metadata = {key: value for key, value in (("date", date), ("created", first)) if value}
+    created = _moment(conversation.get("create_time") or conversation.get("created_at"))
+    date = _moment(conversation.get("update_time") or conversation.get("updated_at")) or created
+    metadata = {key: value for key, value in (("date", date), ("created", created)) if value}
     metadata["speakers"] = ", ".join(dict.fromkeys(speaker for speaker, _, _ in turns))
-    return make_document(
-        title or name,
-        text,
-        "conversation",
-        "markdown",
-        "text",
-        title=title or "Conversation",
-        metadata=metadata,
-        date=date,
-        date_from="export" if date else "",
-    )
+    title = str(conversation.get("title") or conversation.get("name") or "")
+    fields: dict[str, Any] = {"title": title or "Conversation", "metadata": metadata, **date_fields(date, "export")}
+    return make_document(title or name, text, "conversation", "markdown", "text", **fields)
 
 
 def _chatgpt_turns(conversation: Any) -> Iterator[tuple[str, str, str]]:

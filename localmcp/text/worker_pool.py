@@ -12,6 +12,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -187,11 +188,9 @@ class WorkerPool(Generic[Item, Value]):
     def _assign(self, member: _Worker, job: _Job) -> None:
         member.jobs.append(job)
         member.held += job.share
-        try:
-            assert member.process.stdin
+        assert member.process.stdin
+        with suppress(OSError):  # A worker that has died ends its output, and the job is handed to another.
             worker.send_to(member.process.stdin, (job.item, job.start))
-        except OSError:
-            pass  # It has died: the end of its output says so, and the job is handed to another.
 
     def _answers(self, event: _Event, again: deque[_Job]) -> Iterator[Answer[Item, Value]]:
         member = event.worker
@@ -209,7 +208,8 @@ class WorkerPool(Generic[Item, Value]):
             yield Answer(job.item, finished=True)
             member.retired = member.retired or member.memory > RETIRE_BYTES
             if member.retired and not member.jobs and member.process.stdin:
-                _close_quietly(member.process.stdin)
+                with suppress(OSError):
+                    member.process.stdin.close()
         elif event.kind == worker.LOG:
             name, level, message = pickle.loads(event.payload)
             logging.getLogger(name).log(level, "%s", message)
@@ -233,7 +233,8 @@ class WorkerPool(Generic[Item, Value]):
         member.jobs.clear()
 
     def _give_up(self, dead: _Worker, job: _Job, again: deque[_Job], code: int) -> Iterator[Answer[Item, Value]]:
-        failure = dead.why_killed or f"the reader crashed on it ({_exit_words(code)})"
+        ending = f"signal {-code}" if code < 0 else f"exit code {code}"
+        failure = dead.why_killed or f"the reader crashed on it ({ending})"
         log.info("a reading process ended: %s", failure)
         if dead.member is None:
             yield Answer(job.item, failure=failure)
@@ -266,10 +267,8 @@ class WorkerPool(Generic[Item, Value]):
         member = _Worker(process)
         self._workers.append(member)
         assert process.stdin
-        try:
+        with suppress(OSError):  # Its output ends then, too, and the exit code is reported.
             worker.send_to(process.stdin, self._setup)
-        except OSError:
-            pass  # Its output ends too, which is told with the exit code.
         threading.Thread(target=self._listen, args=(member,), name="localmcp-worker", daemon=True).start()
         if self._watcher is None:
             self._watcher = threading.Thread(target=self._watch, name="localmcp-limits", daemon=True)
@@ -341,20 +340,10 @@ class WorkerPool(Generic[Item, Value]):
         return f"reading it took more than {self.limits.memory // 1_000_000} MB of memory (setting reader_memory_mb)"
 
 
-def _exit_words(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
-
-
 def _reap(process: subprocess.Popen[bytes]) -> int:
     """Wait for a process that has ended; returns its exit code, negative for a signal."""
     code = process.wait()
     if process.stdin:
-        _close_quietly(process.stdin)
+        with suppress(OSError):  # What was still to be written is for nobody.
+            process.stdin.close()
     return code
-
-
-def _close_quietly(stream: Any) -> None:
-    try:
-        stream.close()
-    except OSError:
-        pass  # What was still to be written is for nobody.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from functools import reduce
 
 from localmcp.errors import UnreadableDocument
 from localmcp.text.document import Document, one_line
@@ -15,14 +16,11 @@ from localmcp.text.tables import Cells, Row, SheetWriter
 
 EXCEL_ROWS = 1_048_576
 EXCEL_COLUMNS = 16_384
-_DATE_FORMATS = frozenset([*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)])
-"""Numbers of the formats for dates and times that every workbook has (ECMA-376, 18.8.30)."""
-_PERCENT_FORMATS = frozenset((9, 10))
-_DURATION_FORMAT = "46"
+_DATES = dict.fromkeys([*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)], "date")
+_FORMATS = {str(number): shown for number, shown in (_DATES | {9: "percent", 10: "percent", 46: "duration"}).items()}
+"""What the formats that every workbook has show a number as, by their id (ECMA-376, 18.8.30)."""
 _LAST_DAY = 2_958_465
 """9999-12-31 as Excel counts."""
-
-
 _NO_COLUMN = -1
 """Where a remark is in a row without values."""
 
@@ -96,8 +94,7 @@ class _Book:
 
     def _text(self, kind: str, style: str, value: str) -> str:
         if kind == "s":
-            number = int(value) if value.isdecimal() else -1
-            return self._strings[number] if 0 <= number < len(self._strings) else ""
+            return _item(self._strings, value)
         if kind in ("inlineStr", "str", "e", "d"):
             return " ".join(value.split())
         if kind == "b":
@@ -106,7 +103,7 @@ class _Book:
             number = float(value)
         except ValueError:
             return " ".join(value.split())
-        shown_as = self._styles.get(int(style), "") if style.isdecimal() else ""
+        shown_as = _item(self._styles, style)
         if shown_as == "date" and 0 <= number <= _LAST_DAY:
             return self._date(number)
         if shown_as == "percent":
@@ -130,6 +127,11 @@ class _Book:
         for cell, text in self._package.walk_all(paths, _CommentReader()).comments:
             comments.setdefault(_row(cell), []).append(f"comment on {cell}: {text}")
         return comments
+
+
+def _item(items: list[str], number: str) -> str:
+    """Return the item of that number, which comes from the file; "" if there is none."""
+    return items[int(number)] if number.isdecimal() and int(number) < len(items) else ""
 
 
 def _plain_number(value: str, number: float) -> str:
@@ -204,12 +206,7 @@ class _SheetReader:
 def _column(reference: str, following: int) -> int:
     """0-based column of `AB12`; cells without a reference follow one another."""
     letters = re.match(r"[A-Z]{1,3}", reference)
-    if not letters:
-        return following
-    column = 0
-    for letter in letters[0]:
-        column = column * 26 + ord(letter) - 64
-    return column - 1
+    return reduce(lambda column, letter: 26 * column + ord(letter) - 64, letters[0], 0) - 1 if letters else following
 
 
 def _row(reference: str) -> int:
@@ -269,23 +266,17 @@ class _CommentReader(_StringReader):
             self.comments.append((self._reference, " ".join(text.split())))
 
 
-def _number_styles(package: Package, paths: list[str]) -> dict[int, str]:
-    """Return number of a cell style -> `date`, `duration` or `percent`, where it shows a number as such."""
-    styles: dict[int, str] = {}
-    formats = dict.fromkeys(map(str, _DATE_FORMATS), "date") | dict.fromkeys(map(str, _PERCENT_FORMATS), "percent")
-    formats[_DURATION_FORMAT] = "duration"
-    for path in paths:
-        in_cells, number = False, 0
-        for element in package.elements(path):
-            if element.tag == "numFmt":
-                formats[element.attributes.get("numFmtId", "")] = _shown_as(element.attributes.get("formatCode", ""))
-            elif element.tag in ("cellXfs", "cellStyleXfs"):
-                in_cells = element.tag == "cellXfs"
-            elif element.tag == "cellStyles":
-                in_cells = False
-            elif element.tag == "xf" and in_cells:
-                styles[number] = formats.get(element.attributes.get("numFmtId", "0"), "")
-                number += 1
+def _number_styles(package: Package, paths: list[str]) -> list[str]:
+    """Return what each cell style shows a number as: `date`, `duration` or `percent`; "" for a number."""
+    styles: list[str] = []
+    formats, in_cells = dict(_FORMATS), False
+    for element in package.elements(*paths):
+        if element.tag == "numFmt":
+            formats[element.attributes.get("numFmtId", "")] = _shown_as(element.attributes.get("formatCode", ""))
+        elif element.tag in ("cellXfs", "cellStyleXfs", "cellStyles"):
+            in_cells = element.tag == "cellXfs"
+        elif element.tag == "xf" and in_cells:
+            styles.append(formats.get(element.attributes.get("numFmtId", "0"), ""))
     return styles
 
 

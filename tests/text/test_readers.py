@@ -195,8 +195,6 @@ def test_nul_and_lone_surrogates_become_replacement_characters() -> None:
 def test_text_from_a_tool_call_is_titled_by_its_caller_or_by_its_heading() -> None:
     assert read_text("# Inside\n", "Given").title == "Given"
     assert read_text("\ufeff# Inside\n", " ").title == "Inside"
-    assert read_text("plain", "", markup="plain").title == "untitled"
-    assert read_text("x = 1", "a", markup="code").format == "code"
     with pytest.raises(UnreadableDocument, match="holds no text"):
         read_text(" \n", "empty")
 
