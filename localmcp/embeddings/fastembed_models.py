@@ -14,17 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from localmcp.embeddings import native
 from localmcp.embeddings.embedder import ModelIdentity, require_query, unit_rows
-from localmcp.embeddings.native import (
-    PROVIDERS,
-    digest_weights,
-    explained,
-    import_onnxruntime,
-    native_calls,
-    run_beside,
-    shorten_spins,
-    threads_for,
-)
 from localmcp.embeddings.tokens import WordPieces
 from localmcp.errors import ConfigurationError, ModelUnavailable
 
@@ -86,7 +77,7 @@ class OnnxEmbedder:
         self._passage_model: TextEmbedding | None = None
         self._loading = threading.Lock()
         self.count_tokens = WordPieces(folder / "tokenizer.json")
-        self._at_once = threads_for(threads) if again else 1
+        self._at_once = native.threads_for(threads) if again else 1
         self._passage_slots = threading.BoundedSemaphore(self._at_once)
         self._query_lock = threading.Lock()
         self.identity = ModelIdentity(
@@ -115,7 +106,7 @@ class OnnxEmbedder:
             vectors[rows] = self._run_passages(model, [texts[row] for row in rows])
 
         batches = self._batches(texts)
-        run_beside(embed, batches, 1 if few else min(self._at_once, len(batches)))
+        native.run_beside(embed, batches, 1 if few else min(self._at_once, len(batches)))
         return unit_rows(vectors)
 
     def _batches(self, texts: Sequence[str]) -> deque[list[int]]:
@@ -133,13 +124,13 @@ class OnnxEmbedder:
             return self._model
         with self._loading:
             if self._passage_model is None:
-                with explained(self.identity.name, "Free some memory, or set threads to 1."):
+                with native.explained(self.identity.name, "Free some memory, or set threads to 1."):
                     self._passage_model = self._again(1)
             return self._passage_model
 
     def _run_passages(self, model: TextEmbedding, texts: Sequence[str]) -> list[Any]:
         batch = [self.identity.passage_prefix + text for text in texts]
-        with self._passage_slots, native_calls:
+        with self._passage_slots, native.native_calls:
             return list(model.passage_embed(batch, batch_size=len(batch)))
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
@@ -152,7 +143,7 @@ class OnnxEmbedder:
         return unit_rows(vector[None, :])[0]
 
     def _run_query(self, text: str) -> NDArray[np.float32]:
-        with self._query_lock, native_calls:
+        with self._query_lock, native.native_calls:
             return np.asarray(next(iter(self._model.query_embed(text))), np.float32)
 
     def _window(self) -> int:
@@ -185,18 +176,20 @@ class FolderEmbedder(OnnxEmbedder):
         model_file = _find_model_file(path)
         # Large models keep their weights in a second file beside the graph.
         beside = [path / f"{model_file}{ending}" for ending in ("_data", ".data")]
-        with explained(str(path), "If its output is one vector a text already, set the option pooling=disabled."):
+        with native.explained(
+            str(path), "If its output is one vector a text already, set the option pooling=disabled."
+        ):
             pooling = _check_pooling(pooling or _read_pooling(path))
             prompts = _read_prompts(path)
             load = partial(_load_custom, f"localmcp/{model_file}-{pooling}", path, model_file, pooling)
             super().__init__(
-                load(threads_for(threads)),
+                load(native.threads_for(threads)),
                 path,
                 again=load,
                 pooling=pooling,
                 threads=threads,
                 name=path.name,
-                sha256=digest_weights([path / model_file, *(file for file in beside if file.is_file())]),
+                sha256=native.digest_weights([path / model_file, *(file for file in beside if file.is_file())]),
                 query_prefix=prompts.get("query", "") if query_prefix is None else query_prefix,
                 passage_prefix=prompts.get("document", "") if passage_prefix is None else passage_prefix,
             )
@@ -229,13 +222,13 @@ class FastEmbedModel(OnnxEmbedder):
         static = str(described["model_file"]).endswith(".safetensors")
 
         def load(threads: int) -> TextEmbedding:
-            options: dict[str, Any] = {} if static else {"threads": threads, "providers": PROVIDERS}
+            options: dict[str, Any] = {} if static else {"threads": threads, "providers": native.PROVIDERS}
             with _short_spins():
                 return text_embedding(name, str(cache_dir), local_files_only=local_files_only, **options)
 
         known_query, known_passage = _card_prefixes(name)
-        with explained(name, hint if local_files_only else "Check the network, then try again."):
-            model = load(threads_for(threads))
+        with native.explained(name, hint if local_files_only else "Check the network, then try again."):
+            model = load(native.threads_for(threads))
             inner: Any = model.model
             folder = Path(inner._model_dir)
             files = [described["model_file"], *described["additional_files"]]
@@ -244,7 +237,7 @@ class FastEmbedModel(OnnxEmbedder):
                 folder,
                 again=None if static else load,
                 name=described["model"],
-                sha256=digest_weights(folder / file for file in files),
+                sha256=native.digest_weights(folder / file for file in files),
                 pooling=_FASTEMBED_POOLINGS.get(type(inner).__name__, type(inner).__name__),
                 query_prefix=known_query if query_prefix is None else query_prefix,
                 passage_prefix=known_passage if passage_prefix is None else passage_prefix,
@@ -262,8 +255,8 @@ def list_fastembed_models() -> list[tuple[str, str, int, float]]:
 
 def _import_fastembed() -> type[TextEmbedding]:
     """fastembed's class, imported on first use: 0.45 s of CPU together with numpy and onnxruntime."""
-    with explained("runtime fastembed", "Reinstall localmcp."):
-        import_onnxruntime()
+    with native.explained("runtime fastembed", "Reinstall localmcp."):
+        native.import_onnxruntime()
         _import_urllib3()
         from fastembed import TextEmbedding
         from loguru import logger  # Brought by fastembed, which logs through it.
@@ -310,17 +303,17 @@ def _load_custom(name: str, folder: Path, model_file: str, pooling: str, threads
                 model_file=model_file,
             )
     with _short_spins():
-        return text_embedding(name, specific_model_path=str(folder), threads=threads, providers=PROVIDERS)
+        return text_embedding(name, specific_model_path=str(folder), threads=threads, providers=native.PROVIDERS)
 
 
 @contextmanager
 def _short_spins() -> Generator[None, None, None]:
     """Models that are loaded inside spin for half a millisecond only; fastembed hands no such option on."""
-    runtime = import_onnxruntime()
+    runtime = native.import_onnxruntime()
     plain = runtime.SessionOptions
 
     def options() -> Any:
-        return shorten_spins(plain())
+        return native.shorten_spins(plain())
 
     with _loading:
         runtime.SessionOptions = options

@@ -15,6 +15,7 @@ from localmcp.quickstarts.markdown import render, task_count
 from localmcp.quickstarts.matching import Field, MatchType
 from localmcp.quickstarts.search import Found
 from localmcp.quickstarts.store import Row
+from localmcp.quickstarts.validation import mapping_of
 from localmcp.tools import Answer, compact_json, without_none
 
 LONGEST_STEPS = 6_000
@@ -248,7 +249,9 @@ def _matched(match: Found) -> MatchedQuickstart:
 
 
 def listed_quickstart(row: Row) -> ListedQuickstart:
-    kind, link, minutes = row.spec("type", "text"), row.spec("link", "href"), row.spec("durationMinutes")
+    spec = mapping_of(row.content.get("spec"))
+    kind, link = mapping_of(spec.get("type")).get("text"), mapping_of(spec.get("link")).get("href")
+    minutes = spec.get("durationMinutes")
     listed = {
         "name": row.shown_name,
         "displayName": row.display_name,

@@ -13,33 +13,7 @@ from typing import Annotated, Any, Literal, cast
 import apsw
 
 from localmcp.errors import AccessDenied, FileUnavailable, InvalidInput, LocalMCPError, NotFound
-from localmcp.quickstarts import store
-from localmcp.quickstarts.answers import (
-    CatalogList,
-    ExportAnswer,
-    FavouriteAnswer,
-    ImportReport,
-    ProgressAnswer,
-    RemovalAnswer,
-    SearchAnswer,
-    SearchParams,
-    ShownQuickstart,
-    Status,
-    add_tags,
-    answer_text,
-    empty_answer,
-    exported_document,
-    lean_answer,
-    listed_quickstart,
-    nothing_found,
-    progress_answer,
-    record_task,
-    search_answer,
-    search_params,
-    shown_quickstart,
-    status_of,
-    write_documents,
-)
+from localmcp.quickstarts import answers, store
 from localmcp.quickstarts.candidates import WordCache
 from localmcp.quickstarts.documents import Draft, Problem, Reading, Unreadable, read_path, read_text
 from localmcp.quickstarts.markdown import task_count
@@ -82,7 +56,7 @@ def explain_failure(error: LocalMCPError) -> dict[str, Any]:
         raise error
     log.warning("quick starts cannot be searched: %s", error)
     message = NO_DATABASE if isinstance(error, FileUnavailable) else f"Error searching quickstarts: {error}"
-    return dict(empty_answer({"maxDistance": DEFAULT_DISTANCE}, message))
+    return dict(answers.empty_answer({"maxDistance": DEFAULT_DISTANCE}, message))
 
 
 class Quickstarts:
@@ -111,8 +85,8 @@ class Quickstarts:
             "{displayName}",
         ),
         accepts={"limit": lenient_limit, "maxDistance": lenient_distance},
-        text=answer_text,
-        lean=lean_answer,
+        text=answers.answer_text,
+        lean=answers.lean_answer,
         on_error=explain_failure,
     )
     def search(
@@ -123,7 +97,7 @@ class Quickstarts:
         limit: Annotated[int, Param("Results", minimum=1, maximum=MOST_RESULTS)] = DEFAULT_LIMIT,
         maxDistance: Annotated[int, Param("Typing errors forgiven in all", minimum=0)] = DEFAULT_DISTANCE,
         tag: Annotated[str | None, Param("Only with this tag: value or kind:value")] = None,
-    ) -> SearchAnswer:
+    ) -> answers.SearchAnswer:
         """Find quick starts (short guides and links to manuals) by name, title or description, typos forgiven; give at
         least one of the three. Returns the best match whole and the list, lowest score first (0 = exact)."""
         texts_by_field: dict[Field, str | None] = {
@@ -132,9 +106,9 @@ class Quickstarts:
             "description": description,
         }
         texts: dict[Field, str] = {where: text for where, text in texts_by_field.items() if text and text.strip()}
-        params = search_params(texts, maxDistance)
+        params = answers.search_params(texts, maxDistance)
         if not texts:
-            return empty_answer(params, NOTHING_ASKED)
+            return answers.empty_answer(params, NOTHING_ASKED)
         request = Request(texts, limit, maxDistance, tag or None)
         try:
             with self._database.read() as connection:
@@ -142,7 +116,9 @@ class Quickstarts:
         except apsw.Error as error:
             raise LocalMCPError(str(error)) from error
 
-    def _answer(self, connection: apsw.Connection, request: Request, params: SearchParams) -> SearchAnswer:
+    def _answer(
+        self, connection: apsw.Connection, request: Request, params: answers.SearchParams
+    ) -> answers.SearchAnswer:
         works = check_levenshtein(connection)
         if works:
             matches = find_quickstarts(connection, self._words, request)
@@ -154,9 +130,9 @@ class Quickstarts:
         if mounted := self._mounted.search(connection, request, notices):
             matches = [*islice(merge(matches, *mounted, key=lambda match: match.place), request.limit)]
         if matches:
-            answer = search_answer(self._row_of(connection, matches[0]), matches, params)
+            answer = answers.search_answer(self._row_of(connection, matches[0]), matches, params)
         else:
-            answer = empty_answer(params, nothing_found(params))
+            answer = answers.empty_answer(params, answers.nothing_found(params))
         if notices:
             answer["notices"] = notices
         if not works:
@@ -186,7 +162,7 @@ class Quickstarts:
         path: Annotated[str | None, Param("File or folder; only for the person at the machine")] = None,
         text: Annotated[str | None, Param("The documents themselves", max_length=10_000_000)] = None,
         format: Annotated[Literal["yaml", "json", "jsonl"], Param("Form of text")] = "yaml",  # noqa: A002
-    ) -> ImportReport:
+    ) -> answers.ImportReport:
         """Import quick starts from YAML, JSON or JSON Lines: ConsoleQuickStart documents, or rows {name, content}.
         Known names are updated. A broken file is reported and left out whole."""
         if (path is None) == (text is None):
@@ -201,7 +177,7 @@ class Quickstarts:
             readings = [Reading(problems=[Problem("text", str(error))])]
         return self._import(readings)
 
-    def import_path(self, path: str | Path) -> ImportReport:
+    def import_path(self, path: str | Path) -> answers.ImportReport:
         """Import a file, or every YAML and JSON file of a folder.
 
         Raises:
@@ -213,8 +189,8 @@ class Quickstarts:
             raise NotFound(f"There is no file or folder {place}.")
         return self._import(read_path(place))
 
-    def _import(self, readings: Iterable[Reading]) -> ImportReport:
-        report: ImportReport = {"added": 0, "updated": 0, "unchanged": 0, "skipped": [], "warnings": []}
+    def _import(self, readings: Iterable[Reading]) -> answers.ImportReport:
+        report: answers.ImportReport = {"added": 0, "updated": 0, "unchanged": 0, "skipped": [], "warnings": []}
         waiting: list[Draft] = []
         for reading in readings:
             for problem in reading.problems:
@@ -228,7 +204,7 @@ class Quickstarts:
         self._store(waiting, report)
         return report
 
-    def _store(self, drafts: Sequence[Draft], report: ImportReport) -> None:
+    def _store(self, drafts: Sequence[Draft], report: answers.ImportReport) -> None:
         for start in range(0, len(drafts), IMPORTED_AT_ONCE):
             with self._database.write() as connection:
                 counts = store.put_quickstarts(connection, drafts[start : start + IMPORTED_AT_ONCE])
@@ -256,10 +232,10 @@ class Quickstarts:
         self,
         tag: Annotated[str | None, Param("Only with this tag: value or kind:value")] = None,
         favourites: Annotated[bool, Param("Only favourites")] = False,
-        status: Annotated[Status | None, Param("Only with this progress")] = None,
+        status: Annotated[answers.Status | None, Param("Only with this progress")] = None,
         limit: Annotated[int, Param("Quick starts", minimum=1, maximum=1000)] = 50,
         offset: Annotated[int, Param("Passed over first", minimum=0)] = 0,
-    ) -> CatalogList:
+    ) -> answers.CatalogList:
         """List the quick starts by title, with tags, favourites and progress."""
         untouched = not favourites and status in (None, "Not started")
         with self._database.read() as connection:
@@ -270,8 +246,8 @@ class Quickstarts:
         if mounted:
             rows = [*islice(merged_by_title([rows, *(shelf.rows for shelf in mounted)]), offset, offset + limit)]
             total += sum(shelf.total for shelf in mounted)
-            tags = add_tags([tags, *(shelf.tags for shelf in mounted)])
-        listed = [listed_quickstart(row) for row in rows]
+            tags = answers.add_tags([tags, *(shelf.tags for shelf in mounted)])
+        listed = [answers.listed_quickstart(row) for row in rows]
         return {"count": len(listed), "total": total, "quickstarts": listed, "tags": tags}
 
     @hidden_tool(
@@ -285,10 +261,10 @@ class Quickstarts:
         ),
         text=lambda shown: shown["markdown"],
     )
-    def show(self, name: Annotated[str, Param("Name or title")]) -> ShownQuickstart:
+    def show(self, name: Annotated[str, Param("Name or title")]) -> answers.ShownQuickstart:
         """Return a quick start as Markdown: introduction, tasks with review steps, conclusion, what comes next."""
         with self._database.read() as connection:
-            return shown_quickstart(self._find(connection, name))
+            return answers.shown_quickstart(self._find(connection, name))
 
     # ------------------------------------------------------------ favourites and progress
 
@@ -309,7 +285,7 @@ class Quickstarts:
         self,
         name: Annotated[str, Param("Name or title")],
         favourite: Annotated[bool, Param("false takes the mark away")] = True,
-    ) -> FavouriteAnswer:
+    ) -> answers.FavouriteAnswer:
         """Mark a quick start as a favourite, or no longer."""
         with self._database.write() as connection:
             row = self._find_own(connection, name)
@@ -335,18 +311,18 @@ class Quickstarts:
         name: Annotated[str, Param("Name or title")],
         task: Annotated[int | None, Param("Number of the task, from 1", minimum=1)] = None,
         passed: Annotated[bool, Param("Its review: did it work?")] = True,
-        status: Annotated[Status | None, Param("Of the whole quick start; Not started forgets all")] = None,
-    ) -> ProgressAnswer:
+        status: Annotated[answers.Status | None, Param("Of the whole quick start; Not started forgets all")] = None,
+    ) -> answers.ProgressAnswer:
         """Record that a task was done (or failed its review), or set the status of the whole quick start. With neither,
         only tell it. All tasks done makes it Complete."""
         if task is None and status is None:
             with self._database.read() as connection:
-                return progress_answer(self._find(connection, name))
+                return answers.progress_answer(self._find(connection, name))
         with self._database.write() as connection:
             row = self._find_own(connection, name)
-            tasks = record_task(row, task, passed, status)
-            store.set_progress(connection, row.id, status or status_of(tasks, task_count(row.content)), tasks)
-            return progress_answer(self._find(connection, row.name))
+            tasks = answers.record_task(row, task, passed, status)
+            store.set_progress(connection, row.id, status or answers.status_of(tasks, task_count(row.content)), tasks)
+            return answers.progress_answer(self._find(connection, row.name))
 
     # ------------------------------------------------------------ out
 
@@ -364,15 +340,15 @@ class Quickstarts:
         names: Annotated[list[str] | None, Param("Which; all if not given")] = None,
         format: Annotated[Literal["yaml", "json", "jsonl"], Param("Form of the text")] = "yaml",  # noqa: A002
         tag: Annotated[str | None, Param("Only with this tag")] = None,
-    ) -> ExportAnswer:
+    ) -> answers.ExportAnswer:
         """Return quick starts as one text that `importQuickstarts` reads back without a difference."""
         with self._database.read() as connection:
             if names is None:
                 rows, _ = store.list_rows(connection, tag, False, None, -1, 0)
             else:
                 rows = [self._find(connection, name) for name in names]
-        documents = [exported_document(row) for row in rows]
-        return {"count": len(documents), "format": format, "text": write_documents(documents, format)}
+        documents = [answers.exported_document(row) for row in rows]
+        return {"count": len(documents), "format": format, "text": answers.write_documents(documents, format)}
 
     @hidden_change(
         "removeQuickstart",
@@ -385,7 +361,7 @@ class Quickstarts:
         ),
         destructive=True,
     )
-    def remove(self, names: Annotated[list[str], Param("Names", min_length=1)]) -> RemovalAnswer:
+    def remove(self, names: Annotated[list[str], Param("Names", min_length=1)]) -> answers.RemovalAnswer:
         """Remove quick starts from the catalog. Importing one again brings it back, with mark and progress."""
         with self._database.write() as connection:
             rows = [self._find_own(connection, name) for name in names]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -216,7 +217,7 @@ def _add_metadata(reading: Reading, metadata: Json | None, shown: str) -> None:
         reading.problems.append(Problem(shown, complaint, fatal=False))
     for draft in named:
         place = reading.drafts.index(draft)
-        reading.drafts[place] = Draft(draft.name, draft.content, tuple(dict.fromkeys(draft.tags + tags)), draft.id)
+        reading.drafts[place] = replace(draft, tags=tuple(dict.fromkeys(draft.tags + tags)))
 
 
 # ---------------------------------------------------------------- parsing
@@ -244,26 +245,22 @@ def _plain_values(text: str, suffix: str) -> Iterator[tuple[str, Any]]:
 
 
 def _parse_json(text: str) -> list[tuple[str, Any]]:
-    try:
-        return [("", json.loads(text))]
-    except json.JSONDecodeError as error:
-        raise Unreadable(f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
-    except RecursionError as error:
-        raise Unreadable("nested too deeply") from error
+    return [("", _load_json(text, "JSON"))]
 
 
 def _parse_lines(text: str) -> list[tuple[str, Any]]:
-    values: list[tuple[str, Any]] = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            values.append((f":{number}", json.loads(line)))
-        except json.JSONDecodeError as error:
-            raise Unreadable(f"not JSON Lines: {error.msg} at line {number}, column {error.colno}") from error
-        except RecursionError as error:
-            raise Unreadable(f"nested too deeply at line {number}") from error
-    return values
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    return [(f":{number}", _load_json(line, "JSON Lines", number)) for number, line in lines]
+
+
+def _load_json(text: str, form: str, line: int | None = None) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        place = f"at line {line or error.lineno}, column {error.colno}"
+        raise Unreadable(f"not {form}: {error.msg} {place}") from error
+    except RecursionError as error:
+        raise Unreadable(f"nested too deeply at line {line}" if line else "nested too deeply") from error
 
 
 def _parse_yaml(text: str) -> list[tuple[str, Any]]:
@@ -304,7 +301,7 @@ def _plain(value: Any, budget: list[int], depth: int) -> Any:
     if budget[0] < 0 or depth < 0:
         raise Unreadable("nested too deeply or too large")
     if isinstance(value, str):
-        return _clean(value) if _is_dirty(value) else value
+        return _clean(value)
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
@@ -324,8 +321,6 @@ def _key(key: Any) -> str:
 
 
 def _clean(text: str) -> str:
+    if "\0" not in text and (text.isascii() or not re.search("[\ud800-\udfff]", text)):
+        return text
     return text.replace("\0", "\ufffd").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def _is_dirty(text: str) -> bool:
-    return "\0" in text or (not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text))

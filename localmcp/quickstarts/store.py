@@ -14,6 +14,7 @@ import apsw
 
 from localmcp.quickstarts.documents import Draft, Json, Tag, Unreadable, read_content, read_tags
 from localmcp.quickstarts.search import document_text, tagged_ids
+from localmcp.quickstarts.validation import mapping_of
 from localmcp.search.federation import shown_name
 from localmcp.storage.database import bump_generations, fetch_all, fetch_one
 from localmcp.storage.times import utc_now
@@ -42,13 +43,6 @@ class Row:
     @property
     def shown_name(self) -> str:
         return shown_name(self.name, self.origin)
-
-    def spec(self, *path: str) -> Any:
-        """Return the value at a path below `spec`, or None."""
-        value: Any = self.content.get("spec")
-        for key in path:
-            value = cast(Json, value).get(key) if isinstance(value, dict) else None
-        return value
 
 
 _COLUMNS = """
@@ -163,10 +157,9 @@ def _row(columns: Sequence[Any], origin: str | None = None) -> Row:
 def _read_content(text: str) -> Json:
     """Return the content of a row; empty when somebody else broke it (S0-8)."""
     try:
-        content = json.loads(text)
+        return mapping_of(json.loads(text))
     except json.JSONDecodeError:
         return {}
-    return cast(Json, content) if isinstance(content, dict) else {}
 
 
 def _read_anybodys(text: str) -> Json:
@@ -179,14 +172,12 @@ def _read_anybodys(text: str) -> Json:
 
 def own_name(content: Json) -> str | None:
     """Return the name that a document itself carries."""
-    metadata = content.get("metadata")
-    return cast(Json, metadata).get("name") if isinstance(metadata, dict) else None
+    return mapping_of(content.get("metadata")).get("name")
 
 
 def tags_of(content: Json) -> tuple[Tag, ...]:
     """Return the tags that a document itself carries, sorted as rows have them."""
-    metadata = content.get("metadata")
-    return tuple(sorted(read_tags(cast(Json, metadata).get("tags")))) if isinstance(metadata, dict) else ()
+    return tuple(sorted(read_tags(mapping_of(content.get("metadata")).get("tags"))))
 
 
 # ---------------------------------------------------------------- writing

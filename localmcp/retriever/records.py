@@ -12,18 +12,9 @@ from typing_extensions import TypedDict
 
 from localmcp.embeddings import Embedder, LazyEmbedder
 from localmcp.errors import InvalidInput, NeedsConfirmation, Unavailable
+from localmcp.retriever import writing
 from localmcp.retriever.record_input import Change, NewRecord, parse_change, parse_record
 from localmcp.retriever.search import require_our_model
-from localmcp.retriever.writing import (
-    check_length,
-    draft_new,
-    embed_texts,
-    find_record,
-    redraft,
-    rewrite_record,
-    store_record,
-    window_of,
-)
 from localmcp.search.backend import DEFAULT_PARTITION
 from localmcp.search.backend_choice import Places
 from localmcp.search.chunk_rows import chunks_fulfilling, whole_sources
@@ -125,13 +116,15 @@ class Records:
             ModelUnavailable: there is no model to embed with.
         """
         embedder = self._model_for(collection)
-        drafts = [draft_new(record, embedder, split) for record in records]
-        embeddings = embed_texts(embedder, {digest: text for _, texts in drafts for digest, text in texts.items()})
+        drafts = [writing.draft_new(record, embedder, split) for record in records]
+        embeddings = writing.embed_texts(
+            embedder, {digest: text for _, texts in drafts for digest, text in texts.items()}
+        )
         with self.database.write() as connection:
             target = ensure_collection(connection, collection)
             target = claim_collection(connection, target, ensure_model(connection, embedder.identity))
             return [
-                store_record(connection, target, record, draft, embeddings)
+                writing.store_record(connection, target, record, draft, embeddings)
                 for record, (draft, _) in zip(records, drafts, strict=True)
             ]
 
@@ -139,7 +132,7 @@ class Records:
         """Raise now what `insert` would raise because of the texts."""
         embedder = self._model_for(collection)
         for record in records:
-            draft_new(record, embedder, split)
+            writing.draft_new(record, embedder, split)
 
     def _model_for(self, collection: str) -> Embedder:
         """The model, if the collection is in the file or can be made there, and holds no vectors of another one."""
@@ -196,26 +189,26 @@ class Records:
         """
         with self.database.read() as connection:
             [target] = choose_collections(connection, [collection])
-            stored = [find_record(connection, target, change) for change in changes]
-        drafts = [redraft(target, record, change) for record, change in zip(stored, changes, strict=True)]
+            stored = [writing.find_record(connection, target, change) for change in changes]
+        drafts = [writing.redraft(target, record, change) for record, change in zip(stored, changes, strict=True)]
         embedder = self._model_for(collection)
-        window = window_of(embedder)
+        window = writing.window_of(embedder)
         for change, (draft, texts) in zip(changes, drafts, strict=True):
             if draft is not None:
-                check_length(next(iter(texts.values())), change.place, window)
+                writing.check_length(next(iter(texts.values())), change.place, window)
         fresh = {
             digest: text
             for record, (_, texts) in zip(stored, drafts, strict=True)
             for digest, text in texts.items()
             if digest != record.digest
         }
-        embeddings = embed_texts(embedder, fresh)
+        embeddings = writing.embed_texts(embedder, fresh)
         with self.database.write() as connection:
             model_id = ensure_model(connection, embedder.identity)
             for change, stored_record, (draft, _) in zip(changes, stored, drafts, strict=True):
-                if find_record(connection, target, change) != stored_record:
+                if writing.find_record(connection, target, change) != stored_record:
                     raise InvalidInput(f"{change.place}: record {change.id} was changed by someone else; try again.")
-                rewrite_record(connection, target, stored_record, change, draft, embeddings, model_id)
+                writing.rewrite_record(connection, target, stored_record, change, draft, embeddings, model_id)
         return {"updated": len(changes), "reembedded": len(embeddings)}
 
     # ------------------------------------------------------------ out
