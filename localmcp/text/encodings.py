@@ -20,9 +20,33 @@ _WESTERN = frozenset(
     "àáâäãåæçèéêëìíîïñòóôöõøùúûüßœÀÁÂÄÃÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÖÕØÙÚÛÜŒ€£§°ºª«»“”‘’„–—…•·©®™¿¡\xa0".encode("cp1252")
 )
 
-_PAGE_ENCODINGS = (
-    r"utf-8|windows-125[0-8]|iso-8859-([2-9]|1[013-6])|koi8-[ru]|gb2312|gbk|gb18030|big5|shift_jis|euc-(jp|kr)"
+_ICELANDIC = frozenset("áíóú".encode("cp1252"))
+_TURKISH = frozenset("ışğİŞĞ".encode("cp1254"))
+"""The same bytes as `ýþðÝÞÐ` in cp1252, which Icelandic has."""
+
+_ESCAPED = re.compile(rb"\x1b\$[@B]")
+
+_PAGE_ENCODINGS = re.compile(
+    r"utf-8|(?:windows-|cp)(?:125[0-8]|874|932|949|950)|iso-8859-(?:[2-9]|1[013-6])|koi8-[ru]|(?:ibm|cp)866|mac-roman|"
+    r"gb18030|big5hkscs|euc-jp|iso-2022-jp"
 )
+
+_SUPERSETS = {
+    label: encoding
+    for encoding, labels in (
+        ("cp1252", "us-ascii ascii iso-8859-1 latin1 latin-1"),
+        ("iso-8859-8", "iso-8859-8-i iso-8859-8-e"),
+        ("cp1254", "iso-8859-9"),
+        ("cp874", "iso-8859-11 tis-620 windows-874"),
+        ("gb18030", "gb2312 gbk x-gbk"),
+        ("big5hkscs", "big5 big5-hkscs"),
+        ("cp932", "shift-jis sjis x-sjis windows-31j"),
+        ("cp949", "euc-kr ks-c-5601-1987 windows-949"),
+        ("mac-roman", "macintosh x-mac-roman"),
+    )
+    for label in labels.split()
+}
+"""Encodings that programs name when they write a larger one, as the Encoding Standard of browsers has it."""
 
 
 def looks_like_text(head: bytes) -> bool:
@@ -39,6 +63,8 @@ def decode_text(data: bytes, declared: str | None = None) -> tuple[str, dict[str
             return data[len(bom) :].decode(encoding, "replace"), _encoding_metadata(encoding)
     if encoding := _wide_encoding(data[:HEAD]):
         return data.decode(encoding, "replace"), _encoding_metadata(encoding)
+    if _ESCAPED.search(data) and (text := _decode_escaped(data)):
+        return text, _encoding_metadata("iso-2022-jp")
     try:
         return data.decode("utf-8"), {}
     except UnicodeDecodeError:
@@ -67,13 +93,29 @@ def _mostly_utf8(data: bytes) -> str | None:
     return "utf-8" if foreign > 4 * broken else None
 
 
+def _decode_escaped(data: bytes) -> str:
+    """Return Japanese text in seven bits, which is valid UTF-8; "" if it is not."""
+    try:
+        return data.decode("iso-2022-jp")
+    except UnicodeDecodeError:
+        return ""
+
+
 def _western(data: bytes) -> str | None:
-    """cp1252 when every high byte is a letter or sign of Western European prose and most letters are plain ones."""
+    """cp1252 when every high byte is a letter or sign of Western European prose and most letters are plain ones.
+
+    cp1254 when they are those of Turkish too, without the vowels of Icelandic.
+    """
     sample = data[:1_000_000]
     high = [byte for byte in sample if byte > 0x7F]
     if len(high) * 4 > len(sample):
         return None
-    return "cp1252" if _WESTERN.issuperset(high) else None
+    letters = frozenset(high)
+    if letters <= _WESTERN:
+        return "cp1252"
+    if not letters <= _WESTERN | _TURKISH:
+        return None
+    return "cp1252" if letters & _ICELANDIC else "cp1254" if {0xFD, 0xFE} <= letters else None
 
 
 def _guessed_encoding(data: bytes) -> str:
@@ -90,8 +132,7 @@ def declared_encoding(data: bytes) -> str | None:
 
 
 def page_encoding(name: str) -> str | None:
-    """Return the encoding of that name, if it is one that pages are written in."""
-    name = name.lower()
-    if name in ("iso-8859-1", "latin1", "latin-1", "us-ascii"):
-        return "cp1252"
-    return name if re.fullmatch(_PAGE_ENCODINGS, name) else None
+    """Return Python's encoding for a name in a page or a mail, if it is one that they are written in."""
+    name = name.lower().replace("_", "-")
+    name = _SUPERSETS.get(name, name)
+    return name if _PAGE_ENCODINGS.fullmatch(name) else None

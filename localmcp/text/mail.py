@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, cast
 from localmcp.errors import LocalMCPError, UnreadableDocument
 from localmcp.text.archives import is_archive, read_archive
 from localmcp.text.document import Document, date_fields, failed_member, make_document, one_line, read_member
-from localmcp.text.encodings import decode_text
+from localmcp.text.encodings import decode_text, page_encoding
 from localmcp.text.html import html_markdown
 from localmcp.text.tnef import tnef_files
 from localmcp.text.worker import begin_member, one_member
@@ -244,16 +244,54 @@ def mail_date(value: str) -> str:
 
 
 def _body(message: EmailMessage, name: str) -> str:
-    """Return the text of a mail: its plain part, or its HTML part as text."""
-    plain = message.get_body(("plain",))
-    text = _decoded(plain) if plain else ""
+    """Return the text of a mail: all parts of it that are text, each in its plainest form, without attachments."""
+    text = _part_text(message, name)
     if text.strip():
         return text
-    html = message.get_body(("html",))
-    if html:
-        return html_markdown(_decoded(html), name)
-    invitation = next((part for part in message.walk() if part.get_content_type() == "text/calendar"), None)
-    return calendar_text(_decoded(invitation)) if invitation else text
+    # A part that has the name of a file is an attachment, unless there is no other text.
+    named = cast(EmailMessage | None, message.get_body(("plain", "html")))
+    return _READERS.get(named.get_content_type(), _plain_text)(named, name) if named else text
+
+
+def _part_text(part: EmailMessage, name: str) -> str:
+    if part.get_content_type() == "multipart/alternative" and part.is_multipart():
+        options = sorted(cast(Iterator[EmailMessage], part.iter_parts()), key=_plainness)
+        return next(filter(str.strip, (_part_text(option, name) for option in options)), "")
+    if part.get_content_maintype() == "multipart" and part.is_multipart():
+        return _join_parts(_part_text(inner, name) for inner in cast(Iterator[EmailMessage], part.iter_parts()))
+    # Without its boundary, a message of several parts is one text.
+    if part.get_content_maintype() not in ("text", "multipart") or _attachment_name(part):
+        return ""
+    return _READERS.get(part.get_content_type(), _plain_text)(part, name)
+
+
+def _plainness(part: EmailMessage) -> int:
+    kind = part.get_content_type()
+    return 0 if kind == "text/plain" else 2 if kind == "text/calendar" else 1
+
+
+def _join_parts(texts: Iterator[str]) -> str:
+    """Join the parts that say something; one that only repeats, as HTML beside the same plain text, is left out."""
+    parts: list[str] = []
+    for text in texts:
+        if " ".join(text.split()) not in " ".join(" ".join(parts).split()):
+            parts.append(text.strip("\n"))
+    return "\n\n".join(parts)
+
+
+def _plain_text(part: EmailMessage, name: str) -> str:
+    return _decoded(part)
+
+
+def _html_text(part: EmailMessage, name: str) -> str:
+    return html_markdown(_decoded(part), name)
+
+
+def _calendar_text(part: EmailMessage, name: str) -> str:
+    return calendar_text(_decoded(part))
+
+
+_READERS = {"text/html": _html_text, "text/calendar": _calendar_text}
 
 
 _CALENDAR_LINE = re.compile(r"(SUMMARY|DTSTART|DTEND|LOCATION|ORGANIZER|DESCRIPTION)(?:;[^:\n]{0,500})?:(.*)")
@@ -278,9 +316,9 @@ def _event_lines(event: str) -> Iterator[str]:
 
 def _decoded(part: Any) -> str:
     payload = part.get_payload(decode=True) or b""
-    charset = part.get_content_charset()
+    charset = part.get_content_charset() or "ascii"
     try:
-        text = payload.decode(charset or "ascii")
+        text = payload.decode(page_encoding(charset) or charset)
     except (LookupError, UnicodeDecodeError, ValueError):
         text = decode_text(payload)[0]
     return text.replace("\r\n", "\n")

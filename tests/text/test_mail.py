@@ -134,3 +134,37 @@ def test_broken_headers_do_not_hide_the_text():
 def test_a_mail_that_was_given_up_is_not_read_again():
     data = make_mail().as_bytes()
     assert list(read_mail(data, "a.eml", read_bytes, (len(data), 0))) == []
+
+
+PARTS = {
+    "text below an attached picture, as Apple Mail writes it": (
+        "multipart/mixed; boundary=b",
+        "--b\nContent-Type: text/plain\n\nAbove.\n--b\nContent-Type: image/png; name=a.png\n\n-\n"
+        "--b\nContent-Type: text/plain\n\nThe gate code is 4711.\n--b--\n",
+    ),
+    "the footer of a list below alternatives": (
+        "multipart/mixed; boundary=b",
+        "--b\nContent-Type: multipart/alternative; boundary=c\n\n--c\nContent-Type: text/html\n\n<p>Above.</p>\n"
+        "--c\nContent-Type: text/plain\n\nAbove.\n--c--\n"
+        "--b\nContent-Type: text/plain\n\nThe gate code is 4711.\n--b--\n",
+    ),
+    "the same in HTML beside plain text": (
+        "multipart/mixed; boundary=b",
+        "--b\nContent-Type: text/plain\n\nAbove.\n\nThe gate code is 4711.\n"
+        "--b\nContent-Type: text/html\n\n<p>The gate code is 4711.</p>\n--b--\n",
+    ),
+    "a body in Markdown": ("text/markdown", "Above.\n\nThe gate code is 4711."),
+}
+
+
+@pytest.mark.parametrize(("kind", "body"), PARTS.values(), ids=PARTS)
+def test_every_part_of_a_mail_that_is_text_is_read_once(kind, body):
+    head = f"From: ada@example.org\nSubject: Gate\nMIME-Version: 1.0\nContent-Type: {kind}\n\n"
+    mail = documents((head + body).encode())[0]
+    assert mail.text.partition("\n\n")[2] == "Above.\n\nThe gate code is 4711."
+
+
+def test_a_mail_whose_parts_have_no_boundary_is_read_as_one_text():
+    head = "From: ada@example.org\nSubject: Gate\nMIME-Version: 1.0\nContent-Type: multipart/mixed\n\n"
+    [mail] = documents((head + "--b\nContent-Type: text/plain\n\nThe gate code is 4711.\n--b--\n").encode())
+    assert "The gate code is 4711." in mail.text

@@ -1,0 +1,37 @@
+"""Texts, pages and mails in older encodings, which they name, name loosely, or do not name."""
+
+import pytest
+
+from localmcp.text.readers import read_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("İstanbul'da çay bahçesi: şekerli çay içilir, güneşli gün. Işık ve ağaç.", "cp1254"),
+        ("Það er kalt í dag. Ísland er eyja og þar býr fólk.", "cp1252"),
+        ("京都の紅葉についてのメモです。", "iso-2022-jp"),
+    ],
+)
+def test_text_that_does_not_name_its_encoding_is_recognized(text: str, encoding: str) -> None:
+    document = read_bytes(text.encode(encoding), "a.txt")
+    assert (document.text, document.metadata["encoding"]) == (text, encoding)
+
+
+DECLARED = [
+    ("gb2312", "总理朱镕基昨天会见了外宾。", "gbk"),
+    ("shift_jis", "①株式会社㈱ 髙橋", "cp932"),
+    ("euc-kr", "펲시맨 똠방각하 뷁", "cp949"),
+    ("big5", "裏面 碁盤 恒生", "cp950"),
+    ("iso-8859-1", "price – 5 € “quoted”", "cp1252"),
+    ("iso-8859-8-i", "שלום", "iso-8859-8"),
+    ("tis-620", "ภาษาไทย", "cp874"),
+]
+
+
+@pytest.mark.parametrize(("declared", "text", "written"), DECLARED)
+def test_pages_and_mails_may_hold_what_only_the_larger_encoding_has(declared: str, text: str, written: str) -> None:
+    page = f'<html><head><meta charset="{declared}"></head><body><p>{text}</p></body></html>'
+    mail = f"From: a@example.org\nSubject: s\nContent-Type: text/plain; charset={declared}\n\n{text}"
+    assert read_bytes(page.encode(written), "a.html").text == text
+    assert read_bytes(mail.encode(written), "a.eml").text.endswith(f"\n\n{text}")
