@@ -158,6 +158,7 @@ class PassageSearch:
             "which notes|documents|files talk about {query}",
             "where did I write about {query}",
             "do I have anything about|on {query}",
+            "search for {query}",
         ),
         accepts={"mode": mode_or_hybrid, "limit": integer_or_string, "maxChars": integer_or_string},
         says={"query required": "Query parameter is required"},

@@ -274,6 +274,7 @@ class Quickstarts:
         keywords=("quickstart", "bookmark", "star"),
         examples=(
             "make {name} a favourite",
+            "mark {name} as a favourite",
             "{name} is no longer a favourite {favourite=false}",
             "star the quickstart {name}",
             "remove {name} from my favourites {favourite=false}",
@@ -302,6 +303,8 @@ class Quickstarts:
             "I have done task {task} of {name}",
             "I finished task {task} of the quickstart {name}",
             "mark task {task} of|in {name} as complete",
+            "start over with the quickstart {name} {status=Not started}",
+            "forget the progress of {name} {status=Not started}",
         ),
         idempotent=True,
         accepts={"task": integer_or_string},

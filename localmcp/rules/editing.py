@@ -62,7 +62,15 @@ class RuleEditor:
         "editRule",
         title="Change a rule",
         keywords=("rule", "update", "correct", "rephrase", "weight", "importance"),
-        examples=("change rule {id} to {rule_text}",),
+        examples=(
+            "change rule {id} to {rule_text}",
+            "change the text of rule {id} to {rule_text}",
+            "change rule {id} text to {rule_text}",
+            "set the weight of rule {id} to {weight}",
+            "change the category of rule {id} to {category}",
+            "set rule {id} weight to {weight}",
+            "change rule {id} category to {category}",
+        ),
         idempotent=True,
         accepts={"id": own_rule_id},
     )

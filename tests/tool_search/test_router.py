@@ -178,6 +178,26 @@ def test_the_name_of_a_tool_calls_it_with_what_stands_beside(workspace: Workspac
     assert (response["tool_result"]["tool"], response["arguments"]) == ("searchQuickstarts", {"maxDistance": 10})
 
 
+@pytest.mark.parametrize(
+    ("sentence", "tool_name", "arguments"),
+    [
+        ("search for bread came out flat", "search", {"query": "bread came out flat"}),
+        ("search for a quick start about blueprints", "searchQuickstarts", {"displayName": "blueprints"}),
+        ("set the weight of rule 3 to 2", "editRule", {"id": 3, "weight": 2}),
+        ("set rule 12's weight to 1.5", "editRule", {"id": 12, "weight": 1.5}),
+        ("change rule 12's category to testing", "editRule", {"id": 12, "category": "testing"}),
+        ("change rule 3 to Never use tabs", "editRule", {"id": 3, "rule_text": "Never use tabs"}),
+        ("mark add-formats as a favourite", "favouriteQuickstart", {"name": "add-formats"}),
+    ],
+)
+def test_what_is_to_be_changed_is_not_mixed_up(
+    workspace: Workspace, sentence: str, tool_name: str, arguments: dict[str, Any]
+) -> None:
+    decision = workspace.router.decide(workspace.router.rank(sentence), {})
+    assert decision.tool is not None
+    assert (decision.tool.name, dict(decision.arguments)) == (tool_name, arguments)
+
+
 def test_limit_goes_only_to_a_tool_that_has_one(workspace: Workspace) -> None:
     assert ask(workspace, "list my documents", limit=2, maxDistance=3)["arguments"] == {"limit": 2}
     assert ask(workspace, "Please greet John", limit=2)["arguments"] == {"name": "John"}
