@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NotRequired, cast
 from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput, UnknownTool
-from localmcp.schemas import describe_kind
+from localmcp.schemas import describe_kind, properties_of
 from localmcp.tool_search.name_match import ToolMetadata as ToolMetadata
 from localmcp.tool_search.name_match import score_query as score_query
 from localmcp.tool_search.name_match import score_word as score_word
@@ -325,12 +325,12 @@ def _parameter_line(schema: Json) -> str:
 
 def _parameters(schema: Json) -> tuple[list[str], list[str]]:
     """Required and optional parameters, each as `name* (type)`."""
-    properties: dict[str, Any] = schema.get("properties") or {}
+    properties = properties_of(schema)
     required = [name for name in schema.get("required") or () if name in properties]
     optional = [name for name in properties if name not in required]
     return (
-        [f"{name}* ({describe_kind(properties[name])})" for name in required],
-        [f"{name} ({describe_kind(properties[name])})" for name in optional],
+        [f"{name}* ({describe_kind(properties[name], schema)})" for name in required],
+        [f"{name} ({describe_kind(properties[name], schema)})" for name in optional],
     )
 
 

@@ -125,22 +125,66 @@ def without_null(schema: Json) -> Json:
     return schema
 
 
-def describe_kind(schema: Any) -> str:
-    """Return the type in a word; a schema may also be True or False, or anything that another server wrote."""
-    spec = cast(Json, schema) if isinstance(schema, dict) else {}
+def describe_kind(schema: Any, root: Json | None = None) -> str:
+    """Return the type in few words; a schema may also be True or False, or anything that another server wrote.
+
+    References are looked up in `root`. That null may be given is left out: an optional parameter may be left out too.
+    """
+    spec = _followed(schema, root or {})
     if isinstance(spec.get("enum"), list):
         return _describe_choices(cast("list[Any]", spec["enum"]))
-    kind = str(spec.get("type", "any"))
+    if "const" in spec:
+        return _describe_choices([spec["const"]])
+    kind = _type_words(spec, root)
     if "minimum" in spec or "maximum" in spec:
         kind += f" {spec.get('minimum', '')}..{spec.get('maximum', '')}"
-    items = spec.get("items", {})
-    return f"array of {items.get('type', 'any')}" if kind == "array" and isinstance(items, dict) else kind
+    items = _followed(spec.get("items"), root or {})
+    return f"array of {items.get('type', 'any')}" if kind == "array" else kind
+
+
+def _followed(schema: Any, root: Json) -> Json:
+    """Return the schema, or what its reference into `root` names; an empty one for what is no table."""
+    for _ in range(MOST_REFERENCES):
+        reference: Any = cast(Json, schema).get("$ref") if isinstance(schema, dict) else None
+        if not isinstance(reference, str) or not reference.startswith("#/"):
+            break
+        schema = root
+        for key in reference[2:].split("/"):
+            name = key.replace("~1", "/").replace("~0", "~")
+            schema = cast(Json, schema).get(name) if isinstance(schema, dict) else None
+    return cast(Json, schema) if isinstance(schema, dict) else {}
+
+
+def _type_words(spec: Json, root: Json | None) -> str:
+    kind: Any = spec.get("type")
+    if isinstance(kind, list):
+        kinds = [str(name) for name in cast("list[Any]", kind) if name != "null"] or ["null"]
+        return " or ".join(kinds)
+    if kind is not None:
+        return str(kind)
+    if choices := _as_list(spec.get("anyOf")) or _as_list(spec.get("oneOf")):
+        # Of an alternative no more references are followed: they may lead back to where it is.
+        names = dict.fromkeys(describe_kind(_followed(choice, root or {})) for choice in choices[:MOST_ALTERNATIVES])
+        return " or ".join(name for name in names if name != "null") or "any"
+    return "object" if "properties" in spec or "required" in spec else "any"
+
+
+def _describe_alternative(schema: Any, root: Json) -> str:
+    """Return the type, and what an object must have: of two objects only that tells which one is meant."""
+    spec = _followed(schema, root)
+    names = ", ".join(map(str, _as_list(spec.get("required"))))
+    kind = describe_kind(spec, root)
+    return f"object with {names}" if names and kind in ("object", "any") else kind
 
 
 def _describe_choices(choices: Sequence[Any]) -> str:
     """Return the first choices, each cut; a schema of another server may have 200,000."""
     more = f"|… ({len(choices)} in all)" if len(choices) > MOST_CHOICES else ""
-    return "|".join(str(choice)[:LONGEST_CHOICE] for choice in choices[:MOST_CHOICES]) + more
+    return "|".join(_choice_text(choice)[:LONGEST_CHOICE] for choice in choices[:MOST_CHOICES]) + more
+
+
+def _choice_text(choice: Any) -> str:
+    return choice if isinstance(choice, str) else json.dumps(choice, ensure_ascii=False, default=str)
 
 
 def shorten_value(value: Any) -> str:
@@ -193,6 +237,9 @@ MOST_PROBLEMS = 20
 """Problems told at once; more are counted."""
 MOST_CHOICES, LONGEST_CHOICE = 50, 80
 """Choices of an enum told at once, and the characters of each."""
+_COMBINING = ("anyOf", "oneOf", "allOf")
+MOST_ALTERNATIVES, MOST_REFERENCES = 8, 5
+"""Alternatives of a schema told at once, and references followed in a row: they may go in a circle."""
 
 
 def without_surrogates(value: Any) -> Any:
@@ -209,12 +256,27 @@ def without_surrogates(value: Any) -> Any:
 
 def describe_parameters(schema: Json) -> str:
     """Return the parameters in one line: `query* (string), limit (integer 1..50)`; `*` = required."""
-    required = schema.get("required", [])
+    required = _as_list(schema.get("required"))
     parts = [
-        f"{name}{'*' if name in required else ''} ({describe_kind(spec)})"
-        for name, spec in cast(Json, schema.get("properties", {})).items()
+        f"{name}{'*' if name in required else ''} ({describe_kind(spec, schema)})"
+        for name, spec in properties_of(schema).items()
     ]
     return ", ".join(parts) or "none"
+
+
+def properties_of(schema: Json) -> Json:
+    """Return the parameters by name, with those that only an alternative of the schema names."""
+    alternatives = [part for key in _COMBINING for part in _as_list(schema.get(key))]
+    tables: list[Any] = [_followed(part, schema).get("properties") for part in (schema, *alternatives)]
+    properties: Json = {}
+    for table in tables:
+        if isinstance(table, dict):
+            properties = {**properties, **cast(Json, table), **properties}
+    return properties
+
+
+def _as_list(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def check_arguments(name: str, schema: Json, arguments: Json, *, seconds: float = 10.0) -> None:
@@ -232,7 +294,7 @@ def check_arguments(name: str, schema: Json, arguments: Json, *, seconds: float 
         errors = _schema_errors(name, schema, arguments, deadline)
     except TimeoutError:
         raise Unavailable(f"The arguments of {name} could not be checked within {seconds:g} s.") from None
-    problems = dict.fromkeys(line for error in errors for line in _tell(error))
+    problems = dict.fromkeys(line for error in errors for line in _tell(error, schema))
     if not problems:
         return
     lines = [f"- {line}" for line in list(problems)[:MOST_PROBLEMS]]
@@ -332,7 +394,7 @@ def _unknown_keys(value: Json, schema: Json) -> list[str]:
     return [key for key in value if key not in properties and not any(may_match(pattern, key) for pattern in patterns)]
 
 
-def _tell(error: ValidationError) -> list[str]:
+def _tell(error: ValidationError, schema: Json) -> list[str]:
     """Return the problem in words, one line for each key that is missing or not known."""
     place = ".".join(str(part) for part in error.absolute_path)
     inside = f"{place}." if place else ""
@@ -356,8 +418,10 @@ def _tell(error: ValidationError) -> list[str]:
         guess = f"; did you mean '{near}'?" if near else ""
         return [f"{place}: should be {_describe_choices(allowed)}, got {shorten_value(value)}{guess}"]
     if error.validator in ("anyOf", "oneOf"):
-        kinds = " or ".join(map(describe_kind, expected))
-        return [f"{place or 'arguments'}: should be {kinds}, got {shorten_value(value)}"]
+        kinds = " or ".join(_describe_alternative(part, schema) for part in expected[:MOST_ALTERNATIVES])
+        # A value that fits more than one alternative of oneOf has no error of its own.
+        exactly = "exactly one of " if error.validator == "oneOf" and not error.context else ""
+        return [f"{place or 'arguments'}: should be {exactly}{kinds}, got {shorten_value(value)}"]
     message = error.message if len(error.message) <= 160 else error.message[:157] + "..."
     return [f"{place or 'arguments'}: {message}"]
 

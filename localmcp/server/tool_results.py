@@ -43,8 +43,8 @@ def call_tool(
         registry = open_workspace().registry
         answer = registry.call(name, arguments, scope)
         if answer.whole_text and TEXT_READERS.search(client_name):
-            return tool_result(name, answer, promised=False, structured=False)
-        return tool_result(name, answer, promised=answer.content is None or _promises_structure(registry, name, scope))
+            return tool_result(name, answer, structured=False)
+        return tool_result(name, answer)
     except MissingCapability:
         raise
     except LocalMCPError as error:
@@ -63,17 +63,11 @@ def find_tool(registry: Registry, name: str, scope: Scope) -> Tool | None:
         return registry.find(name)
 
 
-def _promises_structure(registry: Registry, name: str, scope: Scope) -> bool:
-    """Return whether the tool says what its structured answer is."""
-    tool = find_tool(registry, name, scope)
-    return tool is not None and tool.output_schema is not None
-
-
-def tool_result(name: str, answer: Answer, *, promised: bool = True, structured: bool = True) -> Json:
+def tool_result(name: str, answer: Answer, *, structured: bool = True) -> Json:
     """Return the answer of a tool as the wire carries it; one that is too large becomes an error that says so.
 
-    Where nothing structured was `promised` and another server sent nothing of the kind, none is sent: an empty object
-    would hide the answer's blocks from some clients.
+    Where another server sent nothing structured, nothing is sent either: an empty object would hide the answer's
+    blocks from some clients.
     """
     content = [_text_block(answer.text)] if answer.content is None else list(answer.content)
     value = answer.value
@@ -87,7 +81,7 @@ def tool_result(name: str, answer: Answer, *, promised: bool = True, structured:
             f"The answer of {name} has {size / 1e6:.1f} MB, and at most {MAX_RESULT / 1e6:.0f} MB can be sent. "
             "Ask for less: a smaller limit, a narrower question, or one part at a time."
         )
-    shown = {"structuredContent": value} if structured and (value or promised) else {}
+    shown = {"structuredContent": value} if structured and (value or answer.content is None) else {}
     return {"content": content, **shown, "isError": answer.is_error}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +62,7 @@ def test_without_a_file_there_is_nothing_and_nothing_starts(farm: Farm) -> None:
 def test_a_search_finds_the_tools_of_a_server_that_was_listed_in_an_earlier_run_without_starting_it(farm: Farm) -> None:
     farm.write(shop=farm.plain("shop"))
     _, earlier = farm.open()
-    assert earlier.refresh(["shop"]) == {"shop": 14}
+    assert earlier.refresh(["shop"]) == {"shop": 18}
     earlier.close()
     registry, opened = farm.open()
     hits = Discovery(registry).search("say again word for word", 3)
@@ -258,6 +260,29 @@ def test_an_answer_that_is_none_is_told_at_once_and_the_server_goes_on(farm: Far
     assert registry.call("shop__echo", {"text": "a\ud800b"}).text == "a\ufffdb"
     assert len(farm.pids("shop")) == 1
     assert "Welcome to the noisy server!" in (farm.logs / "mcp-shop.log").read_text()
+
+
+def test_a_server_that_refuses_with_the_code_of_a_closed_connection_goes_on_and_its_reason_is_told(farm: Farm) -> None:
+    farm.write(shop=farm.plain("shop"))
+    registry, _ = farm.open()
+    assert failure(registry, "shop__decline").message == (
+        'The MCP server \'shop\' refused decline: only on weekdays ({"day": "Sunday"})'
+    )
+    assert registry.call("shop__echo", {"text": "a"}).text == "a"
+    assert len(farm.pids("shop")) == 1
+
+
+def test_one_wrong_part_of_an_answer_does_not_cost_the_rest(farm: Farm) -> None:
+    farm.write(shop=farm.plain("shop"))
+    registry, _ = farm.open()
+    bare_list = registry.call("shop__list")
+    assert (bare_list.value, bare_list.text) == ({}, "[1,2]")
+    told = registry.call("shop__list", {"content": [{"type": "text", "text": "one and two"}]})
+    assert (told.value, told.text) == ({}, "one and two")
+    left_out = "[a block of the type hologram that the protocol does not know was left out]"
+    assert registry.call("shop__unknown").text == f"{left_out}\nand text"
+    bare = registry.call("shop__values")
+    assert (bare.value, bare.text) == ({"answer": 42}, '{"answer":42}')
 
 
 @pytest.mark.parametrize(
@@ -545,6 +570,79 @@ def test_a_server_over_http_gets_its_headers_and_its_end_is_told(
     assert "cannot be reached at" in failure(registry, "shop__whoami").message
 
 
+class Forgetful(BaseHTTPRequestHandler):
+    """Streamable HTTP whose session of the moment is a number, which a test makes another one."""
+
+    session = 1
+    status, error = 400, '{"code": -32000, "message": "Bad Request: No valid session ID provided"}'
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: Any) -> None: ...
+
+    def do_POST(self) -> None:
+        message = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        request = json.dumps(message.get("id"))
+        if message["method"] == "initialize":
+            self.reply(200, request, '"result": ' + json.dumps({**SHAKEN, "protocolVersion": "2025-06-18"}))
+        elif self.headers.get("mcp-session-id") != str(Forgetful.session):
+            self.reply(self.status, "null", f'"error": {self.error}')
+        elif "id" not in message:
+            self.reply(202, "", "")
+        else:
+            self.reply(200, request, f'"result": {json.dumps(ANSWERS[message["method"]])}')
+
+    def reply(self, status: int, request: str, rest: str) -> None:
+        body = f'{{"jsonrpc": "2.0", "id": {request}, {rest}}}'.encode() if rest else b""
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("mcp-session-id", str(Forgetful.session))
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        self.reply(405, "", "")
+
+    do_DELETE = do_GET
+
+
+SHAKEN: dict[str, Any] = {
+    "capabilities": {"tools": {}, "prompts": {}},
+    "serverInfo": {"name": "forgetful", "version": "1"},
+}
+ANSWERS: dict[str, Any] = {
+    "tools/list": {"tools": [{"name": "ring", "inputSchema": {"type": "object"}}]},
+    "tools/call": {"content": [{"type": "text", "text": "it rings"}]},
+    "prompts/list": {"prompts": [{"name": "greet"}]},
+    "prompts/get": {"messages": []},
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (404, '{"code": -32001, "message": "Session not found"}'),
+        (400, '{"code": -32000, "message": "Bad Request: No valid session ID provided"}'),
+    ],
+)
+def test_a_server_over_http_that_was_started_again_gets_a_new_session(
+    farm: Farm, monkeypatch: pytest.MonkeyPatch, status: int, error: str
+) -> None:
+    monkeypatch.setattr(Forgetful, "status", status)
+    monkeypatch.setattr(Forgetful, "error", error)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Forgetful) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        farm.write(bell={"type": "http", "url": f"http://127.0.0.1:{server.server_port}/mcp"})
+        registry, opened = farm.open()
+        assert registry.call("bell__ring").text == "it rings"
+        monkeypatch.setattr(Forgetful, "session", 2)
+        assert registry.call("bell__ring").text == "it rings"
+        monkeypatch.setattr(Forgetful, "session", 3)
+        assert opened.servers["bell"].ask("prompts/get", {"name": "greet"}) == {"messages": []}
+        farm.close()
+        server.shutdown()
+
+
 def test_a_server_made_with_the_sdk_sends_images_and_changes_over_its_pipes(farm: Farm) -> None:
     farm.write(shop={"command": sys.executable, "args": [str(SERVERS / "sdk.py")]})
     registry, opened = farm.open()
@@ -648,7 +746,7 @@ def test_a_tool_that_is_described_wrongly_does_not_cost_the_others(
 ) -> None:
     farm.write(shop=farm.plain("shop", "--careless"))
     registry, opened = farm.open()
-    assert opened.refresh(["shop"]) == {"shop": 15}
+    assert opened.refresh(["shop"]) == {"shop": 19}
     assert registry.call("shop__bare", {}).text == "bare was called"
     assert isinstance(failure(registry, "shop__odd"), UnknownTool)
     assert "tool 'odd' of the MCP server 'shop' is left out: description" in caplog.text

@@ -19,6 +19,7 @@ from mcp.client.session import ClientRequestContext
 from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated
 
 import localmcp
+from localmcp.discovery import Discovery
 from localmcp.server.handlers import ToolServer
 from localmcp.tools import Registry, Scope, use_scope
 from localmcp.workspace import Workspace
@@ -270,3 +271,15 @@ def test_who_is_bound_to_some_tools_sees_no_resources_of_other_servers(tmp_path:
     with use_scope(Scope(tools=frozenset({"search"}))):
         assert offers.kinds() == set() and offers.read("localmcp://server/sdk/note%3A%2F%2Ftoday") is None
     farm.close()
+
+
+async def test_blocks_of_a_server_that_sends_nothing_structured_come_without_it_through_execute_tool_too(
+    registry: Registry,
+) -> None:
+    registry.add_service(Discovery(registry))
+    async with Client(ToolServer(lambda: Wired(registry), Scope())) as client:
+        direct = await client.call_tool("sdk__count", {"steps": 0})
+        result = await client.call_tool("execute_tool", {"name": "sdk__picture", "arguments": {}})
+    assert [block.type for block in result.content] == ["text", "image"]
+    assert result.structured_content is None
+    assert direct.structured_content == {"result": "counted"}

@@ -30,7 +30,11 @@ TOOLS: dict[str, dict[str, Any]] = {
     "rich": {"description": "An image, text, a link and structured content."},
     "fail": {"description": "An error as a result."},
     "refuse": {"description": "An error of the protocol."},
+    "decline": {"description": "An error of the protocol, with the code that most servers use."},
     "malformed": {"description": "An answer that is no result."},
+    "list": {"description": "Structured content that is no object."},
+    "unknown": {"description": "A block of a kind that the protocol does not have."},
+    "values": {"description": "Structured content and no other."},
     "surrogate": {"description": "Text that no UTF-8 can carry."},
     "big": {"description": "Five million letters."},
     "environment": {"description": "The variables it sees."},
@@ -102,6 +106,14 @@ def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         return {**text("there is no such thing"), "isError": True}
     if name == "refuse":
         raise ValueError("that is \x1b[2Jnot allowed" + "!" * 5000)
+    if name == "decline":
+        raise PermissionError("only on weekdays")
+    if name == "list":
+        return {"content": arguments.get("content", []), "structuredContent": [1, 2]}
+    if name == "unknown":
+        return {"content": [{"type": "hologram", "data": "a"}, *text("and text")["content"]]}
+    if name == "values":
+        return {"structuredContent": {"answer": 42}}
     if name == "malformed":
         return {"content": "not a list"}
     if name == "surrogate":
@@ -142,6 +154,8 @@ def answer(message: dict[str, Any]) -> None:
             send({"id": request, "result": call(params["name"], params.get("arguments") or {})})
         except ValueError as error:
             send({"id": request, "error": {"code": -32602, "message": str(error)}})
+        except PermissionError as error:
+            send({"id": request, "error": {"code": -32000, "message": str(error), "data": {"day": "Sunday"}}})
     elif method == "ping":
         send({"id": request, "result": {}})
     else:

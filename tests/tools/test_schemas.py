@@ -57,8 +57,8 @@ def test_every_problem_is_told_at_once_with_the_expected_parameters() -> None:
         "- labels.1: should be string, got 2",
         "- owner.name: required",
         "- state: should be open|closed, got \"opened\"; did you mean 'open'?",
-        "Parameters: title* (string), state* (open|closed), labels (array of string), count (integer 1..9), due (any), "
-        "owner (object)",
+        "Parameters: title* (string), state* (open|closed), labels (array of string), count (integer 1..9), "
+        "due (string), owner (object)",
     ]
 
 
@@ -117,6 +117,43 @@ def test_parameters_are_described_in_one_line() -> None:
     assert describe_parameters({"properties": {"a": True, "b": {"type": "number"}}, "required": ["b"]}) == (
         "a (any), b* (number)"
     )
+
+
+def test_a_parameter_is_described_by_what_its_references_and_alternatives_say() -> None:
+    point = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+    schema = {
+        "$defs": {"Point": point, "Circle": {"anyOf": [{"$ref": "#/$defs/Circle"}, {"type": "null"}]}},
+        "properties": {
+            "from": {"$ref": "#/$defs/Point"},
+            "to": {"anyOf": [{"$ref": "#/$defs/Point"}, {"type": "string"}, {"type": "null"}]},
+            "circle": {"$ref": "#/$defs/Circle"},
+            "lost": {"$ref": "#/$defs/Lost"},
+            "name": {"type": ["string", "null"]},
+            "way": {"enum": ["car", 3, None, True]},
+            "kind": {"const": "route"},
+            "stops": {"type": "array", "items": {"$ref": "#/$defs/Point"}},
+        },
+        "required": ["from"],
+    }
+    assert describe_parameters(schema) == (
+        "from* (object), to (object or string), circle (any), lost (any), name (string), way (car|3|null|true), "
+        "kind (route), stops (array of object)"
+    )
+    assert "- to: should be object with x or string or null, got 5" in complaint(
+        {**schema, "$defs": {"Point": point}}, {"from": {"x": 1}, "to": 5}
+    )
+
+
+def test_of_objects_that_are_alternatives_it_is_told_what_each_must_have() -> None:
+    by_id = {"properties": {"id": {"type": "integer"}}, "required": ["id"]}
+    by_name = {"properties": {"name": {"type": "string"}}, "required": ["name"]}
+    schema = {"type": "object", "oneOf": [by_id, by_name]}
+    assert complaint(schema, {}).splitlines()[1:] == [
+        "- arguments: should be object with id or object with name, got {}",
+        "Parameters: id (integer), name (string)",
+    ]
+    both = complaint(schema, {"id": 1, "name": "a"})
+    assert "should be exactly one of object with id or object with name, got" in both
 
 
 @pytest.mark.parametrize("value", ["a", "", "x" * 9, "a\nb", "\ud800", 0, 1, 5, 9, 2**70, True, 1.0, None, ["a"], {}])

@@ -27,16 +27,17 @@ from mcp.client.subscriptions import (
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from localmcp.errors import InvalidInput, LocalMCPError, MissingCapability, Unavailable
 from localmcp.http import LOOPBACK
 from localmcp.providers.mcp_servers.authorization import TokensReplaced, kept_login, login_needed
 from localmcp.providers.mcp_servers.catalog import usable_tools
 from localmcp.providers.mcp_servers.entries import Launch, ServerEntry, prepare
+from localmcp.providers.mcp_servers.mended_messages import MendedMessages
 from localmcp.providers.mcp_servers.person_questions import PersonQuestions, required_capability
 from localmcp.providers.mcp_servers.process import Child, Guard, ServerLog, run_child
-from localmcp.providers.mcp_servers.tool_lists import MendedToolLists
+from localmcp.providers.mcp_servers.refusals import broke_off, innermost, malformation_of, reason_of, session_is_lost
 from localmcp.schemas import compact_json, without_surrogates
 from localmcp.tools import INPUT_KEY, ReportProgress, person_asker
 from localmcp.version import __version__
@@ -48,7 +49,7 @@ log = logging.getLogger(__name__)
 MOST_PAGES, MOST_OFFER_PAGES = 100, 10
 PROBE_SECONDS, CLOSING_SECONDS = 3.0, 1.6
 """How long a server may take to answer a ping after a call has timed out, before it counts as stuck; and to end."""
-NOT_FOUND, UNAUTHORIZED = 404, 401
+UNAUTHORIZED = 401
 MAX_ANSWER = 5 * 1024 * 1024
 """Characters of one answer as JSON: no model reads more, and every copy on the way takes memory."""
 MOST_ROUNDS = 10
@@ -183,7 +184,7 @@ class Connection:
         if self._opened.done():
             log.info("the connection to the MCP server '%s' ended: %s", self.entry.name, error)
             return
-        self._opened.set_exception(self._explain_start(_innermost(error)))
+        self._opened.set_exception(self._explain_start(innermost(error)))
 
     async def _enter(self, stack: AsyncExitStack, launch: Launch) -> None:
         if launch.url:
@@ -192,7 +193,7 @@ class Connection:
             running = run_child(launch, self._log, self._guard, self._leave.set)
             incoming, outgoing, self._child = await stack.enter_async_context(running)
         session = ClientSession(
-            MendedToolLists(incoming, self.entry.name),
+            MendedMessages(incoming, self.entry.name),
             outgoing,
             client_info=types.Implementation(name="localmcp", version=__version__),
             message_handler=self._on_message,
@@ -334,10 +335,11 @@ class Connection:
         try:
             return await self._exchange(method, params, self.entry.call_seconds if seconds is None else seconds)
         except MCPError as error:
-            if error.code == types.CONNECTION_CLOSED:
+            if broke_off(error):
                 raise await self._explain_end(method) from error
-            why = self._log.shown(error.message)
-            raise InvalidInput(f"The MCP server '{self.entry.name}' refused {method}: {why}") from error
+            if session_is_lost(error, self._status):
+                raise self._forgotten(method, error) from error
+            raise InvalidInput(self._refused(method, error)) from error
         except (TimeoutError, ValueError, anyio.ClosedResourceError, RuntimeError) as error:
             raise self._unavailable(f"gave no usable answer to {method}") from error
 
@@ -359,8 +361,9 @@ class Connection:
             raise await self._explain_call(tool, error) from error
         size = len(compact_json(answer))
         if size > MAX_ANSWER:
-            message = f"answered {tool} with {size / 1e6:.0f} MB, and at most {MAX_ANSWER >> 20} MB are taken"
-            raise self._unavailable(message, "Ask for less: a page, a range, a filter.")
+            what = f"answered {tool} with {size / 1e6:.0f} MB, and at most {MAX_ANSWER >> 20} MB are taken"
+            message = f"The MCP server '{self.entry.name}' {what}."
+            raise Unavailable(message, hint="Ask for less: a page, a range, a filter.")
         return answer
 
     async def _exchange(
@@ -415,27 +418,33 @@ class Connection:
 
     async def _explain_call(self, tool: str, error: Exception) -> LocalMCPError:
         code = error.code if isinstance(error, MCPError) else None
-        if isinstance(error, TimeoutError) or code == types.REQUEST_TIMEOUT:
+        if isinstance(error, TimeoutError):
             self._probing = asyncio.create_task(self._probe())
             seconds = f"{self.entry.call_seconds:g} seconds"
             return self._unavailable(f"did not answer {tool} within {seconds}", "It may need more: set its `timeout`.")
         if self._refusal is not None or self._status == UNAUTHORIZED:
             return self._explain_refusal()
-        if code == types.INVALID_REQUEST and self._status == NOT_FOUND:
-            self._leave.set()
-            return SessionLost(f"The MCP server '{self.entry.name}' has forgotten our session.")
-        if isinstance(error, MCPError) and code != types.CONNECTION_CLOSED:
-            reason = self._log.shown(error.message) + self._http_status()
-            message = f"The MCP server '{self.entry.name}' refused {tool}: {reason}"
+        if isinstance(error, MCPError) and not broke_off(error):
+            if session_is_lost(error, self._status):
+                return self._forgotten(tool, error)
+            message = self._refused(tool, error)
             if code == types.MISSING_REQUIRED_CLIENT_CAPABILITY:
                 return MissingCapability(message, capability=required_capability(error.data))
             return (InvalidInput if code == types.INVALID_PARAMS else Unavailable)(message)
         if isinstance(error, ValueError):
-            first = error.errors()[0] if isinstance(error, ValidationError) else None
-            reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first else str(error)
-            problem = self._log.shown(reason)[:200]
-            return self._unavailable(f"answered {tool} with something that is no MCP result ({problem})")
+            problem = self._log.shown(malformation_of(error))[:200]
+            what = f"answered {tool} with something that is no MCP result ({problem})"
+            return Unavailable(f"The MCP server '{self.entry.name}' {what}.")
         return await self._explain_end(tool)
+
+    def _refused(self, what: str, error: MCPError) -> str:
+        reason = self._log.shown(reason_of(error)) + self._http_status()
+        return f"The MCP server '{self.entry.name}' refused {what}: {reason}"
+
+    def _forgotten(self, what: str, error: MCPError) -> SessionLost:
+        """The next request makes a new session; one that is refused in that one too is told as what it is."""
+        self._leave.set()
+        return SessionLost(self._refused(what, error))
 
     def _explain_refusal(self) -> LocalMCPError:
         """What to do about a 401; with the tokens of another process the call can be repeated, since it was refused."""
@@ -457,11 +466,11 @@ class Connection:
             return error
         if self._status == UNAUTHORIZED:
             return self._explain_refusal()
-        if isinstance(error, MCPError) and error.code == types.CONNECTION_CLOSED:
+        if broke_off(error):
             ending = f" ({self._child.ending})" if self._child and self._child.ending else ""
             return self._unavailable(f"ended during its start{ending}")
         if isinstance(error, MCPError):
-            return self._unavailable(f"refused the handshake: {self._log.shown(error.message)}{self._http_status()}")
+            return self._unavailable(f"refused the handshake: {self._log.shown(reason_of(error))}{self._http_status()}")
         if isinstance(error, httpx2.HTTPError):
             return self._unavailable(f"cannot be reached at {self.entry.where}: {error or type(error).__name__}")
         if isinstance(error, OSError) and self._child is None:
@@ -487,9 +496,3 @@ def _forward(listener: ReportProgress) -> ProgressFnT:
         listener(progress, total, message or "")
 
     return forward
-
-
-def _innermost(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    return error

@@ -180,7 +180,10 @@ class Supervisor:
         Raises:
             LocalMCPError: as `call`.
         """
-        return await (await self.connect()).ask(method, params)
+        try:
+            return await (await self.connect()).ask(method, params)
+        except SessionLost:
+            return await (await self.connect()).ask(method, params)
 
     def _opened(self, task: asyncio.Task[Connection]) -> None:
         self._opening = None

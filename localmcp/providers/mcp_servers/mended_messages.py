@@ -1,0 +1,95 @@
+"""Messages as servers send them, mended where the SDK would refuse a whole answer for one wrong part of it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, cast
+
+import mcp_types as types
+from anyio.abc import ObjectReceiveStream
+from mcp.shared.message import SessionMessage
+from pydantic import TypeAdapter, ValidationError
+
+from localmcp.schemas import compact_json
+from localmcp.visible_text import visible
+
+Json = dict[str, Any]
+
+log = logging.getLogger(__name__)
+
+_BLOCK: TypeAdapter[Any] = TypeAdapter(types.ContentBlock)
+
+
+class MendedMessages(ObjectReceiveStream[SessionMessage | Exception]):
+    """What a server sends: one tool that is described wrongly does not cost its list, nor one block its answer."""
+
+    def __init__(self, incoming: Any, server: str) -> None:
+        self._incoming = incoming
+        self._server = server
+
+    @property
+    def last_context(self) -> Any:
+        """The context that the sender of the last message ran in, which the SDK asks for."""
+        return getattr(self._incoming, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        item = await self._incoming.receive()
+        message = getattr(item, "message", None)
+        if isinstance(message, types.JSONRPCResponse):
+            tools: Any = message.result.get("tools")
+            if "content" in message.result or "structuredContent" in message.result:
+                mend_answer(message.result)
+            elif isinstance(tools, list):
+                message.result["tools"] = self._mended(cast("list[Any]", tools))
+        return item
+
+    async def aclose(self) -> None:
+        await self._incoming.aclose()
+
+    def _mended(self, tools: list[Any]) -> list[Json]:
+        mended: list[Json] = []
+        for tool in tools:
+            table = cast(Json, tool) if isinstance(tool, dict) else {}
+            if not isinstance(table.get("inputSchema"), dict):
+                table = {**table, "inputSchema": {"type": "object"}}
+            try:
+                types.Tool.model_validate(table)
+            except ValidationError as error:
+                first = error.errors()[0]
+                where = ".".join(map(str, first["loc"]))
+                name = ascii(table.get("name"))[:80]
+                log.warning(
+                    "tool %s of the MCP server '%s' is left out: %s: %s", name, self._server, where, first["msg"]
+                )
+            else:
+                mended.append(table)
+        return mended
+
+
+def mend_answer(result: Json) -> None:
+    """Make the answer of a tool one that every version of the protocol allows, with all that it says.
+
+    Structured content that is no object, which 2026-07-28 allows, is kept as text where there is no other text.
+    """
+    content: Any = result.get("content", [])
+    structured: Any = result.get("structuredContent")
+    if isinstance(content, list):
+        blocks = [_mended_block(block) for block in cast("list[Any]", content)]
+        if structured is not None and not any(block.get("type") == "text" for block in blocks):
+            blocks += [_text(compact_json(structured))] if not isinstance(structured, dict) or not blocks else []
+        result["content"] = blocks
+    if not isinstance(structured, dict):
+        result.pop("structuredContent", None)
+
+
+def _mended_block(block: Any) -> Json:
+    try:
+        _BLOCK.validate_python(block)
+    except ValidationError:
+        kind = cast(Json, block).get("type") if isinstance(block, dict) else None
+        return _text(f"[a block of the type {visible(str(kind))[:40]} that the protocol does not know was left out]")
+    return cast(Json, block)
+
+
+def _text(text: str) -> Json:
+    return {"type": "text", "text": text}
