@@ -192,7 +192,7 @@ def _overtake(prepared: Path, current: Database) -> None:
 def _pour(prepared: Path, path: Path, keep: Callable[[], None]) -> None:
     """Replace the content of a live file in one transaction: a kill leaves either the old content or the new.
 
-    The first page takes the lock for writing, so what `keep` copies then is the last that anybody wrote.
+    The first page takes the lock for writing, so `keep` copies the last state that was written.
     """
     try:
         with closing(open_copy(path)) as target, closing(open_copy(prepared)) as source:

@@ -1,4 +1,4 @@
-"""All checks together, for the command, the terminal interface and whoever asks."""
+"""All checks together, for the command line and the terminal interface."""
 
 from __future__ import annotations
 

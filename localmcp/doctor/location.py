@@ -87,7 +87,7 @@ def _existing(folder: Path) -> Path:
 
 
 def file_system(folder: Path) -> str | None:
-    """Return the kind of file system, as the system names it; None when it does not tell."""
+    """Return the kind of file system, as the system names it; None when it is unknown."""
     import psutil
 
     place = _existing(folder).resolve()

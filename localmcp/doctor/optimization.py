@@ -23,7 +23,7 @@ MERGED_PAGES = 300
 MOST_STEPS = 20_000
 AT_ONCE = 5000
 EMPTY_SHARE = 0.2
-"""From this share of empty pages on, the file is written anew."""
+"""From this share of empty pages on, the file is rewritten."""
 JOB_DAYS = 7
 
 
@@ -42,7 +42,7 @@ class Optimized:
 
 
 def optimize(database: Database, say: Callable[[str], None] = lambda _: None) -> Optimized:
-    """Merge the keyword indexes, delete dead rows, and write the file anew when a fifth of it is empty.
+    """Merge the keyword indexes, delete dead rows, and rewrite the file when a fifth of it is empty.
 
     Every step is a separate transaction.
 

@@ -81,7 +81,7 @@ class Encoder:
     def __init__(
         self, weights: EncoderWeights, arithmetic: Arithmetic, threads: int, *, layers: int | None = None
     ) -> None:
-        """`layers`: only the first so many, to see how fast they are."""
+        """`layers`: build only the first ones, to measure their speed."""
         runtime = import_onnxruntime()
         graph = _EncoderGraph(weights, arithmetic)
         model = graph.build(weights.shape.layers if layers is None else layers)

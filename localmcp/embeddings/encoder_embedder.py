@@ -43,7 +43,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What the vectors of all texts share, and the directions that tell their language."""
+    """What the vectors of all texts share, and the directions in which languages differ."""
 
     query: NDArray[np.float32]
     passage: NDArray[np.float32]
@@ -51,8 +51,8 @@ class Common:
     directions: NDArray[np.float32]
     """Unit vectors of shape (n, dimension)."""
 
-    def take_off(self, vectors: NDArray[np.float32], mean: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return unit rows of shape (n, dimension)."""
+    def subtract_from(self, vectors: NDArray[np.float32], mean: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the vectors without what is common, as unit rows of shape (n, dimension)."""
         rest = vectors - mean
         return unit_rows(rest - (rest @ self.directions.T) @ self.directions)
 
@@ -80,7 +80,7 @@ class EncoderEmbedder:
     ) -> None:
         """`max_tokens`: what the model reads of a text, special tokens and prefix included.
 
-        `common`: what is taken off every vector.
+        `common`: what is subtracted from every vector.
         `arithmetic`: that of passages; None tries which is faster here.
         """
         self.count_tokens: TokenCounter = tokens
@@ -119,7 +119,7 @@ class EncoderEmbedder:
         long = sorted(set(range(len(texts))).difference(short), key=lambda row: -len(texts[row]))
         if long:
             self._embed_long(texts, long, vectors)
-        return vectors if self._common is None else self._common.take_off(vectors, self._common.passage)
+        return vectors if self._common is None else self._common.subtract_from(vectors, self._common.passage)
 
     def _embed_long(self, texts: Sequence[str], rows: Sequence[int], vectors: NDArray[np.float32]) -> None:
         encoder = self._passage_encoder()
@@ -138,7 +138,7 @@ class EncoderEmbedder:
             InvalidInput: the text is empty or only white space.
         """
         vector = self._run_query(self.identity.query_prefix + require_query(text))
-        return vector if self._common is None else self._common.take_off(vector[None], self._common.query)[0]
+        return vector if self._common is None else self._common.subtract_from(vector[None], self._common.query)[0]
 
     def passage_arithmetic(self) -> Trial:
         """Say how long passages are embedded on this processor; tries it if that was not done yet (50 ms)."""

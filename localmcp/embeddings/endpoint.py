@@ -86,7 +86,7 @@ class EndpointEmbedder:
         return vectors
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """Return the unit vector of shape (dimension,). Tried twice only: somebody is waiting.
+        """Return the unit vector of shape (dimension,). Tried twice only, because a person waits.
 
         Raises:
             InvalidInput: the text is empty or only white space.

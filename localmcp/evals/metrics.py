@@ -52,4 +52,4 @@ def paired_interval(first: Sequence[float], second: Sequence[float], seed: int =
         return 0.0, 0.0
     draw = random.Random(seed)
     means = [statistics.fmean(draw.choices(differences, k=len(differences))) for _ in range(BOOTSTRAP_ROUNDS)]
-    return percentile(means, 0.025), percentile(means, 0.975)
+    return round(percentile(means, 0.025), 4), round(percentile(means, 0.975), 4)

@@ -69,13 +69,14 @@ class Evaluation:
 
 
 def evaluation_from(stored: dict[str, Any]) -> Evaluation:
-    """Return what `as_json` gave.
+    """Return the evaluation of which `stored` is the JSON.
 
     Raises:
-        KeyError, TypeError: it is something else.
+        ValueError: it is something else.
     """
-    modes = {name: _mode_from(mode) for name, mode in stored["modes"].items()}
-    return Evaluation(stored["settings"], stored["asked"], stored["questions"], modes, stored["notices"])
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Evaluation).validate_python(stored)
 
 
 def evaluate(
@@ -85,23 +86,21 @@ def evaluate(
     *,
     collections: tuple[str, ...] | None,
     settings: dict[str, Any],
-    modes: Iterable[Mode] = MODES,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Evaluation:
-    """Ask every question once in every mode, in turns, so that a busy moment slows all modes alike.
+    """Ask every question once in each mode, mode after mode, so that a busy moment slows all modes alike.
 
     The model is loaded and asked once before the clock runs; what an embedding costs is part of a search.
     """
-    chosen = tuple(modes)
-    runs: dict[Mode, _Run] = {mode: _Run() for mode in chosen}
-    # Without a model the answers tell that they come from words alone.
+    runs: dict[Mode, _Run] = {mode: _Run() for mode in MODES}
+    # Without a model the answers say that they come from words alone.
     with suppress(ModelUnavailable):
         embedder.get()
     for number, question in enumerate(questions):
-        for mode in chosen:
+        for mode, run in runs.items():
             # Another mode's answer of the same question must not find the embedding ready.
             embedder.forget_queries()
-            runs[mode].ask(index, question, mode, collections)
+            run.ask(index, question, mode, collections)
         progress(number + 1, len(questions))
     kinds = dict(Counter(question.kind for question in questions))
     notices = dict.fromkeys(notice for run in runs.values() for notice in run.notices)
@@ -112,12 +111,6 @@ def evaluate(
 def _digest(questions: Sequence[Question]) -> str:
     question_rows = [[question.text, question.kind, sorted(question.grades.items())] for question in questions]
     return hashlib.sha256(json.dumps(question_rows).encode()).hexdigest()[:16]
-
-
-def _mode_from(stored: dict[str, Any]) -> ModeResult:
-    table: dict[str, Any] = {**stored, "overall": Measures(**stored["overall"])}
-    table["kinds"] = {kind: Measures(**measures) for kind, measures in stored["kinds"].items()}
-    return ModeResult(**table)
 
 
 class _Run:
@@ -198,16 +191,12 @@ def compare(before: Evaluation, after: Evaluation) -> list[Difference]:
             mode,
             before.modes[mode].overall.ndcg,
             result.overall.ndcg,
-            _rounded(paired_interval(before.modes[mode].each, result.each)) if same else None,
+            paired_interval(before.modes[mode].each, result.each) if same else None,
             round(result.p50 / before.modes[mode].p50, 3) if before.modes[mode].p50 else 0.0,
         )
         for mode, result in after.modes.items()
         if mode in before.modes
     ]
-
-
-def _rounded(interval: tuple[float, float]) -> tuple[float, float]:
-    return round(interval[0], 4), round(interval[1], 4)
 
 
 def regressions(differences: Iterable[Difference], tolerance: float) -> list[Difference]:

@@ -162,7 +162,7 @@ class Client:
         return self.guard(lambda: getattr(client, method)(*arguments, timeout=self.server.timeout, **options))
 
     def guard(self, work: Callable[[], Any]) -> Any:
-        """Run something of pymilvus, with its errors told in our words."""
+        """Run something of pymilvus, and translate its errors."""
         from grpc import RpcError
 
         milvus_error = cast("type[Exception]", load_library().MilvusException)
@@ -175,7 +175,7 @@ class Client:
         translated = in_our_words(error, self.server.uri, self.server.timeout)
         if translated.code == "unavailable":
             # The next call begins with a new connection, so that a server that is back is found at once.
-            self._drop()
+            self.close()
         return translated
 
     def _connected(self) -> Any:
@@ -219,15 +219,12 @@ class Client:
         except (library.MilvusException, RpcError) as error:
             raise in_our_words(error, server.uri, server.timeout) from error
 
-    def _drop(self) -> None:
+    def close(self) -> None:
+        """End the connection; a later call makes a new one."""
         with self._lock:
             client, self._client = self._client, None
         if client is not None:
             client.close()
-
-    def close(self) -> None:
-        """End the connection; a later call makes a new one."""
-        self._drop()
 
 
 def _check_file(path: Path) -> None:

@@ -10,11 +10,11 @@ from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, ModelMism
 NOT_LOADED = 101
 _MISSING_COLLECTION, _MISSING_PARTITION, _MISSING_DATABASE = 100, 200, 800
 _CONNECTING = 2
-"""Milvus' one code for refused, unresolvable, silent and bad credentials; the gRPC status below tells which."""
+"""Milvus' one code for refused, unresolvable, silent and bad credentials; the gRPC status below says which."""
 
 
 def in_our_words(error: Exception, server: str, timeout: float) -> LocalMCPError:
-    """Return the error that the person is told.
+    """Return the error in our words.
 
     Args:
         server: the address, without credentials.

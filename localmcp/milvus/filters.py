@@ -108,7 +108,7 @@ def _as_float(value: Scalar) -> Scalar:
 
 
 def _starts_with(path: str, prefix: str) -> str:
-    """As a range, because `like` cannot be told that % and _ represent themselves."""
+    """Write a prefix as a range, because `like` cannot escape % and _."""
     after = _next_text(prefix)
     lower = f"{path} >= {_literal(prefix)}"
     return f"({lower} and {path} < {_literal(after)})" if after else f"({lower})"

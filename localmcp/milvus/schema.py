@@ -11,9 +11,8 @@ from typing import Any, cast
 from localmcp.errors import InvalidInput, LocalMCPError
 from localmcp.search.backend import Json
 
-BOOL, INTEGERS, FLOATS, VARCHAR, JSON, FLOAT_VECTOR = 1, (2, 3, 4, 5), (10, 11), 21, 23, 101
+INTEGERS, VARCHAR, JSON, FLOAT_VECTOR = (2, 3, 4, 5), 21, 23, 101
 """Milvus' numbers for the types of fields."""
-INT64 = 5
 
 KEY, VECTOR, TEXT, METADATA, ORIGIN, PARTITION = "id", "vector", "text", "metadata", "origin", "partition"
 """The fields of our collections."""
@@ -55,7 +54,7 @@ class Shape:
 
     @property
     def model(self) -> str:
-        """Text form of the model's identity; empty when it is not told."""
+        """Text form of the model's identity; empty when it is unknown."""
         return str(self.about.get("model", "")) if self.about else ""
 
     @property

@@ -62,7 +62,7 @@ def _columns(connection: apsw.Connection, table: str) -> tuple[_Columns, str]:
 
 
 def _encoded(value: Any) -> Iterator[bytes]:
-    """Yield a value of any type, told apart from its neighbors by its length."""
+    """Yield a value of any type behind its length, which separates it from its neighbors."""
     if isinstance(value, bytes):
         yield f"blob {len(value)}\n".encode()
         yield value

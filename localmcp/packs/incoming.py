@@ -1,4 +1,4 @@
-"""Documents of a file that anybody may have written, read as drafts: what does not add up is left out."""
+"""Documents of an untrusted file, read as drafts; those that cannot be right are left out."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Incoming:
 
 
 def read_incoming(connection: apsw.Connection, collection_id: int, skipped: list[str]) -> Iterator[Incoming]:
-    """The live documents of a collection in the order they came; those that cannot be used are told in `skipped`."""
+    """Yield the documents of a collection in the order they came; `skipped` gets those that cannot be used."""
     sql = "select id from sources where collection_id = ? and trashed_at is null order by id"
     for (source_id,) in fetch_all(connection, sql, (collection_id,)):
         try:
@@ -112,5 +112,5 @@ def _language(value: Any) -> str:
 
 
 def _digest(value: Any, chunk_id: int) -> bytes:
-    """Theirs, which tells equal chunks; another for one that has none."""
+    """Return their digest, by which chunks are equal, or a unique one for a chunk without."""
     return value if isinstance(value, bytes) and len(value) == 16 else hashlib.md5(str(chunk_id).encode()).digest()

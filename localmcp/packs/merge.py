@@ -117,7 +117,7 @@ class Merge:
     ) -> MergeReport:  # fmt: skip
         """Merge the file at `path`; only those of its collections, if they are named.
 
-        Vectors that it does not bring are made at the end, unless `wait` is false: then whoever has the file open does.
+        Missing vectors are made at the end, unless `wait` is false: then a program that has the file open makes them.
 
         Raises:
             InvalidInput: it is your file.

@@ -40,19 +40,10 @@ class Entry:
     mounted_at: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Signature:
-    """Changes when another file is at the path."""
-
-    device: int
-    inode: int
-    size: int
-    mtime_ns: int
-
-    @classmethod
-    def of(cls, path: Path) -> _Signature:
-        status = path.stat()
-        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+def _signature(path: Path) -> tuple[int, ...]:
+    """Return numbers that change when another file is at the path."""
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class OpenMount:
@@ -62,7 +53,7 @@ class OpenMount:
         self.name = entry.name
         self.path = entry.path
         self.database = Database(entry.path, read_only=True, foreign=True)
-        self.signature = _Signature.of(entry.path)
+        self.signature = _signature(entry.path)
         self._embedder = embedder
         self._open_model = open_model
         self._lock = threading.Lock()
@@ -223,7 +214,7 @@ class Mounts:
         return opened, troubles
 
     def described(self) -> list[dict[str, Any]]:
-        """Return what is remembered, as JSON, and what is in each file now, or why it cannot be told."""
+        """Return each mounted file as JSON, with what is in it now, or why it cannot be read."""
         opened = {file.name: file for file in self.files()[0]}
         listed: list[dict[str, Any]] = []
         for entry in self.entries():
@@ -247,7 +238,7 @@ class Mounts:
     def _current(self, entry: Entry, troubles: list[str]) -> OpenMount | None:
         opened = self._open.get(entry.name)
         try:
-            if opened is not None and opened.signature == _Signature.of(entry.path):
+            if opened is not None and opened.signature == _signature(entry.path):
                 return opened
             if opened is not None:
                 self._open.pop(entry.name).close()

@@ -149,7 +149,7 @@ def _drop_foreign_tables(connection: apsw.Connection) -> None:
 
 
 def _forget_history(connection: apsw.Connection) -> None:
-    """What was taken back, what the person said before it became a rule, and how often rules were used."""
+    """Delete removed quick starts, retired rules, the instructions behind rules, and the record of their use."""
     connection.execute("""
         delete from quickstart_tags where quickstart_id in (select id from quickstarts where deleted_at is not null);
         delete from quickstarts where deleted_at is not null;

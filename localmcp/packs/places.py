@@ -1,4 +1,4 @@
-"""Where documents lay on a disk, told without telling anything of that disk."""
+"""Paths of documents, without anything about the disk of the person who made the pack."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def _compare(connection: apsw.Connection, verification: Verification) -> None:
 
 
 def _foreign_objects(connection: apsw.Connection) -> list[str]:
-    """Tables and indexes that somebody added."""
+    """Return the tables and indexes that are not ours."""
     ours = expected_schema(connection.pragma("user_version"))
     foreign_objects = [(kind, name) for kind, name in schema_of(connection) if (kind, name) not in ours]
     return [f"{kind} '{name[:80]}'" for kind, name in foreign_objects if not name.startswith("sqlite_")][:MOST_PROBLEMS]

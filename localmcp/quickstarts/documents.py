@@ -224,7 +224,7 @@ def _add_metadata(reading: Reading, metadata: Json | None, shown: str) -> None:
 
 
 def read_content(text: str) -> Json:
-    """Return the JSON of one quick start in a file that may be anybody's, as an import would take it.
+    """Return the JSON of one quick start from an untrusted file, as an import would read it.
 
     Raises:
         Unreadable: not JSON, no mapping, or nested too deeply.

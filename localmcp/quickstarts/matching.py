@@ -93,7 +93,7 @@ def bare(folded: str) -> str:
 
 
 def read_query(text: str) -> Query:
-    """Fold and split a search text, and tell which words matter."""
+    """Fold and split a search text, and mark the words that matter."""
     folded = fold_text(text)
     words = tuple(split_words(folded))
     language = detect_language(folded)

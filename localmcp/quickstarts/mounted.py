@@ -40,7 +40,7 @@ class MountedQuickstarts:
         self._words: WeakKeyDictionary[Database, WordCache] = WeakKeyDictionary()
 
     def search(self, own: apsw.Connection, request: Request, notices: list[str]) -> list[list[Found]]:
-        """Return the matches of each mounted file, best first; a file that cannot be read is told in `notices`."""
+        """Return the matches of each mounted file, best first; `notices` names files that cannot be read."""
 
         def look(mounted_file: MountedFile, theirs: apsw.Connection) -> list[Found] | None:
             if check_levenshtein(theirs):

@@ -57,7 +57,7 @@ _COLUMNS = """
 
 
 _SOUND = "length(content) <= 1000000 and iif(json_valid(content), json_type(content) = 'object', 0)"
-"""Rows of a mounted file may be anybody's: what can be no quick start is passed over."""
+"""Rows of a mounted file are untrusted: what cannot be a quick start is skipped."""
 
 
 def find_row(connection: apsw.Connection, name: str, origin: str | None = None) -> Row | None:
@@ -131,7 +131,7 @@ def contents(connection: apsw.Connection, names: Iterable[str]) -> dict[str, Jso
         where deleted_at is null and {_SOUND} and name in (select value from json_each(?))
     """
     rows = fetch_all(connection, sql, (json.dumps(list(names)),))
-    return {name: content for name, text in rows if (content := _read_anybodys(text))}
+    return {name: content for name, text in rows if (content := _read_untrusted(text))}
 
 
 def names(connection: apsw.Connection) -> list[str]:
@@ -145,7 +145,7 @@ def _row(columns: Sequence[Any], origin: str | None = None) -> Row:
         if not all(isinstance(column, str) for column in (title, description, created, updated)):
             raise TypeError(f"the quick start {name} is no text")
         favourite, status, tasks = False, "Not started", "{}"
-    document = _read_content(content) if origin is None else _read_anybodys(content)
+    document = _read_content(content) if origin is None else _read_untrusted(content)
     read: list[list[Any]] = json.loads(tags)
     if not all(isinstance(word, str) for pair in read for word in pair):
         raise TypeError(f"a tag of the quick start {name} is no text")
@@ -155,14 +155,14 @@ def _row(columns: Sequence[Any], origin: str | None = None) -> Row:
 
 
 def _read_content(text: str) -> Json:
-    """Return the content of a row; empty when somebody else broke it (S0-8)."""
+    """Return the content of a row; empty when it is broken (S0-8)."""
     try:
         return mapping_of(json.loads(text))
     except json.JSONDecodeError:
         return {}
 
 
-def _read_anybodys(text: str) -> Json:
+def _read_untrusted(text: str) -> Json:
     """Return the same for a row of a mounted file, or to be compared with one."""
     try:
         return read_content(text)

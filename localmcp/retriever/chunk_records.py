@@ -61,7 +61,7 @@ def _record(row: Sequence[Any]) -> StoredRecord:
 
 
 def is_document(record: Record) -> bool:
-    """Return whether the record tells which document it is a chunk of, as localmcp writes it."""
+    """Return whether the record names the document that it is a chunk of, as localmcp writes it."""
     origin = record.origin if isinstance(record, StoredRecord) else None
     parts = [(origin or {}).get(name) for name in ("source", "chunk")]
     columns = (_SOURCE, (*_CHUNK, "language", "kind", "digest", "uuid"))
@@ -69,7 +69,7 @@ def is_document(record: Record) -> bool:
 
 
 def source_of(record: Record) -> Json:
-    """Return what the record tells about its document."""
+    """Return what the record says of its document."""
     return cast("Json", cast("StoredRecord", record).origin)["source"]
 
 
@@ -98,7 +98,7 @@ def draft_document(
 
 
 def _own_metadata(record: StoredRecord) -> Json:
-    """Return the document's metadata without what every chunk is told."""
+    """Return the document's metadata without what was added to every chunk."""
     told_keys = set(cast("Json", record.origin).get("told", ()))
     return {key: value for key, value in record.metadata.items() if key not in told_keys}
 

@@ -89,7 +89,7 @@ class Dropped(TypedDict):
 
 
 class Collections:
-    """Makes collections, tells of them, and takes them away."""
+    """Makes, describes and drops collections."""
 
     def __init__(self, database: Database, places: Places) -> None:
         self.database = database

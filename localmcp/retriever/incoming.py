@@ -132,7 +132,7 @@ class Receiver:
     def _documents(
         self, name: str, ours: bool, pulled: Pulled, total: int, progress: Progress | None
     ) -> Iterator[_Document]:
-        """Yield the chunks put together: a document is told when its last chunk has come, or at the end."""
+        """Yield documents, each when its last chunk has come, incomplete ones at the end."""
         waiting: dict[str, list[Record]] = {}
         for records in self._milvus.records(name, BATCH):
             for record in records:

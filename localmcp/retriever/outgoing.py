@@ -36,11 +36,11 @@ INDEX_SECONDS = 600
 COMPARED_ANYWAY = 4000
 """Vectors without an index that a server compares one by one."""
 FLUSH_FROM = 2000
-"""After so many changes the server is asked to index them."""
+"""Changes after which the server is asked to index them."""
 ATTEMPTS = 3
 """How often the copy is compared with a file that changes meanwhile, or repaired."""
 NEAR_ENOUGH = 1e-4
-"""A number of a vector that comes back may differ by so much."""
+"""Largest difference of a number in a vector that comes back."""
 
 Progress = Callable[[int, int], None]
 """Called with the vectors that are there, and all of them."""
@@ -139,7 +139,7 @@ class Sender:
                 )
             if same_model(str(about.get("model", "")), model):
                 return True
-            # Embedded anew by another model: its own old vectors are of no use any more.
+            # Embedded again by another model: the old vectors are useless.
             self._milvus.drop(name)
         dimension = int(origin["identity"]["dimension"])
         self._milvus.create(name, dimension, model, origin=origin)
@@ -235,13 +235,13 @@ class Sender:
         """Send what has changed since, at most `most` chunks; returns how many. Nothing if another process sends.
 
         Raises:
-            Unavailable, AccessDenied, NotFound: why it could not be sent; it is kept, and the row tells why.
+            Unavailable, AccessDenied, NotFound: why it could not be sent; the row keeps the reason.
         """
         try:
             with self._sending(collection_id, wait=False) as ours:
                 return self._send_changes(collection_id, most) if ours else 0
         except LocalMCPError as error:
-            self._tell(collection_id, str(error))
+            self._note_problem(collection_id, str(error))
             raise
 
     def _send_changes(self, collection_id: int, most: int | None = None) -> int:
@@ -273,7 +273,7 @@ class Sender:
         if records:
             self._milvus.upsert(name, records)
 
-    def _tell(self, collection_id: int, problem: str) -> None:
+    def _note_problem(self, collection_id: int, problem: str) -> None:
         with self._database.write() as connection:
             replicas.write_problem(connection, collection_id, problem)
 

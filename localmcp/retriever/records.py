@@ -153,7 +153,7 @@ class Records:
         try:
             return self.places.is_foreign(collection)
         except Unavailable:
-            # A server that is down does not keep anybody from writing into the file.
+            # The file can be written to although the server is down.
             return False
 
     # ------------------------------------------------------------ changes

@@ -151,7 +151,7 @@ class Replication:
     def follow(self) -> int:
         """Send everything that waits, except to a server that has just failed; returns how many chunks.
 
-        Failures are kept in the file, and told by `copies`.
+        Failures are kept in the file; `copies` returns them.
         """
         if self._sender is None:
             return 0
@@ -168,7 +168,7 @@ class Replication:
     def _follow(self, sender: Sender, replica: Replica) -> int:
         if replica.current:
             return sender.follow(replica.collection_id)
-        # Embedded anew: the old vectors are of no use any more.
+        # Embedded again: the old vectors are useless.
         return self.push(replica.collection).sent
 
     # ------------------------------------------------------------ what is known

@@ -37,7 +37,7 @@ NO_TEXTS = "texts field must be an array of strings"
 
 
 def failed(error: LocalMCPError) -> Json:
-    """S4-3: what could not be used is told as it is, what failed later as a failed query."""
+    """S4-3: wrong arguments are answered as they are, later failures as a failed query."""
     return {"success": False, "error": str(error) if isinstance(error, InvalidInput) else f"query failed: {error}"}
 
 

@@ -1,4 +1,4 @@
-"""Care for the rules: changed, merged, retired, deleted, and told whether they helped."""
+"""Tools that change, merge, retire and delete rules, and record whether they helped."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def allowed_rules(
 
 
 def _is_tame(globs: str) -> bool:
-    """Return whether patterns of anybody are matched in no time: braces multiply them, and stars what is tried."""
+    """Return whether untrusted patterns are quick to match: braces multiply patterns, stars multiply attempts."""
     return len(globs) <= 2000 and all(text.count("*") <= 6 and text.count("{") <= 3 for text in read_texts(globs))
 
 

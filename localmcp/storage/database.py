@@ -57,7 +57,7 @@ class Database:
     """One SQLite file. Constructing it touches nothing; the first `read` or `write` opens, creates or migrates it."""
 
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False, foreign: bool = False) -> None:
-        """`foreign`: it may come from anybody, even if this machine once adopted it."""
+        """`foreign`: distrust the file, even if this machine once adopted it."""
         self.path = Path(path).expanduser().absolute()
         self.read_only = read_only
         self._foreign = foreign

@@ -96,7 +96,7 @@ def check_content(connection: apsw.Connection, path: Path) -> None:
     """Refuse a file whose pages are damaged, or hold values that no program of ours writes.
 
     Raises:
-        FileUnavailable: the first that is wrong; a full-text index may be, since `doctor --fix` makes it anew.
+        FileUnavailable: the first that is wrong; a full-text index may be damaged, since `doctor --fix` rebuilds it.
     """
     for (message,) in connection.execute("pragma quick_check(100)"):
         if message != "ok" and "fts5" not in str(message).lower():

@@ -21,5 +21,5 @@ def utc_moment(text: str) -> datetime:
 
 
 def utc_now(ago: float = 0.0) -> str:
-    """Return the time so many seconds ago, as it is written in the file."""
+    """Return the time `ago` seconds before now, as it is written in the file."""
     return utc_text(datetime.now(UTC) - timedelta(seconds=ago))

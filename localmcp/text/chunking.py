@@ -1,4 +1,4 @@
-"""A document's text cut into chunks: exact spans that partition it, each small enough for the embedding model."""
+"""Cuts a document's text into chunks: spans that partition it, each small enough for the embedding model."""
 
 import re
 import unicodedata
@@ -47,8 +47,8 @@ _ADDRESSES = re.compile(r" *<[^>\n]*>|^Date: .*\n", re.MULTILINE)
 class Chunk:
     """A span of a document and what is known about its place.
 
-    `start` and `stop` count code points; lines (rows in a sheet) and pages are 1-based and tell where the visible text
-    begins and ends.
+    `start` and `stop` count code points. Lines (rows in a sheet) and pages are 1-based: where the visible text begins
+    and ends.
     """
 
     start: int
@@ -66,7 +66,7 @@ class Chunk:
         return put_below(shorten_prefix(title, self.headings), without_addresses(self.text.strip()))
 
     def whole_text(self, title: str) -> str:
-        """Return the same with the addresses, which are found by word: it differs where anything indexed does."""
+        """Return the same with the addresses, which are found by word; equal for chunks that are indexed alike."""
         return put_below(shorten_prefix(title, self.headings), self.text.strip())
 
 

@@ -1,4 +1,4 @@
-"""Texts that nobody asks for by their meaning: lock files, minified code, tables of numbers, encoded data."""
+"""Finds texts that are not worth an embedding: lock files, minified code, tables of numbers, encoded data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEAST_RUN = 40
 LEAST_ENCODED = 0.5
 """Encoded data fills at least this share of the visible characters."""
 LONG_LINE, MOST_SPACE = 400, 0.05
-"""Minified code has lines of so many characters, with less than this share of white space."""
+"""Minified code has a line of at least so many characters with less than this share of white space."""
 
 _FILES = frozenset(
     """package-lock.json npm-shrinkwrap.json yarn.lock pnpm-lock.yaml cargo.lock poetry.lock uv.lock pdm.lock

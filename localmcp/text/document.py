@@ -156,7 +156,7 @@ def failed_member(member: str, reason: LocalMCPError | str, parent: str = "") ->
 
 
 def read_member(make: Callable[[], Document], member: str, parent: str = "") -> Document:
-    """Return what `make` reads as a member of a container, or the document that tells why it cannot be read."""
+    """Return what `make` reads as a member of a container, or the document that says why it cannot be read."""
     try:
         return replace(make(), member=member, parent=parent)
     except LocalMCPError as error:

@@ -57,7 +57,7 @@ def looks_like_text(head: bytes) -> bool:
 
 
 def decode_text(data: bytes, declared: str | None = None) -> tuple[str, dict[str, Any]]:
-    """The text and its encoding as metadata: byte order mark, UTF-8, the declared encoding, then the likeliest one."""
+    """Return the text, and its encoding as metadata: by byte order mark, UTF-8, as declared, or the likeliest one."""
     for bom, encoding in _BOMS:
         if data.startswith(bom):
             return data[len(bom) :].decode(encoding, "replace"), _encoding_metadata(encoding)
@@ -77,7 +77,7 @@ def _encoding_metadata(encoding: str) -> dict[str, Any]:
 
 
 def _wide_encoding(head: bytes) -> str | None:
-    """UTF-16 without a byte order mark, told by NULs in every other byte of mostly Latin text."""
+    """Recognize UTF-16 without a byte order mark by NULs in every other byte of mostly Latin text."""
     half = len(head) // 2
     even, odd = head[0::2].count(0), head[1::2].count(0)
     if half < 2 or max(even, odd) * 10 < half * 7 or min(even, odd) * 20 > half:
@@ -86,7 +86,7 @@ def _wide_encoding(head: bytes) -> str | None:
 
 
 def _mostly_utf8(data: bytes) -> str | None:
-    """UTF-8 in which a few bytes are broken: one bad byte must not turn every accent of the file into two letters."""
+    """Recognize UTF-8 with a few broken bytes: one of them must not turn every accent of the file into two letters."""
     text = data[:1_000_000].decode("utf-8", "replace")
     broken = text.count("\ufffd")
     foreign = sum(character > "\x7f" for character in text) - broken
@@ -102,7 +102,7 @@ def _decode_escaped(data: bytes) -> str:
 
 
 def _western(data: bytes) -> str | None:
-    """cp1252 when every high byte is a letter or sign of Western European prose and most letters are plain ones.
+    """Recognize cp1252: every high byte is a letter or sign of Western European prose, and most letters are ASCII.
 
     cp1254 when they are those of Turkish too, without the vowels of Icelandic.
     """

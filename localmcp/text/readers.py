@@ -42,7 +42,7 @@ MAX_BYTES = 50_000_000
 
 
 def read(path: Path, *, max_bytes: int = MAX_BYTES) -> Document:
-    """Return the document in a file of at most `max_bytes`, also after decompressing a .gz; of a container the first.
+    """Return the document in a file, or the first one of a container; at most `max_bytes`, also once decompressed.
 
     Raises:
         NotFound: no such file.
@@ -71,7 +71,7 @@ def read_documents(
 ) -> Iterator[Document]:  # fmt: skip
     """Yield the documents in an open file: one, or those of a container (mail, mailbox, conversations, archive).
 
-    `start`: where to go on in a container, as `worker.begin_member` was told. `max_bytes` bounds each member.
+    `start`: where to go on in a container, a `resume` of `worker.begin_member`. `max_bytes` bounds each member.
     `archive`: read .zip and .tar files as folders, with `nested` also those inside them. A member that cannot be read
     has a `failure`.
 
@@ -220,7 +220,7 @@ def _magic(head: bytes) -> str | None:
 
 
 def _inflate_head(head: bytes) -> bytes:
-    """Return the first bytes inside a gzip file; none when it is damaged, which reading it will tell."""
+    """Return the first bytes inside a gzip file; none when it is damaged, which reading it reports."""
     try:
         return zlib.decompressobj(wbits=31).decompress(head, HEAD)
     except zlib.error:

@@ -18,7 +18,7 @@ _SKIPPED = frozenset(
     b"latentstyles datastore xmlnstbl generator rsidtbl fldinst bkmkstart bkmkend pgptbl mmathPr nonshppict "
     b"header footer headerl headerr headerf footerl footerr footerf listtext pntext".split()
 )
-"""Groups that hold no text of the body; what a list marks its items with is written anew."""
+"""Groups that hold no text of the body; lists get marks of Markdown instead of their own."""
 _PROPERTIES = {b"title": "title", b"author": "author", b"creatim": "created", b"revtim": "modified"}
 _CHARACTERS = {
     b"tab": "\t", b"line": "\n", b"emdash": "—", b"endash": "–", b"lquote": "‘", b"rquote": "’", b"ldblquote": "“",

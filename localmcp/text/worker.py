@@ -1,4 +1,4 @@
-"""The inside of a worker process: takes items from stdin, hands back what a function makes of each, under limits.
+"""The inside of a worker process: runs a function on items from stdin, under limits, and returns its values.
 
 Readers call `begin_member` and `count_text`; both do nothing in an ordinary process.
 """
@@ -29,14 +29,14 @@ READY, BEGIN, MEMBER, TEXT, VALUE, END, ERROR, LOG = (bytes([code]) for code in 
 
 NICENESS = 5
 MUCH_TEXT = 100_000
-"""Characters that allow so much more time that the parent must know before they are worked on."""
+"""From this many characters on the parent hears at once how much more time they allow."""
 BUFFER = 1 << 16
-"""Bytes of a pipe's own."""
+"""Bytes that a pipe buffers."""
 _LENGTH = struct.Struct("<I")
 
 
 class _Channel:
-    """The way back to the parent; frames of one worker never interleave."""
+    """Sends frames to the parent, never two at once."""
 
     def __init__(self, stream: BinaryIO, most_text: int) -> None:
         self.stream = stream
@@ -45,7 +45,7 @@ class _Channel:
         self._lock = threading.Lock()
 
     def send(self, kind: bytes, payload: object = None, *, at_once: bool = True) -> None:
-        """Write a frame; not `at_once`: together with the next, which spares the parent from waking up."""
+        """Write a frame; without `at_once` it is sent with the next one, so that the parent wakes up once."""
         data = pickle.dumps(payload, pickle.HIGHEST_PROTOCOL)
         with self._lock:
             self.stream.write(HEADER.pack(kind, time.process_time(), len(data)) + data)
@@ -55,13 +55,13 @@ class _Channel:
 
 _channel: _Channel | None = None
 _inside = 0
-"""How many containers the current member is in, which are read as one."""
+"""How many nested containers are read as one member."""
 
 
 def begin_member(name: str, resume: object) -> None:
     """Begin one document of a container, under new limits.
 
-    `resume`: handed to the function as `start` should this member be killed, so that it goes on behind it.
+    `resume`: handed to the function as `start` if this member is killed, so that it goes on after it.
     """
     if _channel and not _inside:
         _channel.text = 0
@@ -70,7 +70,7 @@ def begin_member(name: str, resume: object) -> None:
 
 @contextmanager
 def one_member() -> Generator[None]:
-    """Take what begins inside as a part of the current member: a container in a container is read again as a whole."""
+    """Count members that begin inside as parts of the current one: a container in a container is retried as a whole."""
     global _inside
     _inside += 1
     try:
@@ -80,7 +80,7 @@ def one_member() -> Generator[None]:
 
 
 def count_text(characters: int) -> None:
-    """Note text that the current document has yielded; every MB of it allows more processor time.
+    """Count text that the current document has yielded; every MB of it allows more processor time.
 
     Raises:
         UnreadableDocument: the document yields more text than the limit.
@@ -100,15 +100,15 @@ def run() -> None:
     global _channel
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     source, back = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", BUFFER)
-    # What a library prints must not get between the frames, nor may it read them.
+    # Libraries must neither print between the frames nor read them.
     _detach(0, os.O_RDONLY)
     _detach(1, os.O_WRONLY)
     if sys.platform != "win32":
-        # A search, in whatever process, goes first; where nothing else runs, reading is as fast.
+        # Searches of any process go first; on an idle machine reading is as fast.
         os.nice(NICENESS)
     work, memory, most_text = pickle.loads(_receive(source))
     _cap_memory(memory)
-    # What a reader leaves behind is rarely in cycles: looking for them after every 700 objects is a tenth of the work.
+    # Readers make few cycles of objects: looking for them after every 700 objects took a tenth of the time.
     gc.set_threshold(50_000)
     _channel = _Channel(back, most_text)
     logging.getLogger().addHandler(_Forwarder(_channel))

@@ -25,12 +25,12 @@ Item = TypeVar("Item")
 Value = TypeVar("Value")
 
 AHEAD, SMALL = 3072, 768
-"""A worker holds items up to this sum of their shares, so that it is busy while the caller writes; an item's is SMALL
-unless the caller says otherwise."""
+"""A worker queues items up to this sum of shares, so that it is busy while the caller writes. SMALL is the default
+share of an item."""
 UNDELIVERED_BYTES = 64_000_000
-"""Values that wait for the caller; beyond it the workers wait."""
+"""When values of this size wait for the caller, the workers wait."""
 WATCH_SECONDS = 0.05
-"""Between two looks at the workers; a process can allocate about 100 MB in it."""
+"""Time between two looks at the workers, in which a process can allocate about 100 MB."""
 RETIRE_BYTES = 350_000_000
 """A worker that holds more after a file is replaced, since Python rarely gives memory back."""
 KILLED_MEMBERS = 20
@@ -60,7 +60,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[Item, Value]):
-    """One step of an item: a value, or a document that was given up, or (once, last) its end."""
+    """One step of an item: a value, a document that was given up, or (once, last) the end of the item."""
 
     item: Item
     value: Value | None = None
@@ -88,7 +88,7 @@ class _Worker:
     held: int = 0
     """Sum of their shares."""
     pid: int = 0
-    """Differs from the process's where a launcher is in between, as in a virtual environment on Windows."""
+    """Not that of `process` where a launcher is in between, as in a virtual environment on Windows."""
     busy: bool = False
     member: tuple[str, Any] | None = None
     spent_before: float = 0.0
@@ -99,7 +99,7 @@ class _Worker:
     """It gets no more items."""
 
     def begin(self, spent: float, member: tuple[str, Any] | None) -> None:
-        """Start the limits of a document anew at `spent` seconds of processor time."""
+        """Restart the limits for a document that begins at `spent` seconds of processor time."""
         self.spent_before, self.member, self.text = spent, member, 0
 
 
