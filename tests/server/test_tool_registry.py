@@ -14,6 +14,7 @@ from typing import Any
 import httpx2
 import mcp.types as wire
 import pytest
+from federation import wait_until
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server import MCPServer
@@ -204,8 +205,8 @@ def test_with_a_model_tools_are_found_by_meaning() -> None:
     registry = ToolRegistry(model="default")
     registry.register_tool("weather_forecast", lambda: "rain", description="Tell the weather of the coming days")
     registry.register_tool("compress_image", lambda: "small", description="Make a picture file smaller")
-    assert registry.embedder is not None
-    registry.embedder.get()
+    # Until the vectors of the tools are made, words alone are compared.
+    assert wait_until(lambda: registry.search("shrink a photo") != [])
     assert [hit["name"] for hit in registry.search("shrink a photo")] == ["compress_image"]
 
 
