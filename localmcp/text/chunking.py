@@ -101,7 +101,7 @@ def split(
         raise InvalidInput(f"target and limit must be positive numbers of tokens, not {target} and {limit}.")
     if not text.strip():
         return []
-    outline = read_outline(text, markup)
+    outline = read_outline(text, markup, paged=bool(page_starts))
     rows = _Rows(row_starts, outline.line_starts) if row_starts else None
     sheets = [section.start for section in outline.sections] if rows else []
     borders = _borders(text, [*sheets, *(() if appendix is None else (appendix,))], page_starts)

@@ -97,15 +97,24 @@ def _clean(text: str) -> str:
     return text if is_clean else re.sub("[\x00\ud800-\udfff]", "\ufffd", text)
 
 
+_NUMBER = re.compile(r"\d+(?:[.:/-]\d+)*")
+_MONTH = re.compile(r"\b(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\b")
+
+
 def title_among(headings: Iterable[str]) -> str:
     """Return the first heading, unless it is one of a series: a release of a changelog, a day of a journal.
 
-    Headings are of one series if they differ in their numbers only.
+    Headings are of one series if they differ in their numbers and months only.
     """
-    shapes = [(heading, re.sub(r"\d+", "0", heading)) for heading in headings]
-    first, shape = shapes[0] if shapes else ("", "")
-    is_series = "0" in shape and [other for _, other in shapes].count(shape) > 1
+    following = iter(headings)
+    first = next(following, "")
+    shape = _shape(first)
+    is_series = "0" in shape and any(_shape(heading) == shape for heading in following)
     return "" if is_series else first
+
+
+def _shape(heading: str) -> str:
+    return _MONTH.sub("M", _NUMBER.sub("0", heading))
 
 
 def one_line(text: str) -> str:

@@ -41,6 +41,10 @@ _NEVER_TEXT = (
 _NOTE_MARKS = "sup > a[href*='#'], a[href*='#'] > sup, a[role=doc-noteref], a.footnote-ref, a.noteref"
 """What refers to a footnote: its number must not become a part of the word before it."""
 
+_HEADING_LINKS = ", ".join(f"{tag} a[href*='#']" for tag in (*sorted(_HEADINGS), "dt"))
+_LINK_SIGNS = frozenset(("", "#", "¶", "§", "🔗"))
+"""What is shown of a link from a heading to itself."""
+
 _BOILERPLATE = "nav, header, footer, [role=navigation], [role=banner], [role=contentinfo], [role=search]"
 
 
@@ -52,15 +56,18 @@ def read_html(data: bytes, name: str, charset: str | None = None) -> Document:
     author = tree.css_first("meta[name=author]")
     if author and author.attributes.get("content"):
         metadata["author"] = one_line(author.attributes["content"] or "")
-    markdown = _page_markdown(tree)
-    heading = tree.css_first("h1")
+    markdown, root = _page_text(tree)
+    # Outside of the text, it names the site.
+    heading = root.css_first("h1") if root else None
     named = (heading and _nested(heading, " ")) or (title.text() if title else "")
+    if not named.strip() and (heading := tree.css_first("h1")):
+        named = _nested(heading, " ")
     return make_document(name, markdown, "html", "markdown", "website", title=named, metadata=metadata)
 
 
 def html_markdown(text: str, name: str) -> str:
     """Return a page or a mail in HTML as Markdown."""
-    return _page_markdown(parse_html(text, name))
+    return _page_text(parse_html(text, name))[0]
 
 
 def parse_html(text: str, name: str) -> "LexborHTMLParser":
@@ -89,12 +96,12 @@ def _check_nesting(text: str, name: str) -> None:
             raise UnreadableDocument(f"{name} is refused: its elements are nested too deeply.")
 
 
-def _page_markdown(tree: "LexborHTMLParser") -> str:
-    """Return a page without its navigation; if that leaves nothing, the page with it."""
+def _page_text(tree: "LexborHTMLParser") -> "tuple[str, LexborNode | None]":
+    """Return a page without its navigation, and where that text is; if it leaves nothing, the page with it."""
     drop_controls(tree)
     root = tree.body
     if root is None:
-        return ""
+        return "", None
     whole = element_markdown(root)
     for node in tree.css(_BOILERPLATE):
         if _in_boilerplate(node):
@@ -103,14 +110,17 @@ def _page_markdown(tree: "LexborHTMLParser") -> str:
     body = element_markdown(root)
     only = element_markdown(main[0]) if len(main) == 1 else ""
     if only and len(only) * 5 >= len(body) * 2:
-        return only
-    return body or whole
+        return only, main[0]
+    return body or whole, root
 
 
 def drop_controls(tree: "LexborHTMLParser") -> None:
     """Remove what is no text from a page, and set its footnote marks in brackets."""
     for node in tree.css(_NEVER_TEXT):
         node.decompose()
+    for node in tree.css(_HEADING_LINKS):
+        if node.text(strip=True).strip("\u200b") in _LINK_SIGNS:
+            node.decompose()
     for node in tree.css(_NOTE_MARKS):
         if node.text(strip=True).isdecimal():
             node.replace_with(f" [{node.text(strip=True)}]")

@@ -45,13 +45,17 @@ class _Heading:
     title: str
 
 
-def read_outline(text: str, markup: Markup) -> Outline:
-    """Headings of Markdown or reStructuredText, or the top-level blocks of code; lines end at LF, CRLF or CR."""
+def read_outline(text: str, markup: Markup, *, paged: bool = False) -> Outline:
+    """Headings of Markdown or reStructuredText, or the top-level blocks of code; lines end at LF, CRLF or CR.
+
+    `paged`: the text was printed, where a row of dashes below a line belongs to a table or a listing.
+    """
     line_starts = _line_starts(text)
     if markup == "code":
         return Outline(_read_blocks(text), [], line_starts)
     if markup == "plain":
-        return Outline(_nest(text, _read_plain(text, line_starts, _OUTLINE_MODE), line_starts), [], line_starts)
+        plain = iter(()) if paged else _read_plain(text, line_starts, _OUTLINE_MODE)
+        return Outline(_nest(text, plain, line_starts), [], line_starts)
     headings, fences = _read_markdown(text)
     offsets = [*line_starts, len(text)]
     fence_spans = [(offsets[first], offsets[min(last, len(line_starts))]) for first, last in fences]
@@ -76,7 +80,7 @@ def _read_blocks(text: str) -> list[Section]:
     return [Section(start, stop, ()) for start, stop in pairwise(starts)]
 
 
-_ONLY_HEADING = re.compile(r"[^\r\n]+(?:(?:\r\n|\r|\n)[=\-~^\"#*+`]{3,})?")
+_ONLY_HEADING = re.compile(r"[^\r\n]+(?:(?:\r\n|\r|\n)[=\-~^\"#*+`]{2,})?")
 
 
 def is_only_heading(section: Section, body: str) -> bool:
@@ -226,7 +230,7 @@ def _read_starred(text: str, line_starts: list[int]) -> Iterator[_Heading]:
             yield _Heading(line, len(match[1]), " ".join(match[2].split()))
 
 
-_UNDERLINE = re.compile(r"(?m)\n([=\-~^\"#*+`])\1{2,}(?=[ \t]*\r?$)")
+_UNDERLINE = re.compile(r"(?m)\n(?:([=\-~^\"#*+`])\1{2,}|==)(?=[ \t]*\r?$)")
 
 
 def _read_underlined(text: str, line_starts: list[int]) -> Iterator[_Heading]:
@@ -234,19 +238,22 @@ def _read_underlined(text: str, line_starts: list[int]) -> Iterator[_Heading]:
     styles: list[tuple[str, bool]] = []
     for match in _UNDERLINE.finditer(text):
         # Looked for from the line's end before it, which is many times as fast as from each line's beginning.
-        start, row = match.start(1), match[0][1:]
+        start, row = match.start() + 1, match[0][1:]
         line = bisect_right(line_starts, start) - 2
         title = text[line_starts[line] : start].rstrip()
         above = text[line_starts[line - 1] : line_starts[line]].strip() if line else ""
         overlined = above == row
-        if not _is_title(title, len(row)) or (above and not overlined):
+        if (above and not overlined) or not _is_title(title, row, overlined=overlined):
             continue
-        style = (match[1], overlined)
+        style = (row[0], overlined)
         if style not in styles:
             styles.append(style)
         yield _Heading(line - overlined, styles.index(style) + 1, " ".join(title.split()))
 
 
-def _is_title(line: str, most: int) -> bool:
-    short = 0 < len(line) <= min(most, LONGEST_HEADING)
-    return short and not line[0].isspace() and any(character.isalnum() for character in line)
+def _is_title(line: str, row: str, *, overlined: bool) -> bool:
+    # A row of `=` alone may be shorter, as in the NEWS of some programs: it is hardly anything else.
+    most = LONGEST_HEADING if row[0] == "=" and not overlined else min(len(row), LONGEST_HEADING)
+    # A line that begins as the row does is one of a box.
+    begins = not line[:1].isspace() and not line.startswith(row[:2])
+    return 0 < len(line) <= most and begins and any(character.isalnum() for character in line)

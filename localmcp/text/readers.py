@@ -39,6 +39,9 @@ from localmcp.text.xlsx import read_xlsx
 logger = logging.getLogger(__name__)
 
 MAX_BYTES = 50_000_000
+LONGEST_RELEASE = 100_000
+"""Characters in which the second release of a changelog is looked for."""
+_ROW = re.compile(r"([=\-~^\"#*+])\1{2,}|==")
 
 
 def read(path: Path, *, max_bytes: int = MAX_BYTES) -> Document:
@@ -247,17 +250,22 @@ def _reader_as(
         text, metadata = decode_text(data)
         if language:
             metadata["language"] = language
-        title = name if language else title_among(_underlined(text[:within]))
+        title = name if language else _plain_title(text, within)
         return make_document(name, text, kind, markup, source_type, title=title, metadata=metadata)
 
     return reader
 
 
+def _plain_title(text: str, within: int) -> str:
+    """Return the first underlined line if it is near the beginning, and of no series."""
+    return title_among(_underlined(text[:LONGEST_RELEASE])) if any(_underlined(text[:within])) else ""
+
+
 def _underlined(text: str) -> Iterator[str]:
     """Yield the lines whose next line is a row of one punctuation sign."""
     lines = [line.rstrip() for line in text.splitlines()]
-    for title, line in zip(lines, lines[1:], strict=False):
-        if re.search(r"\w", title) and re.fullmatch(r"([=\-~^\"#*+])\1{2,}", line) and len(line) >= len(title):
+    for title, row in zip(lines, lines[1:], strict=False):
+        if re.search(r"\w", title) and _ROW.fullmatch(row) and (len(row) >= len(title) or row[0] == "="):
             yield title
 
 

@@ -12,7 +12,9 @@ import docx
 import pytest
 from made_files import make_pdf, make_zip
 
+from localmcp.text.chunking import split
 from localmcp.text.document import Document
+from localmcp.text.outline import read_outline
 from localmcp.text.readers import read_bytes, read_documents
 
 HEAD = b"From: jo@x.example\r\nDate: Mon, 3 Mar 2025 10:00:00 +0100\r\nMIME-Version: 1.0\r\n"
@@ -208,3 +210,41 @@ def test_latex_of_pandoc_leaves_no_marks_behind() -> None:
         "\\begin{longtable}[]{@{}ll@{}}\n\\toprule\n\\endhead\nAttic & 17 \\\\\n\\end{longtable}\n\\end{document}\n"
     )
     assert read_bytes(source.encode(), "a.tex").text.split() == ["##", "Keys", "Attic", "|", "17"]
+
+
+def test_a_heading_has_no_link_to_itself_and_the_name_of_a_site_is_no_title() -> None:
+    page = (
+        "<title>File system | Docs</title><header><h1>Docs</h1></header><main>"
+        '<h2>File system<span><a class="mark" href="#fs">#</a></span></h2><p>Open a file first.</p>'
+        '<h3>Modes <a href="#modes">¶</a></h3><p>Read or write.</p></main>'
+    )
+    document = read_bytes(page.encode(), "fs.html")
+    assert document.text == "## File system\n\nOpen a file first.\n\n### Modes\n\nRead or write."
+    assert document.title == "File system | Docs"
+
+
+@pytest.mark.parametrize(
+    ("heading", "next_heading"),
+    [
+        ("Version v2.39.5; changes since v2.39.4:", "Version v2.39.4; changes since v2.39.3:"),
+        ("Release 3.19.0 (11 Apr 2022)", "Release 3.18 (15 Oct 2021)"),
+    ],
+)
+def test_a_long_changelog_that_begins_with_its_newest_release_is_named_by_its_file(heading, next_heading) -> None:
+    text = "".join(f"{title}\n{'-' * len(title)}\n" + " * A repair.\n" * 500 for title in (heading, next_heading))
+    assert read_bytes(text.encode(), "changelog").title == "changelog"
+
+
+def test_headings_of_a_text_are_those_that_are_underlined_and_not_of_boxes() -> None:
+    text = (
+        "D-Bus 1.12\n==========\n\nNew things.\n\nD-Bus 1.11\n==\n\nOld things.\n\n"
+        "--------------------\n-- $Id: NEWS 1.3 --\n--------------------\n\nText below a box.\n"
+    )
+    sections = read_outline(text, "plain").sections
+    assert [section.path for section in sections] == [("D-Bus 1.12",), ("D-Bus 1.11",)]
+
+
+def test_what_is_underlined_in_a_printed_listing_is_no_heading() -> None:
+    text = "Output:\n\nFiles that were not found:\n-------------------------------\nmfg.c\n\nThe next chapter."
+    chunks = split(text, markup="plain", count_tokens=len, target=200, page_starts=(0,))
+    assert {chunk.headings for chunk in chunks} == {()}
