@@ -27,7 +27,10 @@ class UnreadLanguages:
 
     @property
     def sentence(self) -> str:
-        shares = ", ".join(f"{language} {100 * count // self.total} %" for language, count in self.passages.items())
+        percents = {language: 100 * count // self.total for language, count in self.passages.items()}
+        # A page in one more language is none of what is lost.
+        named = {language: percent for language, percent in percents.items() if percent} or percents
+        shares = ", ".join(f"{language} {percent} %" for language, percent in named.items())
         return f"The model in use knows English; of the passages, {shares} are found mainly by their words."
 
     @property

@@ -113,8 +113,10 @@ def languages_of(session: Session) -> list[Entry]:
         return []
     stats = session.workspace.knowledge.get_stats()
     total, notice = stats["totalChunks"], stats.get("languageNotice", "")
-    shares = {name: f"{100 * count / total:.0f} %" for name, count in stats["languages"].items()}
-    first = ", ".join(f"{name} {share}" for name, share in islice(shares.items(), 3))
+    counts = stats["languages"].items()
+    shares = {name: f"{100 * count / total:.0f} %" if 200 * count >= total else "<1 %" for name, count in counts}
+    large = (f"{name} {share}" for name, share in shares.items() if share[0] != "<")
+    first = ", ".join(islice(large, 3))
     title = Content.assemble(f"Languages  {first}", ("  ✎ another model helps" if notice else "", "$warning"))
     lines = [f"{name:<14} {stats['languages'][name]:>9,}  {share:>5}" for name, share in shares.items()]
     about = Content.assemble(("Passages by language", "$muted"), "\n", "\n".join(lines), ("\n\n" + notice, "$warning"))

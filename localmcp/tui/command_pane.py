@@ -15,7 +15,7 @@ from textual.timer import Timer
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from localmcp.tui.commands import Command, Entry, Output, entry_of, run_command, shown, start
+from localmcp.tui.commands import Command, Entry, Output, command_line, entry_of, run_command, shown, start
 from localmcp.tui.dialogs import ChoiceScreen, TextScreen, ask_screen
 from localmcp.tui.pane import Choices, FilterLine, Pane
 from localmcp.tui.session import Session
@@ -175,4 +175,4 @@ class CommandPane(Pane):
 
     def action_copy(self) -> None:
         if (entry := self.chosen) and entry.commands[0].words:
-            self.copy(f"localmcp {' '.join(entry.commands[0].words)}", "The command line is copied.")
+            self.copy(command_line(entry.commands[0].words), "The command line is copied.")

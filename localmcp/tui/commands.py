@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from textual.content import Content
 
 from localmcp.config import load_settings
+from localmcp.errors import InvalidInput
 from localmcp.tui.dialogs import TextScreen, ask_screen, confirm
 from localmcp.tui.form_screen import FormScreen
 from localmcp.tui.pane import Asking
@@ -66,13 +68,32 @@ class Command:
         for word in self.words:
             if word.startswith("{") and (value := values.get(word.strip("{}"))) is not None:
                 text = os.path.expanduser(str(value)) if "/" in str(value) else str(value)
-                line += text.split() if word == "{command}" else [text]
+                line += split_command(text) if word == "{command}" else [text]
             elif word.startswith("{"):
                 if line and line[-1].startswith("--"):
                     line.pop()
             else:
                 line.append(word)
         return line
+
+
+def split_command(text: str) -> list[str]:
+    """Return the words of a command as a shell reads them.
+
+    Raises:
+        InvalidInput: a quotation mark is not closed.
+    """
+    try:
+        words = shlex.split(text, posix=os.name == "posix")
+    except ValueError as error:
+        raise InvalidInput(f"The command cannot be read ({error}): {text}") from error
+    return words if os.name == "posix" else [word.strip('"') for word in words]
+
+
+def command_line(words: Sequence[str]) -> str:
+    """Return `localmcp` with these words, so that it can be pasted; what a form asks for is in capitals."""
+    filled = [word.strip("{}").upper() if word.startswith("{") else word for word in words]
+    return f"localmcp {shlex.join(filled) if os.name == 'posix' else subprocess.list2cmdline(filled)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +155,17 @@ def run_command(session: Session, line: Sequence[str], tell: Tell = lambda progr
 def shown(command: Command, output: Output, line: Sequence[str]) -> Content:
     """Return an answer below the command that gave it."""
     text = Content.styled(output.text, "$error") if output.code else command.draw(output.text)
-    head = Content.styled(f"$ localmcp {' '.join(line)}", "$muted")
+    head = Content.styled(f"$ {command_line(line)}", "$muted")
     return Content("\n\n").join([head, text] if line else [text])
 
 
 def start(widget: Asking, command: Command, then: Callable[[list[str], Output], object] | None = None) -> None:
     """Ask for what a command needs, show what it would change, and run it after a yes."""
     session = widget.session
+
+    def checked(values: Json) -> Json:
+        command.line(values)
+        return values
 
     def collected(values: Json) -> None:
         line = command.line(values)
@@ -178,7 +203,7 @@ def start(widget: Asking, command: Command, then: Callable[[list[str], Output], 
             widget.app.push_screen(TextScreen(command.title, shown(command, output, line), copy=output.text))
 
     if command.fields:
-        screen = FormScreen(command.title, command.schema(), lambda values: values, verb="Run")
+        screen = FormScreen(command.title, command.schema(), checked, verb="Run")
         ask_screen(widget, screen, collected)
     else:
         collected({})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from textual import on
@@ -29,6 +29,8 @@ class FinderPane(Pane):
 
     rows: Sequence[Any] = ()
     """What the list shows, in order; a text is a heading between rows."""
+    _rows_are_for = ""
+    """The text that they answer."""
 
     def compose(self) -> ComposeResult:
         with Horizontal(classes="row"):
@@ -121,9 +123,13 @@ class FinderPane(Pane):
     # ------------------------------------------------------------ the list
 
     def show_rows(self, rows: Sequence[Any], *, keep: bool = True) -> None:
-        """Put rows into the list; the one that was highlighted stays so if it is still there."""
+        """Put rows into the list; the one that was highlighted stays so if it is still there.
+
+        If it was removed, the one in its place is highlighted; after other words the first.
+        """
         before = self.identity(self.chosen) if self.chosen is not None and keep else None
-        self.rows = rows[:MOST_ROWS]
+        place = self.list.highlighted if before is not None and self.text == self._rows_are_for else None
+        self.rows, self._rows_are_for = rows[:MOST_ROWS], self.text
         options = [
             Option(Content.styled(row, "bold $muted"), disabled=True)
             if isinstance(row, str)
@@ -133,8 +139,11 @@ class FinderPane(Pane):
         self.list.set_options(options)
         places = [n for n, row in enumerate(self.rows) if not isinstance(row, str)]
         same = [n for n in places if before is not None and self.identity(self.rows[n]) == before]
-        self.list.highlighted = (same or places or [None])[0]
-        self.list.border_subtitle = f"{len(places):,}" if places else ""
+        behind = [n for n in places if place is not None and n >= place] or (places[-1:] if place else [])
+        self.list.highlighted = (same or behind or places or [None])[0]
+        total = sum(not isinstance(row, str) for row in rows)
+        cut = f" of {total:,}" if total > len(places) else ""
+        self.list.border_subtitle = f"{len(places):,}{cut}" if places else ""
         self.refresh_bindings()
         self.say_nothing_is_here(not places)
         if not places:
@@ -159,3 +168,10 @@ class FinderPane(Pane):
     def highlighted(self, message: OptionList.OptionHighlighted) -> None:
         if message.option_list is self.list and self.chosen is not None:
             self.show_row(self.chosen)
+
+
+def left_out(problems: Sequence[Mapping[str, str]]) -> str:
+    """Return what an import could not read, in a few words: the reason if it is one file, else how many."""
+    if len(problems) > 1:
+        return f"{len(problems):,} could not be read"
+    return f"left out {problems[0]['where']}: {problems[0]['problem']}"

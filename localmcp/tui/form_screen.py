@@ -41,7 +41,7 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
         with VerticalScroll(classes="dialog form", can_focus=False) as box:
             box.border_title = Content(self._title)
             box.border_subtitle = f"ctrl+r: {self._verb.lower()} · esc cancels"
-            yield ToolForm(self._schema, self._values)
+            yield ToolForm(self._schema, self._values, changes=self._values is not None)
             yield Static(id="wrong")
             with Horizontal(classes="buttons"):
                 yield Button("Cancel", id="cancel", compact=True)

@@ -24,6 +24,9 @@ MOST_LABEL = 18
 ALL_ARGUMENTS = "arguments"
 """The field for a schema that names no properties."""
 
+EMPTIED: Mapping[str, Any] = {"string": "", "text": "", "list": [], "boolean": False}
+"""Kind of field -> its value once a person has emptied it; others are left as they are."""
+
 
 @dataclass(frozen=True, slots=True)
 class Field:
@@ -123,7 +126,11 @@ def _object(value: Any) -> Json:
 
 
 class ToolForm(VerticalScroll):
-    """The fields, filled with defaults or with `values`."""
+    """The fields, filled with defaults or with `values`.
+
+    With `changes`, the values are those of a thing that is changed: a field that is emptied is handed over as empty,
+    because the tool keeps what is left out.
+    """
 
     DEFAULT_CSS = """
     ToolForm { height: auto; }
@@ -136,10 +143,13 @@ class ToolForm(VerticalScroll):
     ToolForm .says { padding: 0 0 0 20; height: auto; color: $muted; }
     """
 
-    def __init__(self, schema: Any, values: Mapping[str, Any] | None = None, **options: Any) -> None:
+    def __init__(
+        self, schema: Any, values: Mapping[str, Any] | None = None, *, changes: bool = False, **options: Any
+    ) -> None:
         super().__init__(**options)
         self.fields = fields_of(schema)
         self._values = dict(values or {})
+        self._changes = changes
         self.can_focus = False
 
     def compose(self) -> ComposeResult:
@@ -163,6 +173,8 @@ class ToolForm(VerticalScroll):
             except ValueError as error:
                 problems.append(f"{field.label or field.name}: {error}")
                 continue
+            if value is None and self._changes and self._values.get(field.name):
+                value = EMPTIED.get(field.kind)
             if value is not None:
                 arguments[field.name] = value
             elif field.required:

@@ -11,9 +11,11 @@ from folders import write
 from tui_driver import RunningTui, make_library, open_tui
 
 from localmcp.config import config_directory, state_directory
+from localmcp.errors import InvalidInput
 from localmcp.knowledge.background import Work
 from localmcp.search.vector_queue import BEHIND, Lease
-from localmcp.tui.command_lists import difference_lines
+from localmcp.tui.command_lists import HUB_COMMANDS, difference_lines
+from localmcp.tui.commands import command_line
 from localmcp.tui.evaluation_view import evaluation_page
 from localmcp.tui.job_strip import Pace, work_words
 
@@ -39,6 +41,17 @@ async def test_a_setting_is_shown_with_its_help_and_changed(tmp_path: Path) -> N
         await tui.press("ctrl+r")
         await tui.until(lambda: "rules_threshold  0.55" in tui.text(), "the new value")
         assert "0.55" in (config_directory() / "config.toml").read_text()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="single quotes are those of a POSIX shell")
+def test_a_command_keeps_its_quotations_and_can_be_pasted() -> None:
+    connect = next(command for command in HUB_COMMANDS if command.title == "Connect a server")
+    line = connect.line({"name": "files", "command": "run '/my files/server.py' --log x"})
+    assert line == ["servers", "add", "files", "--", "run", "/my files/server.py", "--log", "x"]
+    assert command_line(line) == "localmcp servers add files -- run '/my files/server.py' --log x"
+    assert command_line(connect.words) == "localmcp servers add NAME -- COMMAND"
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        connect.line({"name": "files", "command": "run 'a"})
 
 
 async def test_the_languages_of_the_library_are_a_row_that_leads_to_another_model(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from folders import write
@@ -119,6 +120,39 @@ async def test_a_rule_is_added_changed_retired_and_restored(tui: RunningTui) -> 
     assert any("force-push" in str(row) for row in tui.pane.rows)
     await tui.press("u")
     await tui.until(lambda: not any("force-push" in str(row) for row in tui.pane.rows))
+
+
+async def test_what_is_emptied_in_the_form_of_a_rule_is_taken_away(tui: RunningTui) -> None:
+    rule = {"rule_text": "Write tests.", "category": "aaa", "globs": ["*.py"], "project": "shop", "alwaysApply": True}
+    tui.app.session.call("addRule", **rule, context="unit tests")
+    await tui.go("rules")
+    await tui.until(lambda: any("Write tests." in str(row) for row in tui.pane.rows))
+    await tui.press("g", "e")
+    await tui.until(lambda: tui.app.screen.query("ToolForm"))
+    form = tui.app.screen.query_one("ToolForm")
+    for number, field in enumerate(form.fields):  # type: ignore[attr-defined]
+        widget: Any = form.query_one(f"#field-{number}")
+        if field.name in ("globs", "context"):
+            widget.text = ""
+        elif field.name == "project":
+            widget.value = ""
+        elif field.name == "alwaysApply":
+            widget.value = False
+    await tui.press("ctrl+r")
+    await tui.until(lambda: not tui.app.screen.query("ToolForm"))
+    changed = next(row for row in tui.app.session.call("listRules")["rules"] if row["category"] == "aaa")
+    assert changed["context"] == "" and not {"globs", "project", "always_apply"} & set(changed)
+
+
+async def test_after_a_removal_the_neighbor_is_highlighted_and_not_the_first(tui: RunningTui) -> None:
+    await tui.go("rules")
+    await tui.until(lambda: len(tui.pane.rows) > 3)
+    rules = [row["rule_text"] for row in tui.pane.rows if not isinstance(row, str)]
+    await tui.press("g", "j")
+    assert tui.pane.chosen["rule_text"] == rules[1]
+    await tui.press("d", "y")
+    await tui.until(lambda: not any(rules[1] in str(row) for row in tui.pane.rows))
+    assert tui.pane.chosen["rule_text"] == rules[2]
 
 
 async def test_a_rule_of_a_mounted_pack_is_shown_and_cannot_be_changed(tui: RunningTui, tmp_path: Path) -> None:

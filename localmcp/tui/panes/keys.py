@@ -13,6 +13,7 @@ from textual.getters import query_one
 from textual.widgets import ContentSwitcher, Static
 
 from localmcp.errors import InvalidInput
+from localmcp.humanize import local_time
 from localmcp.tui.dialogs import TextScreen, ask_screen, confirm
 from localmcp.tui.form_screen import FormScreen
 from localmcp.tui.pane import FilterLine, Pane
@@ -146,6 +147,6 @@ def _end_after(days: int | None) -> str | None:
 
 def _cells(key: KeyInfo) -> list[str]:
     opens = "everything" if key.collections is None else ", ".join(key.collections) or "nothing"
-    last = (key.last_used_at or "never")[:16].replace("T", " ")
-    ends = (key.expires_at or "")[:10]
+    last = local_time(key.last_used_at)[:16] if key.last_used_at else "never"
+    ends = local_time(key.expires_at)[:10] if key.expires_at else ""
     return [key.name, f"{key.prefix}…", ", ".join(key.scopes), opens, key.status, f"{key.uses:,}", last, ends]

@@ -16,7 +16,7 @@ from textual.widgets import Markdown, OptionList
 
 from localmcp.humanize import counted
 from localmcp.tui.dialogs import TextScreen, confirm
-from localmcp.tui.finder import FinderPane
+from localmcp.tui.finder import FinderPane, left_out
 
 Json = dict[str, Any]
 
@@ -92,11 +92,11 @@ class QuickstartsPane(FinderPane):
     def draw(self, row: Row) -> Content:
         item = row.item
         star = "★ " if item.get("favourite") else "  "
-        progress = {"Complete": "  ✓ done", "In Progress": "  … begun"}.get(item.get("status", ""), "")
+        progress = {"Complete": "✓ done · ", "In Progress": "… begun · "}.get(item.get("status", ""), "")
         facts = [item.get("type", ""), f"{item['durationMinutes']} min" if item.get("durationMinutes") else ""]
         facts.append(counted(item["tasks"], "task") if item.get("tasks") else "")
-        head = Content.assemble((star, "$accent"), row.shown.stylize("bold"), (progress, "$success"))
-        return head + Content.styled("\n  " + " · ".join(fact for fact in facts if fact), "$muted")
+        head = Content.assemble((star, "$accent"), row.shown.stylize("bold"), "\n  ", (progress, "$success"))
+        return head + Content.styled(" · ".join(fact for fact in facts if fact), "$muted")
 
     def show_nothing(self) -> None:
         self.show_guide("Guide", NOTHING_FITS if self.text or self.only_favourites else EMPTY)
@@ -109,7 +109,7 @@ class QuickstartsPane(FinderPane):
 
     def _show_guide_of(self, shown: Any) -> None:
         progress = shown["progress"]
-        done = f"{len(progress['done'])} of {shown['tasks']} tasks done" if shown["tasks"] else ""
+        done = _progress_words({**progress, "tasks": shown["tasks"]}).rstrip(".") if shown["tasks"] else ""
         self.show_guide(shown["displayName"], shown["markdown"], done)
 
     def show_guide(self, title: str, markdown: str, below: str = "") -> None:
@@ -196,7 +196,7 @@ class QuickstartsPane(FinderPane):
 
     def _imported(self, report: Json) -> None:
         counts = [f"{report[count]} {count}" for count in ("added", "updated", "unchanged") if report[count]]
-        counts += [f"{len(report['skipped'])} could not be read"] if report["skipped"] else []
+        counts += [left_out(report["skipped"])] if report["skipped"] else []
         self.app.notify(", ".join(counts) or "Nothing was found there.")
         self.reload()
 

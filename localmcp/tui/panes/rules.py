@@ -12,7 +12,7 @@ from textual.widgets import OptionList, Static
 
 from localmcp.search.federation import never_changed
 from localmcp.tui.dialogs import TextScreen, ask_screen, confirm
-from localmcp.tui.finder import FinderPane
+from localmcp.tui.finder import FinderPane, left_out
 from localmcp.tui.form_screen import FormScreen
 from localmcp.tui.highlight import bar
 from localmcp.tui.messages import Failed
@@ -152,7 +152,7 @@ class RulesPane(FinderPane):
         rule = self._own_rule()
         if rule is None:
             return
-        values = {**rule, "alwaysApply": rule.get("always_apply")}
+        values = {**rule, "alwaysApply": bool(rule.get("always_apply"))}
         self._form("editRule", f"Change rule {rule['id']}", values, id=rule["id"])
 
     def _own_rule(self) -> Json | None:
@@ -177,6 +177,7 @@ class RulesPane(FinderPane):
 
     def action_retired(self) -> None:
         self.retired = not self.retired
+        self.list.highlighted = None  # none of these rules is among those
         self.reload()
 
     def action_copy(self) -> None:
@@ -189,7 +190,7 @@ class RulesPane(FinderPane):
 
     def _imported(self, report: Json) -> None:
         counts = f"{report['added']} added, {report['known']} known already"
-        skipped = f", {len(report['skipped'])} could not be read" if report["skipped"] else ""
+        skipped = f", {left_out(report['skipped'])}" if report["skipped"] else ""
         self.app.notify(f"{counts}{skipped}.")
         self.reload()
 
