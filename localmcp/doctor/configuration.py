@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
@@ -188,28 +188,19 @@ def _startable(client: str, name: str, entry: dict[str, Any]) -> Iterator[Check]
 
 def check_endpoints(settings: Settings) -> Iterator[Check]:
     """Check whether the servers that the settings name answer; nothing else is contacted."""
-    for name, look in (("milvus", _milvus_url), ("language model", _language_url), ("model server", _model_url)):
+    urls: dict[str, Callable[[], str]] = {
+        "milvus": lambda: server.uri if (server := read_server(settings)) else "",
+        "language model": lambda: parse_address(settings.language_model).url if settings.language_model else "",
+        "model server": lambda: spec.target if (spec := parse_spec(settings.model)).uses_network else "",
+    }
+    for name, find_url in urls.items():
         try:
-            url = look(settings)
+            url = find_url()
         except LocalMCPError as error:
             yield fail(name, error.message, error.hint or "")
             continue
         if url:
             yield _reachable(name, url)
-
-
-def _milvus_url(settings: Settings) -> str:
-    server = read_server(settings)
-    return server.uri if server else ""
-
-
-def _language_url(settings: Settings) -> str:
-    return parse_address(settings.language_model).url if settings.language_model else ""
-
-
-def _model_url(settings: Settings) -> str:
-    parsed = parse_spec(settings.model)
-    return parsed.target if parsed.uses_network else ""
 
 
 def _reachable(name: str, url: str) -> Check:

@@ -37,12 +37,14 @@ def check_contents(workspace: Workspace) -> Iterator[Check]:
     with workspace.database.read() as connection:
         yield _held(connection)
         yield from _indexes(connection)
-        yield from _counts(connection)
+        if wrong := count_wrong_counts(connection):
+            yield fail("counts", f"{wrong} counts of words or kinds of text are wrong", FIX)
         yield from _missing_vectors(connection)
         yield from _spare_vectors(connection)
         yield from _jobs(connection)
         yield from _documents(connection)
-        yield from _languages(connection)
+        if unread := unread_languages(connection):
+            yield warn("languages", unread.sentence, unread.command)
     yield from _mounts(workspace)
     yield from check_model(workspace)
 
@@ -68,11 +70,6 @@ def _indexes(connection: apsw.Connection) -> Iterator[Check]:
         yield fail("indexes", problem, "localmcp restore BACKUP" if lost else FIX)
     if not wrong:
         yield ok("indexes", "keywords, vectors and sign codes agree with the documents")
-
-
-def _counts(connection: apsw.Connection) -> Iterator[Check]:
-    if wrong := count_wrong_counts(connection):
-        yield fail("counts", f"{wrong} counts of words or kinds of text are wrong", FIX)
 
 
 def count_wrong_counts(connection: apsw.Connection) -> int:
@@ -147,11 +144,6 @@ def _missing_folders(connection: apsw.Connection) -> Iterator[Check]:
         if not os.path.isdir(path):
             says = f"{path} is not there; if its disk is only not mounted, nothing has to be done"
             yield warn("folders", says, f"localmcp remove {path}")
-
-
-def _languages(connection: apsw.Connection) -> Iterator[Check]:
-    if unread := unread_languages(connection):
-        yield warn("languages", unread.sentence, unread.command)
 
 
 # ---------------------------------------------------------------- the model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import apsw
 
@@ -56,7 +57,8 @@ def _checks(workspace: Workspace, more: Iterable[Look]) -> Iterator[Check]:
         yield from looked("writing", lambda: [check_writable(workspace.database)])
         yield from looked("contents", lambda: check_contents(workspace))
     elif not path.exists():
-        yield from looked("model", lambda: _model_alone(workspace))
+        # Only whether the model opens: what it is compared with needs a file.
+        yield from looked("model", lambda: islice(check_model(workspace), 1))
     looks: dict[str, Look] = _CONFIGURATION | {
         "tools": lambda: configuration.check_tools(workspace),
         "endpoints": lambda: configuration.check_endpoints(settings),
@@ -81,11 +83,6 @@ def check_configuration(more: Iterable[Look] = ()) -> list[Check]:
     """Return what can be looked at when the settings themselves cannot be used: there is no file to open then."""
     looks: dict[str, Look] = {"installation": lambda: check_installation(None)}
     return list(_look_at(looks | _CONFIGURATION, more))
-
-
-def _model_alone(workspace: Workspace) -> Iterator[Check]:
-    """Make the model's own check; what it is compared with needs a file."""
-    yield next(iter(check_model(workspace)))
 
 
 def table_sizes(workspace: Workspace) -> list[tuple[str, int]]:

@@ -62,8 +62,8 @@ class HashEmbedder:
 
         dimension = self.identity.dimension
         # A text of punctuation alone still needs a direction.
-        words = _WORD.findall(text.casefold()) or [""]
-        digests = b"".join(hashlib.shake_256(_utf8(word)).digest(dimension // 8) for word in words)
+        words = [word.encode("utf-8", "surrogatepass") for word in _WORD.findall(text.casefold()) or [""]]
+        digests = b"".join(hashlib.shake_256(word).digest(dimension // 8) for word in words)
         bits = np.unpackbits(np.frombuffer(digests, np.uint8)).reshape(len(words), dimension)
         return bits.sum(axis=0, dtype=np.float32) * 2 - len(words)
 
@@ -72,7 +72,3 @@ def count_words(text: str) -> int:
     """Return the number of words, which are the tokens of this model."""
     # Counting where a letter follows a non-letter takes a tenth of the time.
     return f" {text}".encode().translate(_LETTERS).count(b" x") if text.isascii() else len(_WORD.findall(text))
-
-
-def _utf8(word: str) -> bytes:
-    return word.encode("utf-8", "surrogatepass")

@@ -25,7 +25,8 @@ def write_report(evaluation: Evaluation, differences: Sequence[Difference] = (),
         lines += ["", f"![nDCG@10 by kind of question]({plot})"]
     lines += ["", "| mode | questions | nDCG@10 | recall@10 | MRR@10 | unanswerable answered | p50 ms | p95 ms |"]
     lines += ["|---|---|---|---|---|---|---|---|"]
-    lines += [_mode_row(name, result) for name, result in evaluation.modes.items()]
+    for name, result in evaluation.modes.items():
+        lines.append(f"| {' | '.join((name, str(result.overall.questions), *mode_cells(result)))} |")
     lines += ["", "## By kind (nDCG@10)", "", *_kind_table(evaluation)]
     lines += ["", "## Where the time goes (median ms)", ""]
     for mode, result in evaluation.modes.items():
@@ -33,10 +34,6 @@ def write_report(evaluation: Evaluation, differences: Sequence[Difference] = (),
     if differences:
         lines += ["", "## Compared", "", *comparison_lines(differences)]
     return "\n".join([*lines, ""])
-
-
-def _mode_row(name: str, result: ModeResult) -> str:
-    return f"| {' | '.join((name, str(result.overall.questions), *mode_cells(result)))} |"
 
 
 def mode_cells(result: ModeResult) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from localmcp.embeddings import LazyEmbedder
 from localmcp.errors import ModelUnavailable
 from localmcp.evals.metrics import ndcg, paired_interval, percentile, recall, reciprocal_rank
 from localmcp.evals.questions import Question
-from localmcp.search.candidates import Hit, Mode, SearchRequest
+from localmcp.search.candidates import Mode, SearchRequest
 from localmcp.search.index import Index
 
 MODES: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
@@ -136,7 +136,9 @@ class _Run:
         if not question.answerable:
             self.strangers.append(bool(outcome.hits) and not outcome.doubtful)
             return
-        ranking = _ranking(outcome.hits, question.by_passage)
+        passages = [hit.passage for hit in outcome.hits]
+        keys = (passage.chunk_uuid.hex() if question.by_passage else passage.source_uuid for passage in passages)
+        ranking = list(dict.fromkeys(keys))
         measured = tuple(measure(ranking, question.grades, DEPTH) for measure in (ndcg, recall, reciprocal_rank))
         self.scores.setdefault(question.kind, []).append(measured)
         self.ndcg_scores.append(measured[0])
@@ -152,11 +154,6 @@ class _Run:
             arms={name: round(statistics.median(laps), 2) for name, laps in self.laps.items()},
             each=[round(score, 6) for score in self.ndcg_scores],
         )
-
-
-def _ranking(hits: Sequence[Hit], by_passage: bool) -> list[str]:
-    keys = (hit.passage.chunk_uuid.hex() if by_passage else hit.passage.source_uuid for hit in hits)
-    return list(dict.fromkeys(keys))
 
 
 def _measures(scores: Sequence[tuple[float, ...]]) -> Measures:

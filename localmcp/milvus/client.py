@@ -169,14 +169,11 @@ class Client:
         try:
             return work()
         except (milvus_error, RpcError) as error:
-            raise self._translate(error) from error
-
-    def _translate(self, error: Exception) -> LocalMCPError:
-        translated = in_our_words(error, self.server.uri, self.server.timeout)
-        if translated.code == "unavailable":
-            # The next call begins with a new connection, so that a server that is back is found at once.
-            self.close()
-        return translated
+            translated = in_our_words(error, self.server.uri, self.server.timeout)
+            if translated.code == "unavailable":
+                # The next call begins with a new connection, so that a server that is back is found at once.
+                self.close()
+            raise translated from error
 
     def _connected(self) -> Any:
         asked = time.monotonic()

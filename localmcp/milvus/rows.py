@@ -160,8 +160,5 @@ def _read_metadata(row: Json, shape: Shape) -> Json:
     if shape.ours:
         return metadata
     own_fields = {shape.key, shape.vector, shape.text, shape.metadata, "$meta"}
-    return {name: value for name, value in row.items() if name not in own_fields and _is_plain(value)} | metadata
-
-
-def _is_plain(value: Any) -> bool:
-    return not isinstance(value, bytes)
+    others = {name: value for name, value in row.items() if name not in own_fields}
+    return {name: value for name, value in others.items() if not isinstance(value, bytes)} | metadata

@@ -82,7 +82,8 @@ def _write(
         _reduce(connection, unwanted)
         say("counting")
         manifest = _describe(connection, options)
-        _write_manifest(connection, manifest)
+        content = json.dumps(asdict(manifest), ensure_ascii=False)
+        connection.execute("insert or replace into manifest (one, content) values (1, ?)", (content,))
         say("writing")
         connection.execute("vacuum into ?", (str(packed),))
     return manifest
@@ -243,8 +244,3 @@ def _describe(connection: apsw.Connection, options: PackOptions) -> Manifest:
         digest=digest_content(connection),
     )
     return replace(manifest, seal=seal_of(manifest))
-
-
-def _write_manifest(connection: apsw.Connection, manifest: Manifest) -> None:
-    content = json.dumps(asdict(manifest), ensure_ascii=False)
-    connection.execute("insert or replace into manifest (one, content) values (1, ?)", (content,))

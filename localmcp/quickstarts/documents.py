@@ -244,10 +244,6 @@ def _plain_values(text: str, suffix: str) -> Iterator[tuple[str, Any]]:
             yield place, _plain(value, budget, DEEPEST)
 
 
-def _parse_json(text: str) -> list[tuple[str, Any]]:
-    return [("", _load_json(text, "JSON"))]
-
-
 def _parse_lines(text: str) -> list[tuple[str, Any]]:
     lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
     return [(f":{number}", _load_json(line, "JSON Lines", number)) for number, line in lines]
@@ -277,7 +273,7 @@ def _parse_yaml(text: str) -> list[tuple[str, Any]]:
 
 
 _PARSERS: dict[str, Callable[[str], list[tuple[str, Any]]]] = {
-    ".json": _parse_json,
+    ".json": lambda text: [("", _load_json(text, "JSON"))],
     ".jsonl": _parse_lines,
     ".ndjson": _parse_lines,
 }

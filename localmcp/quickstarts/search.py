@@ -94,12 +94,13 @@ def find_quickstarts(connection: apsw.Connection, cache: WordCache, request: Req
     matches = _rank(connection, queries, ids, request.limit)
     if len(matches) < request.limit:
         matches += _in_documents(connection, queries, matches, allowed, request.limit - len(matches))
-    return matches or _in_documents(connection, _respelled(queries), (), allowed, request.limit)
-
-
-def _respelled(queries: Mapping[Field, Query]) -> dict[Field, Query]:
-    """Return the queries with words that no dictionary has replaced by those they are likeliest slips of."""
-    return {where: read_query(" ".join(map(likeliest_word, query.words))) for where, query in queries.items()}
+    if matches:
+        return matches
+    # Words that no dictionary has are replaced by those they are likeliest slips of.
+    respelled: dict[Field, Query] = {
+        where: read_query(" ".join(map(likeliest_word, query.words))) for where, query in queries.items()
+    }
+    return _in_documents(connection, respelled, (), allowed, request.limit)
 
 
 def find_by_substring(connection: apsw.Connection, request: Request) -> list[Found]:

@@ -241,7 +241,8 @@ class Sender:
             with self._sending(collection_id, wait=False) as ours:
                 return self._send_changes(collection_id, most) if ours else 0
         except LocalMCPError as error:
-            self._note_problem(collection_id, str(error))
+            with self._database.write() as connection:
+                replicas.write_problem(connection, collection_id, str(error))
             raise
 
     def _send_changes(self, collection_id: int, most: int | None = None) -> int:
@@ -272,10 +273,6 @@ class Sender:
             self._milvus.delete(name, gone)
         if records:
             self._milvus.upsert(name, records)
-
-    def _note_problem(self, collection_id: int, problem: str) -> None:
-        with self._database.write() as connection:
-            replicas.write_problem(connection, collection_id, problem)
 
     # ------------------------------------------------------------ one sender at a time
 

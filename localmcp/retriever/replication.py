@@ -160,16 +160,11 @@ class Replication:
         sent = 0
         for due in waiting:
             try:
-                sent += self._follow(self._sender, due)
+                # If it was embedded again, the old vectors are useless.
+                sent += self._sender.follow(due.collection_id) if due.current else self.push(due.collection).sent
             except LocalMCPError as error:
                 log.warning("changes of '%s' that wait for Milvus: %d. %s", due.collection, due.pending, error)
         return sent
-
-    def _follow(self, sender: Sender, replica: Replica) -> int:
-        if replica.current:
-            return sender.follow(replica.collection_id)
-        # Embedded again: the old vectors are useless.
-        return self.push(replica.collection).sent
 
     # ------------------------------------------------------------ what is known
 

@@ -260,7 +260,8 @@ def _question(
         raise InvalidInput(NO_TEXTS)
     if len(texts) > MOST_TEXTS:
         raise InvalidInput(f"texts: {len(texts)} are too many; use at most {MOST_TEXTS} a call.")
-    cleaned = [_cleaned(text) for text in texts]
+    # S4-8: no NUL, no half characters, one space between words.
+    cleaned = [" ".join(text.replace("\0", " ").encode(errors="ignore").decode().split()) for text in texts]
     for number, text in enumerate(cleaned):
         if not text:
             raise InvalidInput(f"texts[{number}] must hold at least one visible character")
@@ -271,11 +272,6 @@ def _filters(question: Question) -> Filters:
     """Return the question's partition and dates."""
     since, until = question.dates
     return Filters(partitions=(question.partition,) if question.partition else (), since=since, until=until)
-
-
-def _cleaned(text: str) -> str:
-    """S4-8: a text as it is embedded: no NUL, no half characters, one space between words."""
-    return " ".join(text.replace("\0", " ").encode(errors="ignore").decode().split())
 
 
 def _with_rows(connection: apsw.Connection, collection: Collection, matches: Sequence[Match]) -> list[Answered]:

@@ -33,7 +33,7 @@ def read_docx(data: bytes, name: str) -> Document:
     part = main_part(package, "word/document.xml")
     parts = relations(package, part)
     remarks = {
-        f"{element}Reference": _read_remarks(package, related(parts, f"{element}s"), element)
+        f"{element}Reference": package.walk_all(related(parts, f"{element}s"), _RemarkReader(element)).remarks
         for element in ("footnote", "endnote", "comment")
     }
     remarks["chart"] = {
@@ -272,10 +272,6 @@ class _RemarkReader(_Body):
             identifier, author = self._remark
             text = "\n".join(self.blocks).replace("\0", "")
             self.remarks[identifier] = remark_block(self._element.capitalize(), text, author)
-
-
-def _read_remarks(package: Package, paths: list[str], element: str) -> dict[str, str]:
-    return package.walk_all(paths, _RemarkReader(element)).remarks
 
 
 def _margins(package: Package, paths: list[str], label: str) -> list[str]:

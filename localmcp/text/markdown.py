@@ -3,7 +3,6 @@
 import json
 import logging
 import re
-from collections.abc import Iterator
 from importlib import import_module
 from itertools import pairwise
 from typing import Any, cast
@@ -92,15 +91,10 @@ def _is_tame(yaml: Any, text: str) -> bool:
 
 def first_heading(markdown: str) -> str:
     """Return the first heading as plain text; none if there is none, or it is one of a series."""
-    return title_among(_headings(markdown))
-
-
-def _headings(markdown: str) -> Iterator[str]:
-    for opening, inline in pairwise(markdown_parser().parse(markdown)):
-        if opening.type == "heading_open":
-            parts = (child.content for child in inline.children or () if child.type != "html_inline")
-            if title := "".join(parts).strip():
-                yield title
+    tokens = pairwise(markdown_parser().parse(markdown))
+    headings = [inline.children or () for opening, inline in tokens if opening.type == "heading_open"]
+    titles = ("".join(part.content for part in parts if part.type != "html_inline").strip() for parts in headings)
+    return title_among(filter(None, titles))
 
 
 def read_notebook(data: bytes, name: str) -> Document:

@@ -34,11 +34,6 @@ def read_properties(package: Package) -> dict[str, Any]:
     )
 
 
-def _date(properties: dict[str, Any]) -> str:
-    """Return the later of both times: the last change may be one of the template, before the document was made."""
-    return max(properties.pop("modified", ""), properties.get("created", ""))
-
-
 def office_document(
     name: str, kind: str, text: str, properties: dict[str, Any], *, title: str | None = None,
     metadata: dict[str, Any] | None = None, **places: Any,
@@ -48,7 +43,9 @@ def office_document(
     `title`: used where the properties have none; the first heading by default. `places`: other fields of the document.
     """
     named = properties.pop("title", "") or (first_heading(text[:10_000]) if title is None else title)
-    places |= date_fields(_date(properties), "document properties")
+    # The last change may be one of the template, before the document was made.
+    date = max(properties.pop("modified", ""), properties.get("created", ""))
+    places |= date_fields(date, "document properties")
     everything = properties | (metadata or {})
     return make_document(name, text, kind, "markdown", "docs", title=named, metadata=everything, **places)
 
@@ -109,17 +106,15 @@ def relations(package: Package, part: str) -> dict[str, Relation]:
     """Return the relations of a part by their id; none if it has no list of them."""
     folder, file = posixpath.split(part)
     listing = posixpath.join(folder, "_rels", f"{file}.rels")
+    listed = [element.attributes for element in package.elements(listing) if element.tag == "Relationship"]
     return {
-        element.attributes.get("Id", ""): Relation(
-            element.attributes.get("Type", "").rpartition("/")[2], _target(folder, element.attributes.get("Target", ""))
+        values.get("Id", ""): Relation(
+            values.get("Type", "").rpartition("/")[2],
+            posixpath.normpath(posixpath.join(folder, values.get("Target", ""))).lstrip("/"),
         )
-        for element in package.elements(listing)
-        if element.tag == "Relationship" and element.attributes.get("TargetMode") != "External"
+        for values in listed
+        if values.get("TargetMode") != "External"
     }
-
-
-def _target(folder: str, target: str) -> str:
-    return target.lstrip("/") if target.startswith("/") else posixpath.normpath(posixpath.join(folder, target))
 
 
 def main_part(package: Package, usual: str) -> str:

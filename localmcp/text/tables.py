@@ -59,8 +59,8 @@ class SheetWriter:
             self._write_row(row, " | ".join(row.cells.values()) + "\n")
         else:
             self._begun = True
-            named = (_named(self._names, column, cell) for column, cell in row.cells.items())
-            self._write_row(row, "- " + "; ".join(named))
+            names = ((self._names.get(column, ""), cell) for column, cell in row.cells.items())
+            self._write_row(row, "- " + "; ".join(f"{name}: {cell}" if name else cell for name, cell in names))
 
     @staticmethod
     def _heads(row: Row) -> bool:
@@ -77,8 +77,3 @@ class SheetWriter:
     def _write(self, piece: str) -> None:
         self._lines.append(piece)
         self._offset += len(piece)
-
-
-def _named(names: Cells, column: int, cell: str) -> str:
-    name = names.get(column, "")
-    return f"{name}: {cell}" if name else cell

@@ -56,7 +56,7 @@ class _Book:
     def __init__(self, package: Package, parts: dict[str, Relation]) -> None:
         self.from_1904 = False
         self._package = package
-        self._strings = _read_strings(package, related(parts, "sharedStrings"))
+        self._strings = package.walk_all(related(parts, "sharedStrings"), _StringReader()).strings
         self._styles = _number_styles(package, related(parts, "styles"))
 
     def write_rows(self, path: str, writer: SheetWriter) -> None:
@@ -239,10 +239,6 @@ class _StringReader:
             self._phonetic = False
         elif tag == "si":
             self.strings.append(" ".join("".join(self._pieces).split()))
-
-
-def _read_strings(package: Package, paths: list[str]) -> list[str]:
-    return package.walk_all(paths, _StringReader()).strings
 
 
 class _CommentReader(_StringReader):
