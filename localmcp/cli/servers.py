@@ -132,7 +132,7 @@ def _shown_where(server: Json) -> str:
 @click.option("--replace", is_flag=True, help="Take the place of a server of that name.")
 @click.option("--no-start", is_flag=True, help="Do not start it once to read its tools.")
 @click.argument("name")
-@click.argument("command", nargs=-1, metavar="[-- COMMAND ARGS...]")
+@click.argument("command", nargs=-1, metavar="[URL | -- COMMAND ARGS...]")
 @pass_session
 def add(session: Session, name: str, command: tuple[str, ...], replace: bool, no_start: bool, **options: Any) -> None:
     """Add a server, and start it once to read its tools.
@@ -160,6 +160,8 @@ def make_entry(command: tuple[str, ...], options: Json) -> Json:
         InvalidInput: a NAME=VALUE without `=`.
     """
     entry: Json = {}
+    if len(command) == 1 and command[0].startswith(("http://", "https://")):
+        command, options = (), {**options, "url": options["url"] or command[0]}
     if command:
         entry = {"command": command[0], "args": list(command[1:])}
     if options["url"]:

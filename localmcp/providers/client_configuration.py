@@ -20,6 +20,11 @@ MCP_SERVERS, SERVERS, CONTEXT_SERVERS, CODEX_SERVERS = "mcpServers", "servers", 
 TABLES = (MCP_SERVERS, SERVERS, CONTEXT_SERVERS, CODEX_SERVERS)
 """The table of servers: of most clients, of VS Code, of Zed, of Codex."""
 
+_FILTERS = {
+    "enabled_tools": "include", "includeTools": "include",
+    "disabled_tools": "exclude", "excludeTools": "exclude", "disabledTools": "exclude",
+}  # fmt: skip
+
 _STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.S)
 _STRING_OR_LAST_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])')
 
@@ -187,7 +192,30 @@ def _in_our_words(entry: Any) -> Any:
     for old, new in (*renamed.items(), ("startup_timeout_sec", "startTimeout"), ("tool_timeout_sec", "timeout")):
         if old in entry:
             entry.setdefault(new, entry.pop(old))
-    return entry
+    return _with_filter(_with_headers_from_variables(entry))
+
+
+def _with_headers_from_variables(entry: Json) -> Json:
+    """Return the entry with the headers that Codex reads from variables, as texts that name the variables."""
+    bearer, named = entry.pop("bearer_token_env_var", None), entry.pop("env_http_headers", None)
+    headers = {name: f"${{{variable}}}" for name, variable in cast(Json, named).items()} if _is_table(named) else {}
+    if isinstance(bearer, str) and bearer:
+        headers["Authorization"] = f"Bearer ${{{bearer}}}"
+    own = entry.get("headers")
+    return {**entry, "headers": {**headers, **(cast(Json, own) if _is_table(own) else {})}} if headers else entry
+
+
+def _with_filter(entry: Json) -> Json:
+    """Return the entry with the tools that the client leaves out left out here too."""
+    filters: Json = {new: entry.pop(old) for old, new in _FILTERS.items() if isinstance(entry.get(old), list)}
+    if isinstance(names := entry.get("tools"), list):
+        filters = {"include": names, **filters}
+        del entry["tools"]
+    return {**entry, "tools": filters} if filters and "tools" not in entry else entry
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, dict)
 
 
 def read_document(path: Path) -> Json:

@@ -21,7 +21,7 @@ from localmcp.errors import ConfigurationError, InvalidInput, NotFound
 from localmcp.providers import client_configuration
 from localmcp.providers.client_configuration import client_files, client_names, read_client, read_document, servers_in
 from localmcp.providers.mcp_servers.adoption import is_localmcp, plan_adoption
-from localmcp.providers.mcp_servers.entries import read_entries
+from localmcp.providers.mcp_servers.entries import parse_entry, prepare, read_entries
 
 Run = Callable[..., tuple[int, Any]]
 
@@ -154,6 +154,35 @@ def test_keys_that_other_clients_name_otherwise_are_understood(tmp_path: Path) -
     assert found["gemini"] == found["windsurf"] == {"url": "http://x/mcp"}
     assert found["codex"] == {"command": "x", "startTimeout": 20, "timeout": 90}
     assert found["zed"] == {"command": "x", "args": ["y"], "env": {"A": "b"}}
+
+
+def test_keys_from_variables_and_tools_that_a_client_leaves_out_are_taken_over(tmp_path: Path) -> None:
+    table = {
+        "codex": {"url": "u", "bearer_token_env_var": "TOKEN", "env_http_headers": {"X-Team": "TEAM"}},
+        "filtered": {"url": "u", "enabled_tools": ["a", "b"], "disabled_tools": ["b"], "http_headers": {"X": "1"}},
+        "gemini": {"command": "x", "excludeTools": ["drop"]},
+        "copilot": {"command": "x", "tools": ["*"]},
+        "ours": {"command": "x", "tools": {"include": ["a"]}},
+    }
+    found = servers_in({"mcp_servers": table}, tmp_path)
+    assert found["codex"] == {"url": "u", "headers": {"Authorization": "Bearer ${TOKEN}", "X-Team": "${TEAM}"}}
+    assert found["filtered"] == {"url": "u", "headers": {"X": "1"}, "tools": {"include": ["a", "b"], "exclude": ["b"]}}
+    assert found["gemini"] == {"command": "x", "tools": {"exclude": ["drop"]}}
+    assert found["copilot"] == {"command": "x", "tools": {"include": ["*"]}}
+    assert found["ours"] == table["ours"]
+
+
+def test_a_value_that_an_editor_asks_for_is_named_instead_of_sent(tmp_path: Path) -> None:
+    entry = parse_entry("gh", {"url": "https://x/mcp", "headers": {"Authorization": "Bearer ${input:token}"}})
+    with pytest.raises(ConfigurationError, match=r"needs \$\{input:token\}, which only VS Code asks for \(headers\."):
+        prepare(entry)
+    assert parse_entry("", {"command": "x"}).problem == "has no name"
+
+
+def test_an_address_in_place_of_a_command_is_the_servers_address(run: Run) -> None:
+    run("add", "notes", "http://127.0.0.1:9/mcp", "--no-start")
+    (server,) = run("list")[1]["servers"]
+    assert (server["type"], server["where"]) == ("http", "http://127.0.0.1:9/mcp")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"mcpServers": []}', "\udce4"])

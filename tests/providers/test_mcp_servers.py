@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from localmcp.config import servers_file
 from localmcp.discovery import Discovery
-from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, Unavailable, UnknownTool
+from localmcp.errors import AccessDenied, ConfigurationError, InvalidInput, LocalMCPError, Unavailable, UnknownTool
 from localmcp.providers.mcp_servers import connection, entries, process, provider, servers
 from localmcp.providers.mcp_servers.catalog import exposed_names, usable_schema
 from localmcp.tools import Registry, Scope, use_scope
@@ -704,7 +704,7 @@ def test_servers_whose_names_become_one_namespace_are_told_apart(farm: Farm) -> 
         ({"command": "a", "args": "b"}, "args must be a list of texts"),
         ({"command": "a", "env": {"K": ["secret"]}}, "env.K must be text, not list"),
         ({"command": "a", "timeout": 0}, "timeout is 0, but must be a number of seconds above 0"),
-        ({"command": "a", "tools": ["b"]}, "tools must be an object, not list"),
+        ({"command": "a", "tools": "a"}, "tools must be an object, not str"),
         ({"command": "a", "type": "carrier"}, "type is 'carrier', but must be stdio or http"),
         ({"command": "a", "type": "http"}, "has no url"),
         ({"url": "example.org"}, "url is 'example.org', but must begin with http:// or https://"),
@@ -779,6 +779,22 @@ def test_a_definition_that_changes_after_its_server_was_connected_is_flagged_unt
     server.approve()
     assert server.changes() == {} and server.check() == []
     assert "notice" not in registry.call("tool_search", {"query": "echo"}).value["tools"][0]
+
+
+def test_a_tool_that_says_later_that_it_only_reads_gets_that_right_with_the_approval(farm: Farm) -> None:
+    farm.write(shop=farm.plain("shop"))
+    _, first = farm.open()
+    first.refresh(["shop"])
+    first.close()
+
+    (farm.folder / "shop" / "harmless").touch()
+    registry, second = farm.open()
+    second.refresh(["shop"])
+    reader = Scope(rights=frozenset({"read"}))
+    with pytest.raises(AccessDenied):
+        registry.call("shop__fail", {}, reader)
+    second.servers["shop"].approve()
+    assert registry.call("shop__fail", {}, reader).text == "there is no such thing"
 
 
 def test_a_tool_that_joins_later_is_pinned_when_it_is_first_seen(farm: Farm) -> None:

@@ -54,6 +54,9 @@ if (FOLDER / "description").exists():
     TOOLS["echo"]["description"] = (FOLDER / "description").read_text()
     TOOLS["echo"]["inputSchema"]["properties"]["text"]["description"] = "Words\U000e0042"
 
+if (FOLDER / "harmless").exists():
+    TOOLS["fail"]["annotations"] = {"readOnlyHint": True}
+
 _writing = threading.Lock()
 _arrived = threading.Condition()
 _calls = 0

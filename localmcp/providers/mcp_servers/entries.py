@@ -26,6 +26,7 @@ MOST_SECONDS = 999.0
 _STARTING_KEYS = ("command", "args", "env", "cwd", "url", "headers", "type")
 _HTTP = ("http", "streamable-http", "streamable_http", "streamablehttp")
 _VARIABLE = re.compile(r"\$\{(?:env:)?([^}:]+)(?::-([^}]*))?\}")
+_QUESTION = re.compile(r"\$\{input:[^}]*\}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9-]+")
 _MOST_NAMESPACE = 24
 
@@ -87,6 +88,8 @@ def parse_entry(name: str, raw: Any) -> ServerEntry:
         return ServerEntry(name, {}, problem=f"must be an object, not {type(raw).__name__}")
     raw = cast(Json, raw)
     try:
+        if not name.strip():
+            raise ValueError("has no name")
         return _parse(name, raw)
     except ValueError as error:
         return ServerEntry(name, raw, problem=str(error), namespace=normalise_namespace(name))
@@ -211,11 +214,13 @@ def prepare(entry: ServerEntry) -> Launch:
     """Fill in `${VAR}`, `${env:VAR}` and `${VAR:-default}` from the environment.
 
     Raises:
-        ConfigurationError: a variable without a default is not set; names it and its place.
+        ConfigurationError: a variable without a default is not set, or an editor would ask for it; names its place.
     """
 
     def filled(key: str) -> Callable[[str], str]:
-        return lambda text: _VARIABLE.sub(lambda match: _variable(entry.name, key, match), text)
+        return lambda text: _VARIABLE.sub(
+            lambda match: _variable(entry.name, key, match), _unasked(entry.name, key, text)
+        )
 
     cwd = filled("cwd")(entry.cwd)
     return Launch(
@@ -226,6 +231,16 @@ def prepare(entry: ServerEntry) -> Launch:
         url=filled("url")(entry.url),
         headers={name: filled(f"headers.{name}")(value) for name, value in entry.headers.items()},
     )
+
+
+def _unasked(server: str, key: str, text: str) -> str:
+    """Return the text, unless it holds a value that an editor asks for, which would be sent as it is written."""
+    if question := _QUESTION.search(text):
+        raise ConfigurationError(
+            f"The MCP server '{server}' needs {question[0]}, which only VS Code asks for ({key} in {servers_file()}).",
+            hint="Write the value into the file, or ${NAME} for a variable that is set where localmcp is started.",
+        )
+    return text
 
 
 def _variable(server: str, key: str, match: re.Match[str]) -> str:

@@ -99,6 +99,13 @@ def _mark(name: str, server: str, raw: Json) -> ToolMark:
     )
 
 
+def _as_far_as_approved(raw: Json, approved: Json | None) -> Json:
+    """Return the definition without a new claim that the tool only reads, which would open it to more callers."""
+    if approved is None or _mark("", "", approved).read_only:
+        return raw
+    return {**raw, "annotations": approved.get("annotations")}
+
+
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
@@ -371,6 +378,7 @@ class McpServer:
         changed = self._approved.changed(self.entry.digest, [tool.raw for tool in tools])
         for tool in tools:
             tool.approved = changed.get(tool.raw["name"])
+            tool.mark = _mark(tool.name, self.entry.name, _as_far_as_approved(tool.raw, tool.approved))
             tool.notice = CHANGED.format(server=self.entry.name) if tool.approved is not None else ""
 
     def changes(self) -> dict[str, list[str]]:
