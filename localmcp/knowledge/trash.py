@@ -62,17 +62,13 @@ def find_removal(connection: apsw.Connection, collections: Sequence[Collection],
     """
     if not target:
         raise InvalidInput("Name a document by its id, path or title ('.' is the current folder).")
-    live = _live_sources(connection, collections)
-    if is_uuid(target) and (matching := [row for row in live if row.uuid == target.lower()]):
+    if is_uuid(target) and (matching := _live_sources(connection, collections, "uuid = ?", target.lower())):
         return Removal(matching)
     path = canonical_path(target)
-    inside = {number for collection in collections for number, _ in documents_in(connection, collection.id, path)}
-    matching = [
-        row for row in live if row.uri == target or row.id in inside or (row.uri is not None and below(row.uri, path))
-    ]
+    matching = _sources_at(connection, collections, target, path)
     if matching or _is_of_collections(connection, collections, path):
         return Removal(matching, path)
-    matching = [row for row in live if row.title == target]
+    matching = _live_sources(connection, collections, "title = ?", target)
     if len(matching) > 1:
         ids = ", ".join(row.uuid for row in matching[:5])
         raise InvalidInput(f"'{target}' is the title of {len(matching)} documents.", hint=f"Name one by its id: {ids}.")
@@ -104,10 +100,32 @@ def count_documents(connection: apsw.Connection, collection_id: int, paths: Sequ
     return sum(row[0] for row in fetch_all(connection, sql, (collection_id, apsw.carray(tuple(paths))))) if paths else 0
 
 
-def _live_sources(connection: apsw.Connection, collections: Sequence[Collection]) -> list[SourceRow]:
-    sql = "select id, uuid, collection_id, title, uri from sources where trashed_at is null order by id"
-    collection_ids = {collection.id for collection in collections}
-    return [SourceRow(*row) for row in fetch_all(connection, sql) if row[2] in collection_ids]
+def _sources_at(
+    connection: apsw.Connection, collections: Sequence[Collection], target: str, path: str
+) -> list[SourceRow]:
+    """Return the sources of an address or a file, of what came out of it, and of the files in a folder."""
+    prefix = prefix_of(path)
+    # Apart from each other, so that each of them reads an index: thousands of documents may be removed at once.
+    rows = [
+        *_live_sources(connection, collections, "uri = ?", target),
+        *_live_sources(connection, collections, "uri = ?", path),
+        *_live_sources(connection, collections, "uri >= ? and uri < ?", prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)),
+    ]
+    for collection in collections:
+        for number, _ in documents_in(connection, collection.id, path):
+            rows += _live_sources(connection, [collection], "id = ?", number)
+    return sorted({row.id: row for row in rows}.values(), key=lambda row: row.id)
+
+
+def _live_sources(
+    connection: apsw.Connection, collections: Sequence[Collection], condition: str, *bindings: str | int
+) -> list[SourceRow]:
+    sql = f"""
+        select id, uuid, collection_id, title, uri from sources
+        where collection_id = ? and trashed_at is null and {condition} order by id
+    """
+    rows = [row for collection in collections for row in fetch_all(connection, sql, (collection.id, *bindings))]
+    return sorted((SourceRow(*row) for row in rows), key=lambda row: row.id)
 
 
 def _is_of_collections(connection: apsw.Connection, collections: Sequence[Collection], path: str) -> bool:
@@ -171,12 +189,14 @@ def bury(
 # ---------------------------------------------------------------- back, or away
 
 
+_TRASHED = """
+    select id, uuid, collection_id, title, uri, trashed_at from sources where trashed_at is not null
+"""
+
+
 def trashed_sources(connection: apsw.Connection, collections: Sequence[Collection]) -> list[tuple[SourceRow, str]]:
     """Return what is in the trash, and since when; the latest first."""
-    sql = """
-        select id, uuid, collection_id, title, uri, trashed_at from sources
-        where trashed_at is not null order by trashed_at desc, id desc
-    """
+    sql = f"{_TRASHED} order by trashed_at desc, id desc"
     collection_ids = {collection.id for collection in collections}
     return [(SourceRow(*row[:5]), row[5]) for row in fetch_all(connection, sql) if row[2] in collection_ids]
 
@@ -190,9 +210,10 @@ def bring_back(connection: apsw.Connection, collections: Sequence[Collection], s
         InvalidInput: another version of the same file has been added meanwhile.
     """
     meant = find_source(connection, source, trashed=True)
-    row = next((row for row, _ in trashed_sources(connection, collections) if meant and row.id == meant.row_id), None)
-    if row is None:
+    rows = fetch_all(connection, f"{_TRASHED} and id = ?", (meant.row_id,)) if meant else []
+    if not rows or rows[0][2] not in {collection.id for collection in collections}:
         raise NotFound(f"No document '{source}' in the trash.")
+    row = SourceRow(*rows[0][:5])
     sql = "select uuid from sources where collection_id = ? and uri = ? and trashed_at is null"
     newer = fetch_one(connection, sql, (row.collection_id, row.uri))
     if newer:

@@ -341,6 +341,8 @@ class LibraryPane(Pane):
         elif isinstance(data, CollectionRow):
             what = f"all {counted(data.documents, 'document')} of {data.name}"
             self._confirm_removal(what, lambda w: targets_of_collection(w, data.name), data)
+        else:
+            self.app.notify("This row is none that can be removed: go to a document, a folder or a collection.")
 
     def _matching(self, collection: str) -> list[str]:
         page = self.session.workspace.inventory.documents(collection, self.words, limit=EVERYTHING)
