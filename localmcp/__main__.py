@@ -8,6 +8,7 @@ import sys
 
 def main() -> None:
     """Run the command line in `sys.argv`."""
+    _open_streams()
     # Threads of numpy's own, which nothing here is large enough for, take 60 ms of the processor at its import.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     profile, rest = take_profile(sys.argv[1:])
@@ -24,6 +25,13 @@ def main() -> None:
     except KeyboardInterrupt:
         # Pressed while the modules are imported, before there is a command to stop.
         sys.exit(130)
+
+
+def _open_streams() -> None:
+    """Open what is closed or missing: Python has None for it, and the next file would get its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))
 
 
 def take_profile(arguments: list[str]) -> tuple[str | None, list[str]]:

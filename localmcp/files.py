@@ -33,6 +33,11 @@ def reason_of(error: OSError | ValueError) -> str:
     return ((error.strerror if isinstance(error, OSError) else None) or str(error)).lower()
 
 
+def unicode_path(path: str) -> str:
+    """Return a path that can be stored and shown: each byte of it that is not valid Unicode as U+FFFD."""
+    return path.encode(errors="surrogateescape").decode(errors="replace")
+
+
 def make_private_folder(folder: Path) -> None:
     """Make the folder and its parents; those that are made are the owner's alone.
 

@@ -20,7 +20,7 @@ from localmcp.cli.progress import Show, shown_progress
 from localmcp.cli.search import parse_metadata
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import NeedsConfirmation
-from localmcp.files import database_bytes
+from localmcp.files import database_bytes, unicode_path
 from localmcp.knowledge.ledger import Entry, entries_below
 from localmcp.knowledge.report import Progress, Report
 from localmcp.schemas import camel_case
@@ -264,8 +264,8 @@ def print_summary(session: Session, report: Report, entries: Iterable[Entry]) ->
     """The summary, on stderr."""
     session.note(summary(report, database_bytes(session.workspace.database.path)))
     skipped = Counter(reason for entry in entries if (reason := _why_skipped(entry)))
-    if report.skipped:
-        session.note(f"Skipped {report.skipped:,}: {grouped(skipped)}")
+    if report.skipped and skipped:
+        session.note(f"Skipped {skipped.total():,}: {grouped(skipped)}")
     if report.failed:
         session.warn(f"Failed {report.failed:,}:")
     failed = dict(report.problems) or {e.path: e.reason for e in entries if e.status == "failed"}
@@ -329,7 +329,7 @@ def grouped(reasons: Counter[str]) -> str:
 def _entries(workspace: Workspace, paths: Iterable[str], collection: str | None) -> list[Entry]:
     """Return the ledger's entries of those paths and of what is in them."""
     name = collection.casefold() if collection else None
-    folders = [os.path.realpath(os.path.expanduser(path)) for path in paths]
+    folders = [unicode_path(os.path.realpath(os.path.expanduser(path))) for path in paths]
     with workspace.database.read() as connection:
         searched = [c.id for c in visible_collections(connection) if name in (None, c.name.casefold())]
         entries = {

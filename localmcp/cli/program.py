@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import sys
 import threading
@@ -182,6 +183,11 @@ def execute(session: Session, arguments: Sequence[str]) -> int:
         return session.interrupted()
     except OSError as error:
         return _refused(session, error)
+    except UnicodeEncodeError as error:
+        # Python holds bytes of an argument that are no letters as half characters.
+        if not re.search("[\ud800-\udfff]", " ".join(arguments)):
+            return _unexpected(session, error)
+        return session.fail("usage", "An argument is not valid Unicode.", "If it is, set LC_ALL=C.UTF-8.", 2)
     except Exception as error:
         return session.interrupted() if _is_interrupt(error) else _unexpected(session, error)
     return code if isinstance(code, int) else 0

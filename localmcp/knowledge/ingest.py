@@ -21,11 +21,7 @@ from localmcp.knowledge.background import Announcement
 from localmcp.knowledge.drafting import Chunker, Origin, draft_source
 from localmcp.knowledge.indexing import Indexer, find_text
 from localmcp.knowledge.ledger import Entry, Explanation, Root
-from localmcp.knowledge.options import (
-    check_options,
-    find_partition,
-    find_targets,
-)
+from localmcp.knowledge.options import check_options, find_partition, find_targets, why_absent
 from localmcp.knowledge.plan import Plan, plan_adding, plan_refresh, set_aside
 from localmcp.knowledge.reading import chunker_for, read_groups
 from localmcp.knowledge.report import Progress as Progress
@@ -265,13 +261,12 @@ class Library:
         """A path that does not exist is told and written down; it does not stop the others."""
         if not paths:
             return
-        reason = "no such file or folder"
         for path in paths:
-            run.report.add_problem(path, reason)
+            run.report.add_problem(path, why_absent(path))
         with self._database.write() as connection:
             for path in paths:
                 if path not in ledger.entries_below(connection, collection.id, path):
-                    ledger.record(connection, collection.id, None, [Entry(path, "failed", reason)])
+                    ledger.record(connection, collection.id, None, [Entry(path, "failed", why_absent(path))])
 
     # ------------------------------------------------------------ carrying out
 
@@ -496,6 +491,6 @@ def _no_model_notice(error: ModelUnavailable) -> str:
 def _ask(questions: Sequence[str]) -> None:
     if questions:
         raise NeedsConfirmation(
-            f"{'; '.join(questions)}. Nothing of that was changed.",
+            f"{'; '.join(dict.fromkeys(questions))}. Nothing of that was changed.",
             hint="If they were deleted on purpose: localmcp refresh --yes (as a tool: confirmRemovals: true).",
         )

@@ -368,6 +368,8 @@ def _unknown(connection: apsw.Connection, names: Mapping[int, str], path: str) -
                 return f"it lies in {folder}, which was {status}: {reason}"
         folder = os.path.dirname(folder)
     roots = [root.path for root in roots_of(connection, names) if below(path, root.path)]
+    if path in roots and not os.path.isdir(path):
+        return "a watched folder that is not there now"
     if path in roots:
         return "a watched folder, which is looked at again by refresh"
     if roots and os.path.isdir(path):

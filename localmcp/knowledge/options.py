@@ -11,8 +11,9 @@ from typing import Any
 import apsw
 
 from localmcp.errors import InvalidInput, NotFound
+from localmcp.files import unicode_path
 from localmcp.knowledge.ledger import Kind, Root
-from localmcp.knowledge.walk import below
+from localmcp.knowledge.walk import NOT_UNICODE, below
 from localmcp.search.collections import Collection
 from localmcp.storage.database import fetch_one
 
@@ -65,24 +66,32 @@ def _without_surrogates(text: str) -> str:
 
 
 def find_targets(paths: Iterable[str | os.PathLike[str]], options: Options) -> dict[str, Kind | None]:
-    """Resolved path -> kind; None for one that does not exist.
+    """Resolved path -> kind; None for one that does not exist, or whose name the file cannot hold.
 
     Raises:
         NotFound: none exists.
-        InvalidInput: an empty path, a title for a folder.
+        InvalidInput: an empty path, a title for a folder, or nothing but names that are not Unicode.
     """
     targets: dict[str, Kind | None] = {}
-    for path in paths:
-        if not os.fspath(path):
+    for name in paths:
+        if not os.fspath(name):
             raise InvalidInput("path is empty; name a file or a folder ('.' is the current one).")
-        real = os.path.realpath(os.path.expanduser(path))
+        real = os.path.realpath(os.path.expanduser(name))
         kind = "folder" if os.path.isdir(real) else "file" if os.path.lexists(real) else None
         if kind == "folder" and options.title:
             raise InvalidInput(f"title: {real} is a folder; only a single file can be given a title.")
-        targets[_without_surrogates(real)] = kind
+        path = unicode_path(real)
+        targets[path] = kind if path == real else None
     if not any(targets.values()):
+        if unnamed := [path for path in targets if why_absent(path) == NOT_UNICODE]:
+            raise InvalidInput(f"{', '.join(unnamed)}: {NOT_UNICODE}.", hint="Rename it, and add it again.")
         raise NotFound(f"There is no file or folder {', '.join(targets) or 'named'}.")
     return targets
+
+
+def why_absent(path: str) -> str:
+    """Return why a target has no kind."""
+    return NOT_UNICODE if "\ufffd" in path else "no such file or folder"
 
 
 def owner_of(path: str, roots: Sequence[Root]) -> Root | None:

@@ -17,6 +17,8 @@ from localmcp.knowledge.walk import Found, Passed, WalkRules, below, stat_file, 
 from localmcp.search.collections import Collection
 from localmcp.storage.database import Database
 
+Mark = tuple[object, ...]
+
 FEW = 4
 MANY = 0.3
 """More documents than `FEW`, and than this share of a root's, do not vanish at once on purpose: a disk is not mounted,
@@ -46,21 +48,16 @@ class Plan:
     """These two as the ledger says already."""
 
     @property
-    def vanished(self) -> int:
-        """Files gone, without those that seem to be elsewhere in the same root."""
-        new = {mark for task in self.tasks for mark in _marks(task.file.path, task.file.size, task.file.mtime_ns)}
-        return sum(new.isdisjoint(_marks(e.path, e.size, e.mtime_ns)) for e in self.gone)
-
-    @property
     def root_is_gone(self) -> bool:
         return self.root.kind == "folder" and not os.path.isdir(self.root.path)
 
-    def needs_confirmation(self) -> str | None:
-        """Return why this plan must not be carried out without asking, or None."""
-        if self.root_is_gone and self.held:
-            return f"{self.root.path} is not there; {counted(self.held, 'document')} came from it"
-        if is_mass(self.vanished, self.held):
-            return f"{self.vanished} of {self.held} documents in {self.root.path} are no longer there"
+    def needs_confirmation(self, new: Container[Mark]) -> str | None:
+        """Return why this plan must not be carried out without asking, or None; `new`: of the files to be read."""
+        vanished = sum(not any(mark in new for mark in _marks(e.path, e.size, e.mtime_ns)) for e in self.gone)
+        if self.root_is_gone and vanished:
+            return f"{self.root.path} is not there; {counted(vanished, 'document')} came from it"
+        if is_mass(vanished, self.held):
+            return f"{vanished} of {self.held} documents in {self.root.path} are no longer there"
         return None
 
 
@@ -106,7 +103,10 @@ def plan_refresh(database: Database, collection: Collection) -> list[Plan]:
 
 def set_aside(plans: list[Plan]) -> list[str]:
     """Take out what needs a confirmation; returns why, a sentence each."""
-    reasons = [(plan, plan.needs_confirmation()) for plan in plans]
+    # What seems to be elsewhere now, also in another folder, has not vanished.
+    files = [task.file for plan in plans for task in plan.tasks]
+    new = {mark for file in files for mark in _marks(file.path, file.size, file.mtime_ns)}
+    reasons = [(plan, plan.needs_confirmation(new)) for plan in plans]
     plans[:] = [plan for plan, reason in reasons if reason is None]
     sentences = [reason for _, reason in reasons if reason is not None]
     # Files that were added one by one are one group: a disk with all of them may be missing.
@@ -246,6 +246,6 @@ def _passed_above(path: str, root: str, passed: Mapping[str, Passed]) -> Passed 
     return None
 
 
-def _marks(path: str, size: int | None, mtime_ns: int | None) -> set[tuple[object, ...]]:
+def _marks(path: str, size: int | None, mtime_ns: int | None) -> set[Mark]:
     """Return what a file keeps when it is moved: size and time, and often its name."""
     return {("name", os.path.basename(path), size), ("time", mtime_ns, size)}

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 import apsw
 
 from localmcp.errors import InvalidInput, NotFound
+from localmcp.files import unicode_path
 from localmcp.knowledge.ledger import Status, forget_purged, forget_root, forget_roots, mark, roots_of
 from localmcp.knowledge.names import find_source, nearest_source
 from localmcp.knowledge.origins import is_uuid
@@ -47,7 +48,7 @@ class Removal:
 def canonical_path(target: str | os.PathLike[str]) -> str:
     """Return the absolute path by which the library knows a file; links in the folders above it are resolved."""
     path = os.path.abspath(os.path.expanduser(target))
-    return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    return unicode_path(os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)))
 
 
 # ---------------------------------------------------------------- finding
@@ -62,6 +63,7 @@ def find_removal(connection: apsw.Connection, collections: Sequence[Collection],
     """
     if not target:
         raise InvalidInput("Name a document by its id, path or title ('.' is the current folder).")
+    target = unicode_path(target)
     if is_uuid(target) and (matching := _live_sources(connection, collections, "uuid = ?", target.lower())):
         return Removal(matching)
     path = canonical_path(target)
@@ -209,6 +211,7 @@ def bring_back(connection: apsw.Connection, collections: Sequence[Collection], s
         NotFound: it is not in the trash.
         InvalidInput: another version of the same file has been added meanwhile.
     """
+    source = unicode_path(source)
     meant = find_source(connection, source, trashed=True)
     rows = fetch_all(connection, f"{_TRASHED} and id = ?", (meant.row_id,)) if meant else []
     if not rows or rows[0][2] not in {collection.id for collection in collections}:

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from localmcp.errors import InvalidInput
-from localmcp.files import reason_of
+from localmcp.files import reason_of, unicode_path
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 log = logging.getLogger(__name__)
+
+NOT_UNICODE = "the name is not valid Unicode"
 
 IGNORE_FILES = (".gitignore", ".localmcpignore")
 """Later ones win, and so do those in deeper folders."""
@@ -172,7 +174,7 @@ class _Walk:
     def _look(self, entry: os.DirEntry[str], layers: tuple[_Layer, ...], chosen: _Chosen) -> Found | Passed | None:
         """Return what an entry comes to; None for a folder to go into."""
         if not _is_unicode(entry.name):
-            return Passed(_shown(entry.path), "the name is not valid Unicode")
+            return Passed(unicode_path(entry.path), NOT_UNICODE)
         try:
             if entry.is_symlink() or _is_junction(entry):
                 return Passed(entry.path, "symbolic link, not followed")
@@ -336,7 +338,3 @@ def _is_unicode(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _shown(path: str) -> str:
-    return path.encode(errors="surrogateescape").decode(errors="replace")

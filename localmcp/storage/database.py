@@ -443,7 +443,9 @@ def translate_error(error: apsw.Error, path: Path) -> LocalMCPError | None:
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return FileUnavailable(f"{path} is locked by another program.", hint="Try again when it has finished.")
     if isinstance(error, apsw.FullError):
-        return FileUnavailable("The disk is full; nothing was changed.", hint="Free some space and try again.")
+        return FileUnavailable(
+            "The disk is full; what was done before is kept.", hint="Free some space and run it again."
+        )
     if isinstance(error, apsw.ReadOnlyError):
         return FileUnavailable(f"{path} is write-protected.", hint="Copy it to a folder you may write.")
     if isinstance(error, apsw.CantOpenError | apsw.AuthError | apsw.PermissionsError):

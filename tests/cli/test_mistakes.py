@@ -262,3 +262,18 @@ def test_a_settings_folder_that_cannot_be_made_is_told_with_a_next_step(cli, mon
     monkeypatch.setenv("LOCALMCP_CONFIG_DIR", "/sys/none")
     ran = cli("config", "set", "trash_days", "3")
     assert (ran.code, "LOCALMCP_CONFIG_DIR" in ran.err, "Unexpected" in ran.err) == (3, True, False)
+
+
+@POSIX
+@pytest.mark.parametrize("words", ["status", "help search", "--version"])
+def test_a_closed_output_is_no_error(tmp_path: Path, words: str) -> None:
+    command = f'"{sys.executable}" -m localmcp {words} >&- 2>"{tmp_path / "errors"}"'
+    subprocess.run(["sh", "-c", command], cwd=tmp_path, check=False)
+    assert "Traceback" not in (tmp_path / "errors").read_text() and "NoneType" not in (tmp_path / "errors").read_text()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names themselves")
+@pytest.mark.parametrize("words", [("why",), ("remove", "--yes"), ("trash", "restore"), ("add",), ("log", "--tool")])
+def test_letters_that_are_not_unicode_end_no_command_unexpectedly(filled, words: tuple[str, ...]) -> None:
+    Path("caf\udce9.md").write_text("x")
+    assert "Unexpected" not in filled(*words, "caf\udce9.md").err

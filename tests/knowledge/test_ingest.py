@@ -308,6 +308,18 @@ def test_a_file_whose_name_is_not_unicode_is_told(library: Library, database: Da
     assert "the name is not valid Unicode" in column(database, "select reason from ledger")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names themselves")
+def test_a_named_file_whose_name_is_not_unicode_is_a_problem_of_its_own(library: Library, folder: Path) -> None:
+    unnamed = str(folder / "caf\udce9.md")
+    Path(unnamed).write_text("x")
+    report = library.add_paths([unnamed, folder / "bees.md"])
+    assert (report.indexed, report.problems) == (1, [(str(folder / "caf\ufffd.md"), "the name is not valid Unicode")])
+    assert "the name is not valid Unicode" in library.why(unnamed)["explanation"]
+    assert library.remove([unnamed]).removed == 0
+    with pytest.raises(InvalidInput, match="not valid Unicode"):
+        library.add_paths([unnamed])
+
+
 def test_names_and_texts_in_any_script_go_in(library: Library, database: Database, tmp_path: Path) -> None:
     write(tmp_path / "d" / "perché no.md", "# Città\n\nPerché l'àncora è più pesante.\n")
     write(tmp_path / "d" / "日本.txt", "日本語の文章です。")

@@ -119,6 +119,33 @@ def test_a_renamed_folder_with_many_files_is_no_disappearance(
     assert (ids(database), embedder.embedded) == (before, [])
 
 
+def test_a_watched_folder_that_is_renamed_in_another_or_moved_into_one_is_no_disappearance(
+    library: Library, database: Database, folder: Path
+) -> None:
+    for number in range(7):
+        write(folder / "notes" / f"{number}.md", f"# Note {number}\n\nWords of note {number}.\n")
+    other = folder.parent / "other"
+    write(other / "one.md", "# One\n\nOther words.\n")
+    library.add_paths([folder, folder / "notes", other])
+    before = ids(database)
+    (folder / "notes").rename(folder / "archive")
+    assert library.refresh().moved == 7
+    (folder / "archive").rename(other / "archive")
+    assert library.refresh().moved == 7
+    assert ids(database) == before
+    assert [root.path for root in library.roots()] == [str(folder), str(other)]
+
+
+def test_a_folder_watched_for_two_collections_is_missed_once(library: Library, folder: Path) -> None:
+    for collection in ("one", "two"):
+        library.add_paths([folder], collection=collection)
+    folder.rename(folder.parent / "unmounted")
+    with pytest.raises(NeedsConfirmation) as asked:
+        library.refresh()
+    assert asked.value.message.count("is not there") == 1
+    assert library.why(folder)["explanation"] == "a watched folder that is not there now"
+
+
 def test_a_file_named_after_itself_gets_its_new_name_as_title(
     library: Library, database: Database, folder: Path
 ) -> None:
