@@ -19,7 +19,6 @@ from localmcp.storage.database import Database, fetch_all
 from localmcp.wording.languages import detect_language
 from localmcp.wording.normalize import fold, stop_words
 
-KINDS = ("known item", "typo", "shuffled", "partial", "heading", "unanswerable")
 LEAST_WORDS = 12
 """Shorter passages make no question that points to one passage."""
 QUOTED_WORDS = 8
@@ -134,7 +133,7 @@ def _find(where: str, name: str, documents: Mapping[str, str]) -> str:
 def make_questions(
     database: Database, collections: tuple[str, ...] | None, per_kind: int = 50, seed: int = 0
 ) -> list[Question]:
-    """Questions of each of `KINDS`, at most `per_kind` of each; the same file and seed give the same questions.
+    """Return at most `per_kind` questions of each kind; the same file and seed give the same questions.
 
     known item: words in a row out of a passage; typo: the same with a slip in two words; shuffled: its rarer words in
     another order; partial: its three rarest words; heading: the heading above it, where only one document has that

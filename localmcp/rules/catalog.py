@@ -412,10 +412,10 @@ def require_rule(connection: apsw.Connection, rule_id: int) -> Rule:
     Raises:
         NotFound: there is none that the caller may see.
     """
-    rule = None if rulebook.is_hidden(connection) else rulebook.find_rule(connection, rule_id)
-    if rule is None:
+    rules = {} if rulebook.is_hidden(connection) else rulebook.load_rules(connection, [rule_id])
+    if rule_id not in rules:
         raise NotFound(f"There is no rule {rule_id}.", hint="listRules shows them with their ids.")
-    return rule
+    return rules[rule_id]
 
 
 def _count(connection: apsw.Connection, rows: str) -> int:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from localmcp.rules.rulebook import Rule
 
 Format = Literal["jsonl", "claude", "agents", "cursorrules", "mdc", "copilot", "markdown"]
-FORMATS: tuple[Format, ...] = ("jsonl", "claude", "agents", "cursorrules", "mdc", "copilot", "markdown")
 KNOWN_FILES = (
     "CLAUDE.md",
     "CLAUDE.local.md",

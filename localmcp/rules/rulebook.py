@@ -60,7 +60,6 @@ class Rule:
     globs_json: str
     always_apply: int
     language: str
-    embedding: int | None
     origin: str | None = None
 
     @property
@@ -125,7 +124,7 @@ def digest_of(rule_text: str) -> bytes:
 
 _RULE = """
     select id, rule_text, category, context, relevance_score, last_applied, instructions_count, inserted_at, retired_at,
-        project, globs, always_apply, language, embedding
+        project, globs, always_apply, language
     from rules
 """
 
@@ -142,11 +141,6 @@ def is_hidden(connection: apsw.Connection) -> bool:
     """Return whether the caller may not see the rules that are there."""
     there = fetch_one(connection, "select 1 from collections where kind = ?", (KIND,))
     return bool(there) and find_collection(connection) is None
-
-
-def find_rule(connection: apsw.Connection, rule_id: int) -> Rule | None:
-    row = fetch_one(connection, f"{_RULE} where id = ?", (rule_id,))
-    return Rule(*row) if row else None
 
 
 MOST_CHARACTERS = 20_000

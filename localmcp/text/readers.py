@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, BinaryIO
 
-from localmcp.errors import LocalMCPError, NotFound, UnreadableDocument
+from localmcp.errors import LocalMCPError, UnreadableDocument
 from localmcp.files import reason_of
 from localmcp.text.archives import is_archive, read_archive
 from localmcp.text.document import Document, Markup, Reader, SourceType, make_document, one_line, title_among
@@ -44,28 +44,19 @@ LONGEST_RELEASE = 100_000
 _ROW = re.compile(r"([=\-~^\"#*+])\1{2,}|==")
 
 
-def read(path: Path, *, max_bytes: int = MAX_BYTES) -> Document:
-    """Return the document in a file, or the first one of a container; at most `max_bytes`, also once decompressed.
+def read_bytes(data: bytes, name: str) -> Document:
+    """Return the document in the bytes of a file called `name`, or the first one of a container.
 
     Raises:
-        NotFound: no such file.
         UnreadableDocument: why it cannot be turned into text.
     """
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise UnreadableDocument(f"{path} is not a regular file.")
-        with path.open("rb") as file:
-            return _first(read_documents(file, path.name, max_bytes=max_bytes), path.name)
-    except FileNotFoundError as error:
-        raise NotFound(f"There is no file {path}.") from error
-    except (OSError, ValueError) as error:
-        raise UnreadableDocument(f"{path} cannot be read: {reason_of(error)}.") from error
-
-
-def read_bytes(data: bytes, name: str) -> Document:
-    """Return the document in `data`, as if it were a file called `name`; raises as `read` does."""
     name = PurePosixPath(PureWindowsPath(name).as_posix()).name
-    return _first(read_documents(io.BytesIO(data), name), name)
+    document = next(read_documents(io.BytesIO(data), name), None)
+    if document is None:
+        raise UnreadableDocument(f"{name} is empty.")
+    if document.failure:
+        raise UnreadableDocument(document.failure)
+    return document
 
 
 def read_documents(
@@ -122,15 +113,6 @@ def container_kind(head: bytes, name: str, *, archive: bool = False) -> str:
     if suffix == ".eml" or (_reader_for(name) is None and looks_like_mail(head)):
         return "mail"
     return ""
-
-
-def _first(documents: Iterator[Document], name: str) -> Document:
-    document = next(documents, None)
-    if document is None:
-        raise UnreadableDocument(f"{name} is empty.")
-    if document.failure:
-        raise UnreadableDocument(document.failure)
-    return document
 
 
 def read_text(text: str, title: str) -> Document:

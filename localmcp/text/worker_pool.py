@@ -236,17 +236,13 @@ class WorkerPool(Generic[Item, Value]):
         ending = f"signal {-code}" if code < 0 else f"exit code {code}"
         failure = dead.why_killed or f"the reader crashed on it ({ending})"
         log.info("a reading process ended: %s", failure)
-        if dead.member is None:
-            yield Answer(job.item, failure=failure)
-            yield Answer(job.item, finished=True)
+        yield Answer(job.item, failure=failure, member=dead.member[0] if dead.member else "")
+        if dead.member and job.killed < KILLED_MEMBERS:
+            again.appendleft(_Job(job.item, job.share, dead.member[1], job.killed + 1))
             return
-        name, resume = dead.member
-        yield Answer(job.item, failure=failure, member=name)
-        if job.killed < KILLED_MEMBERS:
-            again.appendleft(_Job(job.item, job.share, resume, job.killed + 1))
-        else:
+        if dead.member:
             yield Answer(job.item, failure=f"more than {KILLED_MEMBERS} documents in it were over their limits")
-            yield Answer(job.item, finished=True)
+        yield Answer(job.item, finished=True)
 
     # ------------------------------------------------------------ workers and the threads that watch them
 

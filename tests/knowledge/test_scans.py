@@ -90,11 +90,11 @@ def test_without_text_recognition_the_reason_says_what_helps(tmp_path, monkeypat
     monkeypatch.setenv("LOCALMCP_MODEL", "hash")
     monkeypatch.setattr("localmcp.text.pdf.installed_engine", lambda: "")
     from localmcp.errors import ScannedDocument
-    from localmcp.text.readers import read
+    from localmcp.text.readers import read_bytes
 
     scan: Path = make_scan(tmp_path / "a.pdf", "Words")
     with pytest.raises(ScannedDocument, match=r"pip install 'localmcp\[ocr\]'"):
-        read(scan)
+        read_bytes(scan.read_bytes(), scan.name)
 
 
 @needs_tesseract

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -17,7 +17,7 @@ from localmcp.cli.program import execute
 from localmcp.cli.session import Session
 from localmcp.config import Settings, sample_directory
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
-from localmcp.rules.files import FORMATS, find_rule_files, read_file, read_text, split_front_matter, write_rules
+from localmcp.rules.files import Format, find_rule_files, read_file, read_text, split_front_matter, write_rules
 from localmcp.rules.rulebook import Rule, Selection, select_rules
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
@@ -203,7 +203,7 @@ def test_the_rule_files_of_a_project_are_found(tmp_path: Path) -> None:
 def rule(number: int, text: str, category: str, context: str = "", **more: Any) -> Rule:
     values = {"project": None, "globs_json": "[]", "always_apply": 0, "weight": 1.0, **more}
     return Rule(number, text, category, context, values["weight"], None, 1, "", None, values["project"],
-                values["globs_json"], values["always_apply"], "english", None)  # fmt: skip
+                values["globs_json"], values["always_apply"], "english")  # fmt: skip
 
 
 RULES = [
@@ -213,7 +213,7 @@ RULES = [
 ]
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", get_args(Format))
 def test_what_is_written_reads_back_the_same(kind: Any) -> None:
     files = write_rules(RULES, kind)
     drafts = [draft for name, text in files.items() for draft in read_text(text, Path(name).name, name).drafts]
