@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 from localmcp.errors import LocalMCPError, UnreadableDocument
 from localmcp.text.document import Document, failed_member
+from localmcp.text.encodings import names_encoding
 from localmcp.text.worker import begin_member, one_member
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
@@ -28,6 +29,9 @@ what packs to a thousandth is made to hold up its reader."""
 ReadDocuments = Callable[[BinaryIO, str], Iterator[Document]]
 OpenMember = Callable[[], Any]
 """Opens a file in an archive."""
+_SAYS_UTF8 = 0x800
+"""The flag of a member of a .zip file whose name is in UTF-8; others say nothing, and Python takes cp437."""
+NAMES_LOOKED_AT = 1_000
 _DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, LZMAError, EOFError, OSError, RuntimeError, ValueError)
 """What the archive libraries raise for damage, passwords and methods that they do not know."""
 
@@ -91,9 +95,14 @@ def _is_hidden(path: str) -> bool:
 
 def _zip_members(file: BinaryIO) -> Iterator[tuple[str, int, OpenMember]]:
     with zipfile.ZipFile(file) as archive:
-        for member in archive.infolist():
-            if not member.is_dir():
-                yield member.filename, member.file_size, partial(archive.open, member)
+        members = [member for member in archive.infolist() if not member.is_dir()]
+        unsaid = [member.filename.encode("cp437") for member in members if not member.flag_bits & _SAYS_UTF8]
+        encoding = names_encoding(b"\n".join(unsaid[:NAMES_LOOKED_AT]))
+        for member in members:
+            name = member.filename
+            if not member.flag_bits & _SAYS_UTF8:
+                name = name.encode("cp437").decode(encoding, "replace")
+            yield name, member.file_size, partial(archive.open, member)
 
 
 def _tar_members(file: BinaryIO) -> Iterator[tuple[str, int, OpenMember]]:

@@ -125,6 +125,21 @@ def _guessed_encoding(data: bytes) -> str:
     return best.encoding if best else "cp1252"
 
 
+_OF_NAMES = frozenset("gb18030 gb2312 gbk cp932 shift_jis cp949 euc_kr big5 big5hkscs cp950 cp866 cp1125".split())
+
+
+def names_encoding(names: bytes) -> str:
+    """Return the encoding of the names in an archive that says none: UTF-8, an Asian or Cyrillic one, else cp437."""
+    try:
+        names.decode()
+        return "utf-8"
+    except UnicodeDecodeError:
+        foreign = sum(byte > 0x7F for byte in names)
+    # A few accents among plain letters are Western; any guess would make other letters of them.
+    guessed = _guessed_encoding(names) if foreign * 3 > len(names) else ""
+    return guessed if guessed in _OF_NAMES else "cp437"
+
+
 def declared_encoding(data: bytes) -> str | None:
     """The encoding named in the first 4 kB, if it is one that pages are written in (codecs also has rot13 and idna)."""
     match = re.search(rb"(?:charset|encoding)\s*=\s*[\"']?\s*([\w.-]+)", data[:4096], re.I)

@@ -52,7 +52,8 @@ _TEX_HEADINGS = {"part": 1, "chapter": 1, "section": 2, "subsection": 3, "subsub
 _TEX_HEADING = re.compile(
     rf"\\({'|'.join(_TEX_HEADINGS)})\*?(?:\[[^\]\n]*\])?\{{([^{{}}\n]*(?:\{{[^{{}}\n]*\}}[^{{}}\n]*)*)\}}"
 )
-_TEX_ABOUT = re.compile(r"\\(title|author|date)\{((?:[^{}]|\{[^{}]{0,200}\}){0,500})\}")
+_TEX_ABOUT = re.compile(r"(?m)^[^%\n]*?\\(title|author|date)\{((?:[^{}]|\{[^{}]{0,200}\}){0,500})\}")
+_TEX_AND = re.compile(r"\s*\\and(?![a-zA-Z])")
 _TEX_LETTERS = {
     "ss": "ß",
     "ae": "æ",
@@ -77,14 +78,21 @@ _ACCENTS = {"`": "\u0300", "'": "\u0301", "^": "\u0302", '"': "\u0308", "~": "\u
 
 
 def read_tex(data: bytes, name: str) -> Document:
-    """Return a LaTeX file: headings, items and words; commands, comments and the preamble are left out."""
+    """Return a LaTeX file: headings, items and words; commands, comments and the preamble are left out.
+
+    Of the preamble, who wrote it and when is kept where it is: that is searched for.
+    """
     text, metadata = decode_text(data)
     text = text.replace("\r\n", "\n")
-    about = {match[1]: _tex_text(match[2]) for match in _TEX_ABOUT.finditer(text[:20_000])}
+    matches = list(_TEX_ABOUT.finditer(text[:20_000]))
+    about = {match[1]: " ".join(_tex_text(_TEX_AND.sub(",", match[2])).split()) for match in matches}
     begin = text.find("\\begin{document}")
     preamble = text.count("\n", 0, begin) if begin >= 0 else 0
     body = text.partition("\n\\end{document}")[0].split("\n")
     lines = [_tex_line(line) if number >= preamble else "" for number, line in enumerate(body)]
+    for match in matches:
+        if match.start() < begin and match[1] != "title":
+            lines[text.count("\n", 0, match.start())] = about[match[1]]
     metadata |= {"author": about["author"]} if about.get("author") else {}
     return _document(name, lines, "tex", metadata, [], about.get("title", ""), about.get("date", ""))
 
@@ -101,7 +109,7 @@ def _tex_line(line: str) -> str:
 
 def _tex_text(text: str) -> str:
     text = _TEX_ACCENT.sub(lambda accent: unicodedata.normalize("NFC", accent[2] + _ACCENTS[accent[1]]), text)
-    text = _TEX_LETTER.sub(lambda letter: _TEX_LETTERS[letter[1]], text.replace("\\footnote{", " {"))
+    text = _TEX_LETTER.sub(lambda letter: _TEX_LETTERS[letter[1]], re.sub(r"\\(?:footnote|thanks)\{", " {", text))
     text = _TEX_DROPPED.sub("", text)
     for _ in range(5):
         unwrapped = _TEX_COMMAND.sub(lambda command: command[1] or "", text)

@@ -1,8 +1,11 @@
 """Texts, pages and mails in older encodings, which they name, name loosely, or do not name."""
 
+import io
+import zipfile
+
 import pytest
 
-from localmcp.text.readers import read_bytes
+from localmcp.text.readers import read_bytes, read_documents
 
 
 @pytest.mark.parametrize(
@@ -35,3 +38,27 @@ def test_pages_and_mails_may_hold_what_only_the_larger_encoding_has(declared: st
     mail = f"From: a@example.org\nSubject: s\nContent-Type: text/plain; charset={declared}\n\n{text}"
     assert read_bytes(page.encode(written), "a.html").text == text
     assert read_bytes(mail.encode(written), "a.eml").text.endswith(f"\n\n{text}")
+
+
+NAMES = {
+    "utf-8": ["Grüße.txt", "日本語.txt"],
+    "gb18030": ["量子笔记.txt", "新建文件夹/年度工作总结.txt"],
+    "cp932": ["日本語.txt", "写真/京都旅行の記録.txt"],
+    "cp866": ["Документы/Отчёт за год.txt", "Письмо.txt"],
+    "cp437": ["Übersicht für Käufer.txt", "Château.txt"],
+}
+
+
+@pytest.mark.parametrize(("encoding", "names"), NAMES.items(), ids=NAMES)
+def test_the_names_in_an_archive_that_does_not_say_their_encoding_are_readable(encoding: str, names: list[str]) -> None:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in names:
+            # As programs before Unicode wrote them: the bytes of another encoding, without the flag of UTF-8.
+            archive.writestr(_Unflagged(name.encode(encoding).decode("cp437")), "Some text.")
+    assert [document.member for document in read_documents(file, "a.zip", archive=True)] == names
+
+
+class _Unflagged(zipfile.ZipInfo):
+    def _encodeFilenameFlags(self) -> tuple[bytes, int]:
+        return self.filename.encode("cp437"), self.flag_bits

@@ -248,3 +248,20 @@ def test_what_is_underlined_in_a_printed_listing_is_no_heading() -> None:
     text = "Output:\n\nFiles that were not found:\n-------------------------------\nmfg.c\n\nThe next chapter."
     chunks = split(text, markup="plain", count_tokens=len, target=200, page_starts=(0,))
     assert {chunk.headings for chunk in chunks} == {()}
+
+
+def test_who_wrote_a_paper_is_found_where_its_preamble_says_so() -> None:
+    source = r"""\documentclass{article}
+% \author{Nobody}
+\title{Engines}
+\author{Ada Lovelace\thanks{Of Ockham.} \and
+  Charles Babbage}
+\date{March 1843}
+\begin{document}
+They weave.
+\end{document}"""
+    document = read_bytes(source.encode(), "paper.tex")
+    assert document.text.strip().split("\n") == [
+        "Ada Lovelace Of Ockham., Charles Babbage", "", "March 1843", "", "They weave.",
+    ]  # fmt: skip
+    assert document.metadata["author"] == "Ada Lovelace Of Ockham., Charles Babbage"
