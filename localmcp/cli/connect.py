@@ -1,4 +1,4 @@
-"""`localmcp connect`: an assistant gets localmcp with one command, and the hub the servers the person already has."""
+"""`localmcp connect`: put localmcp into the configuration of an assistant, and import servers from there."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def connect(
 
 
 def connect_client(session: Session, client: str, name: str, launch: Launch, dry_run: bool, *, start: bool) -> None:
-    """Try the server out, then write; a server that does not start is not written."""
+    """Start the server once, then write the configuration; a server that does not start is not written."""
     from localmcp.connect.trial import ask_for_tools
 
     targets = find_targets(client)
@@ -148,7 +148,7 @@ def _print_files(session: Session, report: Json, targets: list[ClientFile]) -> N
 
 
 def _absence(targets: list[ClientFile]) -> str:
-    """Return a warning that the client does not seem to be here, asked before its file is made; else empty."""
+    """Return a warning that the client is not here, or empty; call it before the client's file is made."""
     first = targets[0]
     if first.client == FILE or first.project or is_present(first):
         return ""
@@ -160,7 +160,7 @@ def _absence(targets: list[ClientFile]) -> str:
 
 
 def print_block(session: Session, client: str | None, name: str, launch: Launch) -> None:
-    """Only the block; with --json, the entry and where it belongs."""
+    """Print only the block; with --json, the entry and the files that it belongs in."""
     targets = find_targets(client) if client else []
     block = block_for(targets[0] if targets else None, name, launch.entry)
     answer = {"name": name, "entry": launch.entry, "block": block, "files": [str(target.path) for target in targets]}
@@ -220,7 +220,7 @@ def import_from(session: Session, client: str | None, dry_run: bool) -> None:
 
 
 def _read_every_client() -> tuple[dict[Path, Json], list[str]]:
-    """Return the servers of every client on this machine by file, and what is wrong with files that cannot be read."""
+    """Return file -> servers of every client on this machine, and the errors of unreadable files."""
     theirs: dict[Path, Json] = {}
     problems: list[str] = []
     for path in (client.path for client in present_clients() if client.path.is_file()):

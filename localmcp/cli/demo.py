@@ -82,7 +82,7 @@ class Story:
         self.tell()
 
     def command(self, *words: str) -> None:
-        """A command as the person would type it, with the demo's file."""
+        """Print a command as the person would type it."""
         self.tell(f"  {terminal.dim('$')} {terminal.styled(terminal.quoted([*program(), *words]), fg='green')}")
 
     # ------------------------------------------------------------ chapters
@@ -99,7 +99,7 @@ class Story:
         return report
 
     def add_examples(self, samples: Path) -> None:
-        """Put in what the worked examples of the five systems ask for: quick starts, rules, the collection `xmidas`."""
+        """Add the data of the worked examples: quick starts, rules, the collection `xmidas`."""
         workspace = self.session.workspace
         guides = workspace.quickstarts.import_path(samples / "quickstarts")["added"]
         rules = samples / "rules"

@@ -1,4 +1,4 @@
-"""`localmcp show`, `sources`, `why`, `remove` and `trash`: what is in the library, why, and what goes out."""
+"""`localmcp show`, `sources`, `why`, `remove` and `trash`: read, list, explain and remove documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read files that are named on the command line, and the JSON in them or typed there."""
+"""Read files that are named on the command line, the JSON in them, and the values that are typed there."""
 
 from __future__ import annotations
 
@@ -49,6 +49,18 @@ def parse_json(text: str | bytes, subject: str, hint: str | None = None) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{subject} not JSON: {error}.", hint=hint) from error
+
+
+def split_pair(pair: str, message: str, hint: str | None = None) -> tuple[str, str]:
+    """Return the key and the value of `key=value`.
+
+    Raises:
+        InvalidInput: it has no `=`, or nothing before it; says `message`.
+    """
+    key, equals, value = pair.partition("=")
+    if not equals or not key.strip():
+        raise InvalidInput(message, hint=hint)
+    return key.strip(), value
 
 
 def json_or_text(text: str) -> Any:

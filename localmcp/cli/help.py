@@ -1,4 +1,4 @@
-"""`localmcp help` and `completion`: the pages of the manual, which ship with the package, and what a shell needs."""
+"""`localmcp help`, `reference` and `completion`: the pages that ship with the package, and the scripts of shells."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from click.shell_completion import get_completion_class
 
 from localmcp.cli import terminal
 from localmcp.cli.session import Session, command, pass_session
+from localmcp.config import packaged_data
 from localmcp.errors import InvalidInput
 
 
@@ -65,6 +66,19 @@ def _print_page(session: Session, text: str) -> None:
 
     console = Console(width=terminal.columns(), no_color=session.color is False)
     console.print(Markdown(text, hyperlinks=False, code_theme="ansi_dark"))
+
+
+@command()
+@pass_session
+def reference(session: Session) -> None:
+    """Print every command, option, setting and tool on one page.
+
+    \b
+      localmcp reference | less
+      localmcp reference > localmcp.md
+    """
+    text = (packaged_data() / "reference.md").read_text(encoding="utf-8")
+    session.answer({"format": "markdown", "text": text}, lambda _: terminal.write(text, nl=False))
 
 
 @command()

@@ -159,7 +159,7 @@ class Ingest:
     session: Session
     collection: str | None
     """Whose meaning is waited for; None = all."""
-    wait: bool = True
+    wait: bool
 
     def run(self, work: Callable[[Show | None], Report], entries: Callable[[], list[Entry]]) -> int:
         """Run it and print a summary. The exit code is 1 if a file failed; a skipped one is no failure."""
@@ -283,7 +283,7 @@ def print_summary(session: Session, report: Report, entries: Iterable[Entry]) ->
 
 
 def _why_skipped(entry: Entry) -> str:
-    """Return why a file was left out; "" for one that was not, or that was removed and is gone from the disk too."""
+    """Return why a file was left out; empty if it was not, or if it was removed and is gone from disk."""
     if entry.status == "removed" and os.path.lexists(entry.path):
         return "removed by you"
     return entry.reason if entry.status == "skipped" else ""
@@ -307,7 +307,7 @@ def summary(report: Report, file_bytes: int) -> str:
 
 
 def failure_lines(failed: Mapping[str, str]) -> Iterator[str]:
-    """A line a file, `notes.md: why`; files that failed for one reason share two: the reason, then their names."""
+    """Return a line for a file, `notes.md: why`; two for several that failed for the same reason."""
     files: dict[str, list[str]] = {}
     for path, reason in failed.items():
         files.setdefault(reason, []).append(terminal.short_path(path))

@@ -10,8 +10,7 @@ import click
 from localmcp.activity import Statistics
 from localmcp.api_keys import KeyInfo, NewKey
 from localmcp.cli import terminal
-from localmcp.cli.dates import FORM, parse_time
-from localmcp.cli.options import collection_option
+from localmcp.cli.options import FORM, collection_option, parse_time
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.humanize import local_time
 from localmcp.profiles import RIGHTS

@@ -1,4 +1,4 @@
-"""`localmcp log`: what was called, by whom, how long it took, and what it adds up to."""
+"""`localmcp log`: the calls, who made them, how they ended and how long they took; and their totals."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import click
 
 from localmcp.activity.entries import INTERFACES, LogEntry, LogPage, Statistics, Usage
 from localmcp.cli import terminal
-from localmcp.cli.dates import parse_time
-from localmcp.cli.options import collection_option
+from localmcp.cli.options import collection_option, parse_time
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.errors import NotFound
 from localmcp.humanize import local_time

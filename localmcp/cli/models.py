@@ -1,4 +1,4 @@
-"""`localmcp models` and `reembed`: which models there are, one that is downloaded, and another that reads the file."""
+"""`localmcp models` and `reembed`: list, download and check models, and embed the file with another one."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "optimize": ("doctor", "Make searches faster and the file smaller."),
         "adopt": ("doctor", "Allow changes to a file that comes from somewhere else."),
         "completion": ("help", "Print the completion script of a shell."),
-        "reference": ("reference", "Print every command, option, setting and tool on one page."),
+        "reference": ("help", "Print every command, option, setting and tool on one page."),
     },
 }
 """Section -> command -> (module, what it does). The texts are here so that `--help` imports no command."""
@@ -194,7 +194,7 @@ def execute(session: Session, arguments: Sequence[str]) -> int:
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
-    """Return whether a Ctrl-C caused this error: Python 3.11 raises a RuntimeError from one that hits a class body."""
+    """Return whether a Ctrl-C caused this error: in a class body, Python 3.11 raises a RuntimeError from it."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__
     return error is not None

@@ -1,4 +1,4 @@
-"""How an ingest is seen while it runs: two lines on a terminal, elsewhere one every ten seconds."""
+"""Progress of an ingest: two bars on a terminal, elsewhere a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def shown_progress(session: Session) -> Generator[Show | None]:
 
 @contextmanager
 def shown_counts(session: Session, words: str) -> Generator[Callable[[int, int], None]]:
-    """Show how many of how many are done, on a terminal; nothing elsewhere."""
+    """Show a bar of what is done of a total, on a terminal; nothing elsewhere."""
     if not session.shows_progress:
         yield lambda done, total: None
         return
@@ -59,7 +59,7 @@ def shown_counts(session: Session, words: str) -> Generator[Callable[[int, int],
 
 @contextmanager
 def _bars(session: Session, *, count: bool) -> Generator[tuple[Bar, int]]:
-    """Bars that vanish at the end, and the terminal's width; with `count` numbers and an estimate beside them."""
+    """Yield bars that vanish at the end, and the terminal's width; `count`: with numbers and time left."""
     # rich costs 45 ms, and most commands draw no bar.
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn

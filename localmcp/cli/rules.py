@@ -22,7 +22,7 @@ FORMATS = click.Choice(["jsonl", "claude", "agents", "cursorrules", "mdc", "copi
 
 
 class _RuleId(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]
-    """That of a mounted rule, such as `team:5`, is handed to the tool, which says why it cannot be changed."""
+    """A number; the id of a mounted rule, such as `team:5`, goes to the tool, which says why it cannot be changed."""
 
     name = "integer"
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from localmcp.cli import terminal
-from localmcp.cli.files import json_or_text
+from localmcp.cli.files import json_or_text, split_pair
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.cli.tool_options import tool_options
 from localmcp.errors import InvalidInput, NotFound
@@ -94,20 +94,16 @@ def parse_metadata(pairs: tuple[str, ...]) -> Json:
     Raises:
         InvalidInput: a pair without `=`.
     """
-    metadata: Json = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key.strip():
-            raise InvalidInput(f"--meta: '{pair}' must be KEY=VALUE, such as author=Ada or year=2024.")
-        metadata[key.strip()] = json_or_text(value)
-    return metadata
+    wrong = "--meta: '{}' must be KEY=VALUE, such as author=Ada or year=2024."
+    split = (split_pair(pair, wrong.format(pair)) for pair in pairs)
+    return {key: json_or_text(value) for key, value in split}
 
 
 # ---------------------------------------------------------------- results for people
 
 
 def print_results(session: Session, result: Json, explain: bool, before: int = 0) -> None:
-    """The hits on stdout, counted on from those `before`; what the person should know about them on stderr."""
+    """Print the hits on stdout, numbered after those `before`, and notices on stderr."""
     session.warn(*result.get("notices", ()))
     for repair in result.get("repairs", ()):
         session.note(f"Searched for '{repair['replacement']}' instead of '{repair['word']}'.")
@@ -160,7 +156,7 @@ def _place(hit: Json) -> str:
 
 
 def freshness_words(freshness: str) -> str:
-    """Return what a person should know about the file behind a document; empty when there is nothing to say."""
+    """Return that the file of a document has changed or is gone; empty otherwise."""
     words = {"changed": "the file has changed since", "missing": "the file is gone"}
     return words.get(freshness, "")
 

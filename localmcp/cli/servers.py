@@ -11,9 +11,10 @@ from typing import Any
 import click
 
 from localmcp.cli import terminal
+from localmcp.cli.files import split_pair
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.config import cache_directory, servers_file, state_directory
-from localmcp.errors import InvalidInput, LocalMCPError, NotFound
+from localmcp.errors import InvalidInput, NotFound
 from localmcp.providers.client_configuration import client_names, read_client, read_document, servers_in
 from localmcp.providers.mcp_servers.adoption import plan_adoption
 from localmcp.providers.mcp_servers.entries import parse_entry, write_entries
@@ -50,7 +51,7 @@ def open_servers(session: Session) -> McpServers:
 
 @contextmanager
 def hushed(session: Session) -> Generator[None]:
-    """Without log lines, unless the person wants more: what goes wrong is part of what these commands print."""
+    """Silence the log, unless the person wants more: these commands print what goes wrong."""
     logger = logging.getLogger("localmcp")
     before = logger.level
     logger.setLevel(before if session.verbosity else logging.CRITICAL)
@@ -168,19 +169,12 @@ def make_entry(command: tuple[str, ...], options: Json) -> Json:
         entry |= {"type": "http", "url": options["url"]}
     for key, option in (("env", "env"), ("headers", "header")):
         if options[key]:
-            entry[key] = dict(_pair(pair, option) for pair in options[key])
+            # What was typed may be a secret and is not repeated.
+            entry[key] = dict(split_pair(pair, f"--{option} takes NAME=VALUE.") for pair in options[key])
     filters = {key: list(options[key]) for key in ("include", "exclude") if options[key]}
     plain = {"cwd": options["cwd"], "tools": filters, "timeout": options["timeout"]}
     plain["startTimeout"] = options["start_timeout"]
     return {**entry, **{key: value for key, value in plain.items() if value}}
-
-
-def _pair(text: str, option: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        # What was text may be a secret and is not repeated.
-        raise InvalidInput(f"--{option} takes NAME=VALUE.")
-    return name.strip(), value
 
 
 def _print_added(session: Session, report: Json) -> None:
@@ -228,7 +222,10 @@ def import_servers(session: Session, source: str, names: tuple[str, ...], dry_ru
 def take_over(
     session: Session, theirs: dict[Path, Json], names: Sequence[str] = (), *, replace: bool = False, dry_run: bool
 ) -> Json:
-    """Write servers of other files into the user's; returns what was done. Of one name the first file's counts."""
+    """Write servers of other files into the user's, and return what was done.
+
+    Of servers with the same name, the first file's counts.
+    """
     ours = {name: server.entry.raw for name, server in open_servers(session).servers.items()}
     merged = {name: entry for table in reversed(theirs.values()) for name, entry in table.items()}
     plan = plan_adoption(merged, ours, only=names, replace=replace)
@@ -381,7 +378,11 @@ def refresh(session: Session, names: tuple[str, ...]) -> int:
 def _refreshed(session: Session, names: Sequence[str]) -> dict[str, Json]:
     """Start those servers once; return name -> how many tools it has, or why it does not run."""
     with closing(open_servers(session)) as servers, hushed(session):
-        return {name: _outcome(outcome) for name, outcome in servers.refresh(names).items()}
+        outcomes = servers.refresh(names)
+    return {
+        name: {"tools": outcome} if isinstance(outcome, int) else {"error": outcome.message, "hint": outcome.hint}
+        for name, outcome in outcomes.items()
+    }
 
 
 def _note_changes(session: Session, listed: Iterable[McpServer]) -> None:
@@ -390,12 +391,6 @@ def _note_changes(session: Session, listed: Iterable[McpServer]) -> None:
         if server.usable and (count := len(server.changes())):
             what = f"{server.entry.name}: {terminal.counted(count, 'tool')} changed since you approved it; see"
             session.warn(f"{what}: localmcp servers approve {server.entry.name}")
-
-
-def _outcome(outcome: int | LocalMCPError) -> Json:
-    if isinstance(outcome, LocalMCPError):
-        return {"error": outcome.message, "hint": outcome.hint}
-    return {"tools": outcome}
 
 
 def _print_outcomes(session: Session, outcomes: list[Json]) -> None:

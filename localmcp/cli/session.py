@@ -1,4 +1,4 @@
-"""What every command shares: the options that may be anywhere, the open workspace, and the two ways to answer."""
+"""What every command shares: the options that may be anywhere, the open workspace, and answers as text or JSON."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Session:
     # ------------------------------------------------------------ answering
 
     def answer(self, value: Json, show: Callable[[Json], None] | None = None) -> None:
-        """Print a result: as one JSON document, or as `show` prints it for people; without `show` they see nothing."""
+        """Print a result as one JSON document, or for people by `show`; without it they see nothing."""
         if self.as_json:
             self.print_json(value)
         elif show is not None:
@@ -133,26 +133,26 @@ class Session:
         return int(answer.is_error or not value.get("success", True))
 
     def print_json(self, value: Any) -> None:
-        """One JSON document on stdout; indented where a person looks at it."""
+        """Print one JSON document on stdout, indented on a terminal."""
         indent = 2 if sys.stdout.isatty() else None
         text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
         terminal.write(visible_json(text) if indent else text)
 
     def note(self, text: str = "") -> None:
-        """Words about the work, on stderr; none with --quiet or --json."""
+        """Print words about the work on stderr; none with --quiet or --json."""
         if not self.quiet and not self.as_json:
             terminal.echo(text, err=True, color=self.color)
 
     def remark(self, text: str) -> None:
-        """Words about the work that may be missed."""
+        """Print words about the work that may be overlooked."""
         self.note(terminal.dim(text))
 
     def note_step(self, step: str) -> None:
-        """Say which part of longer work begins."""
+        """Name the part of longer work that begins."""
         self.remark(f"{step} …")
 
     def warn(self, *notices: str) -> None:
-        """Words about the work that should not be missed."""
+        """Print words about the work that should not be overlooked."""
         for notice in notices:
             self.note(terminal.warned(notice))
 
@@ -269,8 +269,10 @@ class Command(click.Command):
             raise click.UsageError(" ".join(parts), ctx) from unknown
 
     def _near_options(self, name: str, ctx: click.Context) -> list[str]:
-        """Return the options that begin so, else the most similar one. Click compares with the dashes, which makes
-        `--file` like `--quiet`."""
+        """Return the options that begin so, else the most similar one.
+
+        Click compares them with the dashes, which makes `--file` similar to `--quiet`.
+        """
         import difflib
 
         names = [option[2:] for param in self.get_params(ctx) for option in param.opts if option.startswith("--")]

@@ -1,4 +1,4 @@
-"""What people see: safe output, styles, bars, links and tables.
+"""Output for people: safe text, styles, bars, links and tables.
 
 Text of documents, files and other servers is untrusted: `echo` and `write` are the only way to the terminal, and both
 make everything visible that would command it. Styles vanish by themselves where there is no terminal.

@@ -12,7 +12,7 @@ import click
 
 from localmcp.cli.options import YES
 from localmcp.cli.session import Session, pass_session
-from localmcp.schemas import Json, Param, param_of
+from localmcp.schemas import Json, Param, bare_type, param_of
 
 Function = Callable[..., Any]
 Show = Callable[[Session, Json], None]
@@ -43,7 +43,7 @@ def tool_command(
     prepare: Callable[[Session, Json], Json] | None = None,
     **described: Any,
 ) -> Callable[[Show], Show]:
-    """Add a command that calls a tool and shows its answer; without `help`, the docstring of what shows it is the help.
+    """Add a command that calls a tool and shows its answer; `help` is the docstring of `show` if left out.
 
     The exit code is 1 if the tool failed, or says `success: false`.
 
@@ -169,7 +169,7 @@ def _whole(limit: float | None) -> int | None:
 
 def _bare(hint: Any) -> Any:
     """Return the type without `Param` and without None."""
-    kind = get_args(hint)[0] if param_of(hint) else hint
+    kind = bare_type(hint)
     if get_origin(kind) in (Union, types.UnionType):
         return next(part for part in get_args(kind) if part is not types.NoneType)
     return kind

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from localmcp.cli import terminal
-from localmcp.cli.files import json_or_text, parse_json, read_bytes
+from localmcp.cli.files import json_or_text, parse_json, read_bytes, split_pair
 from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.config import config_directory
 from localmcp.discovery import NOTHING_FOUND, Profile, rank_tools, required_parameters
@@ -187,11 +187,9 @@ def read_pairs(pairs: tuple[str, ...], schema: Json) -> Json:
         InvalidInput: a word without `=`.
     """
     values: dict[str, list[Any]] = {}
+    hint = """Write query="some words", or '{"query": "some words"}'"""
     for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            hint = """Write query="some words", or '{"query": "some words"}'"""
-            raise InvalidInput(f"{pair} is neither JSON nor key=value.", hint=hint)
+        key, value = split_pair(pair, f"{pair} is neither JSON nor key=value.", hint)
         values.setdefault(key, []).append(_read_value(value, _parameter(schema, key)))
     return {key: _joined(values, _parameter(schema, key)) for key, values in values.items()}
 
@@ -368,12 +366,8 @@ def check(session: Session, files: tuple[Path, ...]) -> int:
 
 def _print_problems(problems: Iterable[Problem], margin: str = "") -> None:
     for problem in problems:
-        terminal.echo(f"{margin}{_colored(problem)}")
-
-
-def _colored(problem: Problem) -> str:
-    text = str(problem)
-    return terminal.styled(text, fg="red") if problem.level == "error" else terminal.warned(text)
+        color = "red" if problem.level == "error" else "yellow"
+        terminal.echo(margin + terminal.styled(str(problem), fg=color))
 
 
 def check_all(workspace: Workspace) -> list[Problem]:

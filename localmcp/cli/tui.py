@@ -15,7 +15,7 @@ from localmcp.cli.session import INTERRUPTED, Session, command, pass_session
 from localmcp.errors import Unavailable
 
 if TYPE_CHECKING:
-    from localmcp.tui.services import Examination, Services
+    from localmcp.tui.panes.doctor import Examination
     from localmcp.workspace import Workspace
 
 
@@ -40,7 +40,7 @@ def tui(session: Session, file: Path | None, theme: str | None) -> int:
     from localmcp.tui.logs import log_file, logging_to_file, separate_screen_stream
 
     with logging_to_file(session.log_level), separate_screen_stream():
-        app = LocalMcpApp(lambda: session.workspace, settings.database, theme or settings.theme, services())
+        app = LocalMcpApp(lambda: session.workspace, settings.database, _examine, theme or settings.theme)
         gc.freeze()
         app.run()
     if app.return_code:
@@ -61,14 +61,6 @@ def _prepare_screen(session: Session, name: str, hint: str) -> None:
     # Textual takes an empty NO_COLOR for a wish too; no-color.org does not.
     if os.environ.get("NO_COLOR") == "":
         del os.environ["NO_COLOR"]
-
-
-def services() -> Services:
-    """Return what the TUI needs of other packages."""
-    from localmcp.config import write_setting
-    from localmcp.tui.services import Services
-
-    return Services(examine=_examine, save_theme=lambda name: write_setting("theme", name))
 
 
 def _examine(workspace: Workspace) -> Examination:

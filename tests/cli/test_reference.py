@@ -12,19 +12,18 @@ from pathlib import Path
 
 import click
 import pytest
+from reference_page import EXIT_CODES, PAGE, make_reference
 
 from localmcp.cli.program import execute, modules, program
-from localmcp.cli.reference import EXIT_CODES, make_reference
 from localmcp.cli.session import Session
 from localmcp.config import describe_settings
 
 ROOT = Path(__file__).parents[2]
-STORED = ROOT / "localmcp" / "data" / "reference.md"
 
 
 def test_the_stored_reference_is_what_the_program_says() -> None:
-    stored = STORED.read_text(encoding="utf-8")
-    assert stored == make_reference(), "write it anew with: python -m localmcp.cli.reference"
+    stored = PAGE.read_text(encoding="utf-8")
+    assert stored == make_reference(), "write it anew with: python tests/reference_page.py"
 
 
 def commands(group: click.Group, path: str = "localmcp") -> Iterator[tuple[str, click.Command]]:

@@ -1,7 +1,6 @@
-"""`localmcp reference`: every command, option, exit code, setting and tool, made from the program itself.
+"""The page that `localmcp reference` prints, made from the program: commands, options, exit codes, settings and tools.
 
-`localmcp/data/reference.md` holds the same text for reading without the program; a test keeps the two equal. Write it
-again with `python -m localmcp.cli.reference`.
+Write it again with `python tests/reference_page.py`; a test fails where the page and the program differ.
 """
 
 from __future__ import annotations
@@ -15,10 +14,13 @@ from typing import Any
 import click
 
 from localmcp import __version__
-from localmcp.cli import terminal
-from localmcp.cli.session import COMMON, Session, command, pass_session
+from localmcp.cli.program import COMMANDS, program
+from localmcp.cli.session import COMMON
 from localmcp.config import Settings, default_database, describe_settings, packaged_data
 from localmcp.tools import MethodTool
+from localmcp.workspace import Workspace
+
+PAGE = packaged_data() / "reference.md"
 
 EXIT_CODES = (
     (0, "Done; a search without hits too."),
@@ -36,23 +38,8 @@ FILES = (
 )
 
 
-@command()
-@pass_session
-def reference(session: Session) -> None:
-    """Print every command, option, setting and tool on one page.
-
-    \b
-      localmcp reference | less
-      localmcp reference > localmcp.md
-    """
-    text = make_reference()
-    session.answer({"format": "markdown", "text": text}, lambda _: terminal.write(text, nl=False))
-
-
 def make_reference() -> str:
     """Return the page, as Markdown."""
-    from localmcp.cli.program import program
-
     lines = [f"# localmcp {__version__}", "", _paragraph(program.help or ""), ""]
     lines += ["## Options of every command", "", *_options(list(COMMON)), ""]
     lines += ["## Commands", "", *_commands(), "## Exit codes", ""]
@@ -66,8 +53,6 @@ def make_reference() -> str:
 
 
 def _commands() -> Iterator[str]:
-    from localmcp.cli.program import COMMANDS, program
-
     context = click.Context(program, info_name="localmcp")
     for section, names in COMMANDS.items():
         yield f"### {section}"
@@ -149,8 +134,6 @@ def _default(value: Any, database: Path) -> str:
 
 
 def _tools() -> Iterator[str]:
-    from localmcp.workspace import Workspace
-
     # Making a workspace opens no file; the person's own tools and other servers are no part of the reference.
     registry = Workspace(Settings(database=Path("none.localmcp"))).registry
     own = [tool for tool in registry.tools(for_listing=True) if isinstance(tool, MethodTool)]
@@ -166,12 +149,6 @@ def _tool(tool: MethodTool) -> str:
     return f"- `{tool.name}`{'*' if mark.visible else ''} ({kind}): {says}. Parameters: {tool.signature()}."
 
 
-def write_reference() -> Path:
-    """Write the page beside the other data of the package; returns the file."""
-    path = packaged_data() / "reference.md"
-    path.write_text(make_reference(), encoding="utf-8", newline="\n")
-    return path
-
-
 if __name__ == "__main__":
-    terminal.echo(f"wrote {write_reference()}")
+    PAGE.write_text(make_reference(), encoding="utf-8", newline="\n")
+    print(f"wrote {PAGE}")
