@@ -1,4 +1,4 @@
-"""The answer of a tool: as a table where it holds a list, as JSON, or as the text that a model reads."""
+"""The answer of a tool: as a table if it holds a list, as JSON, or as the text that a model reads."""
 
 from __future__ import annotations
 

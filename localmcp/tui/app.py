@@ -1,4 +1,4 @@
-"""The app: the frame, the panes that are made when they are first shown, and the one place where errors end."""
+"""The app: the frame around the panes, which are made when they are first shown, and where errors end."""
 
 from __future__ import annotations
 
@@ -19,48 +19,48 @@ from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher
 
+from localmcp.config import write_setting
 from localmcp.errors import FileUnavailable, Interrupted, LocalMCPError, NeedsConfirmation
 from localmcp.tui import messages, theme
 from localmcp.tui.columns import in_columns_driver
-from localmcp.tui.error_guard import ErrorGuard
 from localmcp.tui.job_strip import TITLES, JobStrip, can_stop
 from localmcp.tui.keymap import bindings, is_text_key, read_keymap, take_alt_digits
 from localmcp.tui.layout import ErrorLine, KeyLine, TabBar, TopLine, first_line
 from localmcp.tui.logs import log_file
-from localmcp.tui.pane import Asking, Pane
+from localmcp.tui.pane import Asking, ErrorGuard, Pane
 from localmcp.tui.panes.search import SearchPane
-from localmcp.tui.services import Services
 from localmcp.tui.session import REFRESH, Session
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
     from localmcp.storage.interruption import Interruption
+    from localmcp.tui.panes.doctor import Examination
     from localmcp.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
-PANES: dict[str, tuple[str, str]] = {
-    "search": ("Search", "SearchPane"),
-    "library": ("Library", "LibraryPane"),
-    "quickstarts": ("Quick starts", "QuickstartsPane"),
-    "rules": ("Rules", "RulesPane"),
-    "tools": ("Tools", "ToolsPane"),
-    "activity": ("Activity", "ActivityPane"),
-    "keys": ("Keys", "KeysPane"),
-    "doctor": ("Doctor", "DoctorPane"),
-    "file": ("File", "FilePane"),
-    "hub": ("Hub", "HubPane"),
-}
-"""Name (of the module too) -> title and class; a module is imported when its pane is first shown."""
+PANES = {
+    "search": "Search", "library": "Library", "quickstarts": "Quick starts", "rules": "Rules", "tools": "Tools",
+    "activity": "Activity", "keys": "Keys", "doctor": "Doctor", "file": "File", "hub": "Hub",
+}  # fmt: skip
+"""Name -> title. The pane `NAME` is the class `NamePane` of `panes/NAME.py`, imported when it is first shown."""
 
+REMOVALS = (
+    "Say no if a disk is not mounted, or a folder has moved. Otherwise those documents go into the trash, from "
+    "where the Library brings them back."
+)
+ADOPTION = (
+    "Its documents, rules and quick starts stay. Its API keys, watched folders and jobs are dropped, since "
+    "they would act on this machine."
+)
 LOOK_SECONDS = 0.1
-"""Between two looks whether what was waited for is there."""
+"""Between two looks whether the awaited answer is there."""
 ERRORS_AT_ONCE = 20
 """More unexpected errors within a second mean that drawing itself fails: the app ends, with one line."""
 
 
 class AdoptionOffer(NeedsConfirmation):
-    """The file could be changed if the person allows it."""
+    """Says that the file is read-only until the person allows changes."""
 
 
 class MainScreen(Screen[None]):
@@ -68,9 +68,9 @@ class MainScreen(Screen[None]):
 
     @property
     def active_bindings(self) -> dict[str, ActiveBinding]:
-        """The keys that work now: while a line is typed into, a letter is text and no hint."""
+        """The keys that work now; while the person types into a line, letters are text and no keys."""
         active = super().active_bindings
-        # Lines and text areas blink; importing the latter takes time that the first paint has not.
+        # Lines and text areas have a cursor that blinks; importing TextArea to ask would delay the first paint.
         if not hasattr(self.focused, "cursor_blink"):
             return active
         return {key: binding for key, binding in active.items() if not is_text_key(key)}
@@ -88,12 +88,13 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
     model_problem = ""
 
     def __init__(
-        self, opener: Callable[[], Workspace], path: Path, theme_name: str = theme.DEFAULT,
-        services: Services | None = None,
+        self, opener: Callable[[], Workspace], path: Path, examine: Callable[[Workspace], Examination],
+        theme_name: str = theme.DEFAULT,
     ) -> None:  # fmt: skip
         super().__init__(theme_name)
         take_alt_digits()
-        self.session = Session(opener, path, self.post_message, services)
+        self.session = Session(opener, path, self.post_message)
+        self.examine = examine
         self.stats: dict[str, Any] = {}
         self.unexpected: list[float] = []
         self._waits: list[Interruption] = []
@@ -102,7 +103,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
 
     def compose(self) -> ComposeResult:
         yield TopLine(id="top")
-        yield TabBar([(name, title) for name, (title, _) in PANES.items()], id="tabs")
+        yield TabBar(list(PANES.items()), id="tabs")
         with ContentSwitcher(initial="search", id="panes"):
             yield SearchPane(id="search")
         yield JobStrip(id="job")
@@ -142,7 +143,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         """Turn to a pane; it is made when it is first shown."""
         if name not in {child.id for child in self.switcher.children}:
             module = import_module(f"localmcp.tui.panes.{name}")
-            await self.switcher.mount(getattr(module, PANES[name][1])(id=name))
+            await self.switcher.mount(getattr(module, f"{name.capitalize()}Pane")(id=name))
         self.switcher.current = name
         self.tab_bar.show_active(name)
         self.pane.come_to_front()
@@ -180,7 +181,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
 
     @on(messages.Waiting)
     def waiting(self, message: messages.Waiting) -> None:
-        """Say what is waited for, until no question is open any more."""
+        """Show what the TUI waits for, until every question has its answer."""
         self._waits.append(message.question)
         writer = next((work.process for work in self.session.works if work.kind == "words" and not work.is_ours), 0)
         behind = f", while process {writer} writes" if writer else ""
@@ -188,8 +189,8 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         self.set_timer(LOOK_SECONDS, self._look_whether_it_waits)
 
     def _look_whether_it_waits(self) -> None:
-        open_questions = {question for asker in self.query(Asking) for question in asker.open_questions().values()}
-        self._waits = [question for question in self._waits if question in open_questions]
+        unanswered = {question for asker in self.query(Asking) for question in asker.questions.values()}
+        self._waits = [question for question in self._waits if question in unanswered]
         if self._waits:
             self.set_timer(LOOK_SECONDS, self._look_whether_it_waits)
         else:
@@ -197,13 +198,16 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
 
     @on(messages.FileChanged)
     def file_changed(self, message: messages.FileChanged) -> None:
-        """Look again at what is in front, and at the rest when it is shown: some process changed the file."""
+        """Reload the pane in front, and the others when they are shown: some process changed the file."""
         if isinstance(self.error_line.error, FileUnavailable):
             self.error_line.clear()
         for child in self.switcher.query(Pane):
             child.stale = child is not self.pane
-        self.pane.ask("totals", self._holdings, self._show_holdings)
+        self._ask_holdings()
         self.pane.file_changed(message.counters)
+
+    def _ask_holdings(self) -> None:
+        self.pane.ask("totals", self._holdings, self._show_holdings)
 
     def _holdings(self) -> dict[str, Any]:
         stats = self.session.look(lambda workspace: workspace.knowledge.get_stats())
@@ -232,7 +236,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         elif message.error is not None:
             self.tell_error(message.error)
             if isinstance(message.error, NeedsConfirmation):
-                self._removals_wait(message.title, message.error)
+                self._removals_wait(message.title, message.error.message)
         elif message.then is not None:
             message.then(message.result)
         elif message.result is not None:
@@ -241,21 +245,34 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
             child.stale = True
         self.pane.come_to_front()
 
-    def _removals_wait(self, title: str, error: NeedsConfirmation) -> None:
+    def _removals_wait(self, title: str, question: str) -> None:
         """Ask what to do with many files that are gone; only a refresh counts all that a yes would remove."""
         if title != REFRESH:
             self.session.refresh()
         else:
-            self.ask_removals(error)
+            self.ask_removals(question)
 
-    def ask_removals(self, error: NeedsConfirmation) -> None:
-        from localmcp.tui.file_questions import ask_removals
+    def ask_removals(self, question: str) -> None:
+        """Ask whether files are gone on purpose. The dialog opens unprompted, maybe while the person types."""
+        from localmcp.tui.dialogs import confirm
 
-        ask_removals(self.pane, error.message, self.error_line.clear)
+        def remove() -> None:
+            self.error_line.clear()
+            self.session.refresh(confirmed=True)
 
-    def _adopted(self) -> None:
-        self.error_line.clear()
-        self.pane.ask("totals", self._holdings, self._show_holdings)
+        confirm(self, question, REMOVALS, "Into the trash", remove, unasked=True)
+
+    def _ask_adoption(self) -> None:
+        """Offer to allow changes to a file of another machine."""
+        from localmcp.tui.dialogs import confirm
+
+        def adopted(text: str) -> None:
+            self.notify(text)
+            self.error_line.clear()
+            self._ask_holdings()
+
+        confirm(self, "Allow changes to this file?", ADOPTION, "Allow",
+                lambda: self.pane.ask("adopt", self.session.adopt, adopted))  # fmt: skip
 
     @on(messages.ReadDocument)
     def read_document(self, message: messages.ReadDocument) -> None:
@@ -276,7 +293,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         self.tell_error(message.error)
 
     def tell_error(self, error: BaseException) -> None:
-        """Show one line to the person; everything else goes to the log."""
+        """Show an error in one line; the log has the rest."""
         if isinstance(error, LocalMCPError):
             log.info("shown: %s", error)
         else:
@@ -285,14 +302,14 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
 
     @on(messages.QuestionChanged)
     def forget_error(self) -> None:
-        """Clear what went wrong with the last question, since the person goes on; but not that the file is away."""
+        """Clear the error of the last question, since the person goes on; keep that of an unavailable file."""
         if not isinstance(self.error_line.error, FileUnavailable):
             self.error_line.clear()
 
     def _handle_exception(self, error: Exception) -> None:
-        """Textual would end the app with a traceback; here an error is a line, unless drawing itself fails."""
+        """Show an error in one line, where Textual would end the app; end it only when drawing itself fails."""
         if not self.screen_stack:
-            # The app has ended: what still arrives has no screen to be shown on.
+            # The app has ended: there is no screen to show it on.
             log.info("after the end: %s", error)
             return
         now = time.monotonic()
@@ -321,14 +338,14 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         self.pane.focus_filter()
 
     def action_connect(self) -> None:
-        """Ask which assistant, show what would be written, and do it."""
+        """Ask for an assistant, show what would be written, and write it after a yes."""
         from localmcp.tui.command_lists import CONNECT
         from localmcp.tui.commands import start
 
         start(self.pane, CONNECT)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Escape belongs to the pane, unless an error is shown that it can dismiss."""
+        """Leave escape to the pane unless an error is shown, and ctrl+x unless there is work to stop."""
         if action == "stop_job":
             return bool(self.session.job or any(map(can_stop, self.session.works)))
         if action == "dismiss_error":
@@ -336,7 +353,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         return super().check_action(action, parameters)
 
     def action_stop_job(self) -> None:
-        """Stop the work of this window; without any, the first in the strip that can be stopped from here."""
+        """Stop the job of this window; without one, the first background work that can be stopped from here."""
         work = next(filter(can_stop, self.session.works), None)
         if self.session.job or work is None:
             self.session.stop_job()
@@ -363,7 +380,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         self.error_line.dismiss()
 
     def refresh_css(self, animate: bool = True) -> None:
-        """Read the styles again for another theme; before anything is drawn they are read for the right one."""
+        """Read the styles again for another theme; before the first paint they already fit."""
         if self.is_drawn:
             super().refresh_css(animate)
 
@@ -377,7 +394,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         self, message: str, *, title: str = "", severity: SeverityLevel = "information",
         timeout: float | None = None, markup: bool = False,
     ) -> None:  # fmt: skip
-        """Show a message as it is: titles of documents in it are no markup."""
+        """Show a message without markup: it may hold titles of documents."""
         text = visible(message, newlines=True)
         super().notify(text, title=visible(title), severity=severity, timeout=timeout, markup=markup)
 
@@ -396,11 +413,9 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
 
         error = self.error_line.error
         if isinstance(error, AdoptionOffer):
-            from localmcp.tui.file_questions import ask_adoption
-
-            ask_adoption(self.pane, self._adopted)
+            self._ask_adoption()
         elif isinstance(error, NeedsConfirmation):
-            self.ask_removals(error)
+            self.ask_removals(error.message)
         elif error is not None:
             self.push_screen(ErrorScreen(error))
 
@@ -410,8 +425,8 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         open_palette(self)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """Return the palette's own commands: the panes, and what Textual offers that is of use here."""
-        for number, (title, _) in enumerate(PANES.values()):
+        """Return the commands of the palette."""
+        for number, title in enumerate(PANES.values()):
             yield SystemCommand(f"Go to {title}", f"Key {(number + 1) % 10}", partial(self.action_pane, number))
         yield SystemCommand("Jump", "A letter over every part goes there (ctrl+o)", self.action_jump)
         yield SystemCommand("Theme", "Choose the colors; 'terminal' takes those of your terminal", self.choose_theme)
@@ -422,13 +437,17 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         yield SystemCommand("Quit", "Leave localmcp", self.action_quit)
 
     def choose_theme(self) -> None:
-        from localmcp.tui.palette import open_theme_palette
+        """Open a palette of the themes."""
+        commands = [(name, partial(self._set_theme, name)) for name in theme.theme_names()]
+        self.search_commands(commands, "Choose the colors…")
 
-        open_theme_palette(self)
+    def _set_theme(self, name: str) -> None:
+        self.theme = name
+        write_setting("theme", name)
 
 
 def report_words(report: Any) -> str:
-    """`41 indexed, 3 unchanged; 2 could not be read`."""
+    """Return the counts of a report that are not 0, such as `41 indexed, 3 unchanged`."""
     counts = {
         "indexed": report.indexed, "updated": report.updated, "moved": report.moved, "restored": report.restored,
         "unchanged": report.unchanged, "gone": report.missing, "removed": report.removed, "skipped": report.skipped,

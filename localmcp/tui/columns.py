@@ -12,15 +12,15 @@ _UNSURE = re.compile(
     "[^\\s\x1b](?:[\ufe0f\u20e3\U0001f1e6-\U0001f1ff\U0001f3fb-\U0001f3ff]|\u200d[\u2600-\u27bf\U0001f300-\U0001faff])+"
 )
 _SIGNS = re.compile("[\u200d\ufe0f\u20e3\U0001f1e6-\U0001f1ff\U0001f3fb-\U0001f3ff]")
-"""What makes an emoji unsure; most output has none, and a search for one sign is quick."""
+"""Signs of such an emoji. Most output has none, and looking for one sign is quick."""
 _SEQUENCES = re.compile(r"(\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\n)")
 _PLACE = re.compile(r"\x1b\[([0-9]+);([0-9]+)H")
 
 
 def in_columns(output: str) -> str:
-    """Return what is written to a terminal, with the cursor put where it belongs after each emoji of unsure width.
+    """Return terminal output that sets the cursor's column after each emoji of unsure width.
 
-    Its cells are blanked before: a terminal that draws it narrower would leave what was there.
+    The emoji's cells are blanked first: a terminal that draws it narrower would leave old text there.
     """
     if not _SIGNS.search(output):
         return output
@@ -38,7 +38,7 @@ def in_columns(output: str) -> str:
 
 
 def _placed(text: str, row: int, column: int) -> tuple[str, int]:
-    """Return a text with the moves of the cursor that it needs there, and the column after it."""
+    """Return a text with those cursor moves, and the column after it."""
     parts: list[str] = []
     end = 0
     for match in _UNSURE.finditer(text):
@@ -51,7 +51,7 @@ def _placed(text: str, row: int, column: int) -> tuple[str, int]:
 
 
 def in_columns_driver(driver: type[Driver]) -> type[Driver]:
-    """Return that driver with every output in columns."""
+    """Return a driver that writes its output through `in_columns`."""
 
     class ColumnDriver(driver):
         def write(self, data: str) -> None:

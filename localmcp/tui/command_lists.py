@@ -198,7 +198,7 @@ def _server(server: McpServer, log: list[str]) -> Entry:
 
 
 def difference_lines(lines: list[str]) -> Content:
-    """Draw a unified difference: what was approved, and what it is now."""
+    """Draw a unified difference between what was approved and what is there now."""
     tones = {"+": "$success", "-": "$error", "@": "$muted"}
     return Content("\n").join(Content.styled(line, tones.get(line[:1], "")) for line in lines)
 

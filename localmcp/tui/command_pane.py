@@ -1,4 +1,4 @@
-"""A pane of commands and things: the list of what there is, and beside it what the last one answered."""
+"""A pane with a list of commands and things, and beside it the answer of the highlighted one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from textual.widgets.option_list import Option
 
 from localmcp.tui.commands import Command, Entry, Output, command_line, entry_of, run_command, shown, start
 from localmcp.tui.dialogs import ChoiceScreen, TextScreen, ask_screen
-from localmcp.tui.pane import Choices, FilterLine, Pane
+from localmcp.tui.pane import Choices, FilterLine, Pane, list_option
 from localmcp.tui.session import Session
 
 SHOW_SECONDS = 0.25
@@ -29,9 +29,9 @@ class CommandPane(Pane):
 
     COMMANDS: ClassVar[tuple[Command, ...]] = ()
     THINGS: ClassVar[dict[str, Callable[[Session], list[Entry]]]] = {}
-    """Group -> what reads its further rows."""
+    """Group -> function that reads its further rows."""
     LOOK_SECONDS: ClassVar[float] = 0.0
-    """How often those are read again while the pane is in front; 0 = when something has changed."""
+    """How often those are read again while the pane is in front; 0 = only when the file changes."""
     list = query_one("#commands", Choices)
 
     def __init__(self, **options: Any) -> None:
@@ -73,7 +73,7 @@ class CommandPane(Pane):
             self.reload()
 
     def reload(self) -> None:
-        """Read the things again; the answers that were fetched may no longer be so."""
+        """Read the things again, and forget answers that may be out of date."""
         if not self.LOOK_SECONDS:
             self._answers = {}
         if self.session.is_open:
@@ -97,17 +97,17 @@ class CommandPane(Pane):
         for group in groups:
             fitting = [row for row in rows if row.group == group
                        and words in f"{group} {row.title.plain} {row.about.plain}".casefold()]  # fmt: skip
-            options += [Option(Content.styled(group, "bold $muted"), disabled=True)] if fitting else []
+            options += [list_option(group, "")] if fitting else []
             for row in fitting:
                 identity = f"{group}/{row.name}"
                 self.entries[identity] = row
-                options.append(Option(Content("  ") + row.title, id=identity))
+                options.append(list_option(Content("  ") + row.title, identity))
         self.list.set_options(options)
         self.list.keep_highlight(before.id if before is not None else None, 1)
 
     @on(OptionList.OptionHighlighted)
     def look_at(self) -> None:
-        """Say what the row is; of a command that only reads, fetch the answer."""
+        """Describe the highlighted row; fetch the answer of a command that only reads."""
         entry = self.chosen
         if entry is None:
             return
@@ -123,7 +123,7 @@ class CommandPane(Pane):
     def _fetch(self, entry: Entry) -> None:
         command = entry.commands[0]
         if self.session.is_open:
-            # What a pane shows by itself is no call.
+            # Nobody asked for it, so it does not belong in the log of calls.
             show = partial(run_command, self.session, command.words, LOCALMCP_LOG_CALLS="false")
             self.ask("show", show, partial(self._keep, entry, command, command.words))
 
@@ -144,18 +144,18 @@ class CommandPane(Pane):
 
     @on(OptionList.OptionSelected)
     def action_run(self) -> None:
-        """Do it, or ask what is to be done; where there is no space beside the list, read over the whole screen."""
+        """Run the command, or ask which; on a narrow screen, show an answer over the whole screen."""
         entry = self.chosen
         if entry is None:
             return
         command = entry.commands[0]
         if len(entry.commands) > 1:
             options = [Content.assemble((f" {one.title} ", "bold"), (one.says, "$muted")) for one in entry.commands]
-            screen = ChoiceScreen(entry.name, options, entry.about if self.app.size.width < 100 else None)
+            screen = ChoiceScreen(entry.name, options, entry.about if self.is_narrow else None)
             ask_screen(self, screen, lambda number: self._start(entry, entry.commands[number]))
         elif not command.shows:
             self._start(entry, command)
-        elif self.app.size.width < 100 and entry.name in self._answers:
+        elif self.is_narrow and entry.name in self._answers:
             self.app.push_screen(TextScreen(command.title, self._answers[entry.name]))
         else:
             self._fetch(entry)
@@ -165,12 +165,12 @@ class CommandPane(Pane):
 
     def _finish(self, entry: Entry, command: Command, line: list[str], output: Output) -> None:
         self.reload()
-        # What a command changed, other answers may show.
+        # Other answers may show what the command changed.
         self._answers = {}
         self._keep(entry, command, line, output)
         message = f"{command.title}: {'done' if not output.code else 'failed'}"
         self.app.notify(message, severity="error" if output.code else "information")
-        if self.app.size.width < 100:
+        if self.is_narrow:
             self.app.push_screen(TextScreen(command.title, self._answers[entry.name], copy=output.text))
 
     def action_copy(self) -> None:

@@ -22,7 +22,7 @@ from localmcp.tui.session import Session
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
-    from localmcp.tui.session import Tell
+    from localmcp.tui.session import OnProgress
     from localmcp.workspace import Workspace
 
 Json = dict[str, Any]
@@ -122,13 +122,15 @@ class Output:
     code: int
 
 
-def run_command(session: Session, line: Sequence[str], tell: Tell = lambda progress: None, **variables: str) -> Output:
+def run_command(
+    session: Session, line: Sequence[str], on_progress: OnProgress = lambda progress: None, **variables: str
+) -> Output:
     """Run `localmcp` with these words on the open file, without a terminal; for a thread that may wait.
 
     `variables` are set for it; `connect` writes those of localmcp into the configuration of an assistant.
 
     Raises:
-        Interrupted: `tell` says that the person has stopped it.
+        Interrupted: `on_progress` raised it, since the person has stopped the command.
     """
     environment = {**os.environ, "NO_COLOR": "1", "LOCALMCP_DB": str(session.path), **variables}
     if (model := session.workspace.settings.model) != load_settings(database=session.path).model:
@@ -144,7 +146,7 @@ def run_command(session: Session, line: Sequence[str], tell: Tell = lambda progr
                     printed, complained = process.communicate(timeout=LOOK_SECONDS)
                     break
                 except subprocess.TimeoutExpired:
-                    tell(None)
+                    on_progress(None)
         except BaseException:
             process.terminate()
             raise
@@ -192,7 +194,7 @@ def start(widget: Asking, command: Command, then: Callable[[list[str], Output], 
         if (work := command.work) is not None:
             widget.ask("command", lambda: Output(work(session.workspace), 0), partial(finish, []), title)
         elif command.is_long:
-            session.do(command.title, lambda tell: run_command(session, whole, tell), partial(finish, whole))
+            session.do(command.title, partial(run_command, session, whole), partial(finish, whole))
         else:
             widget.ask("command", lambda: run_command(session, whole), partial(finish, whole), title)
 

@@ -1,4 +1,4 @@
-"""Small screens above the panes: a text, a question, a line to type, the details of an error."""
+"""Small screens above the panes: a text, a question, a list, a path, the details of an error."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from textual import on
 from textual.app import App, ComposeResult
@@ -17,15 +17,18 @@ from textual.screen import ModalScreen, Screen
 from textual.suggester import Suggester
 from textual.widget import Widget
 from textual.widgets import Button, Input, OptionList, Static
-from textual.widgets.option_list import Option
 
 from localmcp.errors import InvalidInput, LocalMCPError
 from localmcp.humanize import counted
 from localmcp.tui.highlight import short
 from localmcp.tui.logs import log_file
-from localmcp.tui.pane import Choices, TextLine, visible_value
+from localmcp.tui.pane import Choices, TextLine, list_option, visible_value
 from localmcp.tui.session import session_of
 from localmcp.visible_text import visible
+
+if TYPE_CHECKING:
+    from localmcp.knowledge.report import Report
+    from localmcp.tui.session import OnProgress
 
 T = TypeVar("T")
 
@@ -70,7 +73,7 @@ class TextScreen(ModalScreen[None]):
 
 
 class ErrorScreen(TextScreen):
-    """Everything a person may want to know of an error; the traceback is in the log."""
+    """An error, what to do about it, and where the log is, which has the traceback."""
 
     def __init__(self, error: BaseException) -> None:
         is_ours = isinstance(error, LocalMCPError)
@@ -118,7 +121,7 @@ class ConfirmScreen(ModalScreen[bool]):
 
 
 class ChoiceScreen(ModalScreen[int]):
-    """A list to choose from; the answer is the place of the row in it. A row that is a plain text is a heading."""
+    """A list to choose from; the answer is the number of the row. A plain text is a heading."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss", "Back")]
 
@@ -134,12 +137,7 @@ class ChoiceScreen(ModalScreen[int]):
             if self._above is not None:
                 with VerticalScroll(classes="above", can_focus=False):
                     yield Static(self._above)
-            yield Choices(*map(self._option, self._rows, range(len(self._rows))))
-
-    def _option(self, row: Content | str, number: int) -> Option:
-        if isinstance(row, str):
-            return Option(Content.styled(row, "bold $muted"), disabled=True)
-        return Option(row, id=str(number))
+            yield Choices(*(list_option(row, str(number)) for number, row in enumerate(self._rows)))
 
     def on_mount(self) -> None:
         self.query_one(Choices).focus()
@@ -151,7 +149,7 @@ class ChoiceScreen(ModalScreen[int]):
 
 
 class PathSuggester(Suggester):
-    """Completes a path that is typed with the first file or folder that begins so."""
+    """Completes a path with the first file or folder whose name begins so."""
 
     def __init__(self) -> None:
         super().__init__(use_cache=False, case_sensitive=True)
@@ -174,51 +172,41 @@ def completed_path(text: str) -> str | None:
     return f"{folder}{os.sep}{entry.name}{os.sep if entry.is_dir() else ''}" if entry is not None else None
 
 
-class LineScreen(ModalScreen[str]):
-    """One line of text; empty or escape is no answer. Tab completes a path."""
+class PathScreen(ModalScreen[str]):
+    """Ask for a file or folder that is there; the answer is its absolute path, or empty. Tab completes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Cancel"), Binding("tab", "complete", "Complete", priority=True),
     ]  # fmt: skip
 
-    def __init__(
-        self, title: str, says: str, value: str = "", check: Callable[[str], str] | None = None, placeholder: str = ""
-    ) -> None:
-        """`check` returns what is wrong with a text; empty = nothing."""
+    def __init__(self, title: str, says: str, placeholder: str = "") -> None:
         super().__init__()
-        self._title, self._says, self._value = title, says, value
-        self._check = check
-        self._placeholder = placeholder
+        self._title, self._says, self._placeholder = title, says, placeholder
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as box:
-            box.border_title = Content(self._title)
-            is_path = self._check is path_problem
-            box.border_subtitle = f"enter{' · tab completes' if is_path else ''} · esc cancels"
+            box.border_title, box.border_subtitle = Content(self._title), "enter · tab completes · esc cancels"
             yield Static(Content.styled(self._says, "$muted"))
-            suggester = PathSuggester() if is_path else None
-            yield TextLine(self._value, placeholder=self._placeholder, suggester=suggester)
+            yield TextLine(placeholder=self._placeholder, suggester=PathSuggester())
             yield Static(id="wrong")
 
     def action_complete(self) -> None:
         line = self.query_one(Input)
-        if self._check is path_problem and (path := completed_path(line.value)):
+        if path := completed_path(line.value):
             line.value = path
             line.cursor_position = len(path)
 
     @on(Input.Submitted)
     def submitted(self, message: Input.Submitted) -> None:
         text = message.value.strip()
-        wrong = self._check(text) if self._check and text else ""
-        if wrong:
+        if text and (wrong := _path_problem(os.path.expanduser(text))):
             self.query_one("#wrong", Static).update(Content.styled(f"✗ {wrong}", "$error"))
-            return
-        self.dismiss(text)
+        else:
+            self.dismiss(os.path.abspath(os.path.expanduser(text)) if text else "")
 
 
-def path_problem(text: str) -> str:
-    """Return why a path cannot be added; empty when it can."""
-    path = os.path.expanduser(text)
+def _path_problem(path: str) -> str:
+    """Return why a path cannot be used; empty when it can."""
     if not os.path.exists(path):
         return f"There is no {path}"
     return "" if os.access(path, os.R_OK) else f"{path} may not be read"
@@ -227,21 +215,16 @@ def path_problem(text: str) -> str:
 def ask_for_folder(widget: Widget) -> None:
     """Ask for a file or folder, and index it in the background."""
 
-    def add(text: str) -> None:
-        path = os.path.abspath(os.path.expanduser(text))
-        session = session_of(widget)
+    session = session_of(widget)
 
-        def work(tell: Any) -> Any:
-            return session.workspace.library.add_paths([path], progress=tell)
+    def add(path: str) -> None:
+        def work(on_progress: OnProgress) -> Report:
+            return session.workspace.library.add_paths([path], progress=on_progress)
 
         session.do(f"Adding {os.path.basename(path) or path}", work)
 
-    screen = LineScreen(
-        "Add a folder",
-        "A folder with everything in it, or one file. Ignore files (.gitignore) count; nothing leaves this machine.",
-        check=path_problem, placeholder="~/notes",
-    )  # fmt: skip
-    ask_screen(widget, screen, add)
+    says = "A folder with everything in it, or one file. Ignore files (.gitignore) count; nothing leaves this machine."
+    ask_screen(widget, PathScreen("Add a folder", says, "~/notes"), add)
 
 
 PAGE_FORM: dict[str, Any] = {
@@ -273,7 +256,7 @@ def ask_for_page(widget: Widget) -> None:
         url, workspace = fields.pop("url"), session.workspace
         session.do(
             f"Fetching {url}",
-            lambda tell: add_page(workspace.library, workspace.settings, url, **fields),
+            lambda _on_progress: add_page(workspace.library, workspace.settings, url, **fields),
             lambda indexed: widget.app.notify(f"{counted(indexed.added, 'passage')} of {url} indexed."),
         )
 
@@ -283,7 +266,7 @@ def ask_for_page(widget: Widget) -> None:
 def confirm(
     widget: Widget | App[Any], question: str, more: str, yes: str, then: Callable[[], object], *, unasked: bool = False
 ) -> None:
-    """Ask, and do it on yes. A question that comes `unasked` does not take what is being typed for its answer."""
+    """Ask, and call `then` on yes; an `unasked` question ignores keys at first, which were meant for the pane."""
     ask_screen(widget, ConfirmScreen(question, more, yes, unasked=unasked), lambda _: then())
 
 

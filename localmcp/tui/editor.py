@@ -44,7 +44,7 @@ def chosen_editor() -> str:
 
 
 def open_in_editor(widget: Widget, citation: dict[str, Any], freshness: str) -> None:
-    """Leave the screen to the editor; the error line shows why it cannot be done."""
+    """Suspend the TUI and start the editor; the error line shows why that fails."""
     try:
         path = _openable(citation, freshness)
         command = editor_command(chosen_editor(), path, citation["startLine"])

@@ -1,8 +1,7 @@
-"""A pane of a line to type into, a list that follows it, and what is highlighted beside it."""
+"""A pane with a line to type into, the list of what fits, and the highlighted row beside it."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -10,12 +9,12 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
+from textual.getters import query_one
 from textual.widget import Widget
 from textual.widgets import Input, OptionList, Static
-from textual.widgets.option_list import Option
 
-from localmcp.tui.dialogs import LineScreen, ask_screen, path_problem
-from localmcp.tui.pane import Choices, Pane, TextLine
+from localmcp.tui.dialogs import PathScreen, ask_screen
+from localmcp.tui.pane import Choices, Pane, TextLine, list_option
 
 MOST_ROWS = 300
 """Rows of the list that are built."""
@@ -34,13 +33,13 @@ class FinderPane(Pane):
 
     def compose(self) -> ComposeResult:
         with Horizontal(classes="row"):
-            yield TextLine(placeholder=self.PLACEHOLDER, classes="framed", id=f"{self.KEY_GROUP}-line")
-            yield Static(classes="aside hidden", id=f"{self.KEY_GROUP}-aside")
+            yield TextLine(placeholder=self.PLACEHOLDER, classes="framed", id="line")
+            yield Static(classes="aside hidden", id="aside")
         with Horizontal(classes="split"):
-            choices = Choices(classes="framed left", id=f"{self.KEY_GROUP}-list")
+            choices = Choices(classes="framed left", id="list")
             choices.border_title = self.LIST_TITLE
             yield choices
-            with Vertical(classes="right", id=f"{self.KEY_GROUP}-right"):
+            with Vertical(classes="right", id="right"):
                 yield from self.compose_right()
 
     def compose_right(self) -> Iterable[Widget]:
@@ -49,13 +48,8 @@ class FinderPane(Pane):
 
     # ------------------------------------------------------------ parts
 
-    @property
-    def line(self) -> Input:
-        return self.query_one(f"#{self.KEY_GROUP}-line", Input)
-
-    @property
-    def list(self) -> Choices:
-        return self.query_one(f"#{self.KEY_GROUP}-list", Choices)
+    line = query_one("#line", Input)
+    list = query_one("#list", Choices)
 
     @property
     def text(self) -> str:
@@ -70,7 +64,7 @@ class FinderPane(Pane):
 
     def say_aside(self, text: str) -> None:
         """A word beside the line."""
-        aside = self.query_one(f"#{self.KEY_GROUP}-aside", Static)
+        aside = self.query_one("#aside", Static)
         aside.update(text)
         aside.set_class(not text, "hidden")
 
@@ -82,7 +76,7 @@ class FinderPane(Pane):
         if self.list.display:
             self.list.focus()
         else:
-            self.query(f"#{self.KEY_GROUP}-right VerticalScroll").first().focus()
+            self.query("#right VerticalScroll").first().focus()
 
     action_list = focus_first
 
@@ -103,10 +97,9 @@ class FinderPane(Pane):
         """Ask for a path, and hand it to a tool that imports it."""
 
         def chosen(path: str) -> None:
-            where = os.path.abspath(os.path.expanduser(path))
-            self.ask("import", lambda: self.session.call(tool, path=where), then)
+            self.ask("import", lambda: self.session.call(tool, path=path), then)
 
-        ask_screen(self, LineScreen(title, says, check=path_problem), chosen)
+        ask_screen(self, PathScreen(title, says), chosen)
 
     # ------------------------------------------------------------ typing
 
@@ -122,21 +115,16 @@ class FinderPane(Pane):
 
     # ------------------------------------------------------------ the list
 
-    def show_rows(self, rows: Sequence[Any], *, keep: bool = True) -> None:
+    def show_rows(self, rows: Sequence[Any]) -> None:
         """Put rows into the list; the one that was highlighted stays so if it is still there.
 
         If it was removed, the one in its place is highlighted; after other words the first.
         """
-        before = self.identity(self.chosen) if self.chosen is not None and keep else None
+        before = self.identity(self.chosen) if self.chosen is not None else None
         place = self.list.highlighted if before is not None and self.text == self._rows_are_for else None
         self.rows, self._rows_are_for = rows[:MOST_ROWS], self.text
-        options = [
-            Option(Content.styled(row, "bold $muted"), disabled=True)
-            if isinstance(row, str)
-            else Option(self.draw(row), id=str(number))
-            for number, row in enumerate(self.rows)
-        ]
-        self.list.set_options(options)
+        drawn = (row if isinstance(row, str) else self.draw(row) for row in self.rows)
+        self.list.set_options(list_option(row, str(number)) for number, row in enumerate(drawn))
         places = [n for n, row in enumerate(self.rows) if not isinstance(row, str)]
         same = [n for n in places if before is not None and self.identity(self.rows[n]) == before]
         behind = [n for n in places if place is not None and n >= place] or (places[-1:] if place else [])

@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 
 class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibleMethodOverride]
-    """Fields of a schema; what `save` returns for the arguments is the screen's answer, and its errors are shown."""
+    """Fields of a schema; the answer is what `save` returns for the arguments, whose errors are shown."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("form")
 

@@ -36,8 +36,8 @@ def _key_lines(place: str, keymap: Mapping[str, str]) -> list[Content]:
     for name, key in KEYS[place].items():
         if "pane_" in name and not name.endswith("pane_1"):
             continue
-        shown = "  ".join(map(_display, keymap.get(f"{place}.{name}", key.keys).split(",")))
-        says = key.says
+        shown = "  ".join(map(_display, keymap.get(f"{place}.{name}", key.key).split(",")))
+        says = key.description
         if name.endswith("pane_1"):
             shown, says = f"{shown} … {shown[:-1]}0", says.replace("Pane 1", "Panes")
         lines.append(Content.assemble((f"{shown:<14}", "$accent"), says))

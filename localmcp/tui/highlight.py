@@ -28,7 +28,7 @@ FRESHNESS = {"changed": "✎ changed since", "missing": "○ file is gone"}
 
 
 def matcher_of(result: dict[str, Any], hit: dict[str, Any]) -> Matcher:
-    """Return what recognizes the query's words in a hit's language; `result` must have been made with `explain`."""
+    """Return a matcher for the query's words in a hit's language; `result` was made with `explain`."""
     # Stemming takes time that the first paint has not.
     from localmcp.text.excerpt import Matcher
 
@@ -45,7 +45,7 @@ def marked(text: str, matcher: Matcher | None, style: str = "") -> Content:
 
 
 def marked_passage(text: str, hit: dict[str, Any], matcher: Matcher) -> Content:
-    """Return `text`, the passage of a hit, with the searched words marked, and the sentence that answers in bold."""
+    """Return the text of a hit with the searched words marked, and the sentence that answers in bold."""
     content = marked(text, matcher)
     place = hit.get("highlight")
     sentence = hit["content"][place["start"] : place["stop"]] if place else ""
@@ -60,8 +60,10 @@ def bar(score: float, width: int = 5) -> str:
 
 
 def hit_lines(number: int, hit: dict[str, Any], matcher: Matcher, columns: int, *, with_title: bool = True) -> Content:
-    """A hit in three lines of at most `columns` and a margin: score and title, place, the line that fits best. Without
-    the title, in two: score and headings, the line."""
+    """Return a hit in three lines of `columns` and a margin: score and title, place, the best line.
+
+    Without the title in two: score and headings, the best line.
+    """
     best = best_stretch(_answering_text(hit, columns), matcher, columns)
     text = Content("    ") + marked(best, matcher, "$foreground")
     score = Content.styled(bar(hit["combinedScore"]), "$accent")
@@ -87,7 +89,7 @@ def lines_of(citation: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HitLines(Visual):
-    """A hit in a list: worked out when its lines come into sight, since most never do, and cut to the width."""
+    """A hit in a list, drawn when its lines come into sight, since most never do, and cut to the width."""
 
     number: int
     hit: dict[str, Any]
@@ -118,8 +120,10 @@ def _title_and_heading(hit: dict[str, Any], columns: int) -> Content:
 
 
 def best_stretch(text: str, matcher: Matcher, columns: int) -> str:
-    """Return a text from where a line of `columns` shows most of the words that were searched for; more than fits,
-    since the list cuts it. Wide characters may take the last of them out of sight."""
+    """Return a text from where a line of `columns` shows most of the searched words.
+
+    It is longer than the line: the list cuts it. Wide characters may push the last words out of sight.
+    """
     spans = matcher.spans(text)
     lines = [
         list(takewhile(lambda span, end=first + columns - 2: span[1] <= end, islice(spans, number, None)))
@@ -138,7 +142,7 @@ def best_stretch(text: str, matcher: Matcher, columns: int) -> str:
 
 
 def _answering_text(hit: dict[str, Any], columns: int) -> str:
-    """Return a passage from the sentence that answers on, as far as a line may show it; without one, its beginning."""
+    """Return as much of a passage as a line may show: from the sentence that answers, or its beginning."""
     content = hit["content"]
     start = hit.get("highlight", {}).get("start", 0)
     whole = _running_text(content)
@@ -148,7 +152,7 @@ def _answering_text(hit: dict[str, Any], columns: int) -> str:
 
 
 def _running_text(text: str) -> str:
-    """Return a passage as one paragraph, without headings, rules and bold marks; one of nothing else as it is."""
+    """Return a passage as one paragraph without headings, rules and bold marks, if anything is left."""
     lines = [_BOLD.sub(r"\1", line.strip().removeprefix("- ")) for line in text.splitlines()]
     kept = [_cells(line) if line.startswith("|") else line for line in lines if line[:1] != "#" and line.strip("|:-= ")]
     return " ".join(" ".join(kept).split()) or " ".join(text.split())

@@ -1,4 +1,4 @@
-"""The strip above the keys: work in the background, here and in other processes, how far it is, and how long yet."""
+"""The strip above the keys: background work here and in other processes, how far it is, and the time left."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _place(work: Work) -> int:
 
 
 class JobStrip(Static):
-    """What goes on; hidden when nothing does."""
+    """Jobs and background work; hidden without any."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -55,7 +55,7 @@ class JobStrip(Static):
         self._paces: dict[tuple[str, int], Pace] = {}
 
     def show(self, title: str, progress: Progress | None = None) -> None:
-        """Show the work of this window, and how far it is once that is known."""
+        """Show the job of this window, and its progress once that is known."""
         parts: list[Content] = [Content.assemble(("◌ ", "bold $accent"), (title, "bold"))]
         if progress is not None:
             parts.append(Content(progress_words(progress)))
@@ -64,12 +64,12 @@ class JobStrip(Static):
         self._draw()
 
     def clear(self) -> None:
-        """Take the work of this window out."""
+        """Remove the job of this window."""
         self._job = None
         self._draw()
 
     def show_background(self, works: Sequence[Work]) -> None:
-        """Show what else goes on, here and in other processes."""
+        """Show the background work, here and in other processes."""
         self._works = works
         self._paces = {
             (work.kind, work.process): self._paces.get((work.kind, work.process)) or Pace(work) for work in works
@@ -77,7 +77,7 @@ class JobStrip(Static):
         self._draw()
 
     def _draw(self) -> None:
-        # The work of this window says more of itself.
+        # The job of this window has a line of its own, which says more.
         works = [work for work in self._works if self._job is None or not work.is_ours]
         lines = [self._line(work, number == 0 and self._job is None) for number, work in enumerate(works)]
         lines = [*([self._job] if self._job else []), *lines][:MOST_LINES]

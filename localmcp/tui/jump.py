@@ -1,4 +1,4 @@
-"""Jump: a letter over every part of the screen that can be worked in; typing it goes there."""
+"""Jump: shows a letter over every part that takes the focus; typing the letter goes there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LETTERS = "asdfghjklqwertyuiopzxcvbnm"
 
 
 def parts_of(screen: Screen[object]) -> dict[str, tuple[Widget, Offset]]:
-    """Return letter -> widget and its place, in the order of the tab key; what is scrolled out of sight has none."""
+    """Return letter -> (widget, its place) of the parts in sight, in the order of the tab key."""
     shown = [(widget, screen.find_widget(widget).visible_region) for widget in screen.focus_chain]
     parts = [(widget, region.offset) for widget, region in shown if region.area]
     return dict(zip(LETTERS, parts, strict=False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 import unicodedata
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,172 +16,154 @@ from textual.keys import KEY_NAME_REPLACEMENTS, KEY_TO_UNICODE_NAME, REPLACED_KE
 from localmcp.config import config_directory
 from localmcp.schemas import nearest
 
+PANE_NUMBERS = range(1, 11)
 
-@dataclass(frozen=True, slots=True)
-class Key:
-    """What a key does; `keys` are alternatives, separated by commas."""
-
-    keys: str
-    action: str
-    says: str
-    shown: bool = True
-    """In the line at the bottom, where only few fit."""
-    first: bool = False
-    """Before the focused widget gets it."""
-
-
-PANE_COUNT = 10
-
-KEYS: dict[str, dict[str, Key]] = {
+KEYS: dict[str, dict[str, Binding]] = {
     "app": {
-        "help": Key("question_mark,f1", "help", "Help"),
-        "filter": Key("slash", "filter", "Filter the pane in front", shown=False),
-        "next_pane": Key("right_square_bracket", "turn(1)", "Next pane", shown=False),
-        "previous_pane": Key("left_square_bracket", "turn(-1)", "Previous pane", shown=False),
-        **{f"pane_{n}": Key(str(n % 10), f"pane({n - 1})", f"Pane {n}", shown=False) for n in range(1, PANE_COUNT + 1)},
+        "help": Binding("question_mark,f1", "help", "Help"),
+        "filter": Binding("slash", "filter", "Filter the pane in front", show=False),
+        "next_pane": Binding("right_square_bracket", "turn(1)", "Next pane", show=False),
+        "previous_pane": Binding("left_square_bracket", "turn(-1)", "Previous pane", show=False),
+        **{f"pane_{n}": Binding(str(n % 10), f"pane({n - 1})", f"Pane {n}", show=False) for n in PANE_NUMBERS},
         **{
-            f"typing_pane_{n}": Key(f"alt+{n % 10}", f"pane({n - 1})", f"Pane {n}, typing too", shown=False, first=True)
-            for n in range(1, PANE_COUNT + 1)
+            f"typing_pane_{n}": Binding(
+                f"alt+{n % 10}", f"pane({n - 1})", f"Pane {n}, typing too", show=False, priority=True
+            )
+            for n in PANE_NUMBERS
         },
-        "jump": Key("ctrl+o", "jump", "Jump to a part", shown=False),
-        "stop": Key("ctrl+x", "stop_job", "Stop the work in the background", shown=False, first=True),
-        "error": Key("f2", "show_error", "Details of the error", shown=False),
-        "dismiss": Key("escape", "dismiss_error", "Dismiss the error", shown=False, first=True),
-        "palette": Key("ctrl+p", "command_palette", "Commands", shown=False, first=True),
-        "commands": Key("colon", "command_palette", "Commands", shown=False),
-        "suspend": Key("ctrl+z", "suspend_process", "Suspend: fg comes back", shown=False),
-        "quit": Key("ctrl+q", "quit", "Quit", shown=False),
+        "jump": Binding("ctrl+o", "jump", "Jump to a part", show=False),
+        "stop": Binding("ctrl+x", "stop_job", "Stop the work in the background", show=False, priority=True),
+        "error": Binding("f2", "show_error", "Details of the error", show=False),
+        "dismiss": Binding("escape", "dismiss_error", "Dismiss the error", show=False, priority=True),
+        "palette": Binding("ctrl+p", "command_palette", "Commands", show=False, priority=True),
+        "commands": Binding("colon", "command_palette", "Commands", show=False),
+        "suspend": Binding("ctrl+z", "suspend_process", "Suspend: fg comes back", show=False),
+        "quit": Binding("ctrl+q", "quit", "Quit", show=False),
     },
     "list": {
-        "down": Key("j", "cursor_down", "Down", shown=False),
-        "up": Key("k", "cursor_up", "Up", shown=False),
-        "first": Key("g", "first", "First", shown=False),
-        "last": Key("G", "last", "Last", shown=False),
+        "down": Binding("j", "cursor_down", "Down", show=False),
+        "up": Binding("k", "cursor_up", "Up", show=False),
+        "first": Binding("g", "first", "First", show=False),
+        "last": Binding("G", "last", "Last", show=False),
     },
     "branches": {
-        "open": Key("right,l", "open_branch", "Open the branch", shown=False),
-        "shut": Key("left,h", "shut_branch", "Close the branch", shown=False),
+        "open": Binding("right,l", "open_branch", "Open the branch", show=False),
+        "shut": Binding("left,h", "shut_branch", "Close the branch", show=False),
     },
     "search": {
-        "results": Key("down,escape", "results", "Results"),
-        "earlier": Key("up", "earlier", "Earlier search", shown=False),
-        "read": Key("space", "read", "Read"),
-        "explain": Key("x", "explain", "Why"),
-        "filters": Key("f,ctrl+f", "filters", "Filters"),
-        "similar": Key("l", "similar", "Like this"),
-        "sort": Key("t", "sort", "By date", shown=False),
-        "save": Key("s,ctrl+s", "save", "Save the search", shown=False),
-        "unfold": Key("right", "unfold(True)", "More passages of the document", shown=False),
-        "fold": Key("left", "unfold(False)", "Its best passage only", shown=False),
-        "cite": Key("y", "cite", "Cite"),
-        "copy": Key("Y", "copy", "Copy text", shown=False),
-        "path": Key("P", "path", "Copy path", shown=False),
-        "open": Key("o", "open", "Edit"),
-        "mode": Key("m,ctrl+t", "mode", "Mode"),
-        "accept": Key("a", "accept", "Accept spelling", shown=False),
-        "again": Key("r", "again", "Search again", shown=False),
+        "results": Binding("down,escape", "results", "Results"),
+        "earlier": Binding("up", "earlier", "Earlier search", show=False),
+        "read": Binding("space", "read", "Read"),
+        "explain": Binding("x", "explain", "Why"),
+        "filters": Binding("f,ctrl+f", "filters", "Filters"),
+        "similar": Binding("l", "similar", "Like this"),
+        "sort": Binding("t", "sort", "By date", show=False),
+        "save": Binding("s,ctrl+s", "save", "Save the search", show=False),
+        "unfold": Binding("right", "unfold(True)", "More passages of the document", show=False),
+        "fold": Binding("left", "unfold(False)", "Its best passage only", show=False),
+        "cite": Binding("y", "cite", "Cite"),
+        "copy": Binding("Y", "copy", "Copy text", show=False),
+        "path": Binding("P", "path", "Copy path", show=False),
+        "open": Binding("o", "open", "Edit"),
+        "mode": Binding("m,ctrl+t", "mode", "Mode"),
+        "accept": Binding("a", "accept", "Accept spelling", show=False),
+        "again": Binding("r", "again", "Search again", show=False),
     },
     "welcome": {
-        "samples": Key("d", "samples", "Load the samples"),
-        "add": Key("a", "add", "Add"),
-        "client": Key("m", "app.connect", "Connect an assistant"),
+        "samples": Binding("d", "samples", "Load the samples"),
+        "add": Binding("a", "add", "Add"),
+        "client": Binding("m", "app.connect", "Connect an assistant"),
     },
     "reader": {
-        "close": Key("escape,q", "close", "Back"),
-        "find": Key("slash", "find", "Find in the text"),
-        "next": Key("n", "match(1)", "Next match"),
-        "previous": Key("N,p", "match(-1)", "Previous match", shown=False),
-        "next_hit": Key("full_stop", "hit(1)", "Next hit"),
-        "previous_hit": Key("comma", "hit(-1)", "Previous hit", shown=False),
-        "first": Key("g,home", "edge(0)", "Beginning", shown=False, first=True),
-        "last": Key("G,end", "edge(-1)", "End", shown=False, first=True),
-        "outline": Key("t", "outline", "Outline"),
-        "cite": Key("y", "cite", "Cite"),
-        "copy": Key("Y", "copy", "Copy passage", shown=False),
-        "path": Key("P", "path", "Copy path", shown=False),
-        "open": Key("o", "open", "Edit"),
+        "close": Binding("escape,q", "close", "Back"),
+        "find": Binding("slash", "find", "Find in the text"),
+        "next": Binding("n", "match(1)", "Next match"),
+        "previous": Binding("N,p", "match(-1)", "Previous match", show=False),
+        "next_hit": Binding("full_stop", "hit(1)", "Next hit"),
+        "previous_hit": Binding("comma", "hit(-1)", "Previous hit", show=False),
+        "first": Binding("g,home", "edge(0)", "Beginning", show=False, priority=True),
+        "last": Binding("G,end", "edge(-1)", "End", show=False, priority=True),
+        "outline": Binding("t", "outline", "Outline"),
+        "cite": Binding("y", "cite", "Cite"),
+        "copy": Binding("Y", "copy", "Copy passage", show=False),
+        "path": Binding("P", "path", "Copy path", show=False),
+        "open": Binding("o", "open", "Edit"),
     },
     "library": {
-        "add": Key("a", "add", "Add"),
-        "page": Key("w", "add_page", "Add a web page", shown=False),
-        "refresh": Key("r", "refresh", "Refresh"),
-        "mark": Key("m", "mark", "Mark"),
-        "remove": Key("d", "remove", "Remove"),
-        "undo": Key("u", "undo", "Undo"),
-        "empty": Key("E", "empty", "Empty the trash", shown=False),
-        "filter": Key("f", "filter", "Filter"),
-        "read": Key("v", "read", "Read"),
-        "open": Key("o", "open", "Edit", shown=False),
-        "cite": Key("y", "cite", "Cite", shown=False),
+        "add": Binding("a", "add", "Add"),
+        "page": Binding("w", "add_page", "Add a web page", show=False),
+        "refresh": Binding("r", "refresh", "Refresh"),
+        "mark": Binding("m", "mark", "Mark"),
+        "remove": Binding("d", "remove", "Remove"),
+        "undo": Binding("u", "undo", "Undo"),
+        "empty": Binding("E", "empty", "Empty the trash", show=False),
+        "filter": Binding("f", "filter", "Filter"),
+        "read": Binding("v", "read", "Read"),
+        "open": Binding("o", "open", "Edit", show=False),
+        "cite": Binding("y", "cite", "Cite", show=False),
     },
     "quickstarts": {
-        "list": Key("down,escape", "list", "List"),
-        "task": Key("space", "task(True)", "Task done"),
-        "failed": Key("x", "task(False)", "Task failed", shown=False),
-        "favourite": Key("f", "favourite", "Favorite"),
-        "favourites": Key("F", "favourites", "Favorites only"),
-        "restart": Key("r", "restart", "Start over", shown=False),
-        "import": Key("i", "import", "Import"),
-        "remove": Key("d", "remove", "Remove", shown=False),
+        "list": Binding("down,escape", "list", "List"),
+        "task": Binding("space", "task(True)", "Task done"),
+        "failed": Binding("x", "task(False)", "Task failed", show=False),
+        "favourite": Binding("f", "favourite", "Favorite"),
+        "favourites": Binding("F", "favourites", "Favorites only"),
+        "restart": Binding("r", "restart", "Start over", show=False),
+        "import": Binding("i", "import", "Import"),
+        "remove": Binding("d", "remove", "Remove", show=False),
     },
     "rules": {
-        "list": Key("down,escape", "list", "List"),
-        "add": Key("a", "add", "Add"),
-        "edit": Key("e", "edit", "Edit"),
-        "retire": Key("d", "retire", "Retire"),
-        "restore": Key("u", "restore", "Restore", shown=False),
-        "retired": Key("R", "retired", "Retired ones"),
-        "import": Key("i", "import", "Import"),
-        "copy": Key("y", "copy", "Copy", shown=False),
+        "list": Binding("down,escape", "list", "List"),
+        "add": Binding("a", "add", "Add"),
+        "edit": Binding("e", "edit", "Edit"),
+        "retire": Binding("d", "retire", "Retire"),
+        "restore": Binding("u", "restore", "Restore", show=False),
+        "retired": Binding("R", "retired", "Retired ones"),
+        "import": Binding("i", "import", "Import"),
+        "copy": Binding("y", "copy", "Copy", show=False),
     },
     "tools": {
-        "list": Key("down,escape", "list", "List"),
-        "run": Key("ctrl+r", "run", "Run"),
-        "view": Key("v", "view", "Table, JSON, text"),
-        "copy": Key("y", "copy", "Copy result"),
-        "providers": Key("p", "providers", "Providers"),
+        "list": Binding("down,escape", "list", "List"),
+        "run": Binding("ctrl+r", "run", "Run"),
+        "view": Binding("v", "view", "Table, JSON, text"),
+        "copy": Binding("y", "copy", "Copy result"),
+        "providers": Binding("p", "providers", "Providers"),
     },
     "activity": {
-        "again": Key("r", "again", "Run again"),
-        "errors": Key("e", "errors", "Errors only"),
-        "statistics": Key("s", "statistics", "Statistics"),
-        "mine": Key("m", "mine", "Calls of this window"),
-        "copy": Key("y", "copy", "Copy call"),
+        "again": Binding("r", "again", "Run again"),
+        "errors": Binding("e", "errors", "Errors only"),
+        "statistics": Binding("s", "statistics", "Statistics"),
+        "mine": Binding("m", "mine", "Calls of this window"),
+        "copy": Binding("y", "copy", "Copy call"),
     },
     "keys": {
-        "create": Key("a", "create", "Create"),
-        "revoke": Key("d", "revoke", "Revoke"),
-        "delete": Key("D", "delete", "Delete", shown=False),
+        "create": Binding("a", "create", "Create"),
+        "revoke": Binding("d", "revoke", "Revoke"),
+        "delete": Binding("D", "delete", "Delete", show=False),
     },
     "doctor": {
-        "run": Key("r", "check", "Check again"),
-        "copy": Key("y", "copy", "Copy report"),
+        "run": Binding("r", "check", "Check again"),
+        "copy": Binding("y", "copy", "Copy report"),
     },
     "commands": {
-        "run": Key("r", "run", "Run"),
-        "copy": Key("y", "copy", "Copy command"),
+        "run": Binding("r", "run", "Run"),
+        "copy": Binding("y", "copy", "Copy command"),
     },
     "form": {
-        "run": Key("ctrl+r", "run", "Save"),
-        "close": Key("escape", "dismiss", "Cancel"),
+        "run": Binding("ctrl+r", "run", "Save"),
+        "close": Binding("escape", "dismiss", "Cancel"),
     },
 }
-"""Place -> name -> key. An id such as `search.explain` names one in `keys.toml`."""
+"""Place -> name -> keys (alternatives, separated by commas), action, and its name for people.
+
+Those that show are in the line at the bottom, where few fit. `keys.toml` names a key by an id: `search.explain`."""
 
 MODIFIERS = ("ctrl", "shift", "alt", "super", "meta", "hyper")
 
 
 def bindings(place: str) -> list[BindingType]:
     """Return the keys of one place, as Textual wants them."""
-    return [
-        Binding(key.keys, key.action, key.says, show=key.shown, priority=key.first, id=f"{place}.{name}")
-        for name, key in KEYS[place].items()
-    ]
-
-
-def key_ids() -> dict[str, Key]:
-    """Return every id with its key."""
-    return {f"{place}.{name}": key for place, keys in KEYS.items() for name, key in keys.items()}
+    return [replace(key, id=f"{place}.{name}") for name, key in KEYS[place].items()]
 
 
 # ---------------------------------------------------------------- the person's own keys
@@ -192,9 +174,9 @@ def keys_file() -> Path:
     return config_directory() / "keys.toml"
 
 
-def read_keymap(path: Path | None = None) -> tuple[dict[str, str], list[str]]:
-    """Return the person's keys, id -> keys, and a sentence for every entry that cannot be used (which is left out)."""
-    file = path or keys_file()
+def read_keymap() -> tuple[dict[str, str], list[str]]:
+    """Return the person's keys, id -> keys, and a sentence for every entry that cannot be used."""
+    file = keys_file()
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -228,18 +210,18 @@ def _keys_of(value: Any) -> list[str]:
     return [str(part).strip() or "," for part in parts]
 
 
-def _problem(name: str, keys: list[str], value: Any) -> str:
+def _problem(key_id: str, keys: list[str], value: Any) -> str:
     """Return what is wrong with an entry; empty when nothing is."""
-    ids = key_ids()
-    if name not in ids:
-        near = nearest(name, ids)
-        return f"nothing is called '{name}'" + (f"; did you mean '{near}'?" if near else ".")
+    ids = [f"{place}.{name}" for place, names in KEYS.items() for name in names]
+    if key_id not in ids:
+        near = nearest(key_id, ids)
+        return f"nothing is called '{key_id}'" + (f"; did you mean '{near}'?" if near else ".")
     if not isinstance(value, str | list) or not keys:
-        return f"{name} = {value!r} must be a key, or a list of keys, in quotes."
+        return f"{key_id} = {value!r} must be a key, or a list of keys, in quotes."
     wrong = next((key for key in keys if not is_key(key)), None)
     if wrong is None:
         return ""
-    return f"{name} = '{wrong}': there is no such key; write it as f5, ctrl+g, space, slash or a single character."
+    return f"{key_id} = '{wrong}': there is no such key; write it as f5, ctrl+g, space, slash or a single character."
 
 
 def is_key(name: str) -> bool:
@@ -249,22 +231,22 @@ def is_key(name: str) -> bool:
         return False
     if len(key) == 1 or key in {key_name.value for key_name in Keys} or key in KEY_NAME_REPLACEMENTS.values():
         return bool(key.strip())
-    spelt = KEY_TO_UNICODE_NAME.get(REPLACED_KEYS.get(key, key), key).replace("_", " ")
+    spelled = KEY_TO_UNICODE_NAME.get(REPLACED_KEYS.get(key, key), key).replace("_", " ")
     try:
-        unicodedata.lookup(spelt)
+        unicodedata.lookup(spelled)
     except KeyError:
         return False
     return True
 
 
 def take_alt_digits() -> None:
-    """Let alt and a digit be a key: Textual reads it as the sign that a Mac makes of it, as `•` for alt+8."""
+    """Make alt and a digit a key; Textual reads them as the sign that a Mac makes of them, such as `•` for alt+8."""
     for digit in "0123456789":
         cast("dict[str, Any]", ANSI_SEQUENCES_KEYS).pop(f"\x1b{digit}", None)
 
 
 def is_text_key(key: str) -> bool:
-    """Return whether a line of text takes the key for itself: a letter, a digit, a sign."""
+    """Return whether a key types a letter, a digit or a sign into a line of text."""
     character = key_to_character(REPLACED_KEYS.get(key, key))
     return character is not None and character.isprintable()
 
@@ -276,7 +258,7 @@ def _clashes(keymap: Mapping[str, str]) -> list[str]:
         owner: dict[str, str] = {}
         for name, key in KEYS[place].items():
             mine = f"{place}.{name}"
-            for keystroke in keymap.get(mine, key.keys).split(","):
+            for keystroke in keymap.get(mine, key.key).split(","):
                 if keystroke in owner and (mine in keymap or owner[keystroke] in keymap):
                     clashes.append(f"'{keystroke}' stands for both {owner[keystroke]} and {mine}; the first gets it.")
                 owner.setdefault(keystroke, mine)

@@ -1,4 +1,4 @@
-"""The lines around every pane: the file, the panes, and what went wrong."""
+"""The lines around every pane: the file, the names of the panes, the keys, and the last error."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TopLine(Static):
     read_only = reactive(False)
 
     def draw(self) -> None:
-        """Put both ends into the width there is; the path gives way first."""
+        """Fit both ends into the width; the path is shortened first."""
         holds = self._holdings[self.size.width >= 100]
         right = Content.assemble((holds, "$muted"), ("  " if holds else ""), (self.state, self.tone))
         badge = Content.styled(" read-only ", "$warning reverse") if self.read_only else Content("")
@@ -72,7 +72,7 @@ class TabBar(Static):
         self.draw()
 
     def draw(self) -> None:
-        """Show the titles with their numbers, as wide as fits, at the least the numbers; a click turns to a pane."""
+        """Show as much of the titles as fits beside their numbers; a click turns to a pane."""
         parts: list[Content] = []
         for number, label in enumerate(self._labels(self.size.width)):
             style = "bold reverse $primary" if self._panes[number][0] == self.active else "$muted"
@@ -86,7 +86,7 @@ class TabBar(Static):
         titled = [(number % 10, title) for number, (_, title) in enumerate(self._panes, 1)]
         wide = [f" {number} {title} " for number, title in titled]
         close = [label[1:] for label in wide]
-        # The last word of a title of two tells it from the others.
+        # The last word of a title is enough to tell the panes apart.
         closest = [f"{number}{title.split()[-1].capitalize()} " for number, title in titled]
         for labels in (wide, close, closest):
             if sum(map(len, labels)) <= columns:
@@ -98,7 +98,7 @@ class TabBar(Static):
 
 
 class KeyLine(Static):
-    """The keys of the moment, as many as fit whole; at the right that of the commands."""
+    """The keys that work now, as many as fit; the key of the commands at the right."""
 
     def __init__(self, *, shows_commands: bool = True) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class KeyLine(Static):
         for _, binding, _, _ in active.values():
             if binding.show and binding.action not in hints:
                 hints[binding.action] = self._hint(binding)
-        # Who sees the help sees all keys.
+        # The help lists every key.
         last = [hints.pop(HELP)] if HELP in hints else []
         shown: list[Content] = []
         for hint in hints.values():
@@ -139,13 +139,13 @@ class KeyLine(Static):
 
 
 class ErrorLine(Static):
-    """One line that says what went wrong, why, and what to do; hidden when nothing did."""
+    """One line with the last error and what to do about it; hidden without one."""
 
     error: BaseException | None = None
     _dismissed = ""
 
     def tell(self, error: BaseException) -> None:
-        """Show an error; one that the person has dismissed does not come again by itself."""
+        """Show an error, unless the person has just dismissed the same one."""
         self.error = error
         if first_line(error) == self._dismissed:
             return
@@ -170,7 +170,7 @@ class ErrorLine(Static):
 def first_line(error: BaseException) -> str:
     """Return an error in one line: ours as they are; any other by its kind, since its words are for programmers."""
     if isinstance(error, NeedsConfirmation):
-        # Its hint tells how to confirm elsewhere; here it is asked.
+        # Its hint says how to confirm on a command line; the TUI asks.
         return visible(error.message)
     text = str(error) if isinstance(error, LocalMCPError) else f"Unexpected {type(error).__name__}: {error}"
     return visible(" ".join(text.split()))

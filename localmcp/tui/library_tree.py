@@ -1,11 +1,11 @@
-"""The Library's tree: its rows, and branches of which only a window is built, however long they are."""
+"""The Library's tree: its rows, and long branches of which only a window is built."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from rich.style import Style
 from rich.text import Text
@@ -95,7 +95,7 @@ class More:
     """A row that represents those before or behind the window."""
 
     offset: int
-    """Where the page begins that it fetches."""
+    """Of the page that it fetches."""
     left: int
     before: bool
 
@@ -114,7 +114,7 @@ class Window:
 
 
 class LibraryTree(Tree[Any]):
-    """Collections, documents, passages. It asks nothing itself: the pane hands pages to it."""
+    """Collections, documents, passages. It reads nothing itself: the pane passes it pages of rows."""
 
     BINDINGS = [*bindings("list"), *bindings("branches")]
 
@@ -148,7 +148,7 @@ class LibraryTree(Tree[Any]):
             self.move_cursor(node.children[0])
 
     def action_shut_branch(self) -> None:
-        """Close the branch; on a row that is none, or closed, go to the row above it in the tree."""
+        """Close the branch; on any other row, go to the branch that holds it."""
         node = self.cursor_node
         if node is not None and node.is_expanded and node.allow_expand:
             node.collapse()
@@ -156,13 +156,13 @@ class LibraryTree(Tree[Any]):
             self.move_cursor(node.parent)
 
     def go_to(self, line: int) -> None:
-        """Put the cursor on a line that there is, and show it."""
+        """Put the cursor on a line, if the tree has it, and scroll there."""
         if 0 <= line <= self.last_line:
             self.cursor_line = line
             self.scroll_to_line(self.cursor_line, animate=False)
 
     def watch_cursor_line(self, previous_line: int, line: int) -> None:
-        """Move the cursor; a page that was read ahead is shown in the same painting."""
+        """Move the cursor, and show a page that was read ahead before the next paint."""
         super().watch_cursor_line(previous_line, line)
         row = self.cursor_node
         if row is not None and row.parent is not None and isinstance(row.data, More):
@@ -171,12 +171,12 @@ class LibraryTree(Tree[Any]):
     # ------------------------------------------------------------ rows
 
     def clear(self) -> Self:
-        """Take everything out, and what was kept of the nodes: later ones are numbered from 0 again."""
+        """Remove all rows and their windows: ids of nodes start again at 0."""
         self._windows = {}
         return super().clear()
 
     def forget_pages(self, node: TreeNode[Any]) -> None:
-        """Take everything below a branch out."""
+        """Remove the pages of a branch."""
         self._windows.pop(node.id, None)
         node.remove_children()
         if isinstance(node.data, CollectionRow):
@@ -189,8 +189,7 @@ class LibraryTree(Tree[Any]):
             node.add("", data=WaitingFiles(collection))
 
     def put_page(self, node: TreeNode[Any], rows: Sequence[Any], offset: int, total: int) -> None:
-        """Show a page of a branch beside what is built; the cursor stays on the row it was on, or goes to the first
-        new one where it was on the row that fetched them."""
+        """Add a page to a branch; the cursor stays, or goes from the row that fetched it to the page."""
         window = self._windows.setdefault(node.id, Window(first=offset))
         before = offset < window.first
         # The first page may reach into the window.
@@ -199,14 +198,14 @@ class LibraryTree(Tree[Any]):
         window.total = total
         for child in [child for child in node.children if isinstance(child.data, More)]:
             child.remove()
-        # Behind what always comes first: the files that could not be read, and folders.
+        # The rows that always come first: files that could not be read, what waits, and folders.
         fixed = fixed_rows(node)
         new = [self._add(node, row, fixed + n if before else None) for n, row in enumerate(rows)]
         window.nodes = [*new, *window.nodes] if before else [*window.nodes, *new]
         window.first = offset if before else window.first
         self._trim(window, at_end=before)
         self._add_more_rows(node, window, fixed)
-        # Lines are numbered anew when they are counted; then the cursor moves before they are drawn, not after.
+        # Asking for the last line numbers the lines, so that the cursor moves before they are drawn.
         if self.last_line >= 0 and cursor is not None:
             came_for_them = isinstance(cursor.data, More) and new
             self.move_cursor((new[-1] if before else new[0]) if came_for_them else cursor)
@@ -224,16 +223,16 @@ class LibraryTree(Tree[Any]):
     def _add_more_rows(self, node: TreeNode[Any], window: Window, fixed: int) -> None:
         if window.first > 0:
             more = More(max(window.first - PAGE, 0), window.first, True)
-            node.add_leaf(_more_words(more), data=more, before=fixed)
+            node.add_leaf("", data=more, before=fixed)
         if window.end < window.total:
             more = More(window.end, window.total - window.end, False)
-            node.add_leaf(_more_words(more), data=more)
+            node.add_leaf("", data=more)
 
     def _add(self, node: TreeNode[Any], row: Any, place: int | None) -> TreeNode[Any]:
         """Add a row at a place of its branch, None for the end, and return its node."""
         branch = isinstance(row, Item) and row.chunks > 0
         where = place if place is not None and place < len(node.children) else None
-        return node.add(_words(row), data=row, before=where, allow_expand=branch)
+        return node.add("", data=row, before=where, allow_expand=branch)
 
     def put_folders(self, node: TreeNode[Any], folders: Sequence[Folder]) -> None:
         """Show the folders of a branch, closed."""
@@ -244,12 +243,12 @@ class LibraryTree(Tree[Any]):
 
     def add_collection(self, collection: CollectionRow) -> TreeNode[Any]:
         """Add a collection, closed, and return its node."""
-        node = self.root.add(collection.name, data=collection)
+        node = self.root.add("", data=collection)
         self._add_fixed(node, collection)
         return node
 
     def update_waiting(self, node: TreeNode[Any], collection: CollectionRow) -> None:
-        """Take over how much of a collection waits, where nothing else has changed."""
+        """Show how much of a collection waits now, where nothing else has changed."""
         node.data = collection
         for child in node.children:
             if isinstance(child.data, WaitingFiles):
@@ -259,7 +258,7 @@ class LibraryTree(Tree[Any]):
     # ------------------------------------------------------------ drawing
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Draw lines, their common style worked out once: for each of them it takes a fifth of the time."""
+        """Draw lines in a style that is computed once; once a line it took a fifth of the time."""
         self._line_style = super().rich_style
         lines = super().render_lines(crop)
         self._line_style = None
@@ -270,43 +269,55 @@ class LibraryTree(Tree[Any]):
         return self._line_style or super().rich_style
 
     def render_label(self, node: TreeNode[Any], base_style: Style, style: Style) -> Text:
-        """Draw marks and numbers in the theme's colors beside the label."""
-        data = node.data
+        """Draw a row with its marks and numbers, in the theme's colors."""
         arrow = ("▾ " if node.is_expanded else "▸ ") if node.allow_expand else ""
         text = Text(arrow, base_style)
-        if isinstance(data, Item):
-            mark, _, color = ("✓", "", "accent") if data.id in self.marked else STATE_MARKS[data.state]
-            number = f"  {data.chunks:,}"
-            columns = self.size.width - self.guide_depth * _depth(node) - len(arrow) - len(number) - 4
-            text.append(f"{mark} ", self._color(color)).append(cut_right(data.title, max(columns, 8)), style)
-            text.append(number, self._dim())
-        elif isinstance(data, CollectionRow):
-            name = f"{data.origin}/{data.name}" if data.origin else data.name
-            text.append(name, style + Style(bold=True)).append(f"  {data.documents:,}", self._dim())
-            if data.origin:
-                text.append("  read-only", self._color("warning"))
-        elif isinstance(data, Folder):
-            text.append(cut_right(f"{data.name}{os.sep}", max(self.size.width - 20, 8)), style)
-            text.append(f"  {data.documents:,}", self._dim())
-            state = self.folder_states.get(data.path, FolderState())
-            text.append(f"  ✗ {data.unread:,}" if data.unread else "", self._color("error"))
-            text.append(f"  ✎ {state.changed:,}" if state.changed else "", self._color("warning"))
-            text.append(f"  ○ {state.missing:,}" if state.missing else "", self._color("foreground"))
-            text.append(f"  ◌ {state.waiting:,}" if state.waiting else "", self._color("accent"))
-        elif isinstance(data, WaitingFiles):
-            text.append(f"◌ {data.words}", self._color("accent"))
-        elif isinstance(data, UnreadFiles):
-            text.append(f"✗ {counted(data.collection.unread, 'file')} could not be read", self._color("error"))
-        elif isinstance(data, PassageLine):
-            columns = self.size.width - self.guide_depth * _depth(node) - 8
-            text.append(f"{data.position + 1:>3}  ", self._dim()).append(
-                cut_right(passage_words(data), max(columns, 8)), style
-            )
-        elif isinstance(data, More):
-            text.append(_more_words(data), self._color("accent"))
-        else:
-            text.append(cast(Text, node.label).plain, style)
+        for part, tone in self._parts(node.data, self.size.width - self.guide_depth * _depth(node) - len(arrow)):
+            plain = style + Style(bold=True) if tone == "bold" else style
+            text.append(part, plain if tone in ("", "bold") else self._color(tone))
         return text
+
+    def _parts(self, row: Any, columns: int) -> list[tuple[str, str]]:
+        """Return the parts of a row with their tones: a color of the theme, `bold`, or empty for none."""
+        match row:
+            case Item():
+                mark, _, color = ("✓", "", "accent") if row.id in self.marked else STATE_MARKS[row.state]
+                number = f"  {row.chunks:,}"
+                title = cut_right(row.title, max(columns - len(number) - 4, 8))
+                return [(f"{mark} ", color), (title, ""), (number, "muted")]
+            case CollectionRow():
+                name = f"{row.origin}/{row.name}" if row.origin else row.name
+                read_only = "  read-only" if row.origin else ""
+                return [(name, "bold"), (f"  {row.documents:,}", "muted"), (read_only, "warning")]
+            case Folder():
+                return self._folder_parts(row)
+            case PassageLine():
+                number = f"{row.position + 1:>3}  "
+                return [(number, "muted"), (cut_right(passage_words(row), max(columns - 8, 8)), "")]
+            case WaitingFiles():
+                return [(f"◌ {row.words}", "accent")]
+            case UnreadFiles():
+                return [(f"✗ {counted(row.collection.unread, 'file')} could not be read", "error")]
+            case More():
+                return [(f"… {row.left:,} {'before' if row.before else 'more'} (enter)", "accent")]
+            case Unread():
+                return [(f"✗ {short(row.path)}", "")]
+            case WaitingFile():
+                return [(f"◌ {short(row.title)}  {waits_for(row)}", "")]
+            case Trash():
+                return [(f"Trash  {len(row.items)}", "")]
+            case _:
+                return [(row.title if isinstance(row, Trashed) else "", "")]
+
+    def _folder_parts(self, folder: Folder) -> list[tuple[str, str]]:
+        state = self.folder_states.get(folder.path, FolderState())
+        counts = (
+            ("✗", folder.unread, "error"), ("✎", state.changed, "warning"), ("○", state.missing, "foreground"),
+            ("◌", state.waiting, "accent"),
+        )  # fmt: skip
+        name = cut_right(f"{folder.name}{os.sep}", max(self.size.width - 20, 8))
+        marks = [(f"  {mark} {count:,}", color) for mark, count, color in counts if count]
+        return [(name, ""), (f"  {folder.documents:,}", "muted"), *marks]
 
     def get_label_width(self, node: TreeNode[Any]) -> int:
         """Skip measuring, which would draw every row: rows are truncated anyway."""
@@ -314,24 +325,6 @@ class LibraryTree(Tree[Any]):
 
     def _color(self, name: str) -> Style:
         return Style.parse(color(self.app.theme_variables, name))
-
-    def _dim(self) -> Style:
-        return self._color("muted")
-
-
-def _words(row: Any) -> str:
-    """Return a row without its marks. Brackets are no markup here."""
-    if isinstance(row, Item | Trashed):
-        words = row.title
-    elif isinstance(row, PassageLine):
-        words = passage_words(row)
-    elif isinstance(row, Unread):
-        words = f"✗ {short(row.path)}"
-    elif isinstance(row, WaitingFile):
-        words = f"◌ {short(row.title)}  {waits_for(row)}"
-    else:
-        words = str(row)
-    return words.replace("[", "\\[")
 
 
 def waits_for(row: WaitingFile) -> str:
@@ -366,7 +359,3 @@ def passage_words(passage: PassageLine) -> str:
 def _depth(node: TreeNode[Any]) -> int:
     """Return how many guides precede a node."""
     return 0 if node.parent is None or node.parent.is_root else 1 + _depth(node.parent)
-
-
-def _more_words(more: More) -> str:
-    return f"… {more.left:,} {'before' if more.before else 'more'} (enter)"

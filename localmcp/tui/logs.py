@@ -41,9 +41,11 @@ def logging_to_file(level: str) -> Generator[Path]:
 
 @contextmanager
 def separate_screen_stream() -> Generator[None]:
-    """Textual draws on stderr and measures stdout. Libraries written in C complain on stderr as well, and stdout may be
-    a pipe that waits for the answer: so the screen gets a separate stream for both, and what is written to descriptor
-    2 meanwhile goes to the log file."""
+    """Give the screen a stream of its own, and send what is written to descriptor 2 to the log file.
+
+    Textual draws on stderr and measures stdout. Libraries written in C write to stderr as well, and stdout may be a
+    pipe that waits for the answer.
+    """
     stdout, stderr = sys.__stdout__, sys.__stderr__
     if stderr is None or os.name != "posix":
         sys.__stdout__ = stdout if stdout is not None and stdout.isatty() else stderr

@@ -1,4 +1,4 @@
-"""What the parts of the TUI tell each other."""
+"""The messages between the parts of the TUI."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Failed(Message):
 
 @dataclass
 class Opened(Message):
-    """The file is open, or it is not there yet."""
+    """The file was opened, or could not be."""
 
     error: BaseException | None = None
 
@@ -64,7 +64,7 @@ class ModelChanged(Message):
 
 @dataclass
 class JobMoved(Message):
-    """Work in the background waits for its turn, begins, or is further; `progress` is None until it can be told."""
+    """A job waits, begins, or has moved on; `progress` is None until it is known."""
 
     title: str
     progress: Progress | None = None
@@ -72,25 +72,25 @@ class JobMoved(Message):
 
 @dataclass
 class JobEnded(Message):
-    """Work in the background is done, or failed."""
+    """A job is done, or failed."""
 
     title: str
     result: Any
     error: BaseException | None
     then: Callable[[Any], object] | None = None
-    """What is done with the result; None: it is a report, which is told."""
+    """Called with the result; None: the result is a report, which is shown."""
 
 
 @dataclass
 class BackgroundChanged(Message):
-    """What goes on behind the file, whichever process does it."""
+    """The background work on the file, of any process, has changed."""
 
     works: list[Work]
 
 
 @dataclass
 class QuestionChanged(Message):
-    """The person typed on: what went wrong with the last question is over."""
+    """The person typed on, so the error of the last question no longer matters."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The command palette: what can be done, and every document by a few of its letters."""
+"""The command palette: commands, and every document by a few of its letters."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from textual.app import App
 from textual.command import CommandPalette, Hit, Hits, Provider
 from textual.fuzzy import Matcher
 from textual.system_commands import SystemCommandsProvider
-from textual.widget import Widget
 
 from localmcp.knowledge.inventory import file_name
-from localmcp.tui import theme
 from localmcp.tui.highlight import short
 from localmcp.tui.messages import ReadDocument
 from localmcp.tui.session import session_of
@@ -43,14 +41,8 @@ class DocumentCommands(Provider):
 
 
 def _score(matcher: Matcher, item: Item) -> float:
-    """Match the title, else the file's name; folders would fit nearly everything."""
+    """Match the title, else the file's name; names of folders would match nearly every query."""
     return matcher.match(item.title) or 0.8 * matcher.match(file_name(item))
-
-
-def set_theme(widget: Widget, name: str) -> None:
-    """Change the colors, and remember the choice."""
-    widget.app.theme = name
-    session_of(widget).services.save_theme(name)
 
 
 def open_palette(app: App[Any]) -> None:
@@ -58,9 +50,3 @@ def open_palette(app: App[Any]) -> None:
     if not CommandPalette.is_open(cast("App[object]", app)):
         providers = [SystemCommandsProvider, DocumentCommands]
         app.push_screen(CommandPalette(providers=providers, placeholder="A command, or a document by some letters…"))
-
-
-def open_theme_palette(app: App[Any]) -> None:
-    """Open the palette of themes."""
-    commands = [(name, partial(set_theme, app.screen, name)) for name in theme.theme_names()]
-    app.search_commands(commands, "Choose the colors…")

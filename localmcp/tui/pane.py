@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from inspect import isawaitable
 from itertools import accumulate
 from typing import Any, ClassVar, TypeVar, cast
@@ -15,13 +15,15 @@ from textual import events
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content, Span
+from textual.message import Message
+from textual.message_pump import MessagePump
 from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input, OptionList
+from textual.widgets.option_list import Option
 
 from localmcp.errors import Interrupted, LocalMCPError
 from localmcp.storage.interruption import Interruption
-from localmcp.tui.error_guard import ErrorGuard
 from localmcp.tui.keymap import bindings
 from localmcp.tui.messages import Answered, Failed, QuestionChanged, Waiting
 from localmcp.tui.session import Session, session_of
@@ -46,8 +48,18 @@ WAITED_FOR = {
 """Group of questions -> what its answer comes from."""
 
 
+class ErrorGuard(MessagePump):
+    """Shows the error that a message handler raised, and keeps the widget alive; Textual would end it."""
+
+    async def _dispatch_message(self, message: Message) -> None:
+        try:
+            await super()._dispatch_message(message)
+        except Exception as error:
+            self.app._handle_exception(error)  # pyright: ignore[reportPrivateUsage]
+
+
 class Asking(ErrorGuard, Widget):
-    """A widget that asks in threads: of one group only the latest question is answered, those before are stopped."""
+    """A widget that asks in threads; a new question of a group stops the one before."""
 
     _typing: Timer | None = None
     _shown_from = 0.0
@@ -56,19 +68,24 @@ class Asking(ErrorGuard, Widget):
 
     @property
     def session(self) -> Session:
-        """What the TUI works on."""
+        """The session of the app."""
         return session_of(self)
+
+    @cached_property
+    def questions(self) -> dict[str, Interruption]:
+        """The questions without an answer yet, by group."""
+        return {}
 
     def ask(
         self, group: str, work: Callable[[], T], then: Callable[[T], object], what: str = "",
         failed: Callable[[LocalMCPError], object] | None = None,
     ) -> None:  # fmt: skip
-        """Run `work` in a thread, and `then` with its answer here; an error goes to `failed`, without it to the error
-        line. `what` is said to be waited for."""
-        questions = self.open_questions()
-        if before := questions.get(group):
-            before.stop()
-        question = questions[group] = Interruption()
+        """Run `work` in a thread, then `then` with its answer here.
+
+        `what`: shown as what the TUI waits for. `failed`: gets an error of localmcp; others go to the error line.
+        """
+        self.forget(group)
+        question = self.questions[group] = Interruption()
         self.set_timer(PATIENCE_SECONDS, partial(self._say_it_waits, question, group, what))
         self.run_worker(
             partial(self._work, group, question, work, then, failed),
@@ -77,29 +94,25 @@ class Asking(ErrorGuard, Widget):
 
     def _say_it_waits(self, question: Interruption, group: str, what: str) -> None:
         """Name what is waited for, if the answer is not there yet."""
-        if self.open_questions().get(group) is question:
+        if self.questions.get(group) is question:
             self.app.post_message(Waiting(question, what or WAITED_FOR.get(group, "the answer")))
 
     def forget(self, group: str) -> None:
-        """Nobody waits for the answer of that group any more."""
-        if question := self.open_questions().pop(group, None):
+        """Stop the question of a group, and drop its answer."""
+        if question := self.questions.pop(group, None):
             question.stop()
 
     def ask_after_typing(self, group: str, ask: Callable[[], object]) -> None:
-        """Ask while the person may still be typing, and show the answer once no key came for a while; the query that is
-        running is of no use from the next key on."""
+        """Ask while the person may still be typing, and show the answer once no key came for a while.
+
+        The next key stops the question.
+        """
         if self._typing:
             self._typing.stop()
         self.post_message(QuestionChanged())
         self.forget(group)
         self._typed_group, self._shown_from = group, time.monotonic() + DEBOUNCE_SECONDS
         self._typing = self.set_timer(DEBOUNCE_SECONDS - HEAD_START_SECONDS, ask)
-
-    def open_questions(self) -> dict[str, Interruption]:
-        """Return the questions whose answers are waited for, by their groups."""
-        if not hasattr(self, "_questions"):
-            self._questions: dict[str, Interruption] = {}
-        return self._questions
 
     def _work(
         self, group: str, question: Interruption, work: Callable[[], Any], then: Callable[[Any], object],
@@ -110,29 +123,22 @@ class Asking(ErrorGuard, Widget):
                 answer = visible_value(work())
             if group == self._typed_group:
                 time.sleep(max(self._shown_from - time.monotonic(), 0))
-        except Interrupted:
-            self._close(group, question)
-            return
         except Exception as error:
             log.debug("a question of %s failed", group, exc_info=True)
-            if failed is None or not isinstance(error, LocalMCPError):
-                if not question.stopped:
-                    self.app.post_message(Failed(error))
-                self._close(group, question)
-                return
-            then, answer = failed, error
+            then, answer = self._show_failure, error
+            if failed is not None and isinstance(error, LocalMCPError):
+                then = failed
         if not question.stopped and self.is_attached:
             self.post_message(Answered(question, group, then, answer))
 
-    def _close(self, group: str, question: Interruption) -> None:
-        """Nobody waits for that answer any more."""
-        if self.open_questions().get(group) is question:
-            self.open_questions().pop(group, None)
+    def _show_failure(self, error: Exception) -> None:
+        if not isinstance(error, Interrupted):
+            self.app.post_message(Failed(error))
 
     async def on_answered(self, message: Answered) -> None:
         """Hand an answer over, unless a later question has taken its place."""
-        if self.open_questions().get(message.group) is message.question:
-            del self.open_questions()[message.group]
+        if self.questions.get(message.group) is message.question:
+            del self.questions[message.group]
             shown = message.then(message.answer)
             if isawaitable(shown):
                 await shown
@@ -143,17 +149,17 @@ class Asking(ErrorGuard, Widget):
         self.app.notify(message)
 
     def on_unmount(self) -> None:
-        """Let no thread work for a widget that is gone."""
-        for group in list(self.open_questions()):
+        """Stop every question of a widget that is gone."""
+        for group in list(self.questions):
             self.forget(group)
 
 
 class Pane(Vertical, Asking):
-    """One of the places between which the person turns."""
+    """The base of the panes."""
 
     TITLE: ClassVar[str] = ""
     KEY_GROUP: ClassVar[str] = ""
-    """Its part of the key table."""
+    """Its place in the table of keys."""
     ABOUT: ClassVar[str] = ""
     """Two or three sentences for the help screen."""
 
@@ -164,23 +170,28 @@ class Pane(Vertical, Asking):
         super().__init_subclass__(**options)
 
     stale = True
-    """What it shows may no longer be so; it is looked at again when it comes to the front."""
+    """Whether it must be reloaded when it comes to the front."""
     words = ""
-    """What the filter line holds: only what holds it is shown."""
+    """The text of the filter line; only rows that hold it are shown."""
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether the screen has no space for a view beside the list."""
+        return self.app.size.width < 100
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer the keys that lead from a text field to the list only in that field."""
         return isinstance(self.screen.focused, Input) if action in ("results", "list") else True
 
     def come_to_front(self) -> None:
-        """The person turned here."""
+        """Reload the pane if it is stale, and take the focus."""
         if self.stale:
             self.stale = False
             self.reload()
         self.focus_first()
 
     def file_changed(self, counters: dict[str, int]) -> None:
-        """The file holds something else; called for the pane in front, the others become stale."""
+        """Reload, since the file changed; called for the pane in front, while the others become stale."""
         self.reload()
 
     def reload(self) -> None:
@@ -195,7 +206,7 @@ class Pane(Vertical, Asking):
             line.open()
 
     def key_escape(self) -> None:
-        """Show everything again, where a filter is left."""
+        """Clear the filter."""
         for line in self.query(FilterLine):
             line.action_leave()
 
@@ -205,11 +216,11 @@ class Pane(Vertical, Asking):
         self.reload()
 
     def say_nothing_is_here(self, empty: bool) -> None:
-        """Where only one part fits, words about an empty list are in its place."""
+        """On a narrow screen, show words about the empty list in its place."""
         self.set_class(empty, "-nothing")
 
     def keep_focus(self) -> None:
-        """After what is shown was exchanged: the focus must not stay on what is hidden."""
+        """Move the focus if what had it is hidden now."""
         focused = self.screen.focused
         lost = focused is None or self not in focused.ancestors or not all(
             part.display for part in focused.ancestors_with_self if isinstance(part, Widget)
@@ -236,7 +247,7 @@ class TextLine(Input):
 
 
 class FilterLine(TextLine):
-    """A line below a pane, hidden while it is empty and not typed into: what the pane shows must hold its words."""
+    """A line below a pane that filters its rows; hidden while it is empty and not in use."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave"), ("down", "submit")]
 
@@ -259,7 +270,7 @@ class FilterLine(TextLine):
         self.pane.apply_filter(self.value.strip())
 
     def on_input_submitted(self, message: Input.Submitted) -> None:
-        """Back to what is left."""
+        """Go to the rows that are left."""
         message.stop()
         self.set_class(not self.value.strip(), "hidden")
         self.pane.focus_first()
@@ -302,13 +313,20 @@ def visible_content(content: Content) -> Content:
     return Content("".join(signs), spans)
 
 
+def list_option(row: Content | str, identity: str) -> Option:
+    """Return a row of a list; a plain text is a heading, which cannot be chosen."""
+    if isinstance(row, str):
+        return Option(Content.styled(row, "bold $muted"), disabled=True)
+    return Option(row, id=identity)
+
+
 class Choices(OptionList):
     """A list in which letters move as well as arrows."""
 
     BINDINGS = bindings("list")
 
     async def _on_click(self, event: events.Click) -> None:
-        """Beside a view of what is highlighted, a click highlights, and one more opens."""
+        """Highlight at the first click where a view beside the list shows the row; open at the second."""
         place: int | None = event.style.meta.get("option")
         if self.has_class("left") and place is not None and place != self.highlighted:
             event.prevent_default()

@@ -1,4 +1,4 @@
-"""The passage that is highlighted, among its neighbors, with the reasons why it was found below it."""
+"""The highlighted passage among its neighbors, and below it why it ranks where it does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from localmcp.tui.explanation import explanation_of
+from localmcp.humanize import counted
 from localmcp.tui.highlight import headings_of, lines_of, marked_passage
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 class PassageView(Vertical):
-    """A frame with text, and one with reasons that can be hidden."""
+    """A box with text, and one with reasons that can be hidden."""
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="framed", id="preview", can_focus=True):
@@ -34,7 +34,7 @@ class PassageView(Vertical):
         self.query_one("#preview").focus()
 
     def show(self, text: Content, title: str = "", below: str = "") -> None:
-        """Fill the frame."""
+        """Show a text from its beginning."""
         preview = self.query_one("#preview")
         preview.border_title = Content(title or "Passage")
         preview.border_subtitle = Content(below)
@@ -42,7 +42,7 @@ class PassageView(Vertical):
         preview.scroll_home(animate=False)
 
     def show_markup(self, markup: str) -> None:
-        """Fill the frame with words of the program."""
+        """Show markup of the program itself."""
         self.show(Content.from_markup(markup))
 
     def show_hit(self, hit: Json, around: Json, matcher: Matcher) -> None:
@@ -58,11 +58,11 @@ class PassageView(Vertical):
             f"{hit['sourceTitle']}{headings_of(hit)}",
             f"{hit['collection']} · passage {hit['chunkIndex'] + 1} of {hit['chunkTotal']} · {lines_of(citation)}",
         )
-        # One line of what is before it stays in sight.
+        # One line of the passage before it stays in sight.
         width = max(self.query_one("#passage").size.width, 20)
         earlier = sum(chunk["relativePosition"] < 0 for chunk in around["chunks"])
         before = sum(len(part.wrap(width)) + 1 for part in parts[:earlier])
-        # The frame can be scrolled that far once the text is in it.
+        # The box can be scrolled that far once the text is in it.
         scroll = self.query_one("#preview").scroll_to
         self.call_after_refresh(scroll, y=max(before - 2, 0), animate=False)
 
@@ -75,3 +75,50 @@ class PassageView(Vertical):
         explain = self.query_one("#explain", Static)
         if explain.has_class("-on"):
             explain.update(explanation_of(result, hit) if hit else Content(""))
+
+
+def explanation_of(result: Json, hit: Json) -> Content:
+    """Return the scores of a hit, the words that were searched for, and why others were not."""
+    arms, query = hit["explain"], result["explain"]
+    meaning, words = arms["semantic"], arms["keyword"]
+    rows = {
+        "score": _formula(hit, meaning, words),
+        "meaning": f"{_rank(meaning)}   cosine {meaning['raw']:.3f}",
+        "words": f"{_rank(words)}   bm25 {words['raw']:.2f}   matched: {', '.join(arms['matchedWords']) or 'none'}",
+        "searched": " · ".join(_term(term) for term in query["terms"]) or "no words",
+        "left out": ", ".join(f"{dropped['word']} ({dropped['reason']})" for dropped in query["dropped"]),
+        "repaired": ", ".join(f"{repair['word']} → {repair['replacement']}" for repair in result.get("repairs", ())),
+        "notices": " ".join(result.get("notices", ())),
+        "file": {
+            "fresh": "as it was read",
+            "changed": "has changed since it was read",
+            "missing": "is no longer there",
+            "unverifiable": "not a file of this machine",
+        }[hit["freshness"]],
+    }
+    lines = [
+        Content.assemble((f"{name:<9} ", "$muted"), value if name != "score" else (value, "bold"))
+        for name, value in rows.items()
+        if value
+    ]
+    return Content("\n").join(lines)
+
+
+def _formula(hit: Json, meaning: Json, words: Json) -> str:
+    """Return the sum that makes the score; with one arm alone, that arm."""
+    score = hit["combinedScore"]
+    total = meaning["weight"] * meaning["score"] + words["weight"] * words["score"]
+    if abs(total - score) < 0.02:
+        return (
+            f"{score:.1f} = {meaning['weight']:.2g} × {meaning['score']:.1f} meaning + "
+            f"{words['weight']:.2g} × {words['score']:.1f} words"
+        )
+    return f"{score:.1f} by {'meaning' if meaning['score'] == score else 'words'} alone"
+
+
+def _rank(arm: Json) -> str:
+    return f"rank {arm['rank']}" if arm["rank"] else "not among its first"
+
+
+def _term(term: Json) -> str:
+    return f"{term['word']} in {counted(term['chunks'], 'passage')}"

@@ -112,7 +112,7 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         self.passages: list[Json] = []
         self.headings: list[Heading] = []
         self.term = ""
-        """What is searched for inside."""
+        """The text that is searched for in the document."""
         self._matching: list[tuple[int, str]] = []
         """Of the passages that hold the term, position and id."""
 
@@ -339,7 +339,7 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         return len(self.hits) > 1 if action == "hit" else True
 
     def action_close(self) -> None:
-        """Leave the line that finds; else leave the document, and remember where."""
+        """Leave the search inside the document; else leave the document, and remember the place."""
         line = self.query_one("#find", Input)
         if self.focused is line or self.term:
             line.value, self.term, self._matching = "", "", []

@@ -24,7 +24,7 @@ TARGET_MARK = "▌"
 
 
 class _LeftHeading(Heading):
-    """A heading at the left: centered ones jump about in a narrow column."""
+    """A heading at the left: centered ones are hard to scan in a narrow column."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         self.text.justify = "left"

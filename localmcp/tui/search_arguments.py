@@ -31,8 +31,9 @@ class Asked:
 def run_search(
     session: Session, asked: Asked, *, similar_to: str = "", cursor: str | None = None, at_least: int = 0
 ) -> Draft:
-    """Search, for a thread that may wait; `similar_to`: a passage that takes the place of the words; `at_least`: how
-    many passages are shown now.
+    """Search, for a thread that may wait.
+
+    `similar_to`: a passage to compare with instead of the words; `at_least`: how many passages are shown now.
 
     Raises:
         NotFound: `source:` names no document.

@@ -48,7 +48,7 @@ def notices_of(result: dict[str, Any]) -> str:
 
 
 def chips_of(line: str, state: str, by_date: bool, mode: str, notices: str = "") -> Content:
-    """Return the filters of a line; those that are set are highlighted, and notices take the place of the others."""
+    """Return the filters of a line: set ones highlighted, the others only without notices."""
     filters = parse_query_line(line).filters
     names = ("collection", "type", "since", "until", "tag", "path")
     values = {name: ", ".join(filters[name]) if name in filters else "" for name in names}
@@ -77,8 +77,10 @@ def choices_for(workspace: Workspace) -> list[Choice]:
 
 
 def filter_rows(choices: Sequence[Choice], active: set[tuple[str, str]]) -> list[tuple[Content | str, Choice | None]]:
-    """Return the rows of a list to choose from: the filters as headings, and their values with what choosing one sets;
-    a value in `active`, (filter, value) that are set, is cleared."""
+    """Return the rows of a list of filters: headings, and values with what choosing one sets.
+
+    Choosing a value of `active`, pairs of filter and value, clears that filter.
+    """
     rows: list[tuple[Content | str, Choice | None]] = []
     for number, choice in enumerate(choices):
         if number == 0 or choices[number - 1].name != choice.name:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from pathlib import Path
 from typing import Any, cast
 
 from localmcp.config import state_directory
@@ -17,10 +16,10 @@ MOST_SEARCHES, MOST_POSITIONS = 100, 500
 
 
 class SearchMemory:
-    """Lists in a file of the state directory; a file that cannot be read or written is as if there were none."""
+    """Lists in a file of the state directory; one that cannot be read or written is ignored."""
 
-    def __init__(self, path: Path | None = None) -> None:
-        self._path = path or state_directory() / "tui_searches.json"
+    def __init__(self) -> None:
+        self._path = state_directory() / "tui_searches.json"
         self.recent: list[str] = []
         """The latest first."""
         self.saved: list[str] = []

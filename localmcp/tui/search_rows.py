@@ -53,7 +53,7 @@ Row = HitRow | FoldedRow | QueryRow
 
 
 def rows_of(hits: Sequence[Json], opened: Collection[str]) -> list[Row]:
-    """Return hits by document, in the order of each document's first hit; those of `opened` (source ids) in full."""
+    """Return hits by document, in the order of the first hits; all hits of `opened` documents (source ids)."""
     groups: dict[str, list[int]] = {}
     for number, hit in enumerate(hits):
         groups.setdefault(hit["sourceId"], []).append(number)

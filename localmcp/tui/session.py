@@ -1,4 +1,4 @@
-"""What the TUI works on: the one open file, its model, and work in the background; never on the thread that draws."""
+"""The open file, its model, and background work, kept off the thread that draws."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from textual.widget import Widget
 from localmcp.errors import Interrupted, LocalMCPError
 from localmcp.tui import messages
 from localmcp.tui.search_memory import SearchMemory
-from localmcp.tui.services import Services
 
 if TYPE_CHECKING:
     from localmcp.knowledge import background
@@ -27,10 +26,10 @@ if TYPE_CHECKING:
     from localmcp.tools import Answer, Scope
     from localmcp.workspace import Workspace
 
-    Tell = Callable[[Progress | None], None]
-    """Told how far work is, or only that it goes on; raises Interrupted where it is to stop."""
-    Work = Callable[[Tell], Any]
-    """Long work: told how to tell its progress, it returns its report."""
+    OnProgress = Callable[[Progress | None], None]
+    """Takes the progress of work, or None for a sign of life; raises Interrupted when the work is to stop."""
+    Work = Callable[[OnProgress], Any]
+    """Long work: reports its progress by the callback, and returns its result."""
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -39,9 +38,9 @@ LOOK_SECONDS = 0.4
 """How often the file is asked whether it changed: what another process adds is seen within a second."""
 
 CLOSING_SECONDS = 1.0
-"""How long leaving waits for work to stop: a command that it runs is ended meanwhile."""
+"""How long closing waits for a job to stop; a command that it runs is ended meanwhile."""
 LOOKS_FOR_WORK = 2
-"""Every so many looks, work in the background is looked at."""
+"""Background work is looked at every second time."""
 
 COLLECT_AFTER = 10_000
 """New objects, after which garbage is collected."""
@@ -52,7 +51,7 @@ REFRESH = "Refresh"
 
 @dataclass(slots=True)
 class Draft:
-    """An answer to something that is not typed to its end yet."""
+    """An answer to a question that is still being typed."""
 
     tool: str
     arguments: dict[str, Any]
@@ -66,14 +65,10 @@ class Draft:
 class Session:
     """Holds the workspace. `post` hands messages to the app from any thread."""
 
-    def __init__(
-        self, opener: Callable[[], Workspace], path: Path, post: Callable[[Message], object],
-        services: Services | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, opener: Callable[[], Workspace], path: Path, post: Callable[[Message], object]) -> None:
         self._opener = opener
         self._post = post
         self.path = path
-        self.services = services or Services()
         self.memory = SearchMemory()
         self.model_loading = True
         self.job = ""
@@ -86,7 +81,7 @@ class Session:
         self._stops_job = threading.Event()
         self._jobs: SimpleQueue[tuple[str, Work, Callable[[Any], object] | None]] = SimpleQueue()
         self.works: list[background.Work] = []
-        """What goes on behind the file, in any process."""
+        """Background work on the file, in any process."""
 
     # ------------------------------------------------------------ opening
 
@@ -151,8 +146,23 @@ class Session:
             return str(error)
         return ""
 
+    def adopt(self) -> str:
+        """Allow changes to the file, which another machine made; returns what was printed.
+
+        Raises:
+            LocalMCPError: it cannot be adopted.
+        """
+        from localmcp.tui.commands import run_command
+
+        output = run_command(self, ["adopt", str(self.path)])
+        if output.code:
+            raise LocalMCPError(output.text)
+        # The next connection looks again whether the file may be changed.
+        self.workspace.database.close()
+        return output.text
+
     def close(self) -> None:
-        """Let go of the file, once the work that was told to stop has stopped."""
+        """Close the file, once the work that was asked to stop has stopped."""
         self._closed.set()
         if self._worker is not None and self.job:
             self._worker.join(CLOSING_SECONDS)
@@ -178,7 +188,7 @@ class Session:
         return self.answer(tool, **arguments).value
 
     def draft(self, tool: str, **arguments: Any) -> Draft:
-        """Call a tool for somebody who is still typing: nothing is logged until the answer is used, see `keep`.
+        """Call a tool while the person types; `keep` logs the call once the answer is used.
 
         Raises:
             LocalMCPError: what the tool raises.
@@ -208,8 +218,7 @@ class Session:
             observe(CallRecord(*call))
 
     def look(self, work: Callable[[Workspace], T]) -> T:
-        """Read something as the person at the machine, without a line in the log of calls: what a pane shows by itself
-        is not a question that somebody asked."""
+        """Read something for the person at the machine, without a line in the log of calls."""
         from localmcp.tools import use_scope
 
         with use_scope(self.scope):
@@ -239,15 +248,15 @@ class Session:
     # ------------------------------------------------------------ work in the background
 
     def do(self, title: str, work: Work, then: Callable[[Any], object] | None = None) -> None:
-        """Run `work` after what is already waiting, and `then` with its result; told as `JobMoved` and `JobEnded`."""
+        """Run `work` after the waiting jobs, then `then` with its result; posts `JobMoved`, `JobEnded`."""
         self._jobs.put((title, work, then))
         self._post(messages.JobMoved(title))
 
     def refresh(self, *, confirmed: bool = False) -> None:
-        """Look at everything that was added again; `confirmed`: many files are gone on purpose."""
+        """Look again at everything that was added; `confirmed`: many files are gone on purpose."""
 
-        def work(tell: Tell) -> Any:
-            return self.workspace.library.refresh(confirm_removals=confirmed, progress=tell)
+        def work(on_progress: OnProgress) -> Any:
+            return self.workspace.library.refresh(confirm_removals=confirmed, progress=on_progress)
 
         self.do(REFRESH, work)
 
@@ -258,21 +267,18 @@ class Session:
             self.job = title
             result, failure = None, None
             try:
-                result = work(partial(self._tell, title))
-            except LocalMCPError as error:
-                failure = error
+                result = work(partial(self._on_progress, title))
             except Exception as error:
-                log.exception("%s failed", title)
                 failure = error
             self.job = ""
             self._post(messages.JobEnded(title, result, failure, then))
 
     def stop_job(self) -> None:
-        """Stop the work in the background after the file it is at; what was done stays."""
+        """Stop the running job after its current file; what was done stays."""
         self._stops_job.set()
 
     def stop_work(self, work: background.Work) -> None:
-        """Stop work behind the file; for a thread that may wait."""
+        """Stop background work on the file; for a thread that may wait."""
         from localmcp.knowledge import background
 
         if work.job_id:
@@ -280,7 +286,7 @@ class Session:
         else:
             self.workspace.upkeep.stop()
 
-    def _tell(self, title: str, progress: Progress | None) -> None:
+    def _on_progress(self, title: str, progress: Progress | None) -> None:
         if self._stops_job.is_set() or self._closed.is_set():
             raise Interrupted(f"{title} was stopped.")
         if progress is not None:
@@ -288,8 +294,10 @@ class Session:
 
 
 def _spare_the_collector() -> None:
-    """Let collections skip what is loaded by now, where the program began so: a full one takes 100 ms, for which every
-    tenth answer waited; and collect less often."""
+    """Keep what is loaded so far out of garbage collections, and collect less often.
+
+    A full collection takes 100 ms, and every tenth answer waited for one. Only where the program froze objects before.
+    """
     if gc.get_freeze_count():
         gc.freeze()
         gc.set_threshold(COLLECT_AFTER)
@@ -306,19 +314,19 @@ def session_of(widget: Widget) -> Session:
 
 
 class _Watch:
-    """Notices what changes in a file, and whether it is another file now."""
+    """Notices changes of a file, and that another file took its place."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._database = workspace.database
         self._upkeep = workspace.upkeep
         self._last: dict[str, int] | None = None
         self._identity: tuple[int, int] | None = None
-        self._trouble = ""
+        self._error = ""
         self._works: list[background.Work] = []
         self._looks = 0
 
     def works(self) -> list[background.Work] | None:
-        """What goes on behind the file, if that changed since the last look; None if not, or between two looks."""
+        """Return the background work on the file if it changed since the last look; else None."""
         self._looks += 1
         if self._looks % LOOKS_FOR_WORK or not self._database.is_open:
             return None
@@ -336,22 +344,22 @@ class _Watch:
         """
         path = self._database.path
         if not self._database.is_open and not path.exists():
-            # Asking would make it.
+            # Opening it would make the file.
             return None
         counters = self._database.counters()
         status = path.stat()
         identity = (status.st_dev, status.st_ino)
         if self._identity not in (None, identity):
-            # Another file is there now: the connections still read the old one.
+            # Another file took its place: the connections still read the old one.
             self._database.close()
             counters = self._database.counters()
         self._identity = identity
         self._upkeep.start()
-        changed = counters != self._last or self._trouble
-        self._last, self._trouble = counters, ""
+        changed = counters != self._last or self._error
+        self._last, self._error = counters, ""
         return counters if changed else None
 
     def is_news(self, error: Exception) -> bool:
-        """Return whether this trouble was not told yet."""
-        before, self._trouble = self._trouble, str(error)
-        return before != self._trouble
+        """Return whether this error differs from the one before."""
+        before, self._error = self._error, str(error)
+        return before != self._error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rich.segment import Segment
 from textual.app import App
@@ -17,53 +17,31 @@ DEFAULT = "localmcp"
 TERMINAL = "terminal"
 
 
-def _variables(accent: str, scrollbar: str, background: str, selection: str) -> dict[str, str]:
-    return {
-        "block-cursor-text-style": "none",
-        "input-selection-background": selection,
-        "scrollbar": scrollbar,
-        "scrollbar-hover": scrollbar,
+def _theme(name: str, *, scrollbar: str, selection: str, accent: str, background: str, **colors: Any) -> Theme:
+    variables = dict.fromkeys(("scrollbar", "scrollbar-hover"), scrollbar)
+    behind = ("scrollbar-background", "scrollbar-background-hover", "scrollbar-background-active")
+    variables |= dict.fromkeys((*behind, "scrollbar-corner-color"), background)
+    variables |= {
         "scrollbar-active": accent,
-        "scrollbar-background": background,
-        "scrollbar-background-hover": background,
-        "scrollbar-background-active": background,
-        "scrollbar-corner-color": background,
+        "input-selection-background": selection,
+        "block-cursor-text-style": "none",
     }
+    return Theme(name, accent=accent, background=background, variables=variables, **colors)
 
 
 THEMES = (
-    Theme(
-        name=DEFAULT,
-        primary="#7aa2f7",
-        secondary="#86b8c9",
-        accent="#e6b673",
-        success="#9ece6a",
-        warning="#e0af68",
-        error="#f7768e",
-        foreground="#cfd6ea",
-        background="#14161d",
-        surface="#191c25",
-        panel="#222634",
-        dark=True,
-        variables=_variables("#e6b673", "#39415a", "#14161d", "#7aa2f7 35%"),
+    _theme(
+        DEFAULT, dark=True, primary="#7aa2f7", secondary="#86b8c9", accent="#e6b673", success="#9ece6a",
+        warning="#e0af68", error="#f7768e", foreground="#cfd6ea", background="#14161d", surface="#191c25",
+        panel="#222634", scrollbar="#39415a", selection="#7aa2f7 35%",
     ),
-    Theme(
-        name="localmcp-light",
-        primary="#2f5fc4",
-        secondary="#216b80",
-        accent="#9a5b00",
-        success="#3d7a1e",
-        warning="#9a5b00",
-        error="#b3203d",
-        foreground="#20242f",
-        background="#fbfbfd",
-        surface="#f1f2f6",
-        panel="#e4e7ef",
-        dark=False,
-        variables=_variables("#9a5b00", "#c3c9d8", "#fbfbfd", "#2f5fc4 25%"),
+    _theme(
+        "localmcp-light", dark=False, primary="#2f5fc4", secondary="#216b80", accent="#9a5b00", success="#3d7a1e",
+        warning="#9a5b00", error="#b3203d", foreground="#20242f", background="#fbfbfd", surface="#f1f2f6",
+        panel="#e4e7ef", scrollbar="#c3c9d8", selection="#2f5fc4 25%",
     ),
     replace(BUILTIN_THEMES["ansi-dark"], name=TERMINAL),
-)
+)  # fmt: skip
 
 
 class Colorless(LineFilter):

@@ -33,6 +33,8 @@ class Field:
     """One property of a schema."""
 
     name: str
+    label: str
+    """What a person reads instead of the name."""
     kind: str
     """choice, boolean, integer, number, string, text, list (one item a line) or json."""
     required: bool
@@ -40,23 +42,19 @@ class Field:
     default: Any
     choices: tuple[Any, ...] = ()
     item_kind: str = "string"
-    label: str = ""
-    """What a person reads instead of the name."""
 
 
 def fields_of(schema: Any) -> list[Field]:
-    """Return the fields of an object schema, required ones first; a schema without properties has one JSON field."""
+    """Return the fields of an object schema, required ones first; one JSON field if it has no properties."""
     table = _object(schema)
     properties = _object(table.get("properties"))
     if not properties:
-        return [] if table.get("additionalProperties") is False or table == {"type": "object"} else [_any_json()]
+        takes_none = table.get("additionalProperties") is False or table == {"type": "object"}
+        says = "All arguments, as one JSON object"
+        return [] if takes_none else [Field(ALL_ARGUMENTS, ALL_ARGUMENTS, "json", False, says, None)]
     required = [str(name) for name in cast("list[Any]", table.get("required") or [])]
     fields = [_field(name, spec, name in required, table) for name, spec in properties.items()]
     return sorted(fields, key=lambda field: not field.required)
-
-
-def _any_json() -> Field:
-    return Field(ALL_ARGUMENTS, "json", False, "All arguments, as one JSON object", None)
 
 
 def _field(name: str, spec: Any, required: bool, root: Json) -> Field:
@@ -65,7 +63,7 @@ def _field(name: str, spec: Any, required: bool, root: Json) -> Field:
     kind, item_kind = ("choice", "string") if choices else _kind(name, resolved, root)
     says = str(resolved.get("description") or "")
     label = human_label(name, resolved)
-    return Field(name, kind, required, says, resolved.get("default"), choices, item_kind, label)
+    return Field(name, label, kind, required, says, resolved.get("default"), choices, item_kind)
 
 
 def _resolve(spec: Any, root: Json, depth: int = 0) -> Json:
@@ -158,27 +156,27 @@ class ToolForm(VerticalScroll):
         for number, field in enumerate(self.fields):
             with Horizontal(classes="field"):
                 mark = Content.styled(" *", "$error") if field.required else Content("  ")
-                yield Label(Content(field.label or field.name) + mark, classes="name")
+                yield Label(Content(field.label) + mark, classes="name")
                 yield _widget(field, self._values.get(field.name, field.default), number)
             if field.says:
                 yield Static(Content(field.says), classes="says")
 
     def arguments(self) -> tuple[Json, list[str]]:
-        """Return what was typed, and a sentence for every field that cannot be used; an empty field is left out."""
+        """Return the arguments without empty fields, and a sentence for every field that cannot be used."""
         arguments: Json = {}
         problems: list[str] = []
         for number, field in enumerate(self.fields):
             try:
                 value = _value(field, self.query_one(f"#field-{number}"))
             except ValueError as error:
-                problems.append(f"{field.label or field.name}: {error}")
+                problems.append(f"{field.label}: {error}")
                 continue
             if value is None and self._changes and self._values.get(field.name):
                 value = EMPTIED.get(field.kind)
             if value is not None:
                 arguments[field.name] = value
             elif field.required:
-                problems.append(f"{field.label or field.name}: required")
+                problems.append(f"{field.label}: required")
         if not problems and [field.name for field in self.fields] == [ALL_ARGUMENTS] and ALL_ARGUMENTS in arguments:
             return cast(Json, arguments[ALL_ARGUMENTS]), []
         return arguments, problems

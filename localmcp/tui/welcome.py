@@ -17,7 +17,7 @@ from localmcp.tui.session import session_of
 
 if TYPE_CHECKING:
     from localmcp.knowledge.report import Report
-    from localmcp.tui.session import Tell
+    from localmcp.tui.session import OnProgress
 
 SAMPLES = "samples"
 """The collection of the sample documents."""
@@ -30,9 +30,9 @@ FIRST_QUERIES = (
 """Queries for the samples, and what each shows."""
 
 CHOICES = (
-    ("samples", "d", "Load the sample documents", "to look around; they go into a collection of their own"),
-    ("add", "a", "Add a folder", "of documents, notes or code; it is kept up to date from then on"),
-    ("client", "m", "Connect an assistant", "its configuration is found, shown, and changed after a yes"),
+    ("samples", "Load the sample documents", "to look around; they go into a collection of their own"),
+    ("add", "Add a folder", "of documents, notes or code; it is kept up to date from then on"),
+    ("client", "Connect an assistant", "its configuration is found, shown, and changed after a yes"),
 )
 
 
@@ -45,7 +45,8 @@ class Welcome(Choices):
         self.add_class("framed")
         self.border_title = "Nothing is indexed yet"
         self.border_subtitle = "from a shell: localmcp add FOLDER"
-        for name, key, what, why in CHOICES:
+        for name, what, why in CHOICES:
+            key = KEYS["welcome"][name].key
             text = Content.assemble("\n", (f"  {key}  ", "bold $accent"), (what, "bold"), "\n     ", (why, "$muted"))
             self.add_option(Option(text, id=name))
 
@@ -60,9 +61,9 @@ class Welcome(Choices):
 
         session = session_of(self)
 
-        def index_samples(tell: Tell) -> Report:
-            place = sample_directory() / "documents"
-            return session.workspace.library.add_paths([place], collection=SAMPLES, remember=False, progress=tell)
+        def index_samples(on_progress: OnProgress) -> Report:
+            library, folder = session.workspace.library, sample_directory() / "documents"
+            return library.add_paths([folder], collection=SAMPLES, remember=False, progress=on_progress)
 
         session.do("Samples", index_samples)
         rows = [Content.assemble((f" {query}  ", "bold"), (why, "$muted")) for query, why in FIRST_QUERIES]

@@ -15,12 +15,12 @@ from folders import write
 from textual.app import App
 from tui_driver import RunningTui, make_library, open_tui, settings_of
 
-from localmcp.config import Settings, sample_directory
+from localmcp.config import Settings, load_settings, sample_directory
+from localmcp.doctor.examination import examine
 from localmcp.errors import ConfigurationError
 from localmcp.storage.provenance import is_adopted
 from localmcp.tui.app import ERRORS_AT_ONCE, PANES, LocalMcpApp
 from localmcp.tui.logs import log_file, logging_to_file
-from localmcp.tui.services import Services
 from localmcp.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
@@ -179,7 +179,7 @@ async def test_settings_that_cannot_be_used_are_told(tmp_path: Path) -> None:
     def opener() -> Workspace:
         raise ConfigurationError("threads = 'x' cannot be used.", hint="Set a number.")
 
-    app = LocalMcpApp(opener, tmp_path / "a.localmcp")
+    app = LocalMcpApp(opener, tmp_path / "a.localmcp", examine)
     async with app.run_test(size=(120, 34)) as pilot:
         tui = RunningTui(app, pilot)
         await tui.until(lambda: "threads = 'x' cannot be used." in tui.error())
@@ -207,7 +207,7 @@ async def test_errors_without_end_end_the_app_in_one_line(tmp_path: Path) -> Non
     def fail() -> None:
         raise ValueError("again and again")
 
-    app = LocalMcpApp(lambda: Workspace(settings_of(tmp_path)), tmp_path / "library.localmcp")
+    app = LocalMcpApp(lambda: Workspace(settings_of(tmp_path)), tmp_path / "library.localmcp", examine)
     async with app.run_test() as pilot:
         for _ in range(ERRORS_AT_ONCE + 2):
             app.call_later(fail)
@@ -237,15 +237,13 @@ async def test_the_palette_finds_commands_and_documents(tmp_path: Path) -> None:
 
 
 async def test_a_theme_is_chosen_in_the_palette_and_remembered(tmp_path: Path) -> None:
-    saved: list[str] = []
-    services = Services(save_theme=saved.append)
-    async with open_tui(make_library(tmp_path), services=services) as tui:
+    async with open_tui(make_library(tmp_path)) as tui:
         tui.app.choose_theme()
         await tui.settle()
         await tui.type("terminal")
         await tui.until(lambda: "terminal" in tui.text())
         await tui.press("down", "enter")
-        await tui.until(lambda: saved == ["terminal"])
+        await tui.until(lambda: load_settings().theme == "terminal")
         assert tui.app.current_theme.ansi
 
 

@@ -55,7 +55,7 @@ def test_names_of_no_key_are_refused(name: str) -> None:
 
 def test_no_place_uses_a_key_twice_and_every_default_is_a_key() -> None:
     for place, keys in KEYS.items():
-        used = [each for key in keys.values() for each in key.keys.split(",")]
+        used = [each for key in keys.values() for each in key.key.split(",")]
         assert len(used) == len(set(used)), place
         assert [each for each in used if not is_key(each)] == []
 

@@ -14,7 +14,6 @@ from textual.widgets import Input, Select
 from tui_driver import RunningTui, make_library, open_tui, settings_of
 
 from localmcp.config import Settings
-from localmcp.errors import NeedsConfirmation
 from localmcp.knowledge.report import Progress
 from localmcp.tui.library_tree import PAGE, WINDOW, More
 from localmcp.workspace import Workspace
@@ -119,7 +118,7 @@ async def test_a_question_that_comes_unasked_does_not_take_what_is_typed_for_an_
     tui: RunningTui, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("localmcp.tui.dialogs.UNASKED_SECONDS", 3600)
-    tui.app.ask_removals(NeedsConfirmation("Many files are gone."))
+    tui.app.ask_removals("Many files are gone.")
     await tui.press("y", "enter", "n")
     assert "Many files are gone." in tui.text()
 

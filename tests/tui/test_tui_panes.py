@@ -17,7 +17,6 @@ from localmcp.doctor.examination import Examination, examine
 from localmcp.errors import LocalMCPError
 from localmcp.tools import Scope
 from localmcp.tui.panes.doctor import speed_words
-from localmcp.tui.services import Services
 from localmcp.workspace import Workspace
 
 
@@ -75,6 +74,7 @@ async def test_quick_starts_are_imported_and_removed(tui: RunningTui, tmp_path: 
     await tui.until(lambda: len(tui.pane.rows) == 3)
     await tui.press("d", "y")
     await tui.until(lambda: len(tui.pane.rows) == 2)
+    assert {row.item["name"] for row in tui.pane.rows} == {"keep-fresh", "third"}
 
 
 # ---------------------------------------------------------------- rules
@@ -184,6 +184,7 @@ async def test_rules_are_imported_from_a_file(tui: RunningTui, tmp_path: Path) -
     tui.app.screen.query_one("Input").value = str(file)  # type: ignore[attr-defined]
     await tui.press("enter")
     await tui.until(lambda: any("Pin every dependency" in str(row) for row in tui.pane.rows))
+    assert len([row for row in tui.pane.rows if not isinstance(row, str)]) == 4
 
 
 # ---------------------------------------------------------------- tools
@@ -230,6 +231,7 @@ async def test_a_tool_without_arguments_runs_on_a_narrow_screen(tui: RunningTui)
     await tui.settle()
     await tui.press("enter", "ctrl+r")
     await tui.until(lambda: tui.pane.query_one("AnswerView").is_filled)
+    assert "totalSources" in tui.pane.answer_view.as_json
 
 
 async def test_a_form_asks_for_what_is_missing(tui: RunningTui) -> None:
@@ -263,7 +265,9 @@ async def test_providers_and_their_state(tui: RunningTui) -> None:
     await tui.go("tools")
     await tui.press("p")
     await tui.until(lambda: "Providers of tools" in tui.text())
+    assert "localmcp tools check" in tui.text()
     await tui.press("escape")
+    assert "Providers of tools" not in tui.text()
 
 
 # ---------------------------------------------------------------- activity, keys, doctor
@@ -341,7 +345,7 @@ async def test_a_key_that_cannot_be_made_says_why(tui: RunningTui) -> None:
 
 
 async def test_the_doctor_looks_at_the_open_file_and_the_last_searches(tmp_path: Path) -> None:
-    async with open_tui(make_library(tmp_path), (160, 45), services=Services(examine=examine)) as tui:
+    async with open_tui(make_library(tmp_path), (160, 45), examine=examine) as tui:
         await tui.type("bees")
         await tui.press("escape", "y")
         await tui.go("doctor")
@@ -352,8 +356,7 @@ async def test_the_doctor_looks_at_the_open_file_and_the_last_searches(tmp_path:
 
 async def test_the_doctor_shows_every_check_with_the_command_that_repairs_it(tmp_path: Path) -> None:
     found = Examination([Check("space", "fail", "The disk is full.", "localmcp trash empty")], [("chunks", 4_200_000)])
-    services = Services(examine=lambda _workspace: found)
-    async with open_tui(make_library(tmp_path), services=services) as tui:
+    async with open_tui(make_library(tmp_path), examine=lambda _workspace: found) as tui:
         await tui.go("doctor")
         await tui.until(lambda: "✗ space" in tui.text())
         text = tui.text()

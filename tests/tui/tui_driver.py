@@ -20,9 +20,9 @@ from textual.timer import Timer
 from textual.widgets import Input, TextArea
 
 from localmcp.config import Settings
+from localmcp.doctor.examination import Examination
 from localmcp.tui.app import LocalMcpApp
 from localmcp.tui.pane import Pane
-from localmcp.tui.services import Services
 from localmcp.workspace import Workspace
 
 SCREENS = Path(__file__).parent / "screens"
@@ -173,11 +173,11 @@ class RunningTui:
 @asynccontextmanager
 async def open_tui(
     file: Path, size: tuple[int, int] = (120, 34), settings: Settings | None = None, theme: str = "localmcp",
-    services: Services | None = None,
+    examine: Callable[[Workspace], Examination] = lambda _workspace: Examination([], []),
 ) -> AsyncGenerator[RunningTui]:  # fmt: skip
     """The TUI on a file, its model loaded; an unexpected error fails the test."""
     chosen = settings or settings_of(file.parent)
-    app = LocalMcpApp(lambda: Workspace(chosen), file, theme, services)
+    app = LocalMcpApp(lambda: Workspace(chosen), file, examine, theme)
     # A page that glides takes a third of a second a key.
     app.animation_level = "none"
     # The pilot waits after each key until the processor has rested for a 50th of a second, and twice more.

@@ -1,4 +1,4 @@
-"""Activity: who asked what of this file, what they were given, how it ended; live, and added up."""
+"""Activity: the calls of this file, live: who asked, which documents came back, how it ended; and their totals."""
 
 from __future__ import annotations
 
@@ -43,8 +43,6 @@ NONE_MATCHES = "[b]No call fits the filter[/b]\n\n[$muted]esc, or [/][b]e[/b][$m
 
 
 class ActivityPane(Pane):
-    """The sixth pane."""
-
     TITLE, KEY_GROUP = "Activity", "activity"
     ABOUT = (
         "Calls of assistants, of the command line and of this window (m), the latest first, live. enter shows one "
@@ -87,7 +85,7 @@ class ActivityPane(Pane):
     # ------------------------------------------------------------ looking
 
     def _look(self) -> None:
-        """Look every second while it is in front: calls change nothing that other panes show."""
+        """Read the log again while the pane is in front: a call does not count as a change of the file."""
         if self.app.screen is self.screen and self.display and self.session.is_open and self.session.exists:
             self.reload()
 
@@ -175,13 +173,13 @@ class ActivityPane(Pane):
 
     @on(DataTable.RowSelected, "#calls")
     def show_call(self) -> None:
-        """Show everything that was kept of a call."""
+        """Show everything that the log has of a call."""
         if entry := self.chosen:
             record = json.dumps(entry.as_json(), ensure_ascii=False, indent=2)
             self.app.push_screen(TextScreen(f"Call {entry.id}", story_of(entry), copy=record))
 
     def action_again(self) -> None:
-        """Run the call once more, here and now; what changes something is asked first."""
+        """Run the call once more; if it changes something, ask first."""
         entry = self.chosen
         if entry is None:
             return
@@ -207,7 +205,7 @@ class ActivityPane(Pane):
 
 
 def column_widths(width: int) -> dict[str, int]:
-    """Return the columns of the calls that a screen has space for, and their widths."""
+    """Return the columns that fit a screen, with their widths."""
     names = [name for name in SHARES if width >= 100 or name != "was given"]
     columns, shares = width - CLOCK - 2 * len(names) - 5, sum(SHARES[name] for name in names)
     return {"time": CLOCK, **{name: columns * SHARES[name] // shares for name in names}}
@@ -222,7 +220,7 @@ def _cells(entry: LogEntry) -> dict[str, str]:
 
 
 def story_of(entry: LogEntry) -> Content:
-    """Return a call in sentences: who, what, which documents, how it ended."""
+    """Return who called what, the arguments, the documents of the answer, and how it ended."""
     when = local_time(entry.started_at)
     lines = [Content.assemble((entry.client, "bold $accent"), " called ", (entry.tool, "bold"), f" on {when}")]
     if entry.via:
@@ -248,7 +246,7 @@ def _usage_cells(usage: Usage, *, by: bool = False) -> list[str]:
 
 
 def asked_words(arguments: dict[str, Any] | None) -> str:
-    """Return what was asked, in a line: texts, which say more than their names; other values with their names."""
+    """Return the arguments in a line: texts without their names, other values with them."""
     values = [
         value if isinstance(value, str) else f"{name} {json.dumps(value, ensure_ascii=False)}"
         for name, value in (arguments or {}).items()

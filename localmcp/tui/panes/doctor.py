@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
@@ -12,15 +13,40 @@ from textual.widgets import Sparkline, Static
 
 from localmcp.humanize import counted, size
 from localmcp.tui.pane import FilterLine, Pane
-from localmcp.tui.services import Check, Examination
 
 if TYPE_CHECKING:
+    from localmcp.tui.app import LocalMcpApp
     from localmcp.workspace import Workspace
 
 MARKS = {"ok": ("✓", "$success"), "warn": ("!", "$warning"), "fail": ("✗", "$error")}
 SEARCHES = 100
 """Searches whose speed is drawn."""
 WIDEST_BAR = 24
+
+
+class Check(Protocol):
+    """A check: its status is `ok`, `warn` or `fail`; `fix` is the command that repairs it, or empty."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def says(self) -> str: ...
+    @property
+    def fix(self) -> str: ...
+
+
+class Examination(Protocol):
+    """What the doctor reports: checks, and (table, bytes) with the largest first.
+
+    The app gets the function that examines as a parameter: the doctor and the TUI do not import each other.
+    """
+
+    @property
+    def checks(self) -> Sequence[Check]: ...
+    @property
+    def sizes(self) -> Sequence[tuple[str, int]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +59,6 @@ class Checkup:
 
 
 class DoctorPane(Pane):
-    """The eighth pane."""
-
     TITLE, KEY_GROUP = "Doctor", "doctor"
     ABOUT = "Checks of the file, the model and this machine, each with the command that repairs it. r checks again."
 
@@ -59,7 +83,7 @@ class DoctorPane(Pane):
         self.query_one("#checks").focus()
 
     def file_changed(self, counters: dict[str, int]) -> None:
-        """Checking takes a while: what was found stays until the person asks again."""
+        """Keep what is shown until the person asks again: checking takes a while."""
 
     def reload(self) -> None:
         if self.session.is_open:
@@ -70,7 +94,8 @@ class DoctorPane(Pane):
         self.reload()
 
     def _examine(self) -> Checkup:
-        return Checkup(self.session.look(self.session.services.examine), self.session.look(_last_searches))
+        examine = cast("LocalMcpApp", self.app).examine
+        return Checkup(self.session.look(examine), self.session.look(_last_searches))
 
     # ------------------------------------------------------------ showing
 

@@ -5,8 +5,6 @@ from localmcp.tui.command_pane import CommandPane
 
 
 class FilePane(CommandPane):
-    """The ninth pane."""
-
     TITLE, KEY_GROUP = "File", "commands"
     COMMANDS = FILE_COMMANDS
     THINGS = {"Models": languages_of, "Backups": backups_of, "Packs": mounts_of, "Settings": settings_of}

@@ -5,8 +5,6 @@ from localmcp.tui.command_pane import CommandPane
 
 
 class HubPane(CommandPane):
-    """The tenth pane."""
-
     TITLE, KEY_GROUP = "Hub", "commands"
     COMMANDS = HUB_COMMANDS
     THINGS = {"Servers": servers_of}

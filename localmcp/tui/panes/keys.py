@@ -47,8 +47,6 @@ STATUS_TONES = {"revoked": "error", "expired": "warning"}
 
 
 class KeysPane(Pane):
-    """The seventh pane."""
-
     TITLE, KEY_GROUP = "Keys", "keys"
     ABOUT = (
         "API keys for calls over HTTP (localmcp serve --http). A key is shown once, when it is made; the file keeps "
@@ -133,7 +131,7 @@ class KeysPane(Pane):
 
 
 def _end_after(days: int | None) -> str | None:
-    """Return when a key ends that is to hold so many days.
+    """Return when a key ends that holds for so many days from now.
 
     Raises:
         InvalidInput: not a number of days that a key can hold.

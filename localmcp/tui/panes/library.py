@@ -1,4 +1,4 @@
-"""Library: collections, their documents and passages as a tree that grows where one looks, and the work on them."""
+"""Library: collections, documents and passages as a tree that loads branches when they open, and the work on them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from localmcp.search.federation import shown_name
 from localmcp.tui.dialogs import ask_for_folder, ask_for_page, confirm
 from localmcp.tui.editor import open_in_editor
 from localmcp.tui.highlight import citation_text
-from localmcp.tui.library_details import about_document, about_row, passage_text
 from localmcp.tui.library_model import (
     EVERYTHING,
     Contents,
+    about_document,
+    about_row,
     contents_of,
     inventory_of,
+    passage_text,
     targets_of_collection,
     without_waiting,
 )
@@ -51,7 +53,7 @@ from localmcp.tui.welcome import Welcome
 
 if TYPE_CHECKING:
     from localmcp.knowledge.report import Report
-    from localmcp.tui.session import Tell
+    from localmcp.tui.session import OnProgress
     from localmcp.workspace import Workspace
 
 Page = tuple[Sequence[Any], int, int]
@@ -59,8 +61,6 @@ Page = tuple[Sequence[Any], int, int]
 
 
 class LibraryPane(Pane):
-    """The second pane."""
-
     TITLE, KEY_GROUP = "Library", "library"
     ABOUT = (
         "What is in the file: collections, folders, documents, passages. A mark tells of each document whether its "
@@ -72,10 +72,10 @@ class LibraryPane(Pane):
     _line_to_restore = -1
     _contents: Contents | None = None
     _is_due = False
-    """Whether documents may have changed, though not their number."""
+    """Whether documents may have changed without a change in their number."""
     _generation: int | None = None
     _ahead: dict[int, Page]
-    """Number of a branch -> its next page, read before anybody goes there."""
+    """Id of a branch -> its next page, read ahead."""
     undoable: Sequence[str] = ()
     """Ids of what the last removal took."""
 
@@ -147,7 +147,7 @@ class LibraryPane(Pane):
                 node.expand()
         if contents.trashed:
             trash = Trash(contents.trashed)
-            node = tree.root.add(f"Trash  {len(contents.trashed)}", data=trash)
+            node = tree.root.add("", data=trash)
             if _key(trash) in opened:
                 node.expand()
         self.call_after_refresh(self._restore_cursor)
@@ -268,7 +268,7 @@ class LibraryPane(Pane):
     def look_at(self, message: Tree.NodeHighlighted[Any]) -> None:
         data, origin = message.node.data, origin_of(message.node)
         # Where there is no space beside the tree, the least that must be seen is below it.
-        self._show_marks(_in_short(data) if self.app.size.width < 100 else "")
+        self._show_marks(_in_short(data) if self.is_narrow else "")
         if isinstance(data, More):
             # Going on with the arrows goes on with the list, unless its page was there already.
             if message.node.parent is not None and self._is_there(message.node):
@@ -359,7 +359,7 @@ class LibraryPane(Pane):
         """Ask, then remove in the background, and keep what is needed to undo it."""
         name = collection.name if collection is not None else None
 
-        def work(tell: Tell) -> Report:
+        def work(_on_progress: OnProgress) -> Report:
             workspace = self.session.workspace
             before = {row.uuid for row, _ in workspace.library.trashed()}
             report = workspace.library.remove(targets(workspace), collection=name)

@@ -44,8 +44,6 @@ class Row:
 
 
 class QuickstartsPane(FinderPane):
-    """The third pane."""
-
     TITLE, KEY_GROUP = "Quick starts", "quickstarts"
     PLACEHOLDER, LIST_TITLE = "Some letters of a title, or words with typing errors", "Quick starts"
     ABOUT = (
@@ -123,7 +121,7 @@ class QuickstartsPane(FinderPane):
 
     def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
         """Enter: read it, over the whole screen where there is no space beside the list."""
-        if self.app.size.width >= 100:
+        if not self.is_narrow:
             self.query_one("#guide").focus()
             return
         name = self.chosen.item["name"]
@@ -207,7 +205,7 @@ def _progress_words(progress: Json) -> str:
 
 
 def ranked(text: str, items: list[Json]) -> list[Row]:
-    """Return those whose title or tags hold the letters in their order, the best first, with the letters marked."""
+    """Return the quick starts whose title or tags hold the letters in order, best first, letters marked."""
     matcher = Matcher(text, match_style=Style(bold=True, underline=True, italic=False))
     scored = [
         (matcher.match(item["displayName"]) or 0.5 * max(map(matcher.match, item["tags"]), default=0.0), item)

@@ -39,8 +39,6 @@ NONE_FITS = (
 
 
 class RulesPane(FinderPane):
-    """The fourth pane."""
-
     TITLE, KEY_GROUP = "Rules", "rules"
     PLACEHOLDER, LIST_TITLE = "Describe a task: which rules would it get?", "Rules"
     ABOUT = (
@@ -69,7 +67,7 @@ class RulesPane(FinderPane):
         return _by_category([dict(rule) for rule in listed["rules"]]), ""
 
     def _find_for_task(self, task: str) -> tuple[list[Any], str]:
-        """Return the tool's own answer, and behind it what came near."""
+        """Return the rules of the tool's answer, then those that were nearly relevant."""
         answer = self.session.draft("getRelevantRules", taskDescription=task, maxResults=20).answer.value
         if not answer["success"]:
             return [], answer.get("error", "")
@@ -112,7 +110,7 @@ class RulesPane(FinderPane):
 
     def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
         """Enter: change it; where there is no space beside the list, read it first."""
-        if self.app.size.width >= 100:
+        if not self.is_narrow:
             self.action_edit()
         elif rule := self.chosen:
             self.app.push_screen(TextScreen("Rule", rule_words(rule), copy=rule["rule_text"]))
@@ -127,7 +125,7 @@ class RulesPane(FinderPane):
         return super().check_action(action, parameters)
 
     def _form(self, tool: str, title: str, values: Json | None = None, **fixed: Any) -> None:
-        """A form of the tool's own schema; what is fixed is not asked for."""
+        """Open a form of the tool's schema without the `fixed` arguments."""
 
         def schema() -> Json:
             schema_of_tool = self.session.workspace.registry.get(tool).input_schema
@@ -156,7 +154,7 @@ class RulesPane(FinderPane):
         self._form("editRule", f"Change rule {rule['id']}", values, id=rule["id"])
 
     def _own_rule(self) -> Json | None:
-        """Return the chosen rule; None, and the reason told, where it is in a mounted file."""
+        """Return the highlighted rule, if it can be changed; else show why not, and return None."""
         rule = self.chosen
         if rule is None or "origin" not in rule:
             return rule
@@ -202,7 +200,7 @@ def _by_category(rules: list[Json]) -> list[Any]:
 
 
 def rule_words(row: Json) -> Content:
-    """Return a rule with everything that is known of it."""
+    """Return a rule with all of its facts."""
     facts = {
         "category": row.get("category"),
         "when": row.get("context"),

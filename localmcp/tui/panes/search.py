@@ -1,4 +1,4 @@
-"""Search: passages as you type, by document, the one you look at with its neighbors, and why it was found."""
+"""Search: passages as you type, by document; the highlighted one with its neighbors, and why it was found."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from textual.widgets.option_list import Option
 from localmcp.humanize import counted
 from localmcp.knowledge.query_line import parse_query_line
 from localmcp.text.excerpt import Matcher
-from localmcp.tui.explanation import explanation_of
 from localmcp.tui.highlight import HitLines, citation_text, headings_of, matcher_of
 from localmcp.tui.pane import Choices, Pane, TextLine
-from localmcp.tui.passage_view import PassageView
+from localmcp.tui.passage_view import PassageView, explanation_of
 from localmcp.tui.search_arguments import Asked, run_search
 from localmcp.tui.search_filters import STATE, Choice, chips_of, choices_for, filter_rows, notices_of, with_filter
 from localmcp.tui.search_rows import FoldedRow, HitRow, QueryRow, Row, query_rows, rows_of
@@ -35,8 +34,6 @@ MODES = ("hybrid", "keyword", "semantic")
 
 
 class SearchPane(Pane):
-    """The first pane."""
-
     TITLE, KEY_GROUP = "Search", "search"
     ABOUT = (
         "Type a question, words, a code or a name; passages come as you type, by document. Filters are words of the "
@@ -159,7 +156,7 @@ class SearchPane(Pane):
         same = asked == self.asked
         self.asked = asked
         self.forget("more")
-        # Who has come to the third page stays there when the file changes.
+        # A person on the third page stays there when the file changes.
         at_least = len(self.hits) if same else 0
         self.ask(
             "search", lambda: self._search(asked, None, at_least), lambda draft: self.show_result(draft, keep=same)
@@ -186,7 +183,7 @@ class SearchPane(Pane):
         self.call_after_refresh(self._fill)
 
     def _fill(self) -> None:
-        """Fetch more passages where those of a few documents, folded, leave most of the list empty."""
+        """Fetch more passages where the folded passages of a few documents leave the list half empty."""
         if len(self.hits) < MOST_TO_FILL and self.results.virtual_size.height < self.results.size.height:
             self.show_more()
 
@@ -208,7 +205,7 @@ class SearchPane(Pane):
         )
 
     def show_result(self, draft: Draft, *, keep: bool = False) -> None:
-        """Show the answer; with `keep`, the passage stays highlighted to which the person has moved."""
+        """Show the answer; with `keep`, the passage that the person moved to stays highlighted."""
         self.query_one("#below", ContentSwitcher).current = "found"
         if not keep:
             self.unfolded = set()
@@ -229,7 +226,7 @@ class SearchPane(Pane):
         self.results.highlighted = (same or places)[0]
 
     def _take(self, result: Json) -> None:
-        """Make this the answer. The keys at the bottom are only looked at again where others count: drawing them takes
+        """Make this the answer. The keys at the bottom are only drawn again when others work now: drawing them takes
         longer than drawing the passages."""
         had = bool(self.hits)
         self.result, self.hits, self._matchers = result, result["results"], {}
@@ -292,7 +289,7 @@ class SearchPane(Pane):
         hit = self.hit
         if hit is None:
             return
-        # The list is painted first: it is what one waits for.
+        # The list is painted first: the person waits for it.
         self.call_after_refresh(self._look_around, hit)
         if message.option_index == len(self.rows) - 1:
             self.show_more()
@@ -301,14 +298,12 @@ class SearchPane(Pane):
         """Show the passage among its neighbors, unless another is highlighted by now."""
         if hit is self.hit:
             self.view.show_reasons(self.result, self.hit)
-            self.ask("passage", lambda: self._around(hit), lambda around: self._show_hit(hit, around))
+            show = self.view.show_hit
+            self.ask("passage", lambda: self._around(hit), lambda around: show(hit, around, self._matcher(hit)))
             self._fill()
 
     def _around(self, hit: Json) -> Json:
         return cast(Json, self.session.look(lambda workspace: workspace.knowledge.get_context(hit["chunkId"], 1)))
-
-    def _show_hit(self, hit: Json, around: Json) -> None:
-        self.view.show_hit(hit, around, self._matcher(hit))
 
     # ------------------------------------------------------------ the search
 
@@ -445,7 +440,7 @@ class SearchPane(Pane):
     def action_explain(self) -> None:
         self.view.toggle_reasons()
         self.view.show_reasons(self.result, self.hit)
-        if self.app.size.width < 100 and (hit := self.hit):
+        if self.is_narrow and (hit := self.hit):
             from localmcp.tui.dialogs import TextScreen
 
             self.app.push_screen(TextScreen("Why this passage", explanation_of(self.result, hit)))

@@ -41,8 +41,6 @@ class Row:
 
 
 class ToolsPane(FinderPane):
-    """The fifth pane."""
-
     TITLE, KEY_GROUP = "Tools", "tools"
     PLACEHOLDER, LIST_TITLE = "What should the tool do?", "Tools"
     ABOUT = (
@@ -110,7 +108,7 @@ class ToolsPane(FinderPane):
         """Enter: into the form; over the whole screen where there is no space beside the list."""
         if message.option_list is not self.list:
             return
-        if self.app.size.width < 100:
+        if self.is_narrow:
             self.toggle_class("-form")
             # The list is hidden; without fields, ctrl+r would reach nobody.
             self.answer_view.focus_view()
@@ -165,7 +163,7 @@ class ToolsPane(FinderPane):
     # ------------------------------------------------------------ providers
 
     def action_providers(self) -> None:
-        """Where tools come from, and how each place is doing."""
+        """Show where tools come from, and the state of each provider."""
 
         def show(lines: Content) -> None:
             self.app.push_screen(TextScreen("Providers of tools", lines))
@@ -179,7 +177,7 @@ def _nature(mark: ToolMark) -> str:
 
 
 def _provider_lines(workspace: Workspace) -> Content:
-    """One line for each provider, and its problems below it."""
+    """Return a line for each provider, with its problems below it."""
     states = [state() for provider in workspace.providers if (state := getattr(provider, "state", None)) is not None]
     lines: list[Content] = []
     for state in states:
