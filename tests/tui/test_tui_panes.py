@@ -202,6 +202,10 @@ async def test_the_search_for_tools_is_the_assistants_with_its_scores(tui: Runni
     pane = await tui.go("tools")
     pane.line.value = "documents in the trash"  # type: ignore[attr-defined]
     await tui.until(lambda: tui.pane.rows and tui.pane.rows[0].score is not None)
+    # Until the vectors of the tools are made, words alone are compared.
+    await tui.until(lambda: tui.app.session.workspace.discovery.finder.remembers)
+    tui.pane.reload()
+    await tui.settle()
     answer = tui.app.session.call("tool_search", query="documents in the trash", max_results=50)
     hits = [(hit["name"], hit["score"]) for hit in answer["tools"]]
     assert [(row.mark.name, row.score) for row in tui.pane.rows] == hits
