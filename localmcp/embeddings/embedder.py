@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    Vector = Vectors = NDArray[np.float32]
+    """Shape (dimension,); shape (n, dimension)."""
+
 DEFAULT_NAME = "all-MiniLM-L6-v2"
 MULTILINGUAL_NAME = "multilingual-e5-small+all-MiniLM-L6-v2"
 
@@ -52,11 +55,11 @@ class Embedder(Protocol):
         """Which model this is."""
         ...
 
-    def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """Return vectors of shape (n, dimension), unit rows, in the order of `texts`."""
         ...
 
-    def embed_query(self, text: str) -> NDArray[np.float32]:
+    def embed_query(self, text: str) -> Vector:
         """Return the unit vector of shape (dimension,) to compare passages with.
 
         Raises:
@@ -97,7 +100,7 @@ def is_unit_vector(value: Any, dimension: int) -> bool:
     return abs(length - 1) < 0.01 or length == 0
 
 
-def unit_rows(vectors: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+def unit_rows(vectors: NDArray[np.floating[Any]]) -> Vectors:
     """Return each row divided by its Euclidean length, as float32; a zero row stays zero."""
     import numpy as np
 

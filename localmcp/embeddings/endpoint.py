@@ -12,8 +12,7 @@ from localmcp.errors import ModelMismatch, ModelUnavailable
 from localmcp.http import EndpointWords, JsonEndpoint
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from localmcp.embeddings.embedder import Vector, Vectors
 
 BATCH_SIZE = 64
 
@@ -71,7 +70,7 @@ class EndpointEmbedder:
         )
         self._dimension = self.identity.dimension
 
-    def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """Return vectors of shape (n, dimension), unit rows, in the order of `texts`; 64 texts a request.
 
         Raises:
@@ -85,7 +84,7 @@ class EndpointEmbedder:
             vectors[start : start + BATCH_SIZE] = self._request(batch, self._retries)
         return vectors
 
-    def embed_query(self, text: str) -> NDArray[np.float32]:
+    def embed_query(self, text: str) -> Vector:
         """Return the unit vector of shape (dimension,). Tried twice only, because a person waits.
 
         Raises:
@@ -94,7 +93,7 @@ class EndpointEmbedder:
         """
         return self._request([self.identity.query_prefix + require_query(text)], min(1, self._retries))[0]
 
-    def _request(self, texts: list[str], retries: int) -> NDArray[np.float32]:
+    def _request(self, texts: list[str], retries: int) -> Vectors:
         payload: dict[str, Any] = {"model": self._model, "input": texts}
         if self._dimension is not None and "text-embedding-3" in self._model:
             # Only this family shortens its vectors; others refuse the parameter.
@@ -120,7 +119,7 @@ def estimate_tokens(text: str) -> int:
     return -(-len(text.encode("utf-8", "surrogatepass")) // 3)
 
 
-def _read_vectors(body: bytes, count: int) -> NDArray[np.float32]:
+def _read_vectors(body: bytes, count: int) -> Vectors:
     """Return the `count` unit vectors of an OpenAI embeddings response, in the order of the request.
 
     Raises:

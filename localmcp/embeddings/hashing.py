@@ -11,8 +11,7 @@ from localmcp.embeddings.embedder import ModelIdentity, require_query, unit_rows
 from localmcp.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from localmcp.embeddings.embedder import Vector, Vectors
 
 _WORD = re.compile(r"\w+")
 _LETTERS = bytes(120 if chr(code).isalnum() or code == 95 else 32 for code in range(128)) + bytes(128)
@@ -44,7 +43,7 @@ class HashEmbedder:
         )
         self.count_tokens = count_words
 
-    def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """Return vectors of shape (n, dimension), unit rows."""
         import numpy as np
 
@@ -53,11 +52,11 @@ class HashEmbedder:
             vectors[row] = self._sum_words(text)
         return unit_rows(vectors)
 
-    def embed_query(self, text: str) -> NDArray[np.float32]:
+    def embed_query(self, text: str) -> Vector:
         """Return the unit vector of shape (dimension,)."""
         return self.embed_passages([require_query(text)])[0]
 
-    def _sum_words(self, text: str) -> NDArray[np.float32]:
+    def _sum_words(self, text: str) -> Vector:
         import numpy as np
 
         dimension = self.identity.dimension

@@ -16,10 +16,9 @@ from localmcp.errors import LocalMCPError, ModelUnavailable
 from localmcp.malloc_trim import return_freed_memory
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from localmcp.embeddings.embedder import Vector, Vectors
 
-    QueryCache = OrderedDict[str, Future[NDArray[np.float32]]]
+    QueryCache = OrderedDict[str, Future[Vector]]
 
 _log = logging.getLogger(__name__)
 
@@ -94,7 +93,7 @@ class LazyEmbedder:
             return self.get(wait)
         raise attempt.failure().with_traceback(None)
 
-    def embed_query(self, text: str, wait: float | None = 5.0) -> NDArray[np.float32]:
+    def embed_query(self, text: str, wait: float | None = 5.0) -> Vector:
         """Return the read-only unit vector of `text`, from the cache of the last 1024 queries when it is there.
 
         `wait` is the longest time in seconds to wait for the model to load. A query that several
@@ -110,7 +109,7 @@ class LazyEmbedder:
             self._compute(embedder, text, future)
         return future.result()
 
-    def embed_queries(self, texts: Sequence[str], wait: float | None = 5.0) -> NDArray[np.float32]:
+    def embed_queries(self, texts: Sequence[str], wait: float | None = 5.0) -> Vectors:
         """The unit vectors of several queries, shape (n, dimension); those that are not in the cache go to the model
         together.
 
@@ -159,7 +158,7 @@ class LazyEmbedder:
         gc.collect()
         return_freed_memory()
 
-    def _reserve(self, text: str) -> tuple[Future[NDArray[np.float32]], bool]:
+    def _reserve(self, text: str) -> tuple[Future[Vector], bool]:
         """Return the future that holds the query's vector, and whether the caller is the one to fill it."""
         with self._lock:
             future = self._queries.get(text)
@@ -173,7 +172,7 @@ class LazyEmbedder:
                 self._queries.popitem(last=False)
             return future, True
 
-    def _compute(self, embedder: Embedder, text: str, future: Future[NDArray[np.float32]]) -> None:
+    def _compute(self, embedder: Embedder, text: str, future: Future[Vector]) -> None:
         try:
             vector = embedder.embed_query(text)
             vector.setflags(write=False)
@@ -182,7 +181,7 @@ class LazyEmbedder:
         else:
             future.set_result(vector)
 
-    def _compute_together(self, embedder: Embedder, ours: Mapping[str, Future[NDArray[np.float32]]]) -> None:
+    def _compute_together(self, embedder: Embedder, ours: Mapping[str, Future[Vector]]) -> None:
         """For a model to which queries and passages are the same kind of text."""
         try:
             vectors = embedder.embed_passages(list(ours))
@@ -194,7 +193,7 @@ class LazyEmbedder:
             for future, vector in zip(ours.values(), vectors, strict=True):
                 future.set_result(vector)
 
-    def _fail(self, text: str, future: Future[NDArray[np.float32]], error: BaseException) -> None:
+    def _fail(self, text: str, future: Future[Vector], error: BaseException) -> None:
         """Handed to every waiting thread, this one included, by `future.result()`; the next call tries again."""
         with self._lock:
             if self._queries.get(text) is future:

@@ -33,10 +33,7 @@ from localmcp.search.conditions import Condition
 from localmcp.search.replicas import same_model
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Vectors = NDArray[np.float32]
+    from localmcp.search.backend import Vectors
 
 HITS_AT_ONCE = 100_000
 """Queries are sent together while they ask for no more hits than this: an answer may have 64 MB."""

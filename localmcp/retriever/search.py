@@ -25,10 +25,7 @@ from localmcp.storage.database import Database, fetch_one
 from localmcp.tools import Json, Param, integer_or_string, tool, without_none
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Vectors = NDArray[np.float32]
+    from localmcp.embeddings.embedder import Vectors
 
 MOST_RESULTS, MOST_TEXTS = 100, 100
 MODEL_WAIT_SECONDS = 30.0

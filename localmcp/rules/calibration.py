@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from localmcp.embeddings import Embedder, ModelIdentity
+    from localmcp.embeddings.embedder import Embedder, ModelIdentity, Vectors
 
 SHIPPED_MODELS = ("default", "multilingual")
 """Those whose calibration comes with the package."""
@@ -91,10 +91,10 @@ class ExpectedTasks(NamedTuple):
     They are in the vectors of the default model, which are the last numbers of the multilingual one's too.
     """
 
-    rules: NDArray[np.float32]
-    tasks: NDArray[np.float32]
+    rules: Vectors
+    tasks: Vectors
 
-    def similarities(self, vectors: NDArray[np.float32], asked: NDArray[np.float32]) -> NDArray[np.float32]:
+    def similarities(self, vectors: Vectors, asked: Vectors) -> Vectors:
         """Return how well rules (m, dimension) fit what is asked (dimension, k): shape (m, k).
 
         A task seldom has a word of its rule, so a share is taken of the cosine with what the tasks of the written rules
@@ -110,7 +110,7 @@ class ExpectedTasks(NamedTuple):
         share = EXPECTED_SHARE * np.minimum(np.square(lengths / max(own_lengths.max(), 1e-6)), 1)
         return (1 - share) * (vectors @ asked) + share * expected
 
-    def _expect(self, rules: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _expect(self, rules: Vectors) -> Vectors:
         """Return unit rows: the tasks of the most similar written rules, weighted."""
         import numpy as np
 
@@ -125,7 +125,7 @@ class _Shipped(NamedTuple):
     """What comes with the package for one model."""
 
     calibration: Calibration
-    vectors: NDArray[np.float32]
+    vectors: Vectors
     """Of the requests that need no rule, unit rows (n, dimension)."""
 
 
@@ -150,7 +150,7 @@ def _shipped(fingerprint: str) -> _Shipped | None:
     return None
 
 
-def _unit_rows(numbers: NDArray[np.int8]) -> NDArray[np.float32]:
+def _unit_rows(numbers: NDArray[np.int8]) -> Vectors:
     import numpy as np
 
     rows = numbers.astype(np.float32)
@@ -189,9 +189,9 @@ class RequestsWithoutRules:
     """Their vectors, for the model at hand: shipped, else embedded once."""
 
     def __init__(self) -> None:
-        self._vectors: dict[str, NDArray[np.float32]] = {}
+        self._vectors: dict[str, Vectors] = {}
 
-    def vectors(self, embedder: Embedder) -> NDArray[np.float32]:
+    def vectors(self, embedder: Embedder) -> Vectors:
         """Return unit vectors (n, dimension), those of the everyday requests first."""
         fingerprint = embedder.identity.fingerprint
         if shipped := _shipped(fingerprint):

@@ -21,12 +21,7 @@ from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.tools import Answer, Param, hidden_change, hidden_tool, integer_or_string
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from localmcp.embeddings import Embedder
-
-    Vector = NDArray[np.float32]
+    from localmcp.embeddings.embedder import Embedder, Vectors
 
 SAME_RULE = 0.9
 """Cosine of two rules that say the same."""
@@ -154,9 +149,9 @@ class RuleCatalog:
             FileUnavailable: the file cannot be written.
         """
         check_draft(draft)
-        vector, notice = self._try_embedding(draft)
-        draft = self._with_category(draft, vector)
-        if on_duplicate != "add" and (twin := self.find_twin(draft, vector)):
+        embedder, notice = self._model_or_notice()
+        draft = self._with_category(draft, embedder)
+        if on_duplicate != "add" and (twin := self._find_twin(draft, embedder)):
             return self._met_twin(twin, draft, on_duplicate)
         rule = self.store([draft])[0]
         answer: RuleAnswer = {
@@ -200,25 +195,21 @@ class RuleCatalog:
                 self._store_vectors(connection, model_id, [rule.id for rule in rules], vectors)
         return rules
 
-    def _prepared(self, drafts: Sequence[RuleDraft]) -> tuple[list[RuleDraft], Vector | None]:
+    def _prepared(self, drafts: Sequence[RuleDraft]) -> tuple[list[RuleDraft], Vectors | None]:
         """Return the drafts with their categories, and their vectors; no vectors without a model."""
         import numpy as np
 
         embedder = self.model()
+        drafts = [self._with_category(draft, embedder) for draft in drafts]
         if embedder is None:
-            return [self._with_category(draft, None) for draft in drafts], None
-        unsorted = [draft for draft in drafts if not draft.category]
-        if unsorted:
-            guessed = embedder.embed_passages([draft.uncategorized for draft in unsorted])
-            names = iter([self.finder.nearest_category(vector) for vector in guessed])
-            drafts = [draft if draft.category else replace(draft, category=next(names)) for draft in drafts]
+            return drafts, None
         parts = [
             embedder.embed_passages([draft.embedded for draft in drafts[start : start + EMBEDDED_AT_ONCE]])
             for start in range(0, len(drafts), EMBEDDED_AT_ONCE)
         ]
-        return list(drafts), np.concatenate(parts).astype("<f4") if parts else None
+        return drafts, np.concatenate(parts).astype("<f4") if parts else None
 
-    def _store_vectors(self, connection: apsw.Connection, model_id: int, ids: Sequence[int], vectors: Vector) -> None:
+    def _store_vectors(self, connection: apsw.Connection, model_id: int, ids: Sequence[int], vectors: Vectors) -> None:
         try:
             collection = rulebook.claim_model(connection, model_id)
         except ModelMismatch:
@@ -227,29 +218,31 @@ class RuleCatalog:
         embeddings = {rule_id: vector.tobytes() for rule_id, vector in zip(ids, vectors, strict=True)}
         rulebook.store_vectors(connection, collection, model_id, embeddings)
 
-    def _try_embedding(self, draft: RuleDraft) -> tuple[Vector | None, str]:
+    def _model_or_notice(self) -> tuple[Embedder | None, str]:
         try:
-            return self._embedder.get().embed_passages([draft.uncategorized])[0], ""
+            return self._embedder.get(), ""
         except LocalMCPError as error:
             return None, f"Stored without an embedding, and not found until `localmcp rules reembed`: {error.message}"
 
-    def _with_category(self, draft: RuleDraft, vector: Vector | None) -> RuleDraft:
+    def _with_category(self, draft: RuleDraft, embedder: Embedder | None) -> RuleDraft:
         if draft.category:
             return draft
-        category = "best-practices" if vector is None else self.finder.nearest_category(vector)
-        return replace(draft, category=category)
+        if embedder is None:
+            return replace(draft, category="best-practices")
+        [vector] = embedder.embed_passages([f"{draft.context}\n{draft.rule_text}".strip()])
+        return replace(draft, category=self.finder.nearest_category(vector))
 
-    def find_twin(self, draft: RuleDraft, vector: Vector | None) -> Twin | None:
+    def _find_twin(self, draft: RuleDraft, embedder: Embedder | None) -> Twin | None:
         """Return the stored rule in force that says nearly the same as a draft, if any."""
         with self.database.read() as connection:
             same = rulebook.find_same(connection, draft.rule_text, draft.project)
         if same:
             return Twin(same, 1.0)
-        if vector is None:
+        if embedder is None:
             return None
         from rapidfuzz import fuzz
 
-        embedded = self._embedder.get().embed_passages([draft.embedded])[0].astype("<f4")
+        embedded = embedder.embed_passages([draft.embedded])[0].astype("<f4")
         for rule, cosine in self.finder.find_similar_rules(embedded, 3, ALIKE_RULE):
             # Rules with opposite meaning use the same words: "tabs, not spaces".
             alike = fuzz.token_set_ratio(rule.rule_text.lower(), draft.rule_text.lower())
@@ -327,10 +320,7 @@ class RuleCatalog:
 
     def model(self) -> Embedder | None:
         """Return the embedding model; None when it is not there."""
-        try:
-            return self._embedder.get()
-        except LocalMCPError:
-            return None
+        return self._model_or_notice()[0]
 
     def latest_instruction(self, rule_id: int) -> int:
         """Return the id of the last instruction that was counted towards a rule."""

@@ -23,12 +23,7 @@ from localmcp.storage.database import Database, fetch_all, fetch_one, read_gener
 from localmcp.tools import Json, Param, current_scope, integer_or_string, tool, without_none
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from localmcp.embeddings import ModelIdentity
-
-    Vector = NDArray[np.float32]
+    from localmcp.embeddings.embedder import ModelIdentity, Vector, Vectors
 
 MOST_CHARACTERS = 10_000
 EMPTY_TASK = "Error: taskDescription cannot be empty"
@@ -148,7 +143,7 @@ class RuleFinder:
         self._threshold = threshold
         self._without_rules = RequestsWithoutRules()
         self._lock = threading.Lock()
-        self._category_vectors: dict[str, Vector] = {}
+        self._category_vectors: dict[str, Vectors] = {}
 
     # ------------------------------------------------------------ the tool
 
@@ -306,7 +301,7 @@ class RuleFinder:
             return []
         return ["Some rules were not read by this model and are not found: run `localmcp rules reembed`."]
 
-    def _categories(self) -> Vector:
+    def _categories(self) -> Vectors:
         """Return vectors of the nine categories (9, dimension)."""
         embedder = self._index.embedder.get()
         fingerprint = embedder.identity.fingerprint

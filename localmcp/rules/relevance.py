@@ -21,10 +21,7 @@ from localmcp.search.vector import Block, candidates
 from localmcp.storage.database import fetch_all
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Vector = NDArray[np.float32]
+    from localmcp.embeddings.embedder import Vector, Vectors
 
 NEAREST = 200
 """Rules compared exactly for the whole task; a clause and the conversation get fewer."""
@@ -57,7 +54,7 @@ class Task:
     vector: Vector
     clauses: list[tuple[str, Vector]] = field(default_factory=list[tuple[str, Any]])
     conversation: Vector | None = None
-    without_rules: Vector | None = None
+    without_rules: Vectors | None = None
     """Vectors of requests that need no rule (n, dimension), everyday ones first, where the model is calibrated."""
     expected: ExpectedTasks | None = None
     files: tuple[str, ...] = ()

@@ -105,11 +105,6 @@ class RuleDraft:
     def embedded(self) -> str:
         return embedded_text(self.category, self.context, self.rule_text)
 
-    @property
-    def uncategorized(self) -> str:
-        """The text by which a category is chosen."""
-        return f"{self.context}\n{self.rule_text}".strip()
-
 
 def embedded_text(category: str, context: str, rule_text: str) -> str:
     """Return what is embedded of a rule: category, context, and the rule itself."""
