@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelUnavailable
 from localmcp.rules import rulebook
 from localmcp.rules.calibration import RequestsWithoutRules, find_calibration, find_expected_tasks
-from localmcp.rules.relevance import Match, Task, category_shares, lift, match_rules, rate, split_clauses
+from localmcp.rules.relevance import Match, Task, category_shares, match_rules, prefer, rate, split_clauses
 from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, digest_of, load_rules
 from localmcp.search.collections import Collection
 from localmcp.search.federation import Federation, MountedFile
@@ -261,14 +261,14 @@ class RuleFinder:
             matches = match_rules(connection, task, collection, blocks, request.selection) + matches
         rate(matches, task, calibration)
         relevant = [match for match in matches if match.relevance >= request.threshold]
-        lift(relevant, task, category_shares(task.vector, self._categories()))
+        prefer(relevant, task, category_shares(task.vector, self._categories()))
         return sorted(relevant, key=_place)
 
     def _answer(
         self, connection: apsw.Connection, matches: list[Match], request: Request, notices: list[str]
     ) -> RelevantRules:
         count_tokens = self._index.embedder.get().count_tokens
-        chosen = _within_budget(choose(matches, request.limit), request.max_tokens, count_tokens)
+        chosen = _within_budget(matches[: request.limit], request.max_tokens, count_tokens)
         result: RelevantRules = {"success": True, "rules": [_relevant_rule(match) for match in chosen]}
         if omitted := min(len(matches), request.limit) - len(chosen):
             result["omitted"] = omitted
@@ -318,17 +318,7 @@ class RuleFinder:
 
 def _place(match: Match) -> tuple[float, float, str, int]:
     """Sort key of the answer; of equal rules yours is first."""
-    return -match.relevance, -match.similarity(), match.rule.origin or "", match.rule.id
-
-
-def choose(matches: Sequence[Match], limit: int) -> list[Match]:
-    """The most relevant, best first; where they do not all fit, the best rule of each clause goes before the rest, so
-    that one part of a task does not crowd out the others."""
-    best_of_clause = {match.view: match for match in reversed(matches)}
-    first = sorted(best_of_clause.values(), key=lambda match: -match.relevance)[:limit]
-    shown_ids = {match.rule.shown_id for match in first}
-    rest = [match for match in matches if match.rule.shown_id not in shown_ids]
-    return sorted([*first, *rest[: limit - len(first)]], key=lambda match: -match.relevance)
+    return -match.relevance, -match.similarity() * (1 + match.preference), match.rule.origin or "", match.rule.id
 
 
 def _within_budget(matches: Sequence[Match], max_tokens: int | None, count_tokens: Any) -> list[Match]:

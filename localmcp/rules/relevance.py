@@ -40,8 +40,8 @@ _BREAK = re.compile(
     r"|(?<!\s)\s+(?:and|then|so that|but|because|which|that|who|when|where|with)\s+",
     re.IGNORECASE,
 )
-# Tie-breakers (S2-10): each moves a relevant rule by at most this part of what it lacks to 1.
-FOR_CATEGORY, FOR_FILES, FOR_USE, FOR_RECENCY, FOR_WEIGHT = 0.06, 0.1, 0.04, 0.04, 0.1
+# Tie-breakers (S2-10): of rules that are equally relevant, each counts as so much more similar.
+FOR_CATEGORY, FOR_FILES, FOR_USE, FOR_RECENCY, FOR_WEIGHT = 0.02, 0.1, 0.04, 0.04, 0.1
 USE_THAT_COUNTS_FULL = 50
 RECENT_DAYS = 30.0
 
@@ -89,6 +89,8 @@ class Match:
     generality: float
     """Mean cosine with the ten everyday requests that are most like the rule."""
     relevance: float = 0.0
+    preference: float = 0.0
+    """The share by which it counts as more similar than equally relevant rules."""
     reasons: list[str] = field(default_factory=list[str])
 
     def similarity(self, usual_generality: float = 0.0) -> float:
@@ -230,8 +232,8 @@ def _compare(
 def rate(matches: Sequence[Match], task: Task, calibration: Calibration | None) -> None:
     """Set relevance and reasons. Without a calibration the relevance is the cosine.
 
-    A weight below 1 (rules reported as not useful) lowers the relevance; everything else only moves what is relevant
-    already, see `lift`.
+    A weight below 1 (rules reported as not useful) lowers the relevance; everything else only orders equally relevant
+    rules, see `prefer`.
     """
     usual = calibration.generality if calibration else 0.0
     best = max((match.similarity(usual) for match in matches), default=0.0)
@@ -254,20 +256,20 @@ def _reasons(match: Match, task: Task) -> list[str]:
     return [f"close to the conversation ({percent})"]
 
 
-def lift(matches: Sequence[Match], task: Task, categories: Mapping[str, float]) -> None:
-    """Let category, files, weight, use and recency order rules that are relevant already; never more than to 1.
+def prefer(matches: Sequence[Match], task: Task, categories: Mapping[str, float]) -> None:
+    """Let category, files, weight, use and recency order rules that are equally relevant (S2-10).
 
-    Called for rules above the threshold only, so that no irrelevant rule is lifted over it (S2-10).
+    They change no relevance: where they did, a rule of the task's category passed better ones, and of seven sets of
+    tasks .753 instead of .777 found their best rule among five.
     """
     for match in matches:
         parts = _tie_breakers(match.rule, task, categories)
-        bonus = sum(value for value, _ in parts)
-        match.relevance += (1 - match.relevance) * bonus
+        match.preference = sum(share for share, _ in parts)
         match.reasons += [reason for _, reason in parts if reason]
 
 
 def _tie_breakers(rule: Rule, task: Task, categories: Mapping[str, float]) -> list[tuple[float, str]]:
-    """Return each bonus, 0..0.1, with its reason."""
+    """Return each preference, 0..0.1, with its reason."""
     share = min(1.0, math.log1p(max(0, rule.instructions_count - 1)) / math.log1p(USE_THAT_COUNTS_FULL))
     parts = [
         (FOR_USE * share, f"asked for {rule.instructions_count} times" if rule.instructions_count > 1 else ""),

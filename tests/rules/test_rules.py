@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from localmcp.config import Settings, load_settings
+from localmcp.config import Settings, load_settings, sample_directory
 from localmcp.embeddings import HashEmbedder, LazyEmbedder, open_embedder
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelUnavailable, NotFound
 from localmcp.rules.calibration import Calibration, find_calibration, requests_without_rules
@@ -148,10 +148,19 @@ def test_a_task_beyond_reason_is_refused(ruled: Workspace) -> None:
     assert "at most 10000" in ask(ruled, "word " * 3000)["error"]
 
 
-def test_each_clause_of_a_task_gets_its_rule(ruled: Workspace) -> None:
+def test_a_rule_for_one_clause_of_a_task_is_found_beside_those_for_another(ruled: Workspace) -> None:
     for text in ("Return JSON from every API endpoint.", "Version every API endpoint.", "Name endpoints with nouns."):
         ruled.rules.store([RuleDraft(text, "architecture", "API endpoints")])
-    assert 1 in ids(ask(ruled, maxResults=4))
+    assert 1 in ids(ask(ruled, maxResults=6))
+
+
+def test_rules_of_the_category_of_a_task_do_not_pass_more_similar_ones(workspace: Workspace) -> None:
+    folder = sample_directory() / "rules"
+    workspace.rule_exchange.import_paths([folder, folder / "team-rules.jsonl", folder / "checklist.md"])
+    found = ask(workspace, "Compare two models for product recommendations")["rules"]
+    assert any(rule["rule_text"].startswith("Keep a test set") for rule in found)
+    scores = [rule["relevance_score"] for rule in found]
+    assert scores == sorted(scores, reverse=True)
 
 
 def test_a_repeated_task_is_not_embedded_again(ruled: Workspace) -> None:
