@@ -259,8 +259,8 @@ def _reasons(match: Match, task: Task) -> list[str]:
 def prefer(matches: Sequence[Match], task: Task, categories: Mapping[str, float]) -> None:
     """Let category, files, weight, use and recency order rules that are equally relevant (S2-10).
 
-    They change no relevance: where they did, a rule of the task's category passed better ones, and of seven sets of
-    tasks .753 instead of .777 found their best rule among five.
+    They change no relevance: where they did, a rule of the task's category passed better ones. On seven sets of tasks
+    .764 found their best rule among five then, .792 now.
     """
     for match in matches:
         parts = _tie_breakers(match.rule, task, categories)
