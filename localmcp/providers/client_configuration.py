@@ -164,7 +164,7 @@ def servers_in(document: Json, path: Path) -> dict[str, Any]:
     inner = document.get("mcp")
     tables = [document.get(key) for key in TABLES]
     if isinstance(inner, dict):
-        # VS Code's settings.json before it had a separate file.
+        # VS Code kept its servers in settings.json before it had a file for them.
         tables.append(cast(Json, inner).get(SERVERS))
     servers_by_name: dict[str, Any] = {}
     for table in tables:
@@ -178,7 +178,7 @@ def servers_in(document: Json, path: Path) -> dict[str, Any]:
 
 
 def _in_our_words(entry: Any) -> Any:
-    """Return the entry with the keys that only some clients use renamed; what is no entry stays as it is."""
+    """Return the entry with the keys that only some clients use renamed; anything but an object stays as it is."""
     if not isinstance(entry, dict):
         return entry
     entry = dict(cast(Json, entry))

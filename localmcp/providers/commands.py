@@ -30,7 +30,6 @@ from localmcp.providers.parameters import (
     fill,
     only_placeholder,
     placeholders,
-    read_parameters,
 )
 from localmcp.providers.switches import Switches
 from localmcp.schemas import Json, compact_json, shorten_value
@@ -49,18 +48,18 @@ PASSED_ON = (
     "SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "USERPROFILE", "USERNAME", "APPDATA", "LOCALAPPDATA",
     "HOMEDRIVE", "HOMEPATH", "PROGRAMFILES", "PROGRAMDATA",
 )  # fmt: skip
-"""Variables that programs need to run at all; every other one stays here unless the manifest names it."""
+"""Variables that programs need to run at all; a program gets others only if its manifest names them."""
 GRACE_SECONDS = 1.0
-"""How long a program may take to end after it was told to."""
+"""How long a program may take to end after SIGTERM."""
 DRAIN_SECONDS = 0.5
-"""How long the output is read on when the program has ended and left a child with its pipe."""
+"""How long the output is still read when the program has ended but a child of it holds the pipe."""
 MOST_ERROR = 4_000
 """Characters of stderr that an answer repeats."""
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument of the program, or several that are omitted together with a parameter."""
+    """One argument of the program, or several that are left out together unless a parameter is given."""
 
     templates: tuple[str, ...]
     condition: str = ""
@@ -141,7 +140,7 @@ def _refuse_options(template: str, filled: Sequence[str], parameters: Mapping[st
 class Reader:
     """Reads a pipe to its end in a thread and keeps the first bytes: a full pipe would stop the program.
 
-    A child that outlives the program may hold the pipe open; the thread then goes on, and nobody waits for it.
+    A child that outlives the program may hold the pipe open: then the thread is left running.
     """
 
     pipe: IO[bytes]
@@ -257,7 +256,7 @@ def _feed(process: Popen[bytes], data: bytes) -> None:
 
 
 def end_groups(processes: Sequence[Popen[bytes]]) -> None:
-    """End programs and their children: kindly first, then by force."""
+    """End programs and their children: with SIGTERM, then with SIGKILL; on Windows by force."""
     import subprocess
 
     if sys.platform == "win32":
@@ -272,9 +271,9 @@ def end_groups(processes: Sequence[Popen[bytes]]) -> None:
         try:
             process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            log.info("a program did not end when it was told to, and is killed")
+            log.info("a program did not end after SIGTERM, and is killed")
     for process in processes:
-        # The children too, even where the program itself has ended by now.
+        # Its children may live on when the program itself has ended.
         _signal_group(process, signal.SIGKILL)
         process.wait()
 
@@ -290,6 +289,7 @@ def _signal_group(process: Popen[bytes], number: int) -> None:
 # ---------------------------------------------------------------- the tool
 
 
+@dataclass(eq=False)
 class CommandTool(ManifestTool):
     """A program that a manifest describes."""
 
@@ -393,22 +393,17 @@ class Commands(ManifestProvider):
         super().__init__(folder, switches)
         self.runner = Runner()
 
-    def read(self, fields: Fields, path: Path) -> CommandTool | None:
-        parameters = read_parameters(fields.table("parameters"), PARAMETER_KINDS, dashes=True)
-        mark = read_common(fields, parameters)
-        description = fields.text("description", required=True)
-        command = read_command(fields, path, parameters)
-        tool = CommandTool(mark, description, parameters, path)
-        tool.command, tool.runner = command, self.runner
-        return tool
+    def read(self, fields: Fields) -> CommandTool:
+        common = read_common(fields, PARAMETER_KINDS, dashes=True)
+        return CommandTool(*common, read_command(fields, common.parameters), self.runner)
 
     def close(self) -> None:
         """End the programs that still run."""
         self.runner.close()
 
 
-def read_command(fields: Fields, path: Path, parameters: dict[str, Parameter]) -> Command:
-    """Return the fields that say what to start."""
+def read_command(fields: Fields, parameters: dict[str, Parameter]) -> Command:
+    """Return what to start, and within which limits."""
     program = fields.text("program", required=True)
     if program != PYTHON and placeholders(program):
         fields.complain("program must be fixed: a parameter cannot choose it.", "program")
@@ -420,7 +415,7 @@ def read_command(fields: Fields, path: Path, parameters: dict[str, Parameter]) -
     return Command(
         program=program,
         arguments=_read_arguments(fields, parameters),
-        working_directory=path.parent / directory,
+        working_directory=fields.source.path.parent / directory,
         passed_on=fields.texts("environment"),
         set_to={name: variables.text(name) for name in variables.keys()},
         stdin=stdin,
@@ -471,7 +466,7 @@ def _read_condition(fields: Fields, table: Json, parameters: dict[str, Parameter
 def _refuse_lists_in_text(fields: Fields, read: list[Argument], parameters: dict[str, Parameter]) -> None:
     for template in (template for argument in read for template in argument.templates):
         for name in placeholders(template):
-            if name in parameters and parameters[name].kind == "array" and only_placeholder(template) is None:
+            if name in parameters and parameters[name].schema["type"] == "array" and only_placeholder(template) is None:
                 fields.complain(
                     f"{{{name}}} is a list, and must stand alone in arguments: each item becomes one argument.",
                     "arguments",

@@ -1,4 +1,4 @@
-"""The providers of one configuration directory, made when it first holds something: without one they cost nothing."""
+"""The providers of the configuration directory, imported and made only when it holds something for them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class ConfiguredTools:
         self.directory = config_directory
         self.database = database
         self.listeners: list[Callable[[], None]] = []
-        """Called, from whatever thread lists the tools, after they came, went or changed."""
+        """Called after tools came, went or changed, by the thread that lists them."""
         self._seen_empty = False
         self._manifests, self._switches = str(config_directory / MANIFESTS), str(config_directory / SWITCHES)
         self.providers = tuple(Deferred(name, self) for name in ("commands", "queries", "http", "python"))
 
     @property
     def is_configured(self) -> bool:
-        """Whether there is anything to offer or to tell of."""
+        """Whether there are manifests or switches."""
         present = os.path.exists(self._manifests) or os.path.exists(self._switches)
         self._seen_empty = self._seen_empty or not present
         return present

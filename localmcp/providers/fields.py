@@ -62,7 +62,7 @@ class Source:
 
 
 class Fields:
-    """One table; its problems go to the source. Each key is asked for once, and `refuse_others` tells of the rest."""
+    """One table, read key by key. Mistakes go to the source; `refuse_others` reports the keys that were not read."""
 
     def __init__(self, source: Source, table: Json, place: tuple[str, ...] = ()) -> None:
         self.source = source
@@ -114,16 +114,16 @@ class Fields:
     def number(self, key: str, default: float, *, least: float, most: float) -> float:
         limits = f"from {least:g} to {most:g}"
         value = self._take(key, (int, float), f"a number {limits}")
-        return self._limited(key, value, default, limits, least <= value <= most) if value is not None else default
+        return self._limited(key, value, default, limits, least, most)
 
     def whole(self, key: str, default: int, *, least: int, most: int) -> int:
         limits = f"from {least} to {most}"
         value = self._take(key, int, f"a whole number {limits}")
-        return self._limited(key, value, default, limits, least <= value <= most) if value is not None else default
+        return self._limited(key, value, default, limits, least, most)
 
-    def _limited(self, key: str, value: Any, default: Any, limits: str, fits: bool) -> Any:
-        if fits:
-            return value
+    def _limited(self, key: str, value: Any, default: Any, limits: str, least: float, most: float) -> Any:
+        if value is None or least <= value <= most:
+            return default if value is None else value
         self.complain(f"{self.named(key)} must be {limits}, not {value}.", key)
         return default
 
@@ -147,7 +147,7 @@ class Fields:
         return ()
 
     def items(self, key: str) -> list[Any]:
-        """Return a list whose members the caller judges."""
+        """Return a list whose members the caller checks."""
         return cast("list[Any]", self._take(key, list, "a list") or [])
 
     def table(self, key: str) -> Fields:
@@ -156,7 +156,7 @@ class Fields:
         return Fields(self.source, value, (*self.place, key))
 
     def refuse_others(self) -> None:
-        """Complain of every key that nobody asked for, with the nearest that exists."""
+        """Report every key that was not read, with the nearest that is known."""
         for key in self._table:
             if key not in self._known:
                 near = nearest(key, self._known)

@@ -6,6 +6,7 @@ import inspect
 import json
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import replace
 from functools import cached_property
@@ -72,7 +73,7 @@ def _mark_of(function: Callable[..., Any], name: str | None, keywords: tuple[str
 
 
 def hidden_mark(name: str, keywords: tuple[str, ...]) -> ToolMark:
-    """Return the annotations of a tool of which nothing is known: MCP's defaults."""
+    """Return the mark of a tool that says nothing of its effects: MCP's defaults."""
     title = name.replace("_", " ").capitalize()
     return ToolMark(
         name, title, keywords, visible=False, read_only=False, destructive=True, idempotent=False, open_world=True
@@ -98,7 +99,7 @@ def what_lacks(function: Callable[..., Any]) -> str | None:
 
 
 def as_answer(value: Any) -> Answer:
-    """Whatever a function returns, as an answer: text as it is, an object as it is, anything else as its `result`.
+    """Return what a function returned as an answer: text and objects as they are, anything else as its `result`.
 
     A coroutine is awaited; the results and content blocks of the `mcp` package are passed on whole.
     """
@@ -135,7 +136,7 @@ def _from_result(result: Any) -> Answer:
 
 def _from_blocks(blocks: Sequence[Any], structured: Json | None, *, is_error: bool) -> Answer:
     content = tuple(block.model_dump(by_alias=True, mode="json", exclude_none=True) for block in blocks)
-    text = "\n".join(character["text"] for character in content if character["type"] == "text")
+    text = "\n".join(block["text"] for block in content if block["type"] == "text")
     return Answer({"result": text} if structured is None else structured, text, is_error, content)
 
 
@@ -147,18 +148,13 @@ def run_coroutine(coroutine: Coroutine[Any, Any, Any]) -> Any:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(coroutine)
-    outcome: list[Any] = []
-    failure: list[BaseException] = []
+    outcome: Future[Any] = Future()
 
     def work() -> None:
         try:
-            outcome.append(asyncio.run(coroutine))
+            outcome.set_result(asyncio.run(coroutine))
         except BaseException as error:
-            failure.append(error)
+            outcome.set_exception(error)
 
-    thread = threading.Thread(target=copy_context().run, args=(work,), daemon=True)
-    thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
-    return outcome[0]
+    threading.Thread(target=copy_context().run, args=(work,), daemon=True).start()
+    return outcome.result()

@@ -1,5 +1,8 @@
-"""HTTP calls as tools: `kind = "http"` manifests, one request each. The manifest fixes the host; secrets come from the
-environment, go into headers or the query only, and are blotted out of every answer and message."""
+"""HTTP calls as tools: `kind = "http"` manifests, one request each.
+
+The manifest fixes the host. Secrets come from the environment, go into headers or the query only, and are removed from
+every answer and message.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -24,12 +26,12 @@ from localmcp.providers.manifests import (
     refuse_unknown_placeholders,
 )
 from localmcp.providers.parameters import (
+    KINDS,
     Parameter,
     as_text,
     fill,
     only_placeholder,
     placeholders,
-    read_parameters,
 )
 from localmcp.schemas import Json, compact_json, shorten_value
 from localmcp.tools import Answer
@@ -71,6 +73,7 @@ class Call:
         return urlsplit(self.url).netloc
 
 
+@dataclass(eq=False)
 class HttpTool(ManifestTool):
     """A request that a manifest describes."""
 
@@ -125,7 +128,7 @@ class _Secrets:
         """Return the template with `${NAME}` replaced by the variable.
 
         Raises:
-            ConfigurationError: the variable is not set; or it cannot be in a header.
+            ConfigurationError: the variable is not set, or holds what no header can carry.
         """
         return _SECRET.sub(lambda match: self._value(match[1]), template)
 
@@ -141,7 +144,7 @@ class _Secrets:
         return value
 
     def blot_out(self, text: str) -> str:
-        """Return the text without the secrets, as they are and as they are in a URL: some servers repeat them."""
+        """Return the text without the secrets, which some servers repeat: plain, and as written in URLs and JSON."""
         for value in sorted(self._values, key=len, reverse=True):
             for form in dict.fromkeys((value, quote(value, safe=""), json.dumps(value)[1:-1])):
                 text = text.replace(form, "***") if len(value) > 3 else text
@@ -182,7 +185,7 @@ def _fill_path(url: str, arguments: Json) -> str:
 
 
 def _query_pairs(query: Mapping[str, Any], arguments: Json, secrets: _Secrets) -> Iterator[tuple[str, str]]:
-    """Yield name and value, a list as several; what the call leaves out is left out."""
+    """Yield name and value, once for each item of a list; a parameter that the call does not give is left out."""
     for name, template in query.items():
         if isinstance(template, str) and _SECRET.search(template):
             # Only what the manifest says can name a variable, never what a call gives.
@@ -210,7 +213,7 @@ def fill_json(template: Any, arguments: Json) -> Any:
 
 
 def send(call: Call, request: Request, secrets: _Secrets) -> tuple[int, str, bytes]:
-    """Status, content type and the first bytes of the response.
+    """Return status, content type and the first bytes of the response.
 
     Raises:
         Unavailable: no connection, no answer in time, or a redirect to another place.
@@ -246,14 +249,14 @@ def _exchange(call: Call, request: Request) -> tuple[int, str, bytes]:
                 ) from None
             return _take(error, error.code, deadline)
     except Exception:
-        # What a connection ends with that was shut in the middle says nothing of the reason.
+        # `watch` shut the connection, and the error of that does not say why.
         if time.monotonic() >= deadline:
             raise TimeoutError from None
         raise
 
 
 def _take(response: Any, status: int, deadline: float) -> tuple[int, str, bytes]:
-    """Return what a response holds, read piece by piece: the socket's own time-out counts anew for every byte.
+    """Return what a response holds, read piece by piece: the socket's own time-out begins again with every byte.
 
     Raises:
         TimeoutError: it did not end in time.
@@ -329,7 +332,7 @@ def select(value: Any, path: str) -> Any:
 
 
 def shorten(value: Any, most: int) -> tuple[Any, bool]:
-    """The value in at most `most` characters of JSON, and whether something was cut: items of a list, else text."""
+    """Return the value in at most `most` characters of JSON (a list loses items), and whether something was cut."""
     text = compact_json(value)
     if len(text) <= most:
         return value, False
@@ -352,16 +355,13 @@ class HttpCalls(ManifestProvider):
     name = "http"
     kind = "http"
 
-    def read(self, fields: Fields, path: Path) -> HttpTool | None:
-        parameters = read_parameters(fields.table("parameters"))
-        mark = read_common(fields, parameters)
-        tool = HttpTool(mark, fields.text("description", required=True), parameters, path)
-        tool.http = read_call(fields, parameters)
-        return tool
+    def read(self, fields: Fields) -> HttpTool:
+        common = read_common(fields, KINDS)
+        return HttpTool(*common, read_call(fields, common.parameters))
 
 
 def read_call(fields: Fields, parameters: dict[str, Parameter]) -> Call:
-    """Return the fields that say what to ask."""
+    """Return what to send, and what of the response is the answer."""
     url = fields.text("url", required=True)
     _check_url(fields, url, parameters)
     query = _read_templates(fields, "query", parameters)

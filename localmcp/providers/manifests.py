@@ -17,10 +17,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from localmcp.providers.fields import Fields, Problem, Source
-from localmcp.providers.parameters import Parameter, accept_arguments, input_schema, placeholders
+from localmcp.providers.parameters import (
+    Parameter,
+    accept_arguments,
+    input_schema,
+    placeholders,
+    read_parameters,
+)
 from localmcp.providers.switches import Switches
 from localmcp.schemas import Json, nearest
 from localmcp.tools import Answer, Provider, Tool, ToolMark
@@ -34,7 +40,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 State = Literal["ready", "empty", "off", "failing"]
 Signature = tuple[int, int, int]
-"""Time of the last change in nanoseconds, size, inode: another one means another content."""
+"""Time of the last change in nanoseconds, size, inode: they change when the content does."""
 
 
 # ---------------------------------------------------------------- what a provider says of itself
@@ -61,12 +67,12 @@ class ProviderState:
 
 @runtime_checkable
 class Inspected(Protocol):
-    """A provider that people can look into."""
+    """A provider that says how it is doing."""
 
     name: str
 
     def state(self) -> ProviderState:
-        """Return how it is doing, without starting anything."""
+        """Return how it is doing; nothing is started."""
         ...
 
     def check(self) -> list[Problem]:
@@ -75,12 +81,12 @@ class Inspected(Protocol):
 
 
 def opened_providers(providers: Iterable[Provider]) -> list[Provider]:
-    """Return the providers themselves, of those that are made when there is something configured for them."""
+    """Return the providers, making those that are made only when something is configured for them."""
     return [getattr(provider, "opened", provider) for provider in providers]
 
 
 def inspected_providers(providers: Iterable[Provider]) -> list[Inspected]:
-    """Return the providers that people can look into."""
+    """Return the providers that say how they are doing."""
     return [provider for provider in opened_providers(providers) if isinstance(provider, Inspected)]
 
 
@@ -98,19 +104,27 @@ class Manifest:
     name: str
 
 
-class ManifestTool(Tool):
-    """A tool that a manifest describes."""
+class Common(NamedTuple):
+    """What every kind of manifest says."""
 
-    def __init__(self, mark: ToolMark, description: str, parameters: dict[str, Parameter], path: Path) -> None:
-        self.mark = mark
-        self.description = description
-        self.parameters = parameters
-        self.path = path
-        self._schema = input_schema(parameters)
+    mark: ToolMark
+    description: str
+    parameters: dict[str, Parameter]
+    path: Path
+
+
+@dataclass(eq=False)
+class ManifestTool(Tool):
+    """A tool that a manifest describes; begins with the fields of `Common`."""
+
+    mark: ToolMark
+    description: str
+    parameters: dict[str, Parameter]
+    path: Path
 
     @property
     def input_schema(self) -> Json:
-        return self._schema
+        return input_schema(self.parameters)
 
     def call(self, arguments: Json) -> Answer:
         return self.run(accept_arguments(self.name, self.parameters, arguments))
@@ -124,19 +138,28 @@ class ManifestTool(Tool):
         """
 
     def check(self, source: Source) -> None:
-        """Complain to `source` of what can only be seen by looking at this machine."""
+        """Tell `source` what is wrong on this machine, such as a program that is missing."""
 
 
-def read_common(fields: Fields, parameters: dict[str, Parameter], *, read_only: bool | None = None) -> ToolMark:
-    """Return the fields that every kind of manifest has: title, keywords, examples, annotations.
-
-    The annotations default as MCP's do: not read-only, destructive, not idempotent, open world; a read-only tool is
-    neither destructive nor unsafe to repeat.
+def read_common(fields: Fields, kinds: Iterable[str], *, dashes: bool = False, read_only: bool | None = None) -> Common:
+    """Return what every kind of manifest says.
 
     Args:
         fields: of the whole file.
-        parameters: which the example phrases may name.
+        kinds: the types of parameters that fit this kind.
+        dashes: whether `allow_dash` means something for its parameters.
         read_only: what is certain for this kind, so that the manifest need not say it.
+    """
+    parameters = read_parameters(fields.table("parameters"), kinds, dashes=dashes)
+    mark = _read_mark(fields, parameters, read_only)
+    return Common(mark, fields.text("description", required=True), parameters, fields.source.path)
+
+
+def _read_mark(fields: Fields, parameters: dict[str, Parameter], read_only: bool | None) -> ToolMark:
+    """Return title, keywords, examples and annotations.
+
+    The annotations default as MCP's do: not read-only, destructive, not idempotent, open world. A read-only tool is
+    neither destructive nor unsafe to repeat.
     """
     name = fields.text("name", fields.source.path.stem)
     examples = fields.texts("examples")
@@ -186,17 +209,16 @@ class ManifestFolder:
         """
         Args:
             folder: need not exist.
-            listeners: called, from whatever thread lists the tools, after files came, went or changed.
-            seen_empty: somebody has been told of no tools already, so that the first ones are a change.
+            listeners: called after files came, went or changed, by the thread that lists the tools.
+            seen_empty: clients have been told already that there are no tools, so the first ones are a change.
         """
         self.folder = folder
         self._listeners = listeners
-        self._lock = threading.RLock()
-        self._signatures: dict[str, Signature] | None = {} if seen_empty else None
-        self._manifests: dict[str, Manifest] = {}
-        self._broken: dict[str, Problem] = {}
+        self._lock = threading.Lock()
+        self._files: dict[str, tuple[Signature, Manifest | Problem]] | None = {} if seen_empty else None
+        """What each file held when it was read; None before the first look."""
         self._chosen: dict[str, list[Manifest]] = {}
-        self._twice: list[Problem] = []
+        self._problems: list[Problem] = []
 
     def manifests(self, kind: str) -> list[Manifest]:
         """Return the manifests of a kind, by path; of two with one name the first.
@@ -207,57 +229,38 @@ class ManifestFolder:
         return self._chosen.get(kind, [])
 
     def problems(self) -> list[Problem]:
-        """Of files that are no manifest of any kind, and of names that are taken twice."""
+        """Return what is wrong with files that are no manifest of any kind, and names that two manifests have."""
         self._look()
-        return [*self._broken.values(), *self._twice]
+        return self._problems
 
     def _look(self) -> None:
         """Read what has changed."""
         with self._lock:
-            first = self._signatures is None
-            changed = self._refresh()
-        if changed and not first:
+            before, self._files = self._files, self._read_changed()
+            changed = before != self._files
+            if changed:
+                self._choose([content for _, (_, content) in sorted(self._files.items())])
+        if changed and before is not None:
             for listener in self._listeners:
                 listener()
 
-    def _refresh(self) -> bool:
-        stamps_by_path = dict(_scan(str(self.folder)))
-        before = self._signatures or {}
-        if self._signatures is not None and stamps_by_path == before:
-            return False
-        for path in before.keys() - stamps_by_path.keys():
-            self._forget(path)
-        for path, signature in stamps_by_path.items():
-            if before.get(path) != signature:
-                self._forget(path)
-                self._read(path)
-        self._signatures = stamps_by_path
-        self._choose()
-        return True
+    def _read_changed(self) -> dict[str, tuple[Signature, Manifest | Problem]]:
+        old = self._files or {}
+        return {
+            path: old[path] if path in old and old[path][0] == signature else (signature, _read_or_warn(path))
+            for path, signature in _scan(str(self.folder))
+        }
 
-    def _forget(self, path: str) -> None:
-        self._manifests.pop(path, None)
-        self._broken.pop(path, None)
-
-    def _read(self, path: str) -> None:
-        read = read_manifest(Path(path))
-        if isinstance(read, Manifest):
-            self._manifests[path] = read
-            return
-        self._broken[path] = read
-        log.warning("%s", read)
-
-    def _choose(self) -> None:
+    def _choose(self, contents: list[Manifest | Problem]) -> None:
         names: dict[str, Manifest] = {}
-        self._twice = []
-        for path in sorted(self._manifests):
-            manifest = self._manifests[path]
+        problems = [content for content in contents if isinstance(content, Problem)]
+        for manifest in (content for content in contents if isinstance(content, Manifest)):
             if (earlier := names.setdefault(manifest.name, manifest)) is not manifest:
                 message = f"The name '{manifest.name}' is taken by {earlier.path}."
-                self._twice.append(Problem(path, None, message, "Give one of the two another name."))
-        chosen = {kind: [name for name in names.values() if name.kind == kind] for kind in KINDS}
+                problems.append(Problem(str(manifest.path), None, message, "Give one of the two another name."))
+        chosen = {kind: [manifest for manifest in names.values() if manifest.kind == kind] for kind in KINDS}
         # A list stays the same object where nothing changed, which tells the providers so.
-        before = self._chosen
+        before, self._problems = self._chosen, problems
         self._chosen = {kind: before[kind] if before.get(kind) == value else value for kind, value in chosen.items()}
 
 
@@ -283,8 +286,15 @@ def _scan(folder: str, depth: int = 3) -> Iterator[tuple[str, Signature]]:
             yield entry.path, (seen.st_mtime_ns, seen.st_size, seen.st_ino)
 
 
+def _read_or_warn(path: str) -> Manifest | Problem:
+    content = read_manifest(Path(path))
+    if isinstance(content, Problem):
+        log.warning("%s", content)
+    return content
+
+
 def read_manifest(path: Path) -> Manifest | Problem:
-    """Return the manifest in a file, or why there is none; its own fields are not judged yet."""
+    """Return the manifest in a file, or why there is none; the fields of its kind are not checked yet."""
     try:
         if path.stat().st_size > MOST_BYTES:
             return Problem(str(path), None, f"It has more than {MOST_BYTES // 1000} kB, too much for a manifest.")
@@ -329,7 +339,7 @@ class ManifestProvider(ABC):
         self._problems: list[Problem] = []
 
     @abstractmethod
-    def read(self, fields: Fields, path: Path) -> ManifestTool | None:
+    def read(self, fields: Fields) -> ManifestTool:
         """Return the tool of a manifest; mistakes go to the fields' source, and then the tool is not offered."""
 
     def tools(self) -> Sequence[Tool]:
@@ -338,11 +348,11 @@ class ManifestProvider(ABC):
     def find(self, name: str) -> Tool | None:
         if self.switches.is_off(self.name):
             return None
-        manifest = self._current().get(name)
-        return manifest if manifest and self._offered([manifest]) else None
+        tool = self._current().get(name)
+        return tool if tool and self._offered([tool]) else None
 
     def _offered(self, tools: list[ManifestTool]) -> list[ManifestTool]:
-        """Return those that the caller may see; a kind with its own scope takes some away."""
+        """Return those that the caller may see."""
         return tools
 
     def _current(self) -> dict[str, ManifestTool]:
@@ -356,39 +366,39 @@ class ManifestProvider(ABC):
         tools: dict[str, ManifestTool] = {}
         problems: list[Problem] = []
         for manifest in manifests:
-            source, tool = self.read_source(manifest)
+            source, tool = self._read_source(manifest)
             problems += source.problems
-            if tool and source.is_usable:
+            if source.is_usable:
                 tools[manifest.name] = tool
-            for problem in source.problems:
-                log.warning("%s", problem)
+        for problem in problems:
+            log.warning("%s", problem)
         self._tools, self._problems, self._built_from = tools, problems, manifests
 
-    def read_source(self, manifest: Manifest) -> tuple[Source, ManifestTool | None]:
-        """Return a manifest's tool, with everything that is wrong with it."""
+    def _read_source(self, manifest: Manifest) -> tuple[Source, ManifestTool]:
+        """Return a manifest's tool, and everything that is wrong with it."""
         source = Source(manifest.path, manifest.text)
         fields = Fields(source, manifest.table)
         fields.raw("kind")
-        tool = self.read(fields, manifest.path)
+        tool = self.read(fields)
         fields.refuse_others()
         return source, tool
 
     def state(self) -> ProviderState:
         where = str(self.folder.folder)
         if self.switches.is_off(self.name):
-            return ProviderState(self.name, "off", 0, where, self.switches.why_off(self.name))
+            return ProviderState(self.name, "off", 0, where, self.switches.why_off())
         tools = self._current()
         state: State = "failing" if self._problems else "ready" if tools else "empty"
         return ProviderState(self.name, state, len(tools), where, problems=tuple(self._problems))
 
     def check(self) -> list[Problem]:
-        """Return every manifest of this kind, with a look at the machine."""
+        """Return what is wrong with the manifests of this kind, here and now."""
         return [problem for manifest in self.folder.manifests(self.kind) for problem in self.check_manifest(manifest)]
 
     def check_manifest(self, manifest: Manifest) -> list[Problem]:
         """Return what is wrong with one manifest, here and now."""
-        source, tool = self.read_source(manifest)
-        if tool and source.is_usable:
+        source, tool = self._read_source(manifest)
+        if source.is_usable:
             tool.check(source)
         if os.name == "posix" and manifest.path.stat().st_mode & stat.S_IWOTH:
             hint = f"Run: chmod o-w {manifest.path}"

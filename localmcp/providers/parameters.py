@@ -29,15 +29,16 @@ _PLACEHOLDER = re.compile(r"\{\{(?P<literal>[A-Za-z_]\w*)\}\}|\{(?P<name>[A-Za-z
 class Parameter:
     """One parameter of a manifest."""
 
-    name: str
-    kind: str
     schema: Json
     required: bool
-    default: Any
-    """None = none: the argument may be missing."""
     pattern: re.Pattern[str] | None
     allow_dash: bool
     """Whether a value may begin with `-` where a program could take it for an option."""
+
+    @property
+    def default(self) -> Any:
+        """The value where a call gives none; None = the argument may be missing."""
+        return self.schema.get("default")
 
     @property
     def always_there(self) -> bool:
@@ -45,13 +46,13 @@ class Parameter:
         return self.required or self.default is not None
 
 
-def read_parameters(fields: Fields, kinds: Iterable[str] = KINDS, *, dashes: bool = False) -> dict[str, Parameter]:
+def read_parameters(fields: Fields, kinds: Iterable[str], *, dashes: bool) -> dict[str, Parameter]:
     """Return the table `[parameters]`: name -> parameter, in the order they are written.
 
     Args:
         fields: of the table.
         kinds: the types that fit this kind of manifest.
-        dashes: whether `allow_dash` means something here.
+        dashes: whether `allow_dash` is a key here.
     """
     read: dict[str, Parameter] = {}
     for name in fields.keys():
@@ -59,12 +60,12 @@ def read_parameters(fields: Fields, kinds: Iterable[str] = KINDS, *, dashes: boo
         if not _NAME.fullmatch(name):
             fields.complain(f"'{name}' is no name for a parameter: letters, digits and _, at most 64.", name)
             continue
-        read[name] = _read_parameter(name, own, list(kinds), dashes)
+        read[name] = _read_parameter(own, list(kinds), dashes)
         own.refuse_others()
     return read
 
 
-def _read_parameter(name: str, fields: Fields, kinds: list[str], dashes: bool) -> Parameter:
+def _read_parameter(fields: Fields, kinds: list[str], dashes: bool) -> Parameter:
     kind = fields.choice("type", kinds, "string")
     schema: Json = {"type": kind}
     if says := fields.text("description"):
@@ -80,7 +81,7 @@ def _read_parameter(name: str, fields: Fields, kinds: list[str], dashes: bool) -
     required = fields.flag("required", False)
     if required and default is not None:
         fields.complain(f"{fields.named('required')}: a parameter with a default is never missing.", "required")
-    return Parameter(name, kind, schema, required, default, pattern, dashes and fields.flag("allow_dash", False))
+    return Parameter(schema, required, pattern, dashes and fields.flag("allow_dash", False))
 
 
 def _read_limits(fields: Fields, kind: str, schema: Json) -> re.Pattern[str] | None:
@@ -167,13 +168,13 @@ def placeholders(text: str) -> list[str]:
 
 
 def only_placeholder(text: str) -> str | None:
-    """Return the parameter of a template that is nothing else: its value is taken as it is, not as text."""
+    """Return the parameter's name if the template is nothing but `{name}`: then its value keeps its type."""
     match = _PLACEHOLDER.fullmatch(text)
     return match["name"] if match else None
 
 
 def as_text(value: Any) -> str:
-    """Return a value inside a text: true and false as JSON writes them, whole numbers without a point."""
+    """Return a value as it is written inside a text: `true`, and `3` for 3.0."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():

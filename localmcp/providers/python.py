@@ -2,7 +2,7 @@
 
 `providers.toml` names both. In a folder, every public function with type hints and a docstring is a tool; a package
 offers what its entry points in the group `localmcp.tools` name: a function, a module, or an object with `@tool`
-methods. A file or package that cannot be loaded is left out and told of by `localmcp tools check`.
+methods. A file or package that cannot be loaded is left out, and `localmcp tools check` says why.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ GROUP = "localmcp.tools"
 
 
 class ForeignFunction(FunctionTool):
-    """A function whose exceptions are told to the caller: the person's own code, in the person's own process."""
+    """A function whose exceptions are shown to the caller: it is the person's own code in their own process."""
 
     def call(self, arguments: Json) -> Answer:
         try:
@@ -56,11 +56,11 @@ class ForeignFunction(FunctionTool):
 def _prints_aside() -> AbstractContextManager[Any]:
     """Send stray prints to stderr, away from the data of a command line.
 
-    Only there calls run in the main thread; in a server the stream is not the client's, and changing it for all
-    threads would not be safe.
+    Only a command line calls in the main thread. In a server stdout is not the client's stream, and changing it for
+    all threads would not be safe.
     """
-    aside = threading.current_thread() is threading.main_thread()
-    return redirect_stdout(sys.stderr) if aside else nullcontext()
+    in_command_line = threading.current_thread() is threading.main_thread()
+    return redirect_stdout(sys.stderr) if in_command_line else nullcontext()
 
 
 class Loaded:
@@ -88,7 +88,7 @@ class PythonTools:
     def __init__(
         self, switches: Switches, listeners: Sequence[Callable[[], None]] = (), *, seen_empty: bool = False
     ) -> None:
-        """`listeners` are called after tools came, went or changed; `seen_empty`: the first ones are a change too."""
+        """The arguments are those of `ManifestFolder`."""
         self.switches = switches
         self._listeners = listeners
         self._offered: list[Loaded] | None = [] if seen_empty else None
@@ -150,7 +150,7 @@ class PythonTools:
         return [self._packages[key] for key in allowed]
 
     def _offers(self) -> list[tuple[str, EntryPoint]]:
-        """The entry points of the group, looked up once: it takes milliseconds, and nothing is installed meanwhile."""
+        """Return the entry points of the group, looked up once per process because that takes milliseconds."""
         if self._installed is None:
             self._installed = list(_entry_points())
         return self._installed
@@ -160,7 +160,7 @@ class PythonTools:
     def state(self) -> ProviderState:
         where = str(self.switches.path)
         if self.switches.is_off(self.name):
-            return ProviderState(self.name, "off", 0, where, self.switches.why_off(self.name))
+            return ProviderState(self.name, "off", 0, where, self.switches.why_off())
         problems = tuple(self._problems())
         failing = any(problem.level == "error" for problem in problems)
         tools = len(self._current())
@@ -196,7 +196,7 @@ def _python_files(folder: Path) -> Iterator[tuple[Path, Signature]]:
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except FileNotFoundError:
-        return  # `check` tells it; a log line at every listing would be too much.
+        return  # `check` reports it; a log line at every listing would be too much.
     except OSError as error:
         log.warning("%s cannot be read: %s", folder, error.strerror)
         return
@@ -218,7 +218,7 @@ def _entry_points() -> Iterator[tuple[str, EntryPoint]]:
 
 
 def load_file(path: Path, signature: Signature | None = None) -> Loaded:
-    """Run a Python file as a separate module and take its tools.
+    """Run a Python file as a module and return its tools.
 
     The folder is not put on `sys.path`, so that a file in it cannot replace a module of the same name.
     """
@@ -244,7 +244,7 @@ def load_file(path: Path, signature: Signature | None = None) -> Loaded:
 
 
 def load_entry_point(key: str, entry_point: EntryPoint) -> Loaded:
-    """Import what a package offers and take its tools."""
+    """Import what a package offers and return its tools."""
     loaded = Loaded(None, f"entry point {key} = {entry_point.value}")
     try:
         with redirect_stdout(sys.stderr):
@@ -270,7 +270,7 @@ def _take(loaded: Loaded, offered: Any) -> None:
 
 
 def _take_functions(loaded: Loaded, module: ModuleType) -> None:
-    """Every public function that the module itself defines (or names in `__all__`)."""
+    """Add every public function that the module itself defines (or names in `__all__`)."""
     listed = getattr(module, "__all__", None)
     for name, function in list(vars(module).items()):
         if not inspect.isfunction(function) or (name.startswith("_") if listed is None else name not in listed):
@@ -286,7 +286,7 @@ def _take_functions(loaded: Loaded, module: ModuleType) -> None:
 
 
 def _add(loaded: Loaded, tools: Iterable[Tool]) -> None:
-    """Take tools whose schema can be made, hidden from tools/list."""
+    """Add the tools that have a usable schema, hidden from tools/list."""
     for tool in tools:
         try:
             schema = tool.input_schema

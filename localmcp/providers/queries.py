@@ -27,7 +27,7 @@ from localmcp.providers.manifests import (
     ManifestTool,
     read_common,
 )
-from localmcp.providers.parameters import Parameter, read_parameters
+from localmcp.providers.parameters import Parameter
 from localmcp.providers.switches import Switches
 from localmcp.schemas import Json, compact_json, nearest
 from localmcp.storage.connections import PRACTICES
@@ -47,12 +47,12 @@ MOST_BYTES = 400_000
 MOST_VALUE = 16_000_000
 """Bytes of any value that a statement makes on its way."""
 MOST_SEARCHED = 1_000
-"""Characters of what is searched for in a text, and of a pattern: SQLite looks at the clock only between two steps, and
-its own search for a long text in a long text takes minutes within one."""
+"""Characters of what is searched for in a text, and of a pattern: the time limit counts only between two steps of
+SQLite, and one step that searches a long text for a long text takes minutes."""
 MOST_COMPARED = 10_000
 """Characters of each text that `levenshtein` compares."""
 _STEPS = 2_000
-"""SQLite's steps between two looks at the clock: about 0.1 ms."""
+"""SQLite's steps between two checks of the time limit: about 0.1 ms."""
 
 FUNCTIONS = frozenset(
     """
@@ -84,6 +84,7 @@ class Query:
     max_rows: int
 
 
+@dataclass(eq=False)
 class QueryTool(ManifestTool):
     """A statement that a manifest describes."""
 
@@ -115,13 +116,13 @@ class QueryTool(ManifestTool):
 
 
 def _refuse_bound_caller(connection: apsw.Connection) -> None:
-    """A statement over a localmcp file sees all of its collections, so a caller bound to some may not run one."""
+    """Refuse a caller that may see only some collections: the statement reads all of them."""
     if current_scope().collections is not None and connection.pragma("application_id") == APPLICATION_ID:
         raise AccessDenied("This query reads every collection, and the caller may only see some.")
 
 
 def is_localmcp_file(path: Path) -> bool:
-    """Return whether the file says that it is a localmcp database (the application id at byte 68 of its header)."""
+    """Return whether the file is a localmcp database, by the application id at byte 68 of its header."""
     try:
         with path.open("rb") as file:
             header = file.read(72)
@@ -190,7 +191,7 @@ def _register_bounded_functions(connection: apsw.Connection) -> None:
 
 
 def _within(name: str, most: int, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, null for a null, and an error for a second argument (of levenshtein, any) that is too long."""
+    """Return the function that gives null for null, and refuses a too long second argument (levenshtein: any)."""
 
     def bounded(*values: Any) -> Any:
         if any(value is None for value in values):
@@ -210,7 +211,7 @@ def _instr(text: Any, part: Any) -> int:
 
 
 def _restrict(connection: apsw.Connection) -> None:
-    """From here on, only reading is possible."""
+    """Allow only reading from here on."""
     connection.limit(apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, MOST_SEARCHED)
     connection.limit(apsw.SQLITE_LIMIT_ATTACHED, 0)
     connection.limit(apsw.SQLITE_LIMIT_LENGTH, MOST_VALUE)
@@ -230,7 +231,7 @@ def _authorizer(readable: frozenset[str], hidden: frozenset[str]) -> Callable[..
             # Rows are only counted; the name may be one that a `with` clause gives.
             or (action == apsw.SQLITE_READ and second == "" and (first or "").lower() not in hidden)
             or (action == apsw.SQLITE_FUNCTION and (second or "").lower() in FUNCTIONS)
-            # Full-text tables ask for it themselves, to learn whether the file has changed.
+            # Full-text tables read it to learn whether the file has changed.
             or (action == apsw.SQLITE_PRAGMA and first == "data_version" and second is None)
         )
         return apsw.SQLITE_OK if allowed else apsw.SQLITE_DENY
@@ -243,7 +244,7 @@ def _authorizer(readable: frozenset[str], hidden: frozenset[str]) -> Callable[..
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What SQLite says of a statement without running it."""
+    """A statement that SQLite has prepared."""
 
     columns: tuple[str, ...]
     bindings: tuple[str, ...]
@@ -251,7 +252,7 @@ class Statement:
 
 
 def prepare(connection: apsw.Connection, sql: str) -> Statement:
-    """Let SQLite judge the statement, without running it.
+    """Let SQLite prepare the statement, without running it.
 
     Raises:
         InvalidInput: it is empty, more than one, or does more than read.
@@ -311,7 +312,7 @@ def _fetch(connection: apsw.Connection, query: Query, bindings: Mapping[str, Any
 
 
 def _as_json(value: Any) -> Any:
-    """Return a value of SQLite as JSON can say it: a blob by its size, and the numbers that JSON lacks as text."""
+    """Return a value of SQLite for JSON: a blob as its size, infinite numbers as text."""
     if isinstance(value, bytes):
         return f"<{len(value)} bytes>"
     if isinstance(value, float) and not math.isfinite(value):
@@ -325,7 +326,7 @@ def _as_json(value: Any) -> Any:
 class Queries(ManifestProvider):
     """Every `query` manifest.
 
-    A statement over a localmcp file sees every collection, so a caller that is bound to some is not offered it.
+    A statement over a localmcp file reads every collection, so a caller that may see only some is not offered it.
     """
 
     name = "queries"
@@ -336,20 +337,16 @@ class Queries(ManifestProvider):
         super().__init__(folder, switches)
         self.database = database
 
-    def read(self, fields: Fields, path: Path) -> QueryTool | None:
-        parameters = read_parameters(fields.table("parameters"), PARAMETER_KINDS)
-        mark = read_common(fields, parameters, read_only=True)
-        tool = QueryTool(mark, fields.text("description", required=True), parameters, path)
-        tool.query = Query(
+    def read(self, fields: Fields) -> QueryTool:
+        common = read_common(fields, PARAMETER_KINDS, read_only=True)
+        written, folder = fields.text("database", OUR_FILE), common.path.parent
+        query = Query(
             sql=fields.text("sql", required=True),
-            database=self._database_of(fields.text("database", OUR_FILE), path),
+            database=self.database if written == OUR_FILE else folder / Path(written).expanduser(),
             timeout=fields.number("timeout", 5, least=0.05, most=60),
             max_rows=fields.whole("max_rows", 200, least=1, most=10_000),
         )
-        return tool
-
-    def _database_of(self, written: str, path: Path) -> Path:
-        return self.database if written == OUR_FILE else path.parent / Path(written).expanduser()
+        return QueryTool(*common, query)
 
     def _offered(self, tools: list[ManifestTool]) -> list[ManifestTool]:
         if current_scope().collections is None:

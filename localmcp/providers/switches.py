@@ -17,9 +17,9 @@ log = logging.getLogger(__name__)
 class Switches:
     """The switches in force; the file is read again when it changes. Thread-safe.
 
-    Python code is loaded only from folders and packages that are named here: an installed package is code that the
-    person chose, but what came along as the dependency of a dependency is not. A file that cannot be read switches
-    everything off, since it may say so.
+    Python code is loaded only from folders and packages that are named here: a person chooses the packages that they
+    install, but not the dependencies that come along. A file that cannot be read switches everything off, since it may
+    say so.
     """
 
     def __init__(self, config_directory: Path) -> None:
@@ -36,7 +36,7 @@ class Switches:
         self._look()
         return self._unreadable or provider in self._off
 
-    def why_off(self, provider: str) -> str:
+    def why_off(self) -> str:
         """Return the reason, for people."""
         return f"Off, since {self.path} cannot be read." if self._unreadable else f"Switched off in {self.path}."
 
